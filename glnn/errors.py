@@ -73,14 +73,14 @@ def extra(name: str) -> str:
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         listed = []
     wanted = f"extra=='{name}'"
-    own = [
+    requirements = [
         one
         for one, *marker in listed
         if wanted in "".join(marker).replace(" ", "").replace('"', "'")
     ]
-    if not own:
+    if not requirements:
         return f"install the extra glnn[{name}]"
-    packages = " ".join(f"'{one.strip()}'" for one in own)
+    packages = " ".join(f"'{one.strip()}'" for one in requirements)
     return f"{sys.executable} -m pip install {packages} (the extra glnn[{name}])"
 
 

@@ -78,14 +78,14 @@ def run_node(
     arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
     if len(arrays) != len(names):
         raise ModelError(f"{node.op_type} reads {len(names)} operands, got {len(arrays)}")
-    given = [
+    operands = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype), np.shape(array)
         )
         for name, array in zip(names, arrays, strict=True)
     ]
     made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], node.op_type, given, made)
+    graph = helper.make_graph([node], node.op_type, operands, made)
     imports = [helper.make_opsetid(node.domain, version)]
     return run_model(helper.make_model(graph, opset_imports=imports), arrays, device, **kwargs)
 
@@ -121,9 +121,9 @@ def supports(
     """
     path = isinstance(model, (str, os.PathLike))
     loaded = load(model) if path else load_bytes(model.SerializeToString())
-    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    known_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     types = {
-        info.name: info.tensor_type.of_shape(given.get(info.name, info.with_batch(1)))
+        info.name: info.tensor_type.of_shape(known_shapes.get(info.name, info.with_batch(1)))
         for info in loaded.inputs
     }
     loaded.check({name: type.shape for name, type in types.items()})
@@ -131,9 +131,11 @@ def supports(
     hosted = find_hosted(loaded.graph, opened, types) if opened.device else ()
     supported = []
     for node in loaded.graph.nodes:
-        own = [h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")]
-        reason = "; ".join(dict.fromkeys(map(str, own)))
-        on_gpu = opened.device is not None and not own
+        hosted_here = [
+            h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")
+        ]
+        reason = "; ".join(dict.fromkeys(map(str, hosted_here)))
+        on_gpu = opened.device is not None and not hosted_here
         supported.append(Support(node.name, node.operator.label, on_gpu, reason))
     return tuple(supported)
 

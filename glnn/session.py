@@ -350,8 +350,8 @@ class InferenceSession(LazyPickle):
         choice = self.choice
         backend = self._options.backend if choice is None else choice.backend
         taken = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._inputs)
-        given = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._outputs)
-        return f"InferenceSession({self.name} on {backend}: {taken} -> {given})"
+        outputs = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._outputs)
+        return f"InferenceSession({self.name} on {backend}: {taken} -> {outputs})"
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""
@@ -475,9 +475,9 @@ class InferenceSession(LazyPickle):
         """
         loaded = self._load()
         wanted = loaded.find(names)
-        given = self._check_feeds(feeds)
+        arrays_in = self._check_feeds(feeds)
         values = tuple(dict.fromkeys(wanted.values()))
-        arrays = loaded.executor.values(given, values) if values else {}
+        arrays = loaded.executor.values(arrays_in, values) if values else {}
         return {name: arrays[value.name] for name, value in wanted.items()}
 
     def _checked(self, states: SessionStates) -> SessionStates:
@@ -493,7 +493,7 @@ class InferenceSession(LazyPickle):
         """Check and convert the inputs; those like the last that fitted are not checked again."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
-        inputs, given = self._inputs, dict[str, Array]()
+        inputs, arrays = self._inputs, dict[str, Array]()
         if states is not None:
             inputs = tuple(info for info in inputs if info.name not in states.updates)
             for name in feeds:
@@ -506,13 +506,13 @@ class InferenceSession(LazyPickle):
                 check_names(self.name, inputs, feeds)
                 array = info.fitting(array)
                 self._fitted[info.name] = array.shape, array.dtype
-            given[info.name] = array  # type: ignore[assignment]
-        if len(feeds) != len(given):
+            arrays[info.name] = array  # type: ignore[assignment]
+        if len(feeds) != len(arrays):
             check_names(self.name, inputs, feeds)
         if self._shared_sizes:
-            shapes = {k: one.shape for k, one in given.items()}
+            shapes = {k: one.shape for k, one in arrays.items()}
             check_shared_sizes(self._shared_sizes, {**shapes, **(states.shapes if states else {})})
-        return given
+        return arrays
 
     def plan(
         self,

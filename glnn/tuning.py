@@ -182,7 +182,7 @@ class _Search:
 
     def best(self) -> tuple[Kernel, float]:
         """The fastest candidate and its seconds."""
-        kernel, seconds = min(self.tried.values(), key=lambda found: found[1], default=(None, inf))
+        kernel, seconds = min(self.tried.values(), key=lambda one: one[1], default=(None, inf))
         if kernel is None or seconds == inf:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.refused.items())
             raise GlnnError(f"{self._op_spec.op.name}: no kernel gives a right result: {why}")
@@ -215,8 +215,8 @@ class _Search:
     def _needs_no_reorder(self, kernel: Kernel, default: Kernel) -> bool:
         """Return True where `kernel` needs no reorders, or only those that `default` needs."""
         takes, gives = self._end_layouts(kernel)
-        lies = self._op_spec.first_layout
-        free = takes == lies and gives in ("R", "R4", lies)
+        layout = self._op_spec.first_layout
+        free = takes == layout and gives in ("R", "R4", layout)
         return free or (takes, gives) == self._end_layouts(default)
 
     def _end_layouts(self, kernel: Kernel) -> tuple[str, str]:

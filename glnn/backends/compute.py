@@ -85,9 +85,9 @@ class ComputeLaunch(GlLaunch):
         return list(dict.fromkeys(ends))
 
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
-        out, given = self.out, self._in_place
-        if given is not None and memory_range(given) != memory_range(out):
-            encoder.copy(out, given)
+        out, updated = self.out, self._in_place
+        if updated is not None and memory_range(updated) != memory_range(out):
+            encoder.copy(out, updated)
         encoder.textures(self._textures)
         reads = list(filter(None, (one.read for one in self._textures)))
         encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
@@ -143,8 +143,8 @@ class Compute(GlBackend):
         fixed_uniforms: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
-        given = {**operands, "out": out}.items()
-        buffers = {k: b for k, b in given if isinstance(b, (Buffer, BlockPart))}
+        stores = {**operands, "out": out}.items()
+        buffers = {k: b for k, b in stores if isinstance(b, (Buffer, BlockPart))}
         bound = bind(choice, spec, self.device.capabilities, {})
         bindings = {**choice.bindings_of(operands), **bound.bindings}
         part = self.part(choice, spec)
@@ -179,12 +179,14 @@ class Compute(GlBackend):
         sizes = spec.sizes(kernel)
         made = spec.generated(kernel)
         for launch in () if made is None else made.launches:
-            own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
+            launch_uniforms = {
+                name: launch.uniforms.get(name, value) for name, value in uniforms.items()
+            }
             names = (launch.operand, "out") if launch.operand else bound
             operands = [bound[name] for name in names]
             counts = {k: v for k, v in launch.uniforms.items() if is_integer(v)}
             groups = self._groups(kernel, {**sizes, **counts})
-            yield from in_parts(operands, own, groups, most, after=launch.after)
+            yield from in_parts(operands, launch_uniforms, groups, most, after=launch.after)
         if made is not None and made.launches:
             return
         if split is None:
@@ -222,8 +224,8 @@ class Compute(GlBackend):
         elif split is not None:
             each = [part.sizes for part in split.parts(spec.shapes)]
         sizes, names = spec.sizes(kernel), set(kernel.launch.sizes)
-        own = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
-        return [sizes | {k: n for k, n in one if is_integer(n)} for one in own]
+        distinct = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
+        return [sizes | {k: n for k, n in one if is_integer(n)} for one in distinct]
 
     def launches(self, kernel: Kernel, spec: OpSpec) -> int:
         made = spec.generated(kernel)

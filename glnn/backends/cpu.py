@@ -108,10 +108,10 @@ class Cpu(Backend):
         fixed_uniforms: bool = False,
     ) -> Launch:
         types = dict(spec.operands)
-        given = {name: types[name] for name in operands}
-        make = Preparation(spec.op, given, spec.results[0], spec.epilogue)
+        operand_types = {name: types[name] for name in operands}
+        make = Preparation(spec.op, operand_types, spec.results[0], spec.epilogue)
         compute = make(spec.op, make.types, spec.epilogue)
-        shapes = tuple(one.shape for one in given.values())
+        shapes = tuple(one.shape for one in operand_types.values())
         stores = tuple(one for one in operands.values() if not isinstance(one, BlockPart))
         assert not isinstance(out, BlockPart)  # there are no blocks
         return NumpyStep(compute, stores, shapes, out)

@@ -167,9 +167,11 @@ def _sessions(
     sessions: dict[str, InferenceSession] = {}
     closed: dict[str, str] = {}
     for name in names:
-        own = _gpu(gpu, name, names)
+        backend_gpu = _gpu(gpu, name, names)
         try:
-            sessions[name] = InferenceSession(model, name, kernels=forced[name], gpu=own, **options)
+            sessions[name] = InferenceSession(
+                model, name, kernels=forced[name], gpu=backend_gpu, **options
+            )
         except DeviceError as error:
             if required or gpu is not None:
                 raise

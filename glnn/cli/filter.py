@@ -177,8 +177,8 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     @wraps(make)
     def command(source: str, target: str, **options: Any) -> int:
         names = ("backend", "gpu", "limits", "wide", "as_json")
-        given = {name: options.pop(name) for name in names}
-        return work_on(make.__name__, find_pairs(source, target), make(**options), **given)
+        shared = {name: options.pop(name) for name in names}
+        return work_on(make.__name__, find_pairs(source, target), make(**options), **shared)
 
     return command
 

@@ -183,7 +183,7 @@ def kernels(
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
     if cache:
         other = {"--compile": compiled, "--export": directory, "--forget": forget}
-        for option in (name for name, given in other.items() if given):
+        for option in (name for name, is_set in other.items() if is_set):
             raise GlnnError(f"--cache: expected it without {option}, as no device is opened for it")
         show_cache(op, wide, as_json)
         return
@@ -198,7 +198,7 @@ def kernels(
 
 
 def _table(rows: list[Row]) -> Table:
-    own = any(row.folder for row in rows)
+    has_folders = any(row.folder for row in rows)
     listed = Table(
         (
             Column("op", least=12),
@@ -211,7 +211,7 @@ def _table(rows: list[Row]) -> Table:
             Column("what it does, or why not", least=30),
             Column("parameters", 3),
             Column("of", 4, least=10),
-            *([Column("folder", 3)] if own else []),
+            *([Column("folder", 3)] if has_folders else []),
         )
     )
     for row in rows:
@@ -226,7 +226,7 @@ def _table(rows: list[Row]) -> Table:
             row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
-            *([row.folder or ""] if own else []),
+            *([row.folder or ""] if has_folders else []),
         )
     return listed
 

@@ -121,8 +121,8 @@ def picture_options(command: Command) -> Command:
     def with_pictures(*args: Any, **kwargs: Any) -> Any:
         kwargs["antialias"] = kwargs.pop("no_antialias")
         kwargs["invert"] = kwargs.pop("no_invert")
-        given = {name: kwargs.pop(name) for name in FIELDS}
-        taken = {name: value for name, value in given.items() if value is not None}
+        values = {name: kwargs.pop(name) for name in FIELDS}
+        taken = {name: value for name, value in values.items() if value is not None}
         others = {name: kwargs.pop(name) for name in OTHERS}
         return command(*args, pictures=PictureOptions(taken, **others), **kwargs)
 

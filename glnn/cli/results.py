@@ -361,11 +361,11 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
         "overlap": pictures.overlap,
         "boxes": pictures.boxes,
     }
-    given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
+    changes: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
     if result is None:
-        if given:
+        if changes:
             why = (*explain_undecoded(model), f"{model.name} does not say that it is one")[0]
-            raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
+            raise ModelError(f"--{next(iter(changes))} is for detectors: {why}")
         return None
     if pictures.labels is not None:
         labels = read_labels(pictures.labels)
@@ -374,8 +374,8 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
             raise ModelError(f"{pictures.labels}: {said}")
         result = replace(result, labels=labels)
     if pictures.boxes is not None:
-        given["layout"] = given.pop("boxes")
-    return replace(result, **given)
+        changes["layout"] = changes.pop("boxes")
+    return replace(result, **changes)
 
 
 def explain_undecoded(model: Model) -> list[str]:

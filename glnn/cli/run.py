@@ -97,8 +97,8 @@ def live_input(inputs: Sequence[str], frames: int | None = None) -> str | None:
 
 def check_live(name: str, options: Mapping[str, object]) -> None:
     """Raise ModelError where one of `options` was given, by its name: they are for samples."""
-    for option, given in options.items():
-        if given:
+    for option, is_set in options.items():
+        if is_set:
             raise ModelError(f"--{option} is for files of samples: {name} gives a frame a run")
 
 
@@ -526,15 +526,15 @@ def _run(
     source = open_samples(loaded, paths, model, pictures.fields, pictures.instead, pictures.keeps)
     _check_options(pictures, source)
     if detector is None and output is None:
-        given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
-        count = batch_size(loaded, batch, len(given.x))
+        samples = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
+        count = batch_size(loaded, batch, len(samples.x))
         running.begin(1)
-        x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
+        x = {loaded.inputs[0].name: np.resize(samples.x, (count, *samples.x.shape[1:]))}
         said = [
             *explain_undecoded(loaded),
             *source.notes,
-            *given.notes,
-            *_count_notes(len(given.x), count, source),
+            *samples.notes,
+            *_count_notes(len(samples.x), count, source),
         ]
         with report_work("running", loaded.name):
             results = running.run(x)

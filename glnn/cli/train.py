@@ -158,16 +158,16 @@ class TrainOptions:
     def _optimizer(self) -> Optimizer:
         kind = OPTIMIZERS[self.optimizer]
         known = {one.name for one in fields(kind)}
-        given = {
+        arguments = {
             name: value
             for name in ("lr", "momentum", "weight_decay")
             if (value := getattr(self, name)) is not None
         }
-        for name in given:
+        for name in arguments:
             if name not in known:
                 option = f"--{name.replace('_', '-')}"
                 raise GlnnError(f"{option}: {self.optimizer} has none")
-        return kind(**given)
+        return kind(**arguments)
 
 
 SHOWN = 30  # epochs of a table, names of classes
@@ -505,10 +505,10 @@ def train(
     options["output"] = options["output"] or _default_output(model)
     files, course = _dataclass_of(TrainingFiles, options), _dataclass_of(Course, options)
     loaded = course.model(model)
-    given, held = course.data(data, loaded)
+    samples, held = course.data(data, loaded)
     files.check()
     files.try_model(loaded)
-    steps = course.epochs * -(-len(given) // course.batch)
+    steps = course.epochs * -(-len(samples) // course.batch)
     loss, optimizer, schedule = _dataclass_of(TrainOptions, options).build(steps)
     trainer = Trainer(
         *(loaded, loss, optimizer, backend),
@@ -519,11 +519,11 @@ def train(
         schedule=schedule,
         seed=course.seed,
     )
-    history, seconds = _fit(trainer, course, files, given, held, not as_json)
-    counts = len(given), len(held) if held else 0
+    history, seconds = _fit(trainer, course, files, samples, held, not as_json)
+    counts = len(samples), len(held) if held else 0
     where = trainer.backend, trainer.choice
-    trained = TrainingReport(loaded.name, *where, history, counts, seconds, files, given.classes)
-    trained.write(_with_class_names(trainer.model, given.classes))
+    trained = TrainingReport(loaded.name, *where, history, counts, seconds, files, samples.classes)
+    trained.write(_with_class_names(trainer.model, samples.classes))
     if as_json:
         print_json(trained.to_json())
     else:

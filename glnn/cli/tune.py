@@ -173,7 +173,7 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
     inform the search for others.
     """
     problems: dict[str, OpSpec] = {}
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for text in sizes:
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
         if not match or max(map(int, match.groups())) > MOST:
@@ -183,9 +183,9 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
         spec = OpSpec.create(Matmul(), types, {})
         key = problem_class(spec)
         if key in problems:
-            say(f"--size: {text} is tuned as {given[key]}, being near it")
+            say(f"--size: {text} is tuned as {texts[key]}, being near it")
             continue
-        problems[key], given[key] = spec, text
+        problems[key], texts[key] = spec, text
     return sorted(problems.values(), key=lambda spec: spec.op.flops(spec.shapes))
 
 

@@ -244,10 +244,10 @@ class Fastest:
         """The executor on a backend, which lives from its first use on until it is dropped."""
         result = self._executors.get(name)
         if result is None:
-            own = self._options
+            options = self._options
             if name == "cpu":
-                own = {**own, "device": None, "gpu": None, "limits": None}
-            made = Executor(self.graph, name, **own)
+                options = {**options, "device": None, "gpu": None, "limits": None}
+            made = Executor(self.graph, name, **options)
             made.saving = self._saving if name == self.saved else None
             result = self._executors.setdefault(name, made)
         return result
@@ -475,10 +475,10 @@ def candidates(
     for name in tried(device, gpu):
         if name in backends or (name == "cpu" and keeps_free):
             continue
-        own = None if name == "cpu" else device
+        device_of = None if name == "cpu" else device
         with suppress(DeviceError):
             backends[name] = open_backend(
-                name, own, gpu=None if name == "cpu" else gpu, limits=limits
+                name, device_of, gpu=None if name == "cpu" else gpu, limits=limits
             )
     if backends.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
         del backends["feedback"]

@@ -70,13 +70,13 @@ class _Target:
         """
         if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
             return None
-        shape, lies = tensor.shape, tensor.layout
-        if lies == IMAGES and shape[1] == self.channels:
+        shape, layout = tensor.shape, tensor.layout
+        if layout == IMAGES and shape[1] == self.channels:
             fits = shape[0] * prod(shape[2:]) == self.pixels
             return Strip(IMAGES, self.start, self.wide) if fits else None
-        if not isinstance(lies, RowMajor) or shape != (self.pixels, self.channels):
+        if not isinstance(layout, RowMajor) or shape != (self.pixels, self.channels):
             return None
-        fits = lies.row(shape) == _whole(self.channels)
+        fits = layout.row(shape) == _whole(self.channels)
         return Strip(PADDED, self.start, self.wide) if fits else None
 
 
@@ -162,11 +162,11 @@ class _Laying:
         """Return an entry that copies operand `name` of `entry` to `target`, and the tensor it
         makes; None where no kernel can.
         """
-        lies = self.schedule.tensors[name]
+        source = self.schedule.tensors[name]
         layout = Strip(IMAGES, target.start, target.wide)
         op = Slice((0,), (target.channels,), (1,), (1,))
-        given = {"x": lies.layout.name, "out": layout.name}
-        spec = OpSpec.create(op, {"x": lies.type}, given)
+        layout_names = {"x": source.layout.name, "out": layout.name}
+        spec = OpSpec.create(op, {"x": source.type}, layout_names)
         try:
             choice = self.schedule.backend.choose(spec, COPYING)
         except (UnsupportedOpError, LimitError):
@@ -175,15 +175,15 @@ class _Laying:
         label = f"{entry.lowered.name}: {name}"
         lowered = LoweredOp(label, op, {"x": name}, {}, copy, entry.lowered.layer)
         layouts = self.schedule.backend.layouts(choice, spec)
-        tensor = Tensor(lies.type, layout, target.memory)
+        tensor = Tensor(source.type, layout, target.memory)
         if layouts["out"] != layout:
             return None
         return ScheduledOp(lowered, choice, spec, layouts), tensor
 
     def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
         """`entry` once its operands have been placed."""
-        lies = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
-        changed = _with(self.schedule, entry, lies)
+        layouts = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
+        changed = _with(self.schedule, entry, layouts)
         return entry if changed is None else changed
 
     def _move(self, name: str, target: _Target, maker: int) -> bool:
@@ -205,8 +205,8 @@ class _Laying:
         for number in set[int]().union(*(self._users[one] for one in moved)) - {maker}:
             changed[number] = []
             for entry in self.entries[number]:
-                lies = _lies(entry, moved)
-                if (made := _with(schedule, entry, lies) if lies else entry) is None:
+                layouts = _lies(entry, moved)
+                if (made := _with(schedule, entry, layouts) if layouts else entry) is None:
                     return False
                 changed[number].append(made)
         schedule.tensors.update(moved)
@@ -221,22 +221,24 @@ def _lies(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout
     return {operand: tensors[name].layout for operand, name in names.items() if name in tensors}
 
 
-def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) -> ScheduledOp | None:
-    """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
+def _with(
+    schedule: Schedule, entry: ScheduledOp, new_layouts: Mapping[str, Layout]
+) -> ScheduledOp | None:
+    """Return `entry` with these layouts; None where its kernel cannot take or give them."""
     kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.lowered.joins:
         return None
     offers, here = device.capabilities, spec.hinted
-    if not all(map(kernel.takes_subviews, lies)) or here.split(kernel, offers):
+    if not all(map(kernel.takes_subviews, new_layouts)) or here.split(kernel, offers):
         return None
-    if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & lies.keys():
-        return None  # what lies as the result does is to do so still
-    changed = spec.with_layouts({**spec.layouts, **{k: one.name for k, one in lies.items()}})
+    if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & new_layouts.keys():
+        return None  # what new_layouts as the result does is to do so still
+    changed = spec.with_layouts({**spec.layouts, **{k: one.name for k, one in new_layouts.items()}})
     here = changed.hinted
     if why_not_spec(kernel, here) or why_not_here(kernel, here, offers):
         return None
     layouts = schedule.backend.layouts(kernel, changed)
-    if layouts != {**entry.layouts, **lies} or here.split(kernel, offers):
+    if layouts != {**entry.layouts, **new_layouts} or here.split(kernel, offers):
         return None
     return replace(entry, spec=changed, layouts=layouts)
 

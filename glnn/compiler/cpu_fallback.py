@@ -118,8 +118,8 @@ def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> st
         return "int64 numbers that are not known to be int32's"
     if others:
         return f"{' and '.join(dtype.value for dtype in others)} is the host's"
-    given = ", ".join(dict.fromkeys(t.dtype.value for t in types))
-    return f"{backend.name} has no kernel for it of {given}"
+    dtypes = ", ".join(dict.fromkeys(t.dtype.value for t in types))
+    return f"{backend.name} has no kernel for it of {dtypes}"
 
 
 @dataclass
@@ -189,8 +189,8 @@ def _movable(
     lowered = entry.lowered
     weights = sum(prod(weight.shape) for weight in lowered.parameters.values())
     alone = len(memories[schedule.tensors[lowered.output].memory].makers) == 1
-    own = lowered.kernel is None and lowered.via is None and lowered.output in names
-    return own and alone and not entry.host and not lowered.op.updates and weights <= FEW
+    unbound = lowered.kernel is None and lowered.via is None and lowered.output in names
+    return unbound and alone and not entry.host and not lowered.op.updates and weights <= FEW
 
 
 def _transfers(
@@ -231,9 +231,9 @@ def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
     tensors = schedule.tensors.values()
     others |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
     for entry in schedule.entries:
-        own = {schedule.tensors[name].memory for name in entry.tensors}
+        memories = {schedule.tensors[name].memory for name in entry.tensors}
         if entry.host and not entry.lowered.op.control:
-            names |= own
+            names |= memories
         else:
-            others |= own
+            others |= memories
     return frozenset(names - others)

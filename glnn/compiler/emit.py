@@ -95,7 +95,7 @@ def _branch(called: Called) -> Launch:
     def perform() -> None:
         taken = bool(called.numbers["condition"]().item())
         body, first = (then, 0) if taken else (otherwise, len(then.inputs))
-        called.copy((given() for given in called.given[first:]), body.inputs)
+        called.copy((operand() for operand in called.given[first:]), body.inputs)
         body.run()
         called.copy((result() for result in body.results), called.outs)
 
@@ -111,9 +111,9 @@ def _loop(called: Called, op: Loop) -> Launch:
 
     def begin() -> int | None:
         """Set all up that stays; how often it runs at the most, None where nothing says so."""
-        given = [store() for store in called.given]
-        called.copy(given, carried)
-        called.copy(given[op.carried :], inputs[op.carried :])
+        operands = [store() for store in called.given]
+        called.copy(operands, carried)
+        called.copy(operands[op.carried :], inputs[op.carried :])
         _put(going, True)
         bounds = [called.numbers["trips"]().item()] if "trips" in called.numbers else []
         bounds += [s.shape[a] for s, a in zip(inputs[op.carried :], op.scanned, strict=False)]
@@ -413,8 +413,8 @@ class _Emitter:
         """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
         spec, hinted, lowered = entry.spec, entry.spec.hinted, entry.lowered
         sizes, order = self.encoder.sizes, (*lowered.operands, *sized, *numbers)
-        given = {name: hinted.types[name] for name in order}
-        make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
+        hinted_types = {name: hinted.types[name] for name in order}
+        make = Preparation(hinted.op, hinted_types, hinted.results[0], hinted.epilogue)
         types = make.types
         if not make.any_sizes:
             operand_types = {name: widened(spec.types[name]) for name in spec.op_shapes}
@@ -585,19 +585,19 @@ class ControlStep(EntryStep):
         """See `EntryStep`."""
         lowered, change, buffers_ref = self.entry.lowered, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
-        given: list[Callable[[], Store]] = []
+        operands: list[Callable[[], Store]] = []
         for name in self.entry.spec.shapes:
             weight = lowered.parameters.get(name)
             if name in lowered.op.host:
                 pulled = partial(_pull, buffers_ref, lowered.operands.get(name, ""))
                 numbers[name] = change(weight).read if weight else pulled
             elif weight:
-                given.append(self._store(weight, change))
+                operands.append(self._store(weight, change))
             else:
-                given.append(partial(_compute_store, buffers_ref, lowered.operands[name]))
+                operands.append(partial(_compute_store, buffers_ref, lowered.operands[name]))
         outs = tuple(buffers.store(name) for name in (lowered.output, *lowered.more))
         bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
-        return launch(Called(self.backend, lowered.op, numbers, tuple(given), bodies, outs))
+        return launch(Called(self.backend, lowered.op, numbers, tuple(operands), bodies, outs))
 
     def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
         outline, emitted = self.bodies[place]

@@ -155,21 +155,25 @@ def _uploaded(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     A matrix goes there as it lies on the host, if it can be reordered there: a transposed one is
     not moved about by the CPU.
     """
-    lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
+    layout_here = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
     type = TensorType.of(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
-    reorder = OpSpec.create(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
+    reorder = OpSpec.create(
+        Reorder(layout_here, layout.name), {"x": array.shape}, {"x": layout_here}
+    )
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
-    packs = lies == "R" and isinstance(layout, RowMajor)  # the host adds no more than padding
-    if backend.device and lies != layout.name and plain and not packs:
+    packs = layout_here == "R" and isinstance(
+        layout, RowMajor
+    )  # the host adds no more than padding
+    if backend.device and layout_here != layout.name and plain and not packs:
         with suppress(UnsupportedOpError, LimitError):
             choice = _chosen(reorder, backend)
     if choice is None:
         store.set(array)
         backend.upload(store)
         return store
-    source = backend.allocate(array.shape, parse(lies))
+    source = backend.allocate(array.shape, parse(layout_here))
     source.set(array)
     backend.upload(source)
     backend.prepare(choice, reorder, {"x": source}, store)()

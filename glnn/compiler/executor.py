@@ -118,14 +118,14 @@ def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape
     """Round the open sizes of inputs but the batch's."""
     result: dict[str, Shape] = {}
     for value in graph.inputs:
-        given, declared = types[value.name].shape, value.type.dims
-        result[value.name] = given
-        if len(given) >= LEAST_RANK and len(given) == len(declared):
+        shape, declared = types[value.name].shape, value.type.dims
+        result[value.name] = shape
+        if len(shape) >= LEAST_RANK and len(shape) == len(declared):
             sides = (
                 max(step, -(-size // step) * step if up else size // step * step)
                 if i and isinstance(open_size, str)
                 else size
-                for i, (size, open_size) in enumerate(zip(given, declared, strict=True))
+                for i, (size, open_size) in enumerate(zip(shape, declared, strict=True))
             )
             result[value.name] = tuple(sides)
     return result
@@ -426,9 +426,9 @@ class Executor:
                         )
                 return plan
         self._repeats = 0
-        given = None if exact else feeds
+        ranged_feeds = None if exact else feeds
         return self._plan(
-            backend, shapes, False, shape_inputs=shape_inputs, small=small, feeds=given
+            backend, shapes, False, shape_inputs=shape_inputs, small=small, feeds=ranged_feeds
         )
 
     def values(self, feeds: Mapping[str, Array], requested: tuple[Value, ...]) -> dict[str, Array]:

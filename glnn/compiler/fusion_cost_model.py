@@ -67,8 +67,8 @@ def pool_pays(case: Case) -> bool:
     """Return True where the kernel takes x in its layout, and would convolve unpooled, too."""
     spec = case.spec
     assert isinstance(spec.op, PooledConv2d)
-    given = dict(spec.operands), dict(spec.given)
-    alone = OpSpec.create(spec.op.convolution, *given, spec.epilogue)
+    operands = dict(spec.operands), dict(spec.given)
+    alone = OpSpec.create(spec.op.convolution, *operands, spec.epilogue)
     return spec.fits(case.kernel) and case.kernel.shares_declaration(case.ask(alone, None))
 
 
@@ -121,8 +121,10 @@ def _multiplied(case: Case) -> Case:
     """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
     for stage, operands, _ in stages_of(case.spec, case.kernel):
         if prologue_of(stage.op) is not None:
-            own = OpSpec.create(stage.op, operands, {})
-            return _multiplied(replace(case, spec=own, kernel=case.ask(own, stage.kernel)))
+            stage_spec = OpSpec.create(stage.op, operands, {})
+            return _multiplied(
+                replace(case, spec=stage_spec, kernel=case.ask(stage_spec, stage.kernel))
+            )
     return case
 
 
@@ -131,7 +133,7 @@ def _without_prologue(spec: OpSpec) -> OpSpec:
     assert isinstance(spec.op, Conv2d | Matmul)
     beside = spec.op.prologue_operands
     types = {name: one for name, one in spec.operands if name not in beside}
-    layouts = {name: lies for name, lies in spec.given if name not in beside}
+    layouts = {name: layout for name, layout in spec.given if name not in beside}
     return OpSpec.create(replace(spec.op, prologue=None), types, layouts, spec.epilogue)
 
 

@@ -200,8 +200,8 @@ def lowered(
     where the backend cannot compute a node.
     """
     graph = inline_constant_captures(inline_constant_branches(graph))
-    given = graph.input_types(shapes)
-    graph = expand_composites(graph, given)
+    input_types = graph.input_types(shapes)
+    graph = expand_composites(graph, input_types)
     types = _bound(graph, shapes)
     _check_known(graph, types)
     _check_sizes(graph, types)
@@ -375,14 +375,14 @@ class _Lowering:
 
     def lowered(self, node: Node, layer: str) -> LoweredOp:
         """Return the lowered operator for `node`, a part of `layer`."""
-        given = node.operator.named(node.inputs)
-        kinds = {name: self.types[value] for name, value in given.items()}
+        operands = node.operator.named(node.inputs)
+        kinds = {name: self.types[value] for name, value in operands.items()}
         if node.epilogue is not None:
             result = self.types[node.outputs[0]].shape
             for name, extent, value in zip(
                 node.epilogue.names, node.epilogue.extents, node.extras, strict=True
             ):
-                given[name] = value
+                operands[name] = value
                 dims = node.epilogue.shape(extent, result)
                 kinds[name] = TensorType(dims, self.types[value].dtype)
         fixed, control = self.graph.fixed, node.operator.control
@@ -390,10 +390,10 @@ class _Lowering:
         return LoweredOp(
             node.name,
             node.operator,
-            {name: value.name for name, value in given.items() if value not in fixed},
+            {name: value.name for name, value in operands.items() if value not in fixed},
             {
                 name: self._weight(value, kinds[name], name in node.operator.fp16_operands)
-                for name, value in given.items()
+                for name, value in operands.items()
                 if value in fixed
             },
             node.outputs[0].name,
@@ -404,9 +404,9 @@ class _Lowering:
             unfused=partial(self._unfused, node, layer) if node.origins else None,
         )
 
-    def _weight(self, value: Value, type: TensorType, halves: bool) -> Weight:
-        """`value`, of `type`, as an operator is given it that takes it in `halves` or does not."""
-        if not halves:
+    def _weight(self, value: Value, type: TensorType, fp16: bool) -> Weight:
+        """Return the weight `value`, of `type`. fp16: True where the operator takes float16."""
+        if not fp16:
             type = widened(type)
         elif type.dtype is DType.float32 and not self._is_rounded(value):
             type = TensorType(type.dims, self.precision)
@@ -430,8 +430,10 @@ def _all_rounding(graph: Graph, types: Types) -> Graph:
 
 def _rounding(node: Node, types: Types) -> Node:
     """`node`, which rounds those of its operands that are float16: they come as float32."""
-    halves = [value is not None and types[value].dtype is DType.float16 for value in node.inputs]
-    if not isinstance(node.operator, Pointwise) or not any(halves):
+    is_fp16 = [value is not None and types[value].dtype is DType.float16 for value in node.inputs]
+    if not isinstance(node.operator, Pointwise) or not any(is_fp16):
         return node
-    given = (call("cast_float16", Arg(i)) if half else Arg(i) for i, half in enumerate(halves))
-    return replace(node, operator=Pointwise(node.operator.expr(*given)))
+    widened_operands = (
+        call("cast_float16", Arg(i)) if half else Arg(i) for i, half in enumerate(is_fp16)
+    )
+    return replace(node, operator=Pointwise(node.operator.expr(*widened_operands)))

@@ -509,8 +509,8 @@ class Outline:
             updates=states.updates,
         )
         there = bind_states(schedule, graph, states)
-        own = states.updates.values()
-        changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
+        updated = states.updates.values()
+        changing = [v for v in graph.outputs if graph.changes(v) and v.name not in updated]
         outputs = schedule.for_host(changing, body, Pass.ROWS not in outline_options.without)
         outputs |= {
             states.updates[one.name]: one.after for one in there if one.readable and one.after
@@ -539,7 +539,7 @@ class Outline:
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))
-                given = ({k: one.shape for k, one in some.items()} for some in body_types)
+                body_shapes = ({k: one.shape for k, one in some.items()} for some in body_types)
                 bodies[entry.lowered.output] = tuple(
                     cls._build(
                         one,
@@ -547,7 +547,7 @@ class Outline:
                         outline_options,
                         f"{within}{entry.lowered.name}/{one.name}/",
                     )
-                    for one, own_shapes in zip(op.bodies, given, strict=True)
+                    for one, own_shapes in zip(op.bodies, body_shapes, strict=True)
                 )
                 kept += [
                     *entry.lowered.operands.values(),

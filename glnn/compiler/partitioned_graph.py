@@ -175,17 +175,17 @@ class PartitionedGraph:
         for value in node.reads:
             if value not in here and (array := self.graph.value_of(value)) is not None:
                 here[value] = array
-        given = [None if value is None else here[value] for value in node.inputs]
+        operands = [None if value is None else here[value] for value in node.inputs]
         op = node.operator
         if isinstance(op, Composite):
             types = [
                 None if value is None else _type_here(value.type, here[value])
                 for value in node.inputs
             ]
-            return op.evaluate(types, given)
+            return op.evaluate(types, operands)
         if not isinstance(op, Control):
-            return op.reference(*given)
-        return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *given)
+            return op.reference(*operands)
+        return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *operands)
 
 
 def _type_here(type: TensorType, array: Array) -> TensorType:

@@ -251,8 +251,8 @@ class Plan(Runner):
                         return outline, emit(outline, self._weights, io(outline), domain)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
-        given = ", ".join(f"{name} {tuple(map(hint, shape))}" for name, shape in shapes.items())
-        where = f"{self.graph.name} for {given} on {self.backend.name}"
+        inputs = ", ".join(f"{name} {tuple(map(hint, shape))}" for name, shape in shapes.items())
+        where = f"{self.graph.name} for {inputs} on {self.backend.name}"
         took = duration(self.made[-1].seconds)
         LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
 
@@ -454,14 +454,14 @@ def _io(
     below: sizes of the tables that each input has indices of (`find_index_bounds`). called: see
     Input.
     """
-    given = {value.name: value for value in graph.inputs}
+    inputs = {value.name: value for value in graph.inputs}
     carried = {one.name for one in outline.carried}
     small = small_input_names(graph)
     tensors = outline.schedule.tensors
     takes = tuple(
         Input(
             name,
-            given[name].type.dtype,
+            inputs[name].type.dtype,
             tensors[name].shape,
             tensors[name].type.dtype,
             name in small,

@@ -129,8 +129,8 @@ class OpenSizes:
                 made.flat[place] = trace.symbol(symbol, one, ends)
                 symbols[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
                 sizes[symbol] = one
-        own = tuple(sizes[name] for name in symbols)
-        return cls(tuple(symbols.values()), own, open_shapes, numbers, trace)
+        hints = tuple(sizes[name] for name in symbols)
+        return cls(tuple(symbols.values()), hints, open_shapes, numbers, trace)
 
     @property
     def domain(self) -> SizeRange:

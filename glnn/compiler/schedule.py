@@ -278,11 +278,13 @@ class Schedule:
         """The result of `lowered` is the memory of its operand, where that lies as it is to."""
         operand = self.tensors[lowered.operands["x"]]
         (type,) = lowered.op.results({"x": operand.type})
-        lies = operand.layout
-        wants, gives = map(parse, self.backend.view_layouts(lowered.op, lies.unpacked.name))
-        alike = isinstance(lies, RowMajor) and same(lies.rows(operand.shape), lies.rows(type.shape))
-        if (alike or lies == PACKED) and wants == gives == DENSE:
-            wants = gives = lies  # the same rows, padded or not
+        layout = operand.layout
+        wants, gives = map(parse, self.backend.view_layouts(lowered.op, layout.unpacked.name))
+        alike = isinstance(layout, RowMajor) and same(
+            layout.rows(operand.shape), layout.rows(type.shape)
+        )
+        if (alike or layout == PACKED) and wants == gives == DENSE:
+            wants = gives = layout  # the same rows, padded or not
         self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
         source = self.tensors[self._layouts_of(lowered.operands["x"], wants, lowered)]
         type = TensorType(type.dims, source.type.dtype)
@@ -303,9 +305,11 @@ class Schedule:
         """`lowered` by NumPy, between transfers where others are not the host's."""
         layouts: dict[str, Layout] = dict.fromkeys((*spec.shapes, "out"), DENSE)
         for name, tensor in lowered.operands.items():
-            lies = self.tensors[tensor].layout
-            taken = isinstance(lies, RowMajor) and not lowered.op.control  # which copies as it lies
-            layouts[name] = lies if taken else DENSE
+            layout = self.tensors[tensor].layout
+            taken = (
+                isinstance(layout, RowMajor) and not lowered.op.control
+            )  # which copies as it lies
+            layouts[name] = layout if taken else DENSE
         operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
         for name, type in zip((lowered.output, *lowered.more), spec.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)
@@ -350,10 +354,10 @@ class Schedule:
             choice = self.backend.choose(spec, kernel)
         except (UnsupportedOpError, LimitError):
             return False
-        outputs, given = self.backend.layouts(choice, spec), spec.layouts
+        outputs, layouts = self.backend.layouts(choice, spec), spec.layouts
         return all(
-            can_reorder(self.backend, spec.types[name], parse(lies), outputs[name])
-            for name, lies in given.items()
+            can_reorder(self.backend, spec.types[name], parse(layout), outputs[name])
+            for name, layout in layouts.items()
         )
 
     def _add_stages(self, lowered: LoweredOp, kernel: Kernel, decomposition: Decomposition) -> None:
@@ -372,8 +376,8 @@ class Schedule:
             )
         last = decomposition.stages[-1].name
         for stage in decomposition.stages:
-            own = self.free(f"{lowered.output}: {stage.name}")
-            names[stage.name] = lowered.output if stage.name == last else own
+            intermediate = self.free(f"{lowered.output}: {stage.name}")
+            names[stage.name] = lowered.output if stage.name == last else intermediate
             epilogue = lowered.epilogue if stage.finishes else None
             reads = dict(stage.operands)
             if epilogue:
@@ -412,8 +416,10 @@ class Schedule:
             layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
             layouts["out"] = self._rows[lowered.output].name
         if isinstance(lowered.op, Contraction):  # which take what is turned as it lies
-            own = (name for name in lowered.operands if name in types and name not in extents)
-            layouts |= {name: self.layouts_of(lowered.operands[name]).unpacked.name for name in own}
+            computed = (name for name in lowered.operands if name in types and name not in extents)
+            layouts |= {
+                name: self.layouts_of(lowered.operands[name]).unpacked.name for name in computed
+            }
         return OpSpec.create(lowered.op, types, layouts, lowered.epilogue)
 
     def _has_kernels(self, spec: OpSpec) -> bool:
@@ -435,8 +441,8 @@ class Schedule:
         outputs = self._rows.get(lowered.output)
         if outputs is None or "full" not in spec.extents.values():
             return False
-        lies = self.backend.layouts(choice, spec)["out"]
-        return lies.at(spec.output) != outputs.at(spec.output)
+        layout = self.backend.layouts(choice, spec)["out"]
+        return layout.at(spec.output) != outputs.at(spec.output)
 
     def finish(self, outputs: Iterable[str]) -> None:
         """Have the tensors `outputs` be there, and leave out what nobody came to want."""
@@ -600,12 +606,17 @@ class Schedule:
         )
         return copy
 
-    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, lowered: LoweredOp) -> str:
-        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
+    def _repadded(
+        self, name: str, source_layout: RowMajor, layout: RowMajor, lowered: LoweredOp
+    ) -> str:
+        """Return the name of a copy of `name`, with rows padded as in `layout`.
+
+        source_layout: that of `name`.
+        """
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PADDED else {}
         source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
-        matrix, op = repadding(tensor.shape, lies, layout)
+        matrix, op = repadding(tensor.shape, source_layout, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
         self.add(LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, via=lowered.via))
         self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
@@ -646,12 +657,14 @@ class Schedule:
         )
         return made
 
-    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, lowered: LoweredOp) -> str:
-        """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
+    def _spread(
+        self, name: str, source_layout: Morton | Blocked, layout: Layout, lowered: LoweredOp
+    ) -> str:
+        """The name of a copy of `name`, which lies in `source_layout`, in rows: by moves, too."""
         if layout != DENSE:
             return self._in_layout(self._in_layout(name, DENSE, lowered), layout, lowered)
         tensor, source = self.tensors[name], self.free(f"{name} as stored")
-        shape, ops = unpacking(tensor.shape, lies)
+        shape, ops = unpacking(tensor.shape, source_layout)
         self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
         return self._moved(name, source, ops, layout, lowered)
 

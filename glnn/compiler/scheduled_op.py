@@ -55,15 +55,15 @@ def reorder(type: TensorType, source: Layout, target: Layout) -> OpSpec:
     return OpSpec.create(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
 
 
-def can_reorder(backend: Backend, type: TensorType, lies: Layout, target: Layout) -> bool:
-    """Return True where launches can reorder a tensor from `lies` to `target`: always other than
+def can_reorder(backend: Backend, type: TensorType, source: Layout, target: Layout) -> bool:
+    """Return True where launches can reorder a tensor from `source` to `target`: always other than
     float32, by moves.
     """
-    if lies == target or (isinstance(lies, RowMajor) and isinstance(target, RowMajor)):
+    if source == target or (isinstance(source, RowMajor) and isinstance(target, RowMajor)):
         return True
     if type.dtype is not DType.float32:
         return True  # by moves
-    return backend.why_not(reorder(type, lies, target)) is None
+    return backend.why_not(reorder(type, source, target)) is None
 
 
 @dataclass(frozen=True)

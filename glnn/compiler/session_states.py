@@ -423,14 +423,14 @@ def with_states(
     outputs: list[Value] = []
     renamed = dict(updates)
     for value in graph.outputs:
-        own = here.get(value, value)
+        current = here.get(value, value)
         name = names.get(value.name)
         if name is not None and types[name].dtype is not value.type.dtype:
             dtype = types[name].dtype
-            kept = Value(f"{value.name} as {dtype.value}", TensorType(own.type.dims, dtype))
-            after.append(_cast(own, kept))
-            renamed[name], own = kept.name, kept
-        outputs.append(own)
+            kept = Value(f"{value.name} as {dtype.value}", TensorType(current.type.dims, dtype))
+            after.append(_cast(current, kept))
+            renamed[name], current = kept.name, kept
+        outputs.append(current)
     nodes = (*before, *(node.with_values(here) for node in graph.nodes), *after)
     return Graph(nodes, tuple(inputs), tuple(outputs), graph.name), renamed
 
@@ -463,14 +463,14 @@ def checked_pairs(
     pairs: Mapping[str, str] | None,
 ) -> dict[str, str]:
     """Return `pairs`, None for those of `past_pairs`. Raises ModelError or ShapeError where bad."""
-    taken, given = {one.name: one for one in inputs}, {one.name: one for one in outputs}
+    taken, results = {one.name: one for one in inputs}, {one.name: one for one in outputs}
     if pairs is None:
-        pairs = past_pairs(model, tuple(taken), tuple(given))
+        pairs = past_pairs(model, tuple(taken), tuple(results))
     if not isinstance(pairs, Mapping) or not pairs:
         raise ModelError(f"states must map inputs to the outputs that update them: {shown(pairs)}")
     by_output: dict[str, str] = {}
     for name, output in pairs.items():
-        for what, wanted, there in (("input", name, taken), ("output", output, given)):
+        for what, wanted, there in (("input", name, taken), ("output", output, results)):
             if wanted not in there:
                 raise ModelError(
                     f"state {shown(name)}, updated by {shown(output)}: {model} has no {what} "
@@ -481,13 +481,13 @@ def checked_pairs(
                 f"output {output!r} cannot update both states {by_output[output]!r} and {name!r}"
             )
         by_output[output] = name
-        for one in (taken[name], given[output]):
+        for one in (taken[name], results[output]):
             if one.holds or one.dtype not in DTYPES:
                 raise ShapeError(
                     f"state {name!r}, updated by {output!r}: {one.name!r} is {one.type}, and a "
                     f"state is of {', '.join(dtype.value for dtype in DTYPES)}"
                 )
-        type, got = taken[name].tensor_type, given[output].tensor_type
+        type, got = taken[name].tensor_type, results[output].tensor_type
         if got.dtype is not type.dtype or (type.ranked and not _fits(got, type)):
             raise _other_type(name, type, output, got)
     return dict(pairs)

@@ -630,18 +630,20 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
         kind: list[object] = [lowered.op, entry.choice, out.memory]
         alone: dict[str, str] = {}
         for name, tensor in lowered.operands.items():
-            lies = schedule.tensors[tensor]
-            if lies.shape == ():
+            operand = schedule.tensors[tensor]
+            if operand.shape == ():
                 kind.append(tensor)
-            elif lies.type != out.type or not _dense(lies):
+            elif operand.type != out.type or not _dense(operand):
                 break
-            elif lies.offset is not None:
-                kind.append((lies.memory, lies.offset - (out.offset or 0)))
-            elif made.count(lies.memory) != 1 or not _free(schedule, lies.memory, fixed):
+            elif operand.offset is not None:
+                kind.append((operand.memory, operand.offset - (out.offset or 0)))
+            elif made.count(operand.memory) != 1 or not _free(schedule, operand.memory, fixed):
                 break
             else:
-                kind.append(list(alone).index(lies.memory) if lies.memory in alone else len(alone))
-                alone.setdefault(lies.memory, name)
+                kind.append(
+                    list(alone).index(operand.memory) if operand.memory in alone else len(alone)
+                )
+                alone.setdefault(operand.memory, name)
         else:
             if not any((*kind, memory) in taken for memory in alone):
                 member = _Member(entry, at, out, tuple(alone.values()))
@@ -678,19 +680,19 @@ def _adjoining(members: Run) -> Iterator[Run]:
 def _movable(schedule: Schedule, run: Run) -> bool:
     """Return True where all of `run` can be computed at the place of its last member."""
     places = sorted(member.at for member in run)
-    own = set(places)
+    positions = set(places)
     writes: list[Tensor] = []
     reads: list[Tensor] = []
     for at in range(places[0], places[-1] + 1):
         entry, tensors = schedule.entries[at], schedule.tensors
         out = tensors[entry.lowered.output]
-        given = [tensors[name] for name in entry.lowered.operands.values()]
+        operands = [tensors[name] for name in entry.lowered.operands.values()]
         made = [out, *(tensors[name] for name in entry.lowered.more)]
-        if _meet([*made, *given], writes) or _meet(made, reads):
+        if _meet([*made, *operands], writes) or _meet(made, reads):
             return False
-        if at in own:
+        if at in positions:
             writes.append(out)
-            reads += given
+            reads += operands
     return True
 
 
@@ -720,9 +722,9 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     lowered, places = first.entry.lowered, _side_by_side(schedule, run)
     before, operands = dict(schedule.tensors), dict(lowered.operands)
     for name, tensor in lowered.operands.items():
-        lies = schedule.tensors[tensor]
-        if lies.shape != ():
-            memory, at = places.get(lies.memory) or (lies.memory, _start(lies))
+        operand = schedule.tensors[tensor]
+        if operand.shape != ():
+            memory, at = places.get(operand.memory) or (operand.memory, _start(operand))
             operands[name] = schedule.free(f"{tensor} and others")
             schedule.tensors[operands[name]] = Tensor(type, DENSE, memory, at)
     names = list(dict.fromkeys(member.entry.lowered.name for member in run))

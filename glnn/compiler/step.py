@@ -89,7 +89,7 @@ class Step:
         stored = {name: one for name, one in stored.items() if name not in again}
         copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in stored.items()}
-        halves = {name: one for name, one in stored.items() if one.dtype is DType.float16}
+        as_fp16 = {name: one for name, one in stored.items() if one.dtype is DType.float16}
         small = {name: stored[name] for name in entry.spec.int8_operands if name in stored}
         return cls(
             name=lowered.name,
@@ -113,10 +113,10 @@ class Step:
             cost=entry.spec.cost,
             host=entry.host,
             why=_why(entry, backend),
-            fp16=tuple(halves),
+            fp16=tuple(as_fp16),
             int8=tuple(small),
-            saved=_wide(backend, entry, halves | small)
-            - sum(copies.get(n, packed[n]) for n in halves | small),
+            saved=_wide(backend, entry, as_fp16 | small)
+            - sum(copies.get(n, packed[n]) for n in as_fp16 | small),
             joins=lowered.joins,
             fixed_copies=sum(n for name, n in copies.items() if name in lowered.parameters),
         )

@@ -336,8 +336,8 @@ def _left_by_groups(process: Path, groups: Path) -> Iterator[int]:
             top, files = groups / "memory", names
         else:
             continue
-        own = Path(name.lstrip("/"))
-        for folder in (own, *own.parents):
+        group = Path(name.lstrip("/"))
+        for folder in (group, *group.parents):
             with suppress(OSError, ValueError):
                 yield _left_by_group(top / folder, *files)
 

@@ -115,20 +115,20 @@ def _filled(array: Any, numbers: Any) -> Any:
 
 def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
     kind: type[Any] = type(value)
-    given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-    makers = {name: make for name, one in given.items() if (make := maker(one, sizes))}
+    values = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+    makers = {name: make for name, one in values.items() if (make := maker(one, sizes))}
     if not makers:
         return None
     if sizes is not None and not kind.__dataclass_params__.eq:  # as values of a graph: each once
         table = sizes
         return lambda numbers: Substitution(lambda one: numbers[table.size(one).index])(value)
-    others = vars(value).keys() - given.keys()
+    others = vars(value).keys() - values.keys()
     if any(not isinstance(getattr(kind, name, None), cached_property) for name in others):
         return lambda numbers: replace(value, **{k: make(numbers) for k, make in makers.items()})
 
     def made(numbers: Sequence[int]) -> Any:
         result = object.__new__(kind)
-        result.__dict__.update(given)
+        result.__dict__.update(values)
         for name, make in makers.items():
             result.__dict__[name] = make(numbers)
         return result

@@ -666,14 +666,14 @@ class Substitution:
             return value if same else type(value)(parts)
         names, frozen = _parts(type(value))  # type: ignore[arg-type]
         if names:
-            own: dict[str, Any] = vars(value) if frozen else {}
-            if WITHOUT in own:
+            memo: dict[str, Any] = vars(value) if frozen else {}
+            if WITHOUT in memo:
                 return value
-            given = [getattr(value, name) for name in names]
-            changed = [part if type(part) in PLAIN else self(part) for part in given]
-            if not all(map(is_, changed, given)):
+            values = [getattr(value, name) for name in names]
+            changed = [part if type(part) in PLAIN else self(part) for part in values]
+            if not all(map(is_, changed, values)):
                 return replace(value, **dict(zip(names, changed, strict=True)))
-            own[WITHOUT] = True
+            memo[WITHOUT] = True
             return value
         if isinstance(value, Mapping):
             pairs = {self(k): self(v) for k, v in value.items()}

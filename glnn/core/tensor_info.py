@@ -142,7 +142,7 @@ class TensorInfo:
         if 0 in shape and not self.free:
             raise ShapeError(f"{what} must not be empty, got shape {shape}")
         pairs = zip(self.shape, shape, strict=True)
-        if any(not isinstance(n, str) and n != given for n, given in pairs):
+        if any(not isinstance(n, str) and n != got for n, got in pairs):
             advice = self.advice(shape)
             raise ShapeError(f"{what} must have shape {show(self.shape)}, got {shape}{advice}")
 

@@ -181,8 +181,8 @@ class Scope:
             "--op": (self.ops or (), {kernel.op for kernel in declared()}),
             "--function": (self.functions or (), set(FUNCTIONS)),
         }
-        for option, (given, names) in known.items():
-            for name in given:
+        for option, (chosen, names) in known.items():
+            for name in chosen:
                 if name not in names:
                     listed = ", ".join(sorted(names))
                     raise GlnnError(f"{option}: expected one of {listed}, got {name!r}")
@@ -380,16 +380,16 @@ def _save(examination: Examination, device: Device, doctors: Sequence[KernelDoct
 
     try:
         verdicts.renew(mine, is_superseded)
-        given = []
+        certificates = []
         whole = examination.lost is None and not examination.failed and not examination.scope.quick
         for name in names if whole else ():
             kernels = [one for one in examination.kernels if one.backend == name]
             wrong = sum(bool(one.wrong) for one in kernels)
             wrong += sum(bool(one.wrong) for one in examination.functions if one.backend == name)
             problems = sum(one.problems for one in kernels)
-            own = examination.scope.ops, examination.scope.functions
-            given.append(certificate(name, *own, problems, wrong))
-        Certificates.load(folder, offers, VERSION).keep(*given)
+            scope = examination.scope.ops, examination.scope.functions
+            certificates.append(certificate(name, *scope, problems, wrong))
+        Certificates.load(folder, offers, VERSION).keep(*certificates)
     except OSError as error:
         return replace(examination, kept=f"{folder} cannot be written: {error.strerror}")
     return examination

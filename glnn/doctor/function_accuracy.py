@@ -138,14 +138,17 @@ def _call(name: str) -> Call:
 def _of_floats(name: str) -> FunctionCheck:
     row = FUNCTIONS[name]
     some = points(row)
-    given = np.zeros((len(some[0]), 4), np.float32)
+    arguments = np.zeros((len(some[0]), 4), np.float32)
     for i, one in enumerate(some):
-        given[:, i] = one
-    flushed = np.where(np.abs(given) < LEAST, np.copysign(0, given), given)
-    call, doubles = _call(name), (one.T[: row.arity].astype(np.float64) for one in (given, flushed))
+        arguments[:, i] = one
+    flushed = np.where(np.abs(arguments) < LEAST, np.copysign(0, arguments), arguments)
+    call, doubles = (
+        _call(name),
+        (one.T[: row.arity].astype(np.float64) for one in (arguments, flushed)),
+    )
     with np.errstate(all="ignore"):
         exact, other = (np.asarray(call.evaluate(*one), np.float64) for one in doubles)
-    return FunctionCheck(name, DType.float32, given, (exact, other), row.accuracy)
+    return FunctionCheck(name, DType.float32, arguments, (exact, other), row.accuracy)
 
 
 @cache
@@ -153,19 +156,19 @@ def _of_integers(name: str, dtype: DType) -> FunctionCheck:
     limits = np.iinfo(dtype.numpy)
     inside = INTS[(limits.min <= INTS) & (limits.max >= INTS)]
     a, b = (grid.reshape(-1) for grid in np.meshgrid(inside, inside))
-    given = np.zeros((len(a), 4), np.int32)
-    given[:, 0], given[:, 1] = a, b
-    result = _evaluate(name, given, dtype)
+    arguments = np.zeros((len(a), 4), np.int32)
+    arguments[:, 0], arguments[:, 1] = a, b
+    result = _evaluate(name, arguments, dtype)
     expected = result.view(np.int32) if result.dtype == np.float32 else result.astype(np.int32)
-    return FunctionCheck(name, dtype, given.view(np.float32), (expected,))
+    return FunctionCheck(name, dtype, arguments.view(np.float32), (expected,))
 
 
 @cache
 def _of_bools(name: str) -> FunctionCheck:
     bits = [[i & 1, (i >> 1) & 1, (i >> 2) & 1, 0] for i in range(8)]
-    given = np.array(bits, np.int32)
-    expected = _evaluate(name, given, DType.bool).astype(np.int32)
-    return FunctionCheck(name, DType.bool, given.view(np.float32), (expected,))
+    arguments = np.array(bits, np.int32)
+    expected = _evaluate(name, arguments, DType.bool).astype(np.int32)
+    return FunctionCheck(name, DType.bool, arguments.view(np.float32), (expected,))
 
 
 def _evaluate(name: str, argument: Array, dtype: DType) -> Array:
@@ -216,10 +219,10 @@ class FunctionFault:
     @property
     def text(self) -> str:
         """The fault in a few words."""
-        given = ", ".join(f"{one:.9g}" for one in self.given)
+        arguments = ", ".join(f"{one:.9g}" for one in self.given)
         off = "" if self.ulps is None else f", off by {self.ulps:.3g} units in the last place"
         others = "" if self.count < 2 else f", and {self.count - 1} other values are wrong"
-        return f"of {given} it is {self.got:.9g}, not {self.expected:.9g}{off}{others}"
+        return f"of {arguments} it is {self.got:.9g}, not {self.expected:.9g}{off}{others}"
 
 
 @dataclass(frozen=True)
@@ -359,8 +362,8 @@ def _judge(backend: str, look: FunctionCheck, got: Array) -> FunctionResult:
         return _result(backend, look, 0.0, False, _first(look, bits, wrong))
     exact, flushed = look.expected
     accuracy = look.accuracy
-    own, other = ulp_error(got, exact, accuracy.least), ulp_error(got, flushed, accuracy.least)
-    away = np.minimum(own, other)
+    error, other = ulp_error(got, exact, accuracy.least), ulp_error(got, flushed, accuracy.least)
+    away = np.minimum(error, other)
     close = np.zeros(len(got), bool)
     if accuracy.ulps >= 1:  # of what is rounded or compared every bit counts
         for one in look.expected:
@@ -368,7 +371,7 @@ def _judge(backend: str, look: FunctionCheck, got: Array) -> FunctionResult:
                 scale = np.maximum(np.abs(one), max(accuracy.least, LEAST))
                 close |= np.isfinite(got) & (np.abs(got - one) <= CLOSE * scale)
     wrong = (away > accuracy.ulps) & ~close
-    flushes = bool(((own > accuracy.ulps) & (other <= accuracy.ulps)).any())
+    flushes = bool(((error > accuracy.ulps) & (other <= accuracy.ulps)).any())
     ulps = float(away[~wrong].max(initial=0.0))
     return _result(backend, look, ulps, flushes, _first(look, got, wrong, away))
 
@@ -382,8 +385,8 @@ def _result(
     failure: str | None = None,
 ) -> FunctionResult:
     allowed = look.accuracy.ulps if look.accuracy else 0.0
-    own = look.name, look.dtype.value, len(look.given)
-    return FunctionResult(backend, *own, ulps, allowed, flushes, fault, failure)
+    what = look.name, look.dtype.value, len(look.given)
+    return FunctionResult(backend, *what, ulps, allowed, flushes, fault, failure)
 
 
 def _first(
@@ -394,8 +397,8 @@ def _first(
         return None
     place = int(np.argmax(wrong if away is None else np.where(wrong, away, -1.0)))
     floats = look.dtype.kind == "float"
-    given = look.given[place] if floats else look.given.view(np.int32)[place]
-    arguments = tuple(float(one) for one in given[: look.arity])
+    numbers = look.given[place] if floats else look.given.view(np.int32)[place]
+    arguments = tuple(float(one) for one in numbers[: look.arity])
     expected = float(look.expected[0][place])
     ulps = None if away is None or not np.isfinite(away[place]) else float(away[place])
     return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()), ulps)

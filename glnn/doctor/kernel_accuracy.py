@@ -512,12 +512,12 @@ def forms_of(backend: GlBackend, kernel: Kernel, full: bool = False) -> list[For
 def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
     """Return `kernel` with each set of parameters that it may have on this device."""
     offers = backend.device.capabilities
-    own = fitted(kernel, offers)
-    if own is None:
+    default = fitted(kernel, offers)
+    if default is None:
         return []
     made = [choice.made(kernel) for choice in backend.tuned.choices.values()]
-    tuned = [one for one in made if one is not None and one.defaults != own.defaults]
-    return [own, *dict.fromkeys(tuned)]
+    tuned = [one for one in made if one is not None and one.defaults != default.defaults]
+    return [default, *dict.fromkeys(tuned)]
 
 
 def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
@@ -551,15 +551,19 @@ def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator
 
 def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
     """Yield the problems that `kernel` is tested with, the simplest first."""
-    given = [(op, own) for op, own, *_ in PROBLEMS.get(kernel.op, ())]
-    given += SMALL.get(kernel.op, ())
+    problems = [(op, operands_of) for op, operands_of, *_ in PROBLEMS.get(kernel.op, ())]
+    problems += SMALL.get(kernel.op, ())
     if kernel.generate:
         examples = GENERATORS[kernel.generate].examples().values()
-        given = [(op, types) for op, types in examples if op.name == kernel.op] + given
+        problems = [(op, types) for op, types in examples if op.name == kernel.op] + problems
     bare = []
-    for op, operands in given:
-        own = {name: one for name, one in operands.items() if name in op.names(len(operands))}
-        types = {n: o if isinstance(o, TensorType) else TensorType(o) for n, o in own.items()}
+    for op, operands in problems:
+        operands_of = {
+            name: one for name, one in operands.items() if name in op.names(len(operands))
+        }
+        types = {
+            n: o if isinstance(o, TensorType) else TensorType(o) for n, o in operands_of.items()
+        }
         narrow = [name for name, one in types.items() if one.dtype.narrow]
         bare.append(OpSpec.create(op, types, dict.fromkeys(narrow, PACKED.name)))
     yield from bare
@@ -701,8 +705,8 @@ class KernelDoctor:
 
     def _result(self, kernel: Kernel) -> KernelResult:
         key = kernel_key(kernel)
-        own = kernel.backend, kernel.op, kernel.name, dict(kernel.defaults)
-        return self.results.setdefault(key, KernelResult(*own))
+        identity = kernel.backend, kernel.op, kernel.name, dict(kernel.defaults)
+        return self.results.setdefault(key, KernelResult(*identity))
 
     def _check_program(self, form: Form, result: KernelResult) -> str | None:
         """Return the fault of a kernel that is one program; None where there is none."""

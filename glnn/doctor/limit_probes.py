@@ -224,9 +224,9 @@ def blocks(ground: ScratchSpace, count: int) -> str | None:
     reads = "".join(f"    result[{i}] = given{i}[1];\n" for i in range(ins))
     program = ground.compute(f"{body}void main() {{\n    result[{ins}] = 1u;\n{reads}}}\n")
     numbers = np.append(scatter(count_from(0, ins)), 1).astype(np.uint32)
-    given = [ground.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
+    inputs = [ground.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
     out = ground.memory(count)
-    ground.dispatch(program, (1, 1, 1), [out, *given])
+    ground.dispatch(program, (1, 1, 1), [out, *inputs])
     return _memory_difference(ground, out, lambda first, n: numbers[first : first + n], count)
 
 
@@ -281,9 +281,9 @@ def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
     count = 16
     program = ground.compute(OUT + READ % count)
     out, numbers = ground.memory(count), scatter(count_from(0, nbytes // 4 + count))
-    given = ground.memory(len(numbers), numbers)
+    source = ground.memory(len(numbers), numbers)
     out.copy.bind_to_storage_buffer(0, 0, out.nbytes)
-    given.copy.bind_to_storage_buffer(1, nbytes, 4 * count)
+    source.copy.bind_to_storage_buffer(1, nbytes, 4 * count)
     ground.ran(program, (1, 1, 1), {})
     return _memory_difference(
         ground, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count

@@ -529,11 +529,11 @@ def rows(seen: Examination) -> list[tuple[str, ...]]:
     """
     result: list[tuple[str, ...]] = []
     for backend in seen.scope.backends:
-        own = [one for one in seen.functions if one.backend == backend]
-        if own:
-            wrong = [f"{one.name} of {one.dtype}" for one in own if one.wrong]
-            bad = len({one.name for one in own if one.wrong})
-            right = str(len(_right(own)))
+        of_backend = [one for one in seen.functions if one.backend == backend]
+        if of_backend:
+            wrong = [f"{one.name} of {one.dtype}" for one in of_backend if one.wrong]
+            bad = len({one.name for one in of_backend if one.wrong})
+            right = str(len(_right(of_backend)))
             result.append(("functions", backend, right, "", _count(bad), ", ".join(wrong)))
     ops = dict.fromkeys((one.op, one.backend) for one in seen.kernels)
     for op, backend in sorted(ops):
@@ -570,16 +570,16 @@ def faults(seen: Examination) -> Iterator[str]:
 def _split_launches(kernels: Sequence[KernelResult]) -> Iterator[str]:
     """Yield the size up to which launches are right, where larger ones are wrong."""
     for backend, (units, launch) in UNITS.items():
-        own = [one for one in kernels if one.backend == backend and one.problems]
-        parts = sorted(one.part for one in own if one.part is not None)
+        of_backend = [one for one in kernels if one.backend == backend and one.problems]
+        parts = sorted(one.part for one in of_backend if one.part is not None)
         if parts:
             least, most = parts[0], parts[-1]
             bound = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             verb = "captures wrongly" if backend == "feedback" else "is wrong"
             yield (
                 f"{backend} {verb} beyond about {bound} {units} a {launch}, in {len(parts)} of "
-                f"{len(own)} kernels: larger ones are made in parts of at most that many, which "
-                "are right, and slower."
+                f"{len(of_backend)} kernels: larger ones are made in parts of at most that many, "
+                "which are right, and slower."
             )
 
 
@@ -635,8 +635,8 @@ def _wrong(seen: Examination) -> Iterator[str]:
             yield f"    glnn doctor --function {one.name} --backend {one.backend}"
     for kernel in seen.kernels:
         if kernel.wrong:
-            own = " ".join(f"{name}={value}" for name, value in kernel.parameters.items())
-            yield f"{kernel.backend}, {kernel.op} by {kernel.kernel} {own}".rstrip()
+            parameters = " ".join(f"{name}={value}" for name, value in kernel.parameters.items())
+            yield f"{kernel.backend}, {kernel.op} by {kernel.kernel} {parameters}".rstrip()
             yield from (f"    {what}: {why}" for what, why in kernel.wrong.items())
         if kernel.part is not None:
             yield f"{kernel.backend}, {kernel.op} by {kernel.kernel}: {kernel.outcome}"

@@ -107,8 +107,8 @@ class BackendComparison:
         unknown.
         """
         times = [self.in_all[name] for name in GPU_BACKENDS if name in self.in_all]
-        own = self.in_all.get("cpu")
-        return own / min(times) if own is not None and times else None
+        on_cpu = self.in_all.get("cpu")
+        return on_cpu / min(times) if on_cpu is not None and times else None
 
 
 @dataclass(frozen=True)
@@ -501,17 +501,17 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
     content = np.random.default_rng(2026).random(words, dtype=np.float32)
     inner = Buffer((words,), layout)
     inner.push(device)
-    given, taken = (
+    source, taken = (
         Buffer((words,), layout, memory=backend.memory(words, way))
         for way in (Transfer.TO_DEVICE, Transfer.TO_HOST)
     )
 
     def up() -> None:
-        given.put(content)
+        source.put(content)
         device.wait()
 
     def copied() -> None:
-        inner.copy_from(given, device)
+        inner.copy_from(source, device)
         device.wait()
 
     def down() -> None:

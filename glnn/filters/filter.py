@@ -152,8 +152,8 @@ class _Plans:
     def _make_room(self, backend: Backend) -> None:
         """Drop the oldest plans while those on `backend` take more memory than what it has left."""
         while self.kept and (free := backend.available()) is not None:
-            own = (plan for plan in self.kept.values() if plan.backend is backend)
-            if sum(plan.nbytes for plan in own) <= free:
+            of_backend = (plan for plan in self.kept.values() if plan.backend is backend)
+            if sum(plan.nbytes for plan in of_backend) <= free:
                 return
             self.kept.popitem(last=False)
 
@@ -220,9 +220,9 @@ def check_sizes(
 
 def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:
     """Return `values` as floats that are finite as float32, at least one. Raises ShapeError."""
-    given: Any = values.tolist() if isinstance(values, np.ndarray) else values
-    if isinstance(given, (list, tuple)) and given and all(is_number(n) for n in given):
-        return tuple(map(float, given))
+    sequence: Any = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(sequence, (list, tuple)) and sequence and all(is_number(n) for n in sequence):
+        return tuple(map(float, sequence))
     raise ShapeError(f"{name}: {argument} must be a row of finite numbers, got {shown(values)}")
 
 

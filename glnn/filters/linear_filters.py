@@ -187,9 +187,9 @@ class Scharr(Filter):
     """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
-        smooth, given = (3.0, 10.0, 3.0), sketch.floats(x)
-        dx = passes(sketch, given, FIRST, smooth, self.border)
-        return dx, passes(sketch, given, smooth, FIRST, self.border)
+        smooth, pixels = (3.0, 10.0, 3.0), sketch.floats(x)
+        dx = passes(sketch, pixels, FIRST, smooth, self.border)
+        return dx, passes(sketch, pixels, smooth, FIRST, self.border)
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,9 @@ class Laplacian(Filter):
     """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
-        smooth, given = SMOOTHING[self.kernel_size], sketch.floats(x)
-        across = passes(sketch, given, SECOND, smooth, self.border)
-        down = passes(sketch, given, smooth, SECOND, self.border)
+        smooth, pixels = SMOOTHING[self.kernel_size], sketch.floats(x)
+        across = passes(sketch, pixels, SECOND, smooth, self.border)
+        down = passes(sketch, pixels, smooth, SECOND, self.border)
         return (sketch.add(Pointwise(call("add", Arg(0), Arg(1))), across, down),)
 
 

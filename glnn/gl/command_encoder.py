@@ -266,11 +266,11 @@ class CommandEncoder:
         part = self.buffer(one.buffer), size(one.buffer.first), words
         view = TextureView(*part, one.texel, one.sampler)
         # A copy that changes is of the launch that has it made.
-        own = one if one.changes and one.copied else None
-        number = self._texture_numbers.setdefault((view, id(own)), len(self._textures))
+        refreshed = one if one.changes and one.copied else None
+        number = self._texture_numbers.setdefault((view, id(refreshed)), len(self._textures))
         if number == len(self._textures):
             self._textures.append(view)
-            self._copies.append(own)
+            self._copies.append(refreshed)
         return number
 
     def bind(self, part: BufferPart, binding: int) -> None:

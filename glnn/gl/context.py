@@ -174,11 +174,11 @@ class ModernglLoader:
         self._gl = gl
         self._programs: list[int] = []
         self._shaders: dict[int, int] = {}
-        given = ctypes.CFUNCTYPE(c_uint)(self._programs.pop)
+        program = ctypes.CFUNCTYPE(c_uint)(self._programs.pop)
         shader = ctypes.CFUNCTYPE(c_uint, c_uint)(self._shaders.get)
         nothing = ctypes.CFUNCTYPE(None, c_uint)(int)  # the rest of the arguments it does not see
         self._stubs = dict.fromkeys(STUBBED, nothing)
-        self._stubs |= {"glCreateProgram": given, "glCreateShader": shader}
+        self._stubs |= {"glCreateProgram": program, "glCreateShader": shader}
 
     def load_opengl_function(self, name: str) -> int:
         """The address that moderngl is to call for the function `name`, 0 where there is none."""

@@ -433,11 +433,11 @@ class Device:
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
-        own = self.capabilities.dedicated_memory
+        dedicated = self.capabilities.dedicated_memory
 
         def available() -> int | None:
             self.collect()
-            return memory_available(self.context, self.load, own)
+            return memory_available(self.context, self.load, dedicated)
 
         return self.perform(available)
 

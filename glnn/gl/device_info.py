@@ -208,15 +208,15 @@ class Capabilities:
             capabilities = replace(capabilities, max_texture_buffer_size=buffers)
         storage = "GL_EXT_buffer_storage" in extensions
         # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
-        own = (
+        dedicated = (
             "nvidia" in capabilities.vendor.lower() and "tegra" not in capabilities.renderer.lower()
         )
-        multiprocessors = gl.integer_if_known(SM_COUNT_NV) if own else 0
+        multiprocessors = gl.integer_if_known(SM_COUNT_NV) if dedicated else 0
         capabilities = replace(
             capabilities,
             timer_query=timer,
             buffer_storage=storage,
-            dedicated_memory=own,
+            dedicated_memory=dedicated,
             multiprocessors=multiprocessors,
         )
         if not capabilities.compute:

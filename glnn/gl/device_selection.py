@@ -283,12 +283,12 @@ class DeviceOptions:
     def __post_init__(self) -> None:
         check_gpu(self.gpu)
         check_arguments(self.limits, self.version, self.platform)
-        for name, given, known in (
+        for name, value, known in (
             ("priority", self.priority, PRIORITIES),
             ("wait", self.wait, WAITS),
         ):
-            if not isinstance(given, str) or given not in known:
-                raise DeviceError(f"{name} must be one of {known}, got {shown(given)}")
+            if not isinstance(value, str) or value not in known:
+                raise DeviceError(f"{name} must be one of {known}, got {shown(value)}")
 
     @classmethod
     def from_settings(

@@ -29,8 +29,8 @@ class _Expansion:
         """Return the numbers of each result that are known before a run; None for others."""
         known: Mapping[Value, Array] = {}
         if self.opens:
-            given = {value.name: value.type for value in self.graph.inputs}
-            _, known = self.graph.propagate_constants(given)
+            types = {value.name: value.type for value in self.graph.inputs}
+            _, known = self.graph.propagate_constants(types)
         return tuple(known.get(value, _small(value)) for value in self.graph.outputs)
 
 
@@ -81,8 +81,8 @@ class Composite(Operator):
         )
         result = self._expansions.get(key)
         if result is None:
-            given = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-            result = self._expansions[key] = _Expansion(self.expand(given), self.opens)
+            operands = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
+            result = self._expansions[key] = _Expansion(self.expand(operands), self.opens)
             while len(self._expansions) > KEPT:
                 self._expansions.popitem(last=False)
         return result

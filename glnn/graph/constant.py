@@ -59,8 +59,8 @@ class OperatorResult:
         self,
     ) -> tuple[tuple[tuple[ConstantExpression, tuple[int, ...]], ...], tuple[int, ...]]:
         """The parts but itself, which would be a circle, and the places that it reads."""
-        own: ConstantExpression = self
-        *before, (_, at) = parts_of(own, _reads, without_operands)
+        expression: ConstantExpression = self
+        *before, (_, at) = parts_of(expression, _reads, without_operands)
         return tuple(before), at
 
     @cached_property
@@ -148,7 +148,10 @@ def depends_on_sizes(expression: ConstantExpression) -> bool:
     """Return True where a part of it is another one for other sizes."""
     change = Substitution(hint)
     parts = expression.parts if isinstance(expression, OperatorResult) else ((expression, ()),)
-    return any(change(own) is not own for own in (without_operands(part) for part, _ in parts))
+    return any(
+        change(part_alone) is not part_alone
+        for part_alone in (without_operands(part) for part, _ in parts)
+    )
 
 
 def evaluated(expression: ConstantExpression, dtype: DType = DType.float32) -> Array:
@@ -201,9 +204,9 @@ def computed(
         array = part.read()
         return array.astype(np.float64) if DType.of(array).kind == "float" else array
     read = iter(at)
-    given = [None if one is None else arrays[next(read)] for one in part.operands]
+    operands = [None if one is None else arrays[next(read)] for one in part.operands]
     check_result_memory(part.node, part.operator, part.types, wide=True)
-    result = part.operator.reference(*given)[part.index]
+    result = part.operator.reference(*operands)[part.index]
     if part.epilogue is not None and part.index == 0:
         result = part.epilogue.evaluate(result, *(arrays[place] for place in read))
     return result.astype(np.float64) if result.dtype == np.float16 else result

@@ -158,10 +158,10 @@ class Prologue:
         x = shapes["x"]
         if len(x) == 4:
             return x[0]
-        own = (
+        by_image = (
             shapes.get(n, ())[:1] for n, extent in self.named_extents.items() if extent == "image"
         )
-        return next((rows for first in own for rows in first), 1)
+        return next((rows for first in by_image for rows in first), 1)
 
     def check(self, name: str, shapes: Mapping[str, Shape]) -> None:
         """Raise ShapeError unless `shapes` has every operand as it must be beside x, which the

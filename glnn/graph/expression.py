@@ -349,18 +349,18 @@ def parts_of(
     stack = [whole]
     while stack:
         part = stack[-1]
-        given = reads(part)
-        if waiting := [read for read in given if id(read) not in places]:
+        read_parts = reads(part)
+        if waiting := [read for read in read_parts if id(read) not in places]:
             stack += reversed(waiting)
             continue
         stack.pop()
         if id(part) in places:
             continue
-        at = tuple(places[id(read)] for read in given)
-        if (own := (key(part), at)) not in known:
-            known[own] = len(listed)
+        at = tuple(places[id(read)] for read in read_parts)
+        if (identity := (key(part), at)) not in known:
+            known[identity] = len(listed)
             listed.append((part, at))
-        places[id(part)] = known[own]
+        places[id(part)] = known[identity]
     return tuple(listed)
 
 

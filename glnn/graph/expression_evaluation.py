@@ -42,14 +42,14 @@ class CompiledExpression:
         self._fixed, self._steps = list[Any](), list[ExpressionStep]()
         parts = list(enumerate(whole._part_list))
         with np.errstate(all="ignore"):
-            for _, (part, given) in parts:
+            for _, (part, operands) in parts:
                 if isinstance(part, Arg):
                     empty.append(np.zeros(0, dtypes[part.index]))
                 elif isinstance(part, Scalar | Constant):
                     empty.append(part.value)
                 else:
                     assert isinstance(part, Call)
-                    empty.append(part.row.evaluate(*(empty[place] for place in given)))
+                    empty.append(part.row.evaluate(*(empty[place] for place in operands)))
         numbers = [i for i, one in enumerate(empty) if not isinstance(one, np.ndarray)]
         calls = [i for i, (part, _) in parts if isinstance(part, Call) and i not in numbers]
         uses = [(i, place) for i in calls for place in whole._part_list[i][1] if place in numbers]
@@ -58,19 +58,19 @@ class CompiledExpression:
             slots[use] = len(dtypes) + len(self._fixed)
             self._fixed.append(_typed_number(whole, empty, *use))
         first = len(dtypes) + len(self._fixed)
-        own = {i: first + n for n, i in enumerate(calls)}
-        own |= {i: part.index for i, (part, _) in parts if isinstance(part, Arg)}
+        slot_of = {i: first + n for n, i in enumerate(calls)}
+        slot_of |= {i: part.index for i, (part, _) in parts if isinstance(part, Arg)}
         for i in calls:
-            part, given = whole._part_list[i]
+            part, operands = whole._part_list[i]
             assert isinstance(part, Call)
-            places = [slots.get((i, place), own.get(place, 0)) for place in given]
-            self._steps.append(_compile_step(part, [empty[place] for place in given], places))
+            places = [slots.get((i, place), slot_of.get(place, 0)) for place in operands]
+            self._steps.append(_compile_step(part, [empty[place] for place in operands], places))
         root = len(empty) - 1
         self.dtype = np.asarray(empty[root]).dtype
         """The type of the value."""
         self.fresh = root in calls
         """True where the value is a new array, and not an argument or a number."""
-        self._root = None if root in numbers else own[root]
+        self._root = None if root in numbers else slot_of[root]
         self._number = empty[root] if root in numbers else None
 
     @staticmethod
@@ -90,11 +90,11 @@ class CompiledExpression:
 
 def _typed_number(whole: Expr, empty: Sequence[Any], call: int, place: int) -> Any:
     """The number at `place` as the function called at `call` is given it."""
-    part, given = whole._part_list[call]
+    part, operands = whole._part_list[call]
     assert isinstance(part, Call)
-    rest = [empty[one] for one in given[part.row.condition :]]
+    rest = [empty[one] for one in operands[part.row.condition :]]
     dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
-    if len(dtypes) != 1 or place not in given[part.row.condition :]:
+    if len(dtypes) != 1 or place not in operands[part.row.condition :]:
         return empty[place]
     return np.asarray(empty[place], next(iter(dtypes)))
 
@@ -240,8 +240,8 @@ def narrow_expression(
     """
     types = expr.expanded.infer_parts(dtypes)
     parts = value_ranges_of(expr, intervals, dtypes)
-    for dtype, lies in zip(types, parts, strict=True):
-        if dtype is DType.float64 or (dtype.kind == "int" and not lies.within(INT32)):
+    for dtype, interval in zip(types, parts, strict=True):
+        if dtype is DType.float64 or (dtype.kind == "int" and not interval.within(INT32)):
             return None
     return expr.fold(_narrow_part)[-1]
 
@@ -318,8 +318,8 @@ class PackedProgram:
             rooms.append(room)
             first = one.row.condition
             dtype = self._dtype(one) if one.plain else None
-            given = [fetch(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
-            work.append(_bind_call(one, given, room))
+            operands = [fetch(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
+            work.append(_bind_call(one, operands, room))
         for i, place in enumerate(self.results):
             if i not in done:
                 work.append(_bind_copy(out[i : i + 1], fetch(place, out.dtype)))
@@ -327,10 +327,10 @@ class PackedProgram:
 
     def _dtype(self, one: _Instruction) -> np.dtype[Any]:
         """The type of the arrays among the operands of `one`, and of numbers beside them."""
-        given = self.banks
+        argument_banks = self.banks
         for operand in one.operands[one.row.condition :]:
             if isinstance(operand, _BankSlice):
-                inner = operand.bank - len(given)
+                inner = operand.bank - len(argument_banks)
                 return self.dtype if inner < 0 else self.instructions[inner].dtype
         return self.dtype
 
@@ -420,8 +420,8 @@ class _Packing:
         """The calls that are `ready`, those together that can be one."""
 
         def order(number: int) -> tuple[Any, ...]:
-            row, given = ready[number]
-            places = [self._places[n] for n in given]
+            row, operands = ready[number]
+            places = [self._places[n] for n in operands]
             return row.name, [
                 (0, p.bank, p.start) if isinstance(p, _BankSlice) else (1, repr(p), 0)
                 for p in places

@@ -37,11 +37,11 @@ def _graph(graph: Graph) -> Iterator[str]:
         yield type(node.operator).__name__
         yield from _parts(node.operator)
         yield from _parts(node.epilogue)
-        for given in (*node.inputs, *node.extras):
-            if given is None:
+        for operand in (*node.inputs, *node.extras):
+            if operand is None:
                 yield "none"
             else:
-                yield from _value(given, numbers)
+                yield from _value(operand, numbers)
         yield "makes"
         for value in node.outputs:
             yield from _value(value, numbers)

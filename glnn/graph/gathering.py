@@ -30,9 +30,9 @@ def for_shapes(
 
     def perform(*arrays: Array) -> Any:
         nonlocal shapes, came, special
-        given = [one.shape for one in arrays]
-        if given != shapes:
-            shapes, came, special = given, 0, None
+        current = [one.shape for one in arrays]
+        if current != shapes:
+            shapes, came, special = current, 0, None
         if came < runs:
             came += 1
             if came == runs:
@@ -68,9 +68,9 @@ class Gathering:
         """Return what `move` does with arrays of `shape`; None where it is of too many numbers."""
         if prod(shape) > 4 * FEW:
             return None
-        own = np.arange(prod(shape), dtype=np.int64).reshape(shape)
+        numbers = np.arange(prod(shape), dtype=np.int64).reshape(shape)
         with np.errstate(all="ignore"):  # what is filled in may be none of the integers
-            first, second = np.asarray(move(own)), np.asarray(move(own + BEYOND))
+            first, second = np.asarray(move(numbers)), np.asarray(move(numbers + BEYOND))
         if first.size > FEW:
             return None
         # Where both are the same, it is no number of x.

@@ -174,10 +174,10 @@ class Node:
         self, types: Mapping[Value, TensorType], constants: Mapping[Value, Array]
     ) -> tuple[TensorType, ...]:
         """The results' types where the values have `types`. Raises ShapeError that names it."""
-        given = [None if value is None else types[value] for value in self.inputs]
+        operands = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else constants.get(value) for value in self.inputs]
         try:
-            return self.operator.infer(given, arrays)
+            return self.operator.infer(operands, arrays)
         except ShapeError as error:
             raise ShapeError(f"layer {self.name!r}: {error}") from None
 
@@ -194,22 +194,22 @@ class Node:
         """The results whose numbers are known where the values, these too, have `types`."""
         if self.epilogue is not None:
             return {}
-        given = [None if value is None else types[value] for value in self.inputs]
+        operands = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else constants.get(value) for value in self.inputs]
         known = self.operator.propagate_constants(
-            given, arrays, [types[value] for value in self.outputs]
+            operands, arrays, [types[value] for value in self.outputs]
         )
         pairs = zip(self.outputs, known, strict=True)
         return {value: array for value, array in pairs if array is not None}
 
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
         """The results by NumPy for values that are `arrays`."""
-        given = (None if value is None else arrays[value] for value in self.inputs)
+        operands = (None if value is None else arrays[value] for value in self.inputs)
         epilogue, extras = self.epilogue, [arrays[value] for value in self.extras]
         if epilogue is None:
-            return self.operator.reference(*given)
+            return self.operator.reference(*operands)
         return self.operator.reference_with_epilogue(
-            lambda first: epilogue.evaluate(first, *extras), *given
+            lambda first: epilogue.evaluate(first, *extras), *operands
         )
 
 
@@ -296,8 +296,8 @@ class Graph:
     def _spare(self) -> int:
         """Bytes by which values made of constants and variables may be larger than these."""
         read = {value for node in self.nodes for value in node.reads}
-        given = (v for v in read if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
-        return FOLDED + GROWTH * sum(value.type.nbytes for value in given)
+        fixed_values = (v for v in read if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
+        return FOLDED + GROWTH * sum(value.type.nbytes for value in fixed_values)
 
     def changes(self, value: Value) -> bool:
         """Return True where a run may change `value`: an input, or computed from one."""
@@ -322,15 +322,15 @@ class Graph:
 
         shape_arrays: the numbers of inputs, by name, that are known already.
         """
-        given = shape_arrays or {}
+        arrays = shape_arrays or {}
         key = (
             ASSIGNMENTS.count,  # a variable's numbers may be read
             tuple(types[value.name] for value in self.inputs),
-            tuple((name, content(array)) for name, array in sorted(given.items())),
+            tuple((name, content(array)) for name, array in sorted(arrays.items())),
         )
         both = self._last_propagated.get(key)  # several passes ask one after the other
         if both is None:
-            both = self._propagate(types, deepcopy(dict(given)))  # they are the caller's to change
+            both = self._propagate(types, deepcopy(dict(arrays)))  # they are the caller's to change
             self._last_propagated.clear()
             self._last_propagated[key] = both
         types_known, known = both

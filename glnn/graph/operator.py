@@ -200,9 +200,9 @@ class Operator(metaclass=_Kind):
         """
         if results is None:
             results = self.infer(types, constants)
-        given = [array is not None for array in constants]
+        is_known = [array is not None for array in constants]
         there = [type is not None for type in types]
-        if self.control or given != there or not any(given):
+        if self.control or is_known != there or not any(is_known):
             return (None,) * len(results)
         if holds_symbols(vars(self).values()):  # the numbers of the result differ from size to size
             return (None,) * len(results)
@@ -226,8 +226,10 @@ class Operator(metaclass=_Kind):
         Empty where they are unknown.
         """
         last = len(self.operands) - 1
-        named = ((self.operands[min(i, last)], lies) for i, lies in enumerate(intervals))
-        taken = [lies for name, lies in named if name in self.passes and lies is not None]
+        named = ((self.operands[min(i, last)], interval) for i, interval in enumerate(intervals))
+        taken = [
+            interval for name, interval in named if name in self.passes and interval is not None
+        ]
         return (hull(taken),) * len(self.infer(types)) if taken else ()
 
     def narrow(self, intervals: Intervals, types: Types) -> Operator | None:

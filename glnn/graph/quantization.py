@@ -220,8 +220,8 @@ class QuantizedFormat:
             parts.append(section.view(some))
         count = len(range(n)[rows]) if isinstance(rows, slice) else len(rows)
         values, scales, minima = self.scaled(*parts)
-        halves = scales.shape[1]
-        by_half = values.reshape(len(values), halves, UNIT // halves)
+        blocks = scales.shape[1]
+        by_half = values.reshape(len(values), blocks, UNIT // blocks)
         with np.errstate(invalid="ignore", over="ignore"):  # scales may be no numbers
             wide = (by_half * scales[..., None]).reshape(-1, UNIT) + minima
         return np.asarray(wide.reshape(count, across * UNIT)[:, :k])

@@ -130,17 +130,17 @@ def layout_of(
         )
     if len(fits) == 1:
         return fits[0]
-    own, other = (YOLOV5, YOLOV8) if export.task is None else (YOLOV8, YOLOV5)
+    likely, other = (YOLOV5, YOLOV8) if export.task is None else (YOLOV8, YOLOV5)
     if NMS in fits and export.compared is not None:
         fits = [name for name in fits if (name == NMS) == export.compared]
-    if own in fits and other in fits:
+    if likely in fits and other in fits:
         fits.remove(other)
     if len(fits) == 1:
         return fits[0]
     places = {sum((frame[0] // s) * (frame[1] // s) for s in each) for each in STRIDES}
     complete = columns in places if fits[0] == YOLOV8 else rows in {3 * n for n in places}
-    if fits[0] == own and complete:
-        return own
+    if fits[0] == likely and complete:
+        return likely
     if fits[0] == YOLOV5 and export.task is not None and not complete:
         return NMS  # who states a task exports no YOLOv5
     raise ModelError(
@@ -346,9 +346,9 @@ class Detector:
                 score,
                 (box[0], box[1], box[2], box[3]),
                 mask,
-                tuple(map(tuple, own)),
+                tuple(map(tuple, corners)),
             )
-            for number, score, box, mask, own in zip(
+            for number, score, box, mask, corners in zip(
                 result.classes.tolist(),
                 result.scores.tolist(),
                 boxes.tolist(),

@@ -252,15 +252,19 @@ class Preprocessing:
 
     def _numbers(self, name: str) -> tuple[float, ...]:
         """Return the numbers of the channels."""
-        given = getattr(self, name)
-        if given is None:
+        numbers = getattr(self, name)
+        if numbers is None:
             return ()
-        if isinstance(given, (int, float)):
-            given = (given,)
-        if not isinstance(given, (tuple, list)) or len(given) not in (0, 1, COLOURS[self.colours]):
+        if isinstance(numbers, (int, float)):
+            numbers = (numbers,)
+        if not isinstance(numbers, (tuple, list)) or len(numbers) not in (
+            0,
+            1,
+            COLOURS[self.colours],
+        ):
             wanted = "one number" if self.colours == "L" else "3 numbers, or one for all channels"
-            raise ModelError(f"{name}: expected {wanted}, got {shown(given)}")
-        return tuple(_check_number(name, number) for number in given)
+            raise ModelError(f"{name}: expected {wanted}, got {shown(numbers)}")
+        return tuple(_check_number(name, number) for number in numbers)
 
     @classmethod
     def imagenet(cls, size: int = 224) -> Preprocessing:

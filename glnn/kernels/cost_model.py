@@ -170,9 +170,9 @@ def _alive(
     last: dict[str, int] = {}
     for i, (stage, _, result) in enumerate(stages):
         shared = stage.operands.get("x" if stage.op.view else stage.op.updates or "")
-        memory[stage.name] = own = memory.get(shared, shared) if shared else stage.name
-        if own not in spec.shapes:
-            sizes[own] = max(sizes.get(own, 0), _bytes(result))
+        memory[stage.name] = whose = memory.get(shared, shared) if shared else stage.name
+        if whose not in spec.shapes:
+            sizes[whose] = max(sizes.get(whose, 0), _bytes(result))
         reads = (*stage.operands.values(), *(spec.extents if stage.finishes else ()))
         for name in (*reads, stage.name):
             first.setdefault(memory.get(name, name), i)

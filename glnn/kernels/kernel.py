@@ -135,8 +135,8 @@ class Kernel:
         """Raise DeclarationError unless a shader can find `operand`; stages find theirs."""
         keys = () if self.stages else tuple(allowed)
         if len(operand.access) != bool(keys) or not set(operand.access) <= set(keys):
-            wanted, given = " or ".join(keys), " and ".join(operand.access)
-            raise DeclarationError(f"expected {wanted or 'a layout alone'}, got {given or 'none'}")
+            wanted, got = " or ".join(keys), " and ".join(operand.access)
+            raise DeclarationError(f"expected {wanted or 'a layout alone'}, got {got or 'none'}")
         if operand.in_place and operand.layout != self.wants("out"):
             raise DeclarationError("expected the layout of out", "in_place")
 

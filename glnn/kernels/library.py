@@ -99,10 +99,12 @@ def read(folder: Path) -> tuple[Kernel, ...]:
 
 def _kernels(declaration: Path) -> Iterator[Kernel]:
     """Yield the kernels of one declaration. Raises ShaderError."""
-    own = declaration.parent.name
+    folder_op = declaration.parent.name
     try:
         declared = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
-        texts = [(n, op, one) for n in declared for op, one in by_op(declared[n], own).items()]
+        texts = [
+            (n, op, one) for n in declared for op, one in by_op(declared[n], folder_op).items()
+        ]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, DeclarationError) as error:
         raise ShaderError(f"{declaration}: {error}") from None
     except OSError as error:

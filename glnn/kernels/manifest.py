@@ -288,9 +288,9 @@ class Operand:
             _ = [parse(text) for text in self.layout if text != ANY]
         except LayoutError as error:
             raise DeclarationError(str(error), "layout") from None
-        for key, given in (("texture", self.texture), ("texels", self.texels)):
-            if given is not None and given not in TEXELS:
-                raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {given!r}", key)
+        for key, texels in (("texture", self.texture), ("texels", self.texels)):
+            if texels is not None and texels not in TEXELS:
+                raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {texels!r}", key)
         if self.int8 and (self.texture or self.texels):
             raise DeclarationError("expected a buffer: no texel holds them", "int8")
         if len(self.access) > 1:
@@ -306,7 +306,7 @@ class Operand:
             "attribute": self.attribute is not None,
             "in_place": self.in_place,
         }
-        return [key for key, given in used.items() if given]
+        return [key for key, is_used in used.items() if is_used]
 
 
 @dataclass(frozen=True)
@@ -372,10 +372,10 @@ class Architectures:
         parameters, fits = {}, {}
         for name, part in entries(value):
             with under(name):
-                own = dict(entries(part))
-                fits[name] = own.pop("fit", SUITS)
-                if own:
-                    parameters[name] = table_of(whole)(own)
+                table = dict(entries(part))
+                fits[name] = table.pop("fit", SUITS)
+                if table:
+                    parameters[name] = table_of(whole)(table)
         return cls(parameters, fits)
 
     def fit(self, architecture: str | None) -> str:
@@ -474,7 +474,7 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
         by_name = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
         if not by_name:
             raise DeclarationError("expected at least one")
-    return {called: _merged(common, own) for called, own in by_name.items()}
+    return {called: _merged(common, differs) for called, differs in by_name.items()}
 
 
 def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
@@ -484,10 +484,10 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
     """
     for key in declared:
         check_renamed(key, ("aliases",))
-    own = {key: value for key, value in declared.items() if key != "aliases"}
+    common = {key: value for key, value in declared.items() if key != "aliases"}
     with under("aliases"):
         others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))
-    return {op: own, **{other: _merged(own, differs) for other, differs in others.items()}}
+    return {op: common, **{other: _merged(common, differs) for other, differs in others.items()}}
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,9 +86,9 @@ class OperandLayouts:
         shape, texts = self.shapes[name], tuple(accepted)
         if texts == (ANY,):
             return self._common(name).at(shape)
-        lies = parse(self.layouts.get(name, texts[0])).at(shape)
+        layout = parse(self.layouts.get(name, texts[0])).at(shape)
         known = [parse(text).at(shape) for text in texts]
-        return lies if lies in known else known[0]
+        return layout if layout in known else known[0]
 
     def _common(self, name: str) -> Layout:
         """Return the layout of `name` for a kernel that accepts any: the one the result will have.
@@ -101,8 +101,8 @@ class OperandLayouts:
         layout = parse(text).unpacked
         if layout.ranks is not None and len(self.shapes[name]) not in layout.ranks:
             layout = DENSE
-        lies = parse(self.layouts.get(name, layout.name))
-        return lies if layout.in_rows and lies.in_rows else layout
+        present = parse(self.layouts.get(name, layout.name))
+        return present if layout.in_rows and present.in_rows else layout
 
     def accepted(self, name: str, kernel: Kernel) -> tuple[str, ...]:
         """Return the layouts in which `kernel` accepts `name`.
@@ -112,9 +112,9 @@ class OperandLayouts:
         is read four channels at a time, in the first layout only.
         """
         wanted = kernel.wants(name)
-        lies = parse(self.layouts.get(name, "R"))
-        if isinstance(lies, Strip) and kernel.takes_subviews(name):
-            return (lies.name,) if {ANY, lies.whole.name} & {*wanted} else wanted
+        present = parse(self.layouts.get(name, "R"))
+        if isinstance(present, Strip) and kernel.takes_subviews(name):
+            return (present.name,) if {ANY, present.whole.name} & {*wanted} else wanted
         if name == "x" and prologue_of(self.op) is not None:
             return wanted[:1]
         if len(wanted) < 2 or not (stacks := self.op.stacks(self.own)):
@@ -127,8 +127,8 @@ class OperandLayouts:
     def among(self, name: str, layout: str, kernel: Kernel) -> bool:
         """Return True where `kernel` accepts `name` in `layout`."""
         wanted, shape = self.accepted(name, kernel), self.shapes[name]
-        lies = parse(layout).at(shape)
-        return ANY in wanted or any(lies.seen_as(parse(text), shape) for text in wanted)
+        present = parse(layout).at(shape)
+        return ANY in wanted or any(present.seen_as(parse(text), shape) for text in wanted)
 
     def moved(self, kernel: Kernel) -> int:
         """Return the number of computed weights that every run would reorder for `kernel`."""
@@ -148,8 +148,8 @@ class OperandLayouts:
             if name in self.shapes
         }
         chosen = self.chosen(kernel) if several else {}
-        lies = ((name, parse(text)) for name, text in self.layouts.items())
-        strips = {f"{name.upper()}_STRIP": 1 for name, one in lies if isinstance(one, Strip)}
+        parsed = ((name, parse(text)) for name, text in self.layouts.items())
+        strips = {f"{name.upper()}_STRIP": 1 for name, one in parsed if isinstance(one, Strip)}
         return strips | {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
                 parse(text).at(self.shapes[name]) == alone(chosen[name]).at(self.shapes[name])
@@ -281,8 +281,8 @@ class OpSpec:
 
     def stored(self, names: Container[str], dtype: DType = DType.float16) -> OpSpec:
         """Return this spec with the operands in `names`, `out` perhaps, stored as `dtype`."""
-        given = self.types.items()
-        types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
+        types_now = self.types.items()
+        types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in types_now}
         return self._with(types, self.layouts)
 
     def _with(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> OpSpec:
@@ -328,9 +328,9 @@ class OpSpec:
     @property
     def along(self) -> tuple[str, ...]:
         """The operands that share the result's first dimension: the spec can be cut along it."""
-        own = self.op.sample_operands(self.op_shapes)
+        of_op = self.op.sample_operands(self.op_shapes)
         full = (name for name, extent in self.extents.items() if extent == "full")
-        return (*own, *full) if own else ()
+        return (*of_op, *full) if of_op else ()
 
     @cached_property
     def cost(self) -> Cost:
@@ -410,8 +410,8 @@ class OpSpec:
     @cached_property
     def meant_sizes(self) -> dict[str, int]:
         """The sizes that a declaration's `suits` may restrict, except for the operands' layouts."""
-        own = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
-        return {**self.op_sizes, **own}
+        more = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
+        return {**self.op_sizes, **more}
 
     @cached_property
     def op_sizes(self) -> dict[str, int]:
@@ -455,8 +455,8 @@ class OpSpec:
                 kernel, self.along, self.types, layouts, lambda n: some(n).sizes(kernel), device
             )
             counts = batches.counts if batches else ()
-            own = self.defines(kernel)  # which all parts must have: they run one program
-            return batches if all(some(n).defines(kernel) == own for n in counts) else None
+            defines = self.defines(kernel)  # which all parts must have: they run one program
+            return batches if all(some(n).defines(kernel) == defines for n in counts) else None
         return Split.plan(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:

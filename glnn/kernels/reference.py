@@ -62,7 +62,7 @@ class Preparation:
     ) -> None:
         self._names, extra = tuple(operands), epilogue.names if epilogue else ()
         types = {name: widened(one) for name, one in operands.items()}
-        own = {name: one for name, one in types.items() if name not in extra}
+        of_op = {name: one for name, one in types.items() if name not in extra}
         self._plain = (
             all(one.dtype in PLAIN for one in operands.values())
             and type(op).reference_with_epilogue is Operator.reference_with_epilogue
@@ -71,9 +71,9 @@ class Preparation:
             not self._plain or op.any_sizes or type(op).specialize is Operator.specialize
         )
         """True where one computation serves operands of any sizes."""
-        self.types: tuple[TensorType | None, ...] = tuple(op.positional(own))
+        self.types: tuple[TensorType | None, ...] = tuple(op.positional(of_op))
         """The types of the operator's own operands, in positional order; None for one absent."""
-        self._order = op.positional({name: self._names.index(name) for name in own})
+        self._order = op.positional({name: self._names.index(name) for name in of_op})
         self._beside = [self._names.index(name) for name in extra]
         self._result, self._extra = widened(result), [types[name] for name in extra]
         self._epilogue, self._finish = epilogue, self._finished(epilogue)
@@ -104,9 +104,9 @@ class Preparation:
             )
 
         def perform(arrays: Sequence[Array]) -> Array:
-            given = [None if place is None else arrays[place] for place in order]
-            first = compute(*given)[0]
-            return as_float(finish(first, given, *[arrays[place] for place in beside]))
+            operands = [None if place is None else arrays[place] for place in order]
+            first = compute(*operands)[0]
+            return as_float(finish(first, operands, *[arrays[place] for place in beside]))
 
         return perform
 
@@ -131,10 +131,10 @@ def _finish(
         if first.size > BLOCK_SIZE:  # which are better changed in their place
             fresh = first.flags.owndata and all(first is not array for array in operands_before)
             return epilogue.evaluate(first, *operands, in_place=fresh)
-        given = list(operands)
+        arguments = list(operands)
         for i in turned:
-            given[i] = given[i].reshape(channel)
-        return value(first.shape, first, *given)
+            arguments[i] = arguments[i].reshape(channel)
+        return value(first.shape, first, *arguments)
 
     return finish
 

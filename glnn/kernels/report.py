@@ -79,8 +79,8 @@ class Example:
             defines = {**kernel.defaults, **kernel.requires.least, **_layout_macros(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
-                own = {**written(kernel, None, Bound()), **_prepared(kernel)}
-                yield cls(f"{name}-prologue", kernel, defines, own)
+                filled_in = {**written(kernel, None, Bound()), **_prepared(kernel)}
+                yield cls(f"{name}-prologue", kernel, defines, filled_in)
             for operand in kernel.fp16_operands:
                 half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)

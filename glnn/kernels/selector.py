@@ -27,52 +27,57 @@ GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth s
 def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = spec.lowered(kernel)
-    types, lies = dict(spec.types), dict(spec.layouts)
+    types, layouts = dict(spec.types), dict(spec.layouts)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
-        if made.source not in lies:
+        if made.source not in layouts:
             continue
         if not made.operator.view and not kernels_for(made.operator.name, kernel.backend):
             raise UnsupportedOpError(f"{made.source} is another in each run: {name} is the host's")
-        lies[name] = "R"
+        layouts[name] = "R"
     known: dict[object, str] = {}  # how the results of stages lie: many differ in a uniform alone
     for stage in lowered.stages:
         operands = {operand: types[name] for operand, name in stage.operands.items()}
-        given = {o: lies[name] for o, name in stage.operands.items() if name in lies}
+        operand_layouts = {
+            o: layouts[name] for o, name in stage.operands.items() if name in layouts
+        }
         out = types[stage.name] = widened(stage.op.results(operands)[0])
         if stage.op.view:
-            layout = parse(stage.op.view_layouts(given.get("x", "R"))[1])
-            lies[stage.name] = layout.at(out.shape).name
+            layout = parse(stage.op.view_layouts(operand_layouts.get("x", "R"))[1])
+            layouts[stage.name] = layout.at(out.shape).name
             continue
         shapes = {operand: one.shape for operand, one in operands.items()}
-        tables = operands, given, stage.op.defines(shapes), stage.op.fixed_layouts()
+        tables = operands, operand_layouts, stage.op.defines(shapes), stage.op.fixed_layouts()
         same = (tuple(table.items()) for table in tables)
         key = stage.op.name, stage.kernel, stage.finishes, out, *same
         if key not in known:
-            known[key] = _stage_lies(stage, operands, given, spec, lies, ask)
-        lies[stage.name] = known[key]
+            known[key] = _stage_layout(stage, operands, operand_layouts, spec, layouts, ask)
+        layouts[stage.name] = known[key]
 
 
-def _stage_lies(
+def _stage_layout(
     stage: Stage,
     operands: dict[str, TensorType],
     computed_layouts: dict[str, str],
     spec: OpSpec,
-    lies: Mapping[str, str],
+    known_layouts: Mapping[str, str],
     ask: Ask,
 ) -> str:
     """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
 
-    operands: the operands' types. computed_layouts: the layouts of those that are computed. lies:
-    the layouts of all tensors known so far.
+    operands: the operands' types. computed_layouts: the layouts of those that are computed.
+    known_layouts: the layouts of all tensors known so far.
     """
     epilogue = spec.epilogue if stage.finishes else None
     names = epilogue.names if epilogue else ()
     operands = {**operands, **{name: spec.types[name] for name in names}}
-    computed_layouts = {**computed_layouts, **{name: lies[name] for name in names if name in lies}}
-    own = OpSpec.create(stage.op, operands, computed_layouts, epilogue)
+    computed_layouts = {
+        **computed_layouts,
+        **{name: known_layouts[name] for name in names if name in known_layouts},
+    }
+    stage_spec = OpSpec.create(stage.op, operands, computed_layouts, epilogue)
     try:
-        return own.chosen_layouts(ask(own, stage.kernel))["out"].name
+        return stage_spec.chosen_layouts(ask(stage_spec, stage.kernel))["out"].name
     except (UnsupportedOpError, LimitError) as error:
         raise type(error)(f"{stage.name}: {error}") from None
 

@@ -94,14 +94,14 @@ class Split(ABC):
             return None
         most = device.max_shader_storage_block_size // 4
         each = [(n, Stored.create(op, n, text, types[n])) for n in takes for text in takes[n]]
-        given = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
+        layouts = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
         small = all(one.words(*shapes[name]) <= most for name, one in each)
         if small and all(counted[name] <= limit for name, limit in limits.items()):
             return None
         align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
         make = _stack if op.stacks(shapes) else _tiles
-        return make(given, counted, limits, most, align, extents)
+        return make(layouts, counted, limits, most, align, extents)
 
 
 @dataclass(frozen=True)

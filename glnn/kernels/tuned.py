@@ -51,7 +51,10 @@ class TunedChoice:
             return None
         for name, value in self.parameters.items():
             familiar = kernel.architectures.parameters.values()
-            if value not in (*kernel.tune[name], *(own.get(name) for own in familiar)):
+            if value not in (
+                *kernel.tune[name],
+                *(parameters.get(name) for parameters in familiar),
+            ):
                 return None
         if fingerprint(kernel) != self.source:
             return None

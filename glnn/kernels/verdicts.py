@@ -38,20 +38,20 @@ Called = tuple[str, str]
 def called(spec: OpSpec) -> frozenset[Called]:
     """Return the scalar functions that a GLSL program for `spec` calls."""
     if "called" not in spec.memo:
-        own = (_functions_in(expr, types) for expr, types in _expressions(spec))
-        spec.memo["called"] = frozenset().union(*own)
+        by_expression = (_functions_in(expr, types) for expr, types in _expressions(spec))
+        spec.memo["called"] = frozenset().union(*by_expression)
     result: frozenset[Called] = spec.memo["called"]
     return result
 
 
 def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
     """Yield each expression in `spec` with the types of its arguments."""
-    op, given = spec.op, [widened(spec.types[name]).dtype for name in spec.op_shapes]
+    op, dtypes = spec.op, [widened(spec.types[name]).dtype for name in spec.op_shapes]
     if isinstance(op, Pointwise):
-        yield op.expr, given
+        yield op.expr, dtypes
     if isinstance(op, Reduce):
-        yield op.prologue, given
-        yield op.finish, [op.prologue.infer(given)]
+        yield op.prologue, dtypes
+        yield op.finish, [op.prologue.infer(dtypes)]
     if isinstance(op, RecurrentStep | Recurrence):
         floats = [DType.float32] * max(expr.arity for expr in op.exprs)
         yield from ((expr, floats) for expr in op.exprs)
@@ -196,11 +196,11 @@ class Verdicts:
         """
         if not self.found or kernel.stages:  # no key need be made
             return self.of_kernel(kernel)
-        own, *others = _keys(kernel, spec, device)
+        first, *others = _keys(kernel, spec, device)
         for key in others:
             if key in self.found and self.found[key].wrong is not None:
                 return self.found[key]
-        return self.found.get(own, Verdict())
+        return self.found.get(first, Verdict())
 
     def why_not(self, kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | None:
         """Return why `kernel` is not used for specs like `spec`; None where it is used."""
@@ -295,11 +295,11 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     made = spec.generated(kernel)
     known = {**kernel.defaults, **spec.defines(kernel), **samplers}
     if made is None:  # what a shader does not read makes no other program
-        own = {
+        named = {
             *spec.op.defines(spec.op_shapes),
             *map(str.upper, spec.op.derived_sizes(spec.op_shapes)),
         }
-        known = {name: known[name] for name in known if name not in own or reads(kernel, name)}
+        known = {name: known[name] for name in known if name not in named or reads(kernel, name)}
     if kernel.epilogue:
         known["epilogue"] = reads_as(spec.epilogue)
     if kernel.prologue is not None:
@@ -331,8 +331,8 @@ def sizes_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
 
 def kernel_key(kernel: Kernel) -> str:
     """Return the key of a verdict on every program of `kernel` with these parameters."""
-    own = (f"{name}={value}" for name, value in sorted(kernel.defaults.items()))
-    words = kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *own, ALWAYS
+    parameters = (f"{name}={value}" for name, value in sorted(kernel.defaults.items()))
+    words = kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *parameters, ALWAYS
     return " ".join(words)
 
 

@@ -72,8 +72,8 @@ class Activation(Layer):
                 numbers[name] = number(f"{kind} {name}", value, -inf)
                 setattr(self, name, numbers[name])
         self._numbers = Fixed(numbers)
-        given = (Scalar(float(value)) for value in numbers.values())
-        super().__init__(operators.Pointwise(formula(self.formula)(Arg(0), *given)))
+        scalars = (Scalar(float(value)) for value in numbers.values())
+        super().__init__(operators.Pointwise(formula(self.formula)(Arg(0), *scalars)))
 
     def config(self) -> dict[str, Any]:
         if "inplace" not in self.__signature__.parameters:

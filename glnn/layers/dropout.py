@@ -41,10 +41,10 @@ class Dropout(Layer):
         (x,) = inputs
         if scope.training is None or not self.p or not x.type.dims:
             return super().express(scope, x)
-        given = drop_operands(
+        operands = drop_operands(
             scope, scope.training, x, self.p, self.replacements(), whole=self.whole
         )
-        return scope.result(*given)
+        return scope.result(*operands)
 
     def replacements(self) -> tuple[Expr, Expr]:
         """Return the expressions, of a number Arg(0), for one that is dropped and one that is

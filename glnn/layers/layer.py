@@ -186,10 +186,10 @@ class Parameter(Generic[T]):
             if value is not None:
                 raise ShapeError(f"{what}: this layer was made without one")
             return
-        given = to_float32(what, value)
-        if given.shape != shape:
-            raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
-        vars(layer)[self.name] = read_only(np.array(given))
+        array = to_float32(what, value)
+        if array.shape != shape:
+            raise ShapeError(f"{what} must have shape {shape}, got {array.shape}")
+        vars(layer)[self.name] = read_only(np.array(array))
         layer._revisions[self.name] += 1
         ASSIGNMENTS.add()
 
@@ -256,8 +256,8 @@ class Scope:
             return self._add_all(operator, inputs, len(operator.unknown([v.type for v in inputs])))
         graph, here = operator.expand(inputs), dict[Value, Value]()
         for node in graph.nodes:
-            given = tuple(here.get(v, v) if v else None for v in node.inputs)
-            values = self._add_all(node.operator, given, len(node.outputs))
+            operands = tuple(here.get(v, v) if v else None for v in node.inputs)
+            values = self._add_all(node.operator, operands, len(node.outputs))
             here |= zip(node.outputs, values, strict=True)
         return tuple(here.get(value, value) for value in graph.outputs)
 
@@ -438,12 +438,12 @@ class Layer(ReadOnly, ABC):
             kind, counts = type(self).__name__, " or ".join(map(str, self.counts))
             raise ShapeError(f"{kind} takes {counts} inputs, got {len(inputs)}")
         names = ["x"] if len(inputs) == 1 else [f"x{i}" for i in range(len(inputs))]
-        given = {
+        feeds = {
             name: as_one_of(name, of_tensor(name, x), self.takes)
             for name, x in zip(names, inputs, strict=True)
         }
-        graph = self._graph(**{name: TensorType.of(x) for name, x in given.items()})
-        results = module_for("run graphs").run(graph, given, backend)
+        graph = self._graph(**{name: TensorType.of(x) for name, x in feeds.items()})
+        results = module_for("run graphs").run(graph, feeds, backend)
         return tuple(results[value.name] for value in graph.outputs)
 
     def _graph(self, **types: TensorType) -> Graph:

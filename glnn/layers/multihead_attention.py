@@ -177,8 +177,8 @@ class MultiheadAttention(Layer):
         if bias in self.shapes:
             # As many as there are samples: a < a is never true.
             spread = Pointwise(formula("where(a < a, a, b)"))
-            own = split_dim(scope.add, self.variable(scope, bias), 2, *heads)
-            parts.append(scope.add(spread, scope.add(first, x), own))
+            row = split_dim(scope.add, self.variable(scope, bias), 2, *heads)
+            parts.append(scope.add(spread, scope.add(first, x), row))
         if self.add_zero_attn:
             none = Pointwise(formula("where(a < a, a, 0.0)"))
             parts.append(scope.add(none, scope.add(first, x)))

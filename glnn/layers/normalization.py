@@ -233,8 +233,8 @@ class InstanceNorm2d(_ChannelNorm):
             raise ShapeError(f"{kind}: x must have shape {expected}, got {dims}")
         if self.track_running_stats and scope.training is None:
             return by_running(self, scope, inputs[0], self.eps)
-        own = (self.variable(scope, name) for name in ("weight", "bias") if self.affine)
-        return scope.result(self.op, *inputs, *own)
+        parameters = (self.variable(scope, name) for name in ("weight", "bias") if self.affine)
+        return scope.result(self.op, *inputs, *parameters)
 
     def config(self) -> dict[str, Any]:
         config = {"num_features": self.num_features, "eps": self.eps}

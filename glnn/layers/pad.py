@@ -38,8 +38,8 @@ class Pad(Layer):
         what, many = f"{type(self).__name__} padding", 2 * self.count
         if is_list(padding) and len(padding) != many:
             raise ShapeError(f"{what} must be an integer or {many} of them, got {shown(padding)}")
-        given: Sequence[object] = padding if is_list(padding) else (padding,) * many
-        self.padding: Sizes = tuple(index(what, one) for one in given)
+        sides: Sequence[object] = padding if is_list(padding) else (padding,) * many
+        self.padding: Sizes = tuple(index(what, one) for one in sides)
         if any(abs(one) > MOST for one in self.padding):
             raise ShapeError(f"{what} must be integers of at most {MOST}, got {shown(padding)}")
         self.before, self.after = self.padding[-2::-2], self.padding[::-2]

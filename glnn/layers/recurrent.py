@@ -39,8 +39,8 @@ class Stateful(Layer):
         and (output, h_n). Raises ShapeError where they do not fit, DeviceError where the backend
         does not open.
         """
-        given = self._states(hx)
-        return self._format_results(self._compute((x, *given), backend))
+        states = self._states(hx)
+        return self._format_results(self._compute((x, *states), backend))
 
     def _states(self, hx: Any) -> tuple[Array, ...]:
         if hx is None:
@@ -182,8 +182,10 @@ class Recurrent(Stateful):
                     *drop_operands(scope, scope.training, x, self.dropout, scale_kept(self.dropout))
                 )
             weights = [self.variable(scope, name) for name in _names(op, layer)]
-            own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]
-            x, *last = scope.expand(op, x, *weights, *own)
+            layer_states = [
+                _rows(scope, one, layer, op.directions, self.num_layers) for one in states
+            ]
+            x, *last = scope.expand(op, x, *weights, *layer_states)
             ends.append(tuple(last))
         ends_joined = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
         if alone:

@@ -123,8 +123,8 @@ class Upsample(Layer):
             "align_corners": self.align_corners,
             "recompute_scale_factor": self.recompute_scale_factor,
         }
-        given = {name: value for name, value in arguments.items() if value is not None}
-        return {**given, "mode": self.mode}
+        present = {name: value for name, value in arguments.items() if value is not None}
+        return {**present, "mode": self.mode}
 
 
 class UpsamplingNearest2d(Upsample):

@@ -21,8 +21,8 @@ def check_metadata(metadata: object, where: str) -> dict[str, str]:
         raise ModelError(f"{where}: metadata must be texts by name, got {shown(metadata)}")
     for key, text in metadata.items():
         if not isinstance(key, str) or not key or not isinstance(text, str):
-            entry = f"{shown(key)}: {shown(text)}"
-            raise ModelError(f"{where}: metadata must be texts by name, got {entry}")
+            pair = f"{shown(key)}: {shown(text)}"
+            raise ModelError(f"{where}: metadata must be texts by name, got {pair}")
     return dict(metadata)
 
 

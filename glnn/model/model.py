@@ -354,9 +354,9 @@ class ModelBase:
         if isinstance(state_dict, (str, os.PathLike)):
             where = f"{os.fspath(state_dict)}: "
             state_dict = load_weights(state_dict)
-        given = state_dict_of(state_dict, "state_dict")
+        tensors = state_dict_of(state_dict, "state_dict")
         try:
-            arrays, result = self._model_parameters().match(given, strict)
+            arrays, result = self._model_parameters().match(tensors, strict)
             self._assign(arrays)
         except ModelError as error:
             raise ModelError(f"{where}{error}") from None

@@ -227,18 +227,16 @@ class GraphModel(Model):
         """
         assert self.source is not None
         known = self.parameters()
-        given: dict[str, Array] = {}
+        parameters: dict[str, Array] = {}
         for name, array in arrays.items():
             if name not in known:
                 near = ", ".join(map(repr, get_close_matches(str(name), known, 3) or known))
                 raise ModelError(f"{self.name} has no parameter {shown(name)}: it has {near}")
             former = known[name]
-            given[name] = as_one_of(f"parameter {name!r}", array, (DType.of(former),))
-            if given[name].shape != former.shape:
-                raise ShapeError(
-                    f"parameter {name!r} must have shape {former.shape}, got {given[name].shape}"
-                )
-        proto = self.source.with_arrays(given, self.name).model(self.name)
+            parameters[name] = as_one_of(f"parameter {name!r}", array, (DType.of(former),))
+            if (shape := parameters[name].shape) != former.shape:
+                raise ShapeError(f"parameter {name!r} must have shape {former.shape}, got {shape}")
+        proto = self.source.with_arrays(parameters, self.name).model(self.name)
         return replace(
             _imported_model(import_model(proto, self.name), self.name), metadata=self.metadata
         )
@@ -363,8 +361,10 @@ def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
         raise ModelError(f"layer {node.name!r}: {kind.__name__} cannot be written as ONNX")
     if not node.output:
         raise ModelError(f"layer {node.name!r}: ONNX takes no tensor that is called ''")
-    given = tuple(types[name] for name in node.inputs)
-    place = LayerWriter(writer, node.layer, node.name, node.output, given, types[node.output])
+    operand_types = tuple(types[name] for name in node.inputs)
+    place = LayerWriter(
+        writer, node.layer, node.name, node.output, operand_types, types[node.output]
+    )
     try:
         made = TABLE[kind](place, *node.inputs)
         place.finish(*((made,) if isinstance(made, str) else made))

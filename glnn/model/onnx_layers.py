@@ -284,8 +284,8 @@ def _pad(node: LayerOperator) -> Layer:
     rank, mode = len(node.dims), node.get("mode", "constant")
     count = max(rank - 2, 1)
     widths = node.array(1) if len(node.arrays) > 1 else node.get("pads", ())
-    given = node.arrays[3:4] not in ((), (None,))
-    axes = [axis % rank for axis in (node.array(3).tolist() if given else range(rank))]
+    has_axes = node.arrays[3:4] not in ((), (None,))
+    axes = [axis % rank for axis in (node.array(3).tolist() if has_axes else range(rank))]
     sides = np.zeros((2, rank), np.int64)
     sides[:, axes] = np.asarray(widths, np.int64).reshape(2, -1)
     if sides[:, : rank - count].any():
@@ -378,10 +378,10 @@ def _repeats_evenly(size: int, count: int) -> bool:
 
 def _scales(node: LayerOperator) -> list[float] | None:
     """Return the scales of the spatial dimensions, None where sizes are given."""
-    given = node.arrays[2] if len(node.arrays) > 2 else None
-    if given is None or not given.size:
+    scales_array = node.arrays[2] if len(node.arrays) > 2 else None
+    if scales_array is None or not scales_array.size:
         return None
-    scales: list[float] = given[2 - len(node.dims) :].tolist()
+    scales: list[float] = scales_array[2 - len(node.dims) :].tolist()
     return scales
 
 
@@ -439,8 +439,8 @@ def _batch_norm(node: LayerOperator) -> Layer:
     weight, bias, mean, var = (node.array(i) for i in range(1, 5))
     kinds = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 5: nn.BatchNorm3d}
     layer = kinds.get(len(node.dims), nn.BatchNorm2d)(len(mean), node.get("epsilon", 1e-5))
-    given = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
-    return with_parameters(layer, **given)
+    parameters = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    return with_parameters(layer, **parameters)
 
 
 def _instance_norm(node: LayerOperator) -> Layer:
@@ -495,8 +495,8 @@ def _reshape(node: LayerOperator) -> Layer:
 def _reduce_mean(node: LayerOperator) -> Layer:
     """Return an adaptive pool for a mean over all spatial dimensions, as PyTorch writes it."""
     rank = len(node.dims)
-    given = node.optional(1) if len(node.arrays) > 1 else node.get("axes")
-    axes = [] if given is None else sorted(int(axis) % rank for axis in given)
+    axes_array = node.optional(1) if len(node.arrays) > 1 else node.get("axes")
+    axes = [] if axes_array is None else sorted(int(axis) % rank for axis in axes_array)
     kinds = {3: nn.AdaptiveAvgPool1d, 4: nn.AdaptiveAvgPool2d, 5: nn.AdaptiveAvgPool3d}
     if rank not in kinds or axes != list(range(2, rank)) or node.get("keepdims", 1) != 1:
         raise UnsupportedOpError(f"it must be over all behind the channels, and keep {rank} sizes")

@@ -74,8 +74,10 @@ class Delegate:
         """The results that have names. Raises ShapeError where nothing can compute them."""
         with np.errstate(all="ignore"):
             try:
-                own = self._numpy_function
-                return self._package(arrays) if own is None else self._run_numpy(own, arrays)
+                function = self._numpy_function
+                return (
+                    self._package(arrays) if function is None else self._run_numpy(function, arrays)
+                )
             except GlnnError:
                 raise
             except Exception as error:  # NumPy and the package raise many kinds
@@ -85,10 +87,10 @@ class Delegate:
         """Return an error that names the operands, which cannot be computed, and the cause."""
         if isinstance(cause, MemoryError):
             return out_of_memory(cause)
-        given = ", ".join("none" if x is None else str(TensorType.of(x)) for x in arrays)
+        types = ", ".join("none" if x is None else str(TensorType.of(x)) for x in arrays)
         name = f" of the node {self.node.name!r}" if self.node.name else ""
         return ShapeError(
-            f"{self.node.op_type}{name}: operands {given} do not fit its attributes or each other: "
+            f"{self.node.op_type}{name}: operands {types} do not fit its attributes or each other: "
             f"{first_line(cause)}"
         )
 
@@ -181,9 +183,9 @@ class Delegate:
         unsized = [None if type is None else type.unknown for type in types]
         unranked = [None if type is None else type.unranked for type in types]
         for some in (types, unsized, unranked):
-            given = [None if t is None else Value("operand", t, Kind.INPUT) for t in some]
+            operands = [None if t is None else Value("operand", t, Kind.INPUT) for t in some]
             try:
-                return self.infer_types(given)
+                return self.infer_types(operands)
             except (ShapeError, UnsupportedOpError):
                 continue
         return (ANYTHING,) * sum(map(bool, self.node.output))
@@ -224,10 +226,10 @@ class Delegate:
         if is_allowed(domain, op, version, types, attributes):
             return
         named = ", ".join(dict.fromkeys(chain.from_iterable(types.values())))
-        own = describe(domain, op)
+        only = f", only for {reliable}" if (reliable := describe(domain, op)) else ""
         raise UnsupportedOpError(
             f"{op} (operator set {version}{f' of {domain}' if domain else ''}) of {named}: {why}, "
-            f"and onnx.reference is not relied on for it{f', only for {own}' if own else ''}"
+            f"and onnx.reference is not relied on for it{only}"
         )
 
     def _named_types(
@@ -293,9 +295,9 @@ class ReferenceNode(HostNode):
         return self.delegate.random
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = iter(arrays)
+        remaining = iter(arrays)
         result = self.delegate.reference(
-            *(next(given) if present else None for present in self.present)
+            *(next(remaining) if present else None for present in self.present)
         )
         for array, type in zip(result, self.types, strict=True):
             if not type.symbols and array.shape != type.shape:

@@ -83,9 +83,9 @@ class Float64Node(HostNode):
     name: ClassVar[str] = "widened"
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = [array for array in arrays if array is not None]
+        operands = [array for array in arrays if array is not None]
         with np.errstate(all="ignore"):
-            result = self.graph.reference(*given)
+            result = self.graph.reference(*operands)
         return tuple(
             np.asarray(array, type.dtype.numpy)
             for array, type in zip(result, self.types, strict=True)
@@ -230,10 +230,10 @@ class MoveNode(HostNode):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """Return the results. Position 0 is for what no operand has: a zero, or an empty text."""
-        given = [array for array in arrays if array is not None]
-        numbers = [array for array, moved in zip(given, self.moved, strict=True) if moved]
+        operands = [array for array in arrays if array is not None]
+        numbers = [array for array, moved in zip(operands, self.moved, strict=True) if moved]
         positions, end = [], 1
-        for array, moved in zip(given, self.moved, strict=True):
+        for array, moved in zip(operands, self.moved, strict=True):
             if not moved:
                 positions.append(array)
                 continue

@@ -101,16 +101,16 @@ class Tensors:
 
     def _external(self, tensor: Any, what: str) -> Array:
         """The numbers of a TensorProto that are in a file beside the model's."""
-        given = {one.key: one.value for one in tensor.external_data}
+        entries_by_key = {one.key: one.value for one in tensor.external_data}
         dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
         if self.folder is None:
             raise ModelError(f"{what} is in a file, which a model given as bytes cannot name")
         if dtype is DType.object:
             raise ModelError(f"{what}: texts cannot be in a file of their own")
-        location, nbytes = given.get("location"), _nbytes(dtype, dims)
+        location, nbytes = entries_by_key.get("location"), _nbytes(dtype, dims)
         path = resolve_inside(self.folder, self.folder / "model", location, self.home)
         check_file(path)
-        offset, length = (self._number(given.get(key, "0"), what, key) for key in SPANS)
+        offset, length = (self._number(entries_by_key.get(key, "0"), what, key) for key in SPANS)
         if length not in (0, nbytes):
             raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {length}")
         try:
@@ -367,8 +367,8 @@ class GraphReader:
             self._inline(state, function, node, name, opsets)
             return
         schema = schema_of(self._onnx, what, node, opsets)
-        entry = find(domain, node.op_type, opsets.get(domain, 1))
-        if entry is None and schema is not None and schema.has_function and not _is_wide(node):
+        converter = find(domain, node.op_type, opsets.get(domain, 1))
+        if converter is None and schema is not None and schema.has_function and not _is_wide(node):
             function = function_of(self._onnx, schema, opsets)
             self._inline(state, function, node, name, opsets, defaults(schema))
             return
@@ -427,8 +427,8 @@ class GraphReader:
             return OnnxNode(name, operator, (*inputs, *operator.free), outputs)
         delegate = self._delegate(node, opsets)
         domain = domain_of(node.domain)
-        entry = find(domain, node.op_type, opsets.get(domain, 1))
-        if (entry is None or graphs) and schema and schema.has_context_dependent_function:
+        converter = find(domain, node.op_type, opsets.get(domain, 1))
+        if (converter is None or graphs) and schema and schema.has_context_dependent_function:
             free = tuple(
                 dict.fromkeys(n for onnx_graph in graphs.values() for n in onnx_graph.free)
             )
@@ -440,7 +440,7 @@ class GraphReader:
             return OnnxNode(name, function, (*inputs, *free), outputs)
         version, used = opsets.get(domain, 1), tuple(map(bool, outputs))
         attributes = self._attributes(node)
-        plain = OnnxOperator(node.op_type, version, attributes, used, entry, delegate)
+        plain = OnnxOperator(node.op_type, version, attributes, used, converter, delegate)
         return OnnxNode(name, plain, inputs, outputs)
 
     def _delegate(self, node: Any, opsets: Opsets) -> Delegate:

@@ -144,9 +144,9 @@ def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array
         )
     ratios = np.clip(1 - logistic(scores * a + b), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
     result = np.empty((len(scores), classes), np.float32)
-    for row, given in zip(result, ratios, strict=True):
+    for row, pairwise in zip(result, ratios, strict=True):
         r = np.zeros((classes, classes), np.float64)
-        for (i, j), ratio in zip(combinations(range(classes), 2), given, strict=True):
+        for (i, j), ratio in zip(combinations(range(classes), 2), pairwise, strict=True):
             r[i, j], r[j, i] = ratio, 1 - ratio
         row[:] = _couple_probabilities(r)
     return result

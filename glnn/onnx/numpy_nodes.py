@@ -373,12 +373,12 @@ def dft(
         )
     where %= x.ndim
     half, inverse = bool(attributes.get("onesided", 0)), bool(attributes.get("inverse", 0))
-    given = x.shape[where]
-    n = 2 * (given - 1) if half and inverse else given
+    size = x.shape[where]
+    n = 2 * (size - 1) if half and inverse else size
     n = n if length is None else int(_one("DFT", length, "dft_length"))
     if n < 1:
         raise ShapeError(f"DFT: dft_length must be at least 1, got {n}")
-    count = x.size // max(given, 1) * n
+    count = x.size // max(size, 1) * n
     check_memory(count * TRANSFORMED, lambda: f"DFT: to transform {count} numbers")
     numbers = _complex("DFT", x)
     if half and inverse:
@@ -586,8 +586,8 @@ def _default(attributes: Attributes, kind: str, values: Array) -> Any:
     from onnx import numpy_helper
 
     if "default_tensor" in attributes:
-        given = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
-        return (_texts(given) if kind == "strings" else given)[0]
+        numbers = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
+        return (_texts(numbers) if kind == "strings" else numbers)[0]
     match = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
     return match.decode() if isinstance(match, bytes) else match
 

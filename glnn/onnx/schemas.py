@@ -70,25 +70,25 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
 
 def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
     """Raise ModelError where `node` lacks an attribute, or one is of another type."""
-    given = {one.name: one for one in node.attribute}
-    if len(given) < len(node.attribute):
+    by_name = {one.name: one for one in node.attribute}
+    if len(by_name) < len(node.attribute):
         raise ModelError(f"{what} has an attribute twice")
     for name, one in schema.attributes.items():
-        if name not in given and one.required:
+        if name not in by_name and one.required:
             raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
-        if name in given and given[name].type not in (0, one.type.value):
+        if name in by_name and by_name[name].type not in (0, one.type.value):
             kinds = onnx.AttributeProto.AttributeType
-            got = kinds.Name(given[name].type)
+            got = kinds.Name(by_name[name].type)
             raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
-    for name in AXES.intersection(given):
-        for axis in (given[name].i, *given[name].ints):
+    for name in AXES.intersection(by_name):
+        for axis in (by_name[name].i, *by_name[name].ints):
             if not -MOST_AXES <= axis <= MOST_AXES:
                 raise ModelError(f"{what}: {name!r} must be an axis, got {axis}")
-    if "num_outputs" in given and given["num_outputs"].i != len(node.output):
-        count = given["num_outputs"].i  # through which the package's inference would count
+    if "num_outputs" in by_name and by_name["num_outputs"].i != len(node.output):
+        count = by_name["num_outputs"].i  # through which the package's inference would count
         raise ModelError(f"{what}: num_outputs is {count} for {len(node.output)} outputs")
-    if node.op_type == "Einsum" and "equation" in given:
-        _check_equation(what, given["equation"].s)
+    if node.op_type == "Einsum" and "equation" in by_name:
+        _check_equation(what, by_name["equation"].s)
 
 
 AXES = frozenset({"axis", "axes", "batch_axis", "time_axis", "perm"})

@@ -178,12 +178,12 @@ class SubgraphNode(Composite):
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         unranked = [None if type is None else type.unranked for type in types]
         for some in (types, unranked):
-            given = [
+            operands = [
                 None if type is None else Value(f"operand {i}", type, Kind.INPUT)
                 for i, type in enumerate(some)
             ]
             try:
-                return tuple(value.type.unknown for value in self.expand(given).outputs)
+                return tuple(value.type.unknown for value in self.expand(operands).outputs)
             except (ShapeError, UnsupportedOpError):
                 continue
         return (ANYTHING,) * sum(self.used_outputs)
@@ -267,7 +267,7 @@ class LoopNode(SubgraphNode):
     ) -> Body:
         """Build the body for states of the types of `initial`; see `Builder.body`."""
         (subgraph,) = self.subgraphs
-        given = [value.type for value in initial]
+        state_types = [value.type for value in initial]
         for _ in range(TRIES):
             inside = builder.body(subgraph.name, may_never_run=may_never_run)
             count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
@@ -277,14 +277,14 @@ class LoopNode(SubgraphNode):
             )
             states = [
                 inside.input(name, type)
-                for name, type in zip(subgraph.inputs[2:], given, strict=True)
+                for name, type in zip(subgraph.inputs[2:], state_types, strict=True)
             ]
             values = dict(zip(subgraph.inputs, (wide, going, *states), strict=True))
             last, *result = subgraph.put(inside, {**captured, **values})
-            types = [_merge_types(a, v.type) for a, v in zip(given, result, strict=False)]
-            if types == given:
+            types = [_merge_types(a, v.type) for a, v in zip(state_types, result, strict=False)]
+            if types == state_types:
                 break
-            given = types
+            state_types = types
         stacked = self._stacked_outputs(result, len(initial))
         return inside, [last, *result[: len(initial)], *stacked]
 
@@ -379,10 +379,10 @@ class BatchedScanNode(SubgraphNode):
         lengths = operands[0]
         values = [require(f"value {i}", value) for i, value in enumerate(operands[1:])]
         (subgraph,) = self.subgraphs
-        given = values if lengths is None else [lengths, *values]
-        samples = Scan(builder, (), given, name="samples")
+        by_sample = values if lengths is None else [lengths, *values]
+        samples = Scan(builder, (), by_sample, name="samples")
         length = None if lengths is None else samples.slices[0]
-        places = samples.slices[len(given) - len(values) :]
+        places = samples.slices[len(by_sample) - len(values) :]
         initial, scanned = places[: -self.scanned], places[-self.scanned :]
         if lengths is not None and any(self.backward):
             raise UnsupportedOpError("Scan: sequence_lens of values that are walked backward")

@@ -98,12 +98,12 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
             raise ShapeError(f"{name}: weights, slopes and states must be as many of each")
         result: list[Sequence[Array]] = []
         for i in range(count):
-            own = arrays[i::count]
-            if len({one.shape for one in own}) > 1:
+            of_tensor = arrays[i::count]
+            if len({one.shape for one in of_tensor}) > 1:
                 raise ShapeError(f"{name}: a weight, its slope and its states differ in shape")
-            x, slope, *state = (one.astype(np.float64) for one in own)
+            x, slope, *state = (one.astype(np.float64) for one in of_tensor)
             new = update(attributes, float(rate.item()), int(step.item()), x, slope, state)
-            result.append([one.astype(own[0].dtype) for one in new])
+            result.append([one.astype(of_tensor[0].dtype) for one in new])
         return [one[kind] for kind in range(states + 1) for one in result]
 
     return apply

@@ -121,8 +121,8 @@ def options(whole: Sequence[str], count: int) -> list[str]:
 
 def _command(name: str) -> str | None:
     """A command of this environment, else one of PATH."""
-    own = os.path.join(sysconfig.get_path("scripts"), name)
-    return own if os.path.isfile(own) else shutil.which(name)
+    script = os.path.join(sysconfig.get_path("scripts"), name)
+    return script if os.path.isfile(script) else shutil.which(name)
 
 
 def _runs_itself(path: str) -> bool:

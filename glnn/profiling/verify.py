@@ -100,10 +100,10 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         result = node.outputs[0]
         if result.name in plan_values.results:
             error = relative_error(plan.value(result.name), expected[result])
-            own = None if error <= tolerance else _own_error(node, plan_values)
-            right = (error if own is None else own) <= tolerance
+            own_error = None if error <= tolerance else _own_error(node, plan_values)
+            right = (error if own_error is None else own_error) <= tolerance
             names = " + ".join(kernels[node.name])
-            layers.append(LayerError(node.name, node.operator.name, names, error, right, own))
+            layers.append(LayerError(node.name, node.operator.name, names, error, right, own_error))
     return Verification(plan.backend.name, tolerance, tuple(layers))
 
 

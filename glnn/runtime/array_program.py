@@ -73,7 +73,10 @@ class ArrayProgram:
         constants, calls, results, nbytes = data
         return cls(
             tuple(_constant(*one) for one in zip(constants, words, strict=True)),
-            tuple(ArrayCall(str(f), tuple(reads), size_of(given)) for f, reads, given in calls),
+            tuple(
+                ArrayCall(str(f), tuple(reads), size_of(attributes))
+                for f, reads, attributes in calls
+            ),
             {str(name): place for name, place in results.items()},
             size_of(nbytes),
         )
@@ -83,8 +86,8 @@ class ArrayProgram:
         """The expressions that each call's result depends on, by their places."""
         result: list[frozenset[int]] = []
         for one in self.calls:
-            given = (result[i] for i in one.reads if i >= 0)
-            result.append(frozenset(size_indices(one.attributes)).union(*given))
+            operands = (result[i] for i in one.reads if i >= 0)
+            result.append(frozenset(size_indices(one.attributes)).union(*operands))
         return result
 
     def check(self, expressions: int) -> None:
@@ -124,11 +127,11 @@ class ArrayProgram:
                 wanted.update(one.reads)
                 over = {at for at in one.reads if at >= 0 and self.needs[at]} - read
                 read |= over
-                given = [self._operand(at, scope) for at in one.reads]
-                given += [_text(value, scope) for value in one.attributes]
+                operands = [self._operand(at, scope) for at in one.reads]
+                operands += [_text(value, scope) for value in one.attributes]
                 scope[f"f{i}"] = one.called
                 lines += [f"del {', '.join(f'v{at}' for at in sorted(over))}"] if over else []
-                lines.append(f"v{i} = f{i}({', '.join(given)})")
+                lines.append(f"v{i} = f{i}({', '.join(operands)})")
         lines.append("")
         results = "".join(f"{self._operand(at, scope)}, " for at in ends)
         body = "".join(f"    {line}\n" for line in reversed(lines))

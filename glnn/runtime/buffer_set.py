@@ -158,8 +158,8 @@ class BufferSet:
         views = zip(
             self.executable.commands.textures, self._now.parts.textures if self._now else ()
         )
-        own = (texture for view, texture in views if view.buffer in self._memories)
-        return self.nbytes + sum(texture.nbytes for texture in own)
+        of_memories = (texture for view, texture in views if view.buffer in self._memories)
+        return self.nbytes + sum(texture.nbytes for texture in of_memories)
 
     @property
     def change(self) -> Substitution:
@@ -485,8 +485,8 @@ class BufferSet:
                 continue
             content, state = self.store(one.after).pull(), self._shared.states[one.name]
             # A view may be one of an input, which is the caller's own, and has that one's shape.
-            own = content if content.base is None else np.array(content)
-            new.append((state, own.reshape(state.type.shape)))
+            owned = content if content.base is None else np.array(content)
+            new.append((state, owned.reshape(state.type.shape)))
         self._shared.torn = True
         for state, array in new:
             state.set(array)

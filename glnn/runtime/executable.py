@@ -498,7 +498,10 @@ class Executable:
                 tuple(Symbol(*one) for one in data["symbols"]),
                 tuple(map(size_of, data["expressions"])),
                 tuple(map(_guard, data["guards"])),
-                tuple(Block(size_of(words), kind, own) for words, kind, own in data["blocks"]),
+                tuple(
+                    Block(size_of(words), kind, transferred)
+                    for words, kind, transferred in data["blocks"]
+                ),
                 tuple(data["weights"]),
                 CommandBuffer.from_json(data["commands"]),
                 IOSpec(inputs, outputs),

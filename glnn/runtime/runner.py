@@ -257,10 +257,10 @@ class Runner:
         self._latest.bind(sizes)
         self._sets = [self._latest]
         self._taken = nbytes - self._nbytes
-        own = ref(self)  # no circle: whoever drops it gets its device memory back at once
+        self_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
 
         def available() -> int | None:
-            runner = own()
+            runner = self_ref()
             return None if runner is None else runner.available()
 
         resources.available, resources.looks = available, True
@@ -273,8 +273,8 @@ class Runner:
     @property
     def _nbytes(self) -> int:
         """Bytes of its blocks of memory."""
-        own = sum(one.nbytes for one in self._sets)
-        return own + sum(memory.nbytes for memory in self._resources.memories.values())
+        of_sets = sum(one.nbytes for one in self._sets)
+        return of_sets + sum(memory.nbytes for memory in self._resources.memories.values())
 
     def available(self) -> int | None:
         """Return the bytes of device memory that are free beside it; None where nobody knows."""
@@ -326,9 +326,9 @@ class Runner:
                 raise ShapeError(f"{takes}, got {shown(array)}")
         if not self.executable.admits(feeds):
             io = self.executable.io.inputs
-            own = {one.name: self._latest.number(one.shape) for one in io}
-            given = {one.name: feeds[one.name].shape for one in io}
-            raise ShapeError(f"a plan of {self.executable.name} for {own} was given {given}")
+            expected = {one.name: self._latest.number(one.shape) for one in io}
+            got = {one.name: feeds[one.name].shape for one in io}
+            raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
         arrays = {

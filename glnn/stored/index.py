@@ -99,13 +99,13 @@ def source_key(source: object) -> tuple[str, ...] | None:
         return "bytes", digest(source)
     if not isinstance(source, (str, os.PathLike)):
         return None
-    given = os.fspath(source)
-    if not isinstance(given, str):
+    path = os.fspath(source)
+    if not isinstance(path, str):
         return None
-    if os.path.splitext(given)[1] not in SUFFIXES:
-        return "name", given  # one of glnn's own
+    if os.path.splitext(path)[1] not in SUFFIXES:
+        return "name", path  # one of glnn's own
     try:
-        return "file", os.path.abspath(given), os.path.realpath(given)
+        return "file", os.path.abspath(path), os.path.realpath(path)
     except (OSError, ValueError):
         return None
 

@@ -204,8 +204,12 @@ def _open_and_stat(
         looking.run()
     try:
         if device is None:
-            given = options.device
-            device = given if given is not None else SHARED.open(options.gpu, options.limits)
+            asked_device = options.device
+            device = (
+                asked_device
+                if asked_device is not None
+                else SHARED.open(options.gpu, options.limits)
+            )
         if not isinstance(device, Device):
             raise DeviceError(f"device must be a glnn.Device, got {shown(device)}")
     finally:
@@ -356,8 +360,8 @@ class PlanWriter:
         """Remove what several processes wrote of the same weights, but for those of `index`."""
         disk, used = self._slot.disk, {one.entry for each in index.plans for one in each.weights}
         for one in disk.entries():
-            own = one.name.startswith(f"weights/{self._slot.key[:32]}-")
-            if own and one.name not in used and time.time() - one.used > LEFT:
+            is_of_model = one.name.startswith(f"weights/{self._slot.key[:32]}-")
+            if is_of_model and one.name not in used and time.time() - one.used > LEFT:
                 disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
@@ -389,18 +393,18 @@ class PlanWriter:
 
     def _weights(self, job: PlanToWrite) -> tuple[StoredWeight, ...]:
         """Return where the weights of a plan are on disk; those that are not there are written."""
-        entry = f"weights/{self._slot.key[:32]}-{urandom(8).hex()}"
+        entry_name = f"weights/{self._slot.key[:32]}-{urandom(8).hex()}"
         weights: list[StoredWeight] = []
-        with self._slot.disk.writer(entry, **self._about()) as draft:
+        with self._slot.disk.writer(entry_name, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
                 if part is None or part not in self._there:
-                    part = self._append(draft, entry, weight.words())
+                    part = self._append(draft, entry_name, weight.words())
                 self._written[weight] = part
                 weights.append(part)
             if not all(weight.current() for weight in job.weights):
                 raise ValueError("a weight was assigned anew")
-            if any(part.entry == entry for part in weights) and not draft.commit():
+            if any(part.entry == entry_name for part in weights) and not draft.commit():
                 raise ValueError("the disk refuses its weights")
         return tuple(weights)
 
@@ -492,8 +496,8 @@ class StoredModel:
         data = json.loads(bytes(entry.part(stored.part)))
         entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         contents = [_content(entries[one.entry], one) for one in stored.weights]
-        own = stored.weights[: len(data["weights"])]  # behind them the constants
-        plan = Executable.from_data(data, [content for _, content in contents[len(own) :]])
+        sources = stored.weights[: len(data["weights"])]  # behind them the constants
+        plan = Executable.from_data(data, [content for _, content in contents[len(sources) :]])
         if plan.range != stored.range:
             raise DamagedError("a plan is of other shapes")
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in stored.fixed}
@@ -501,16 +505,18 @@ class StoredModel:
             raise DamagedError("an output is missing")
         free = available(self.device)
         there = sum(
-            4 * words for words, part in zip(plan.weights, own, strict=True) if part in self._packed
+            4 * words
+            for words, part in zip(plan.weights, sources, strict=True)
+            if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
             raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
         weights, checks = [], []
         for i, (part, (within, content)) in enumerate(zip(stored.weights, contents, strict=True)):
-            packed = self._packed.get(part) if i < len(own) else None
+            packed = self._packed.get(part) if i < len(sources) else None
             if packed is None:
                 checks += [(within, piece) for piece in part.pieces]
-            if i < len(own):
+            if i < len(sources):
                 if len(content) > plan.weights[i]:
                     raise DamagedError(f"{part.entry} has too many words: {len(content)}")
                 weights.append(packed or PackedWeight(self.device, plan.weights[i], content))
@@ -523,7 +529,7 @@ class StoredModel:
             disk.remove(odd)
         if wrong:
             raise DamagedError("a weight's checksum is wrong")
-        self._packed.update(zip(own, weights, strict=True))
+        self._packed.update(zip(sources, weights, strict=True))
         return made
 
 

@@ -126,8 +126,8 @@ class StoredRuns:
         with self._lock:
             if self._latest == (shapes, small) and self._plans:
                 return self._plans[0][1]
-            for i, (own, runner) in enumerate(self._plans):
-                if own == small and runner.executable.admits(feeds):
+            for i, (is_small, runner) in enumerate(self._plans):
+                if is_small == small and runner.executable.admits(feeds):
                     self._plans.insert(0, self._plans.pop(i))
                     break
             else:

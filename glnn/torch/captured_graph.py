@@ -170,9 +170,9 @@ def _check(node: fx.Node, value: Any) -> None:
 
 def _check_attributes(graph: fx.GraphModule) -> None:
     """Raise RefusedError where weights are no inputs, so that nobody would see them change."""
-    own = {name for name, _ in (*graph.named_parameters(), *graph.named_buffers())}
+    names = {name for name, _ in (*graph.named_parameters(), *graph.named_buffers())}
     for node in graph.graph.nodes:
-        if node.op == "get_attr" and node.target in own:
+        if node.op == "get_attr" and node.target in names:
             raise RefusedError(
                 f"{node.target} is a part of it: set torch._dynamo.config.inline_inbuilt_nn_modules"
             )
@@ -205,8 +205,8 @@ def _symbol(size: Any) -> Any:
 def _graph_results(graph: fx.GraphModule) -> list[Any]:
     """Return the graph's results: nodes, and values that are the same each time."""
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
-    (given,) = output.args
-    return list(given)
+    (results,) = output.args
+    return list(results)
 
 
 def _value(value: Any) -> Any:
@@ -218,13 +218,13 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
     ours = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
     theirs = {_memory(_value(node)) for node in ours} - {None}
     returned = _graph_results(graph)
-    values = [_value(given) for given in returned]
+    values = [_value(result) for result in returned]
     computed = tuple(
         i
         for i, value in enumerate(values)
         if isinstance(value, torch.Tensor) and _memory(value) not in theirs
     )
-    others = [given for i, given in enumerate(returned) if i not in computed]
+    others = [result for i, result in enumerate(returned) if i not in computed]
     if not others:
         return computed, None
     calls = [n for n in graph.graph.nodes if n.op == "call_method"]
@@ -236,7 +236,7 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
     copied = fx.Graph()
     nodes: dict[Any, Any] = {}
     copied.graph_copy(graph.graph, nodes)
-    copied.output([nodes[given] if isinstance(given, fx.Node) else given for given in others])
+    copied.output([nodes[result] if isinstance(result, fx.Node) else result for result in others])
     copied.eliminate_dead_code()
     return computed, fx.GraphModule(graph, copied)
 

@@ -44,8 +44,8 @@ class ExportedGraph:
     def takes(self, shapes: Sequence[Sequence[int]], numbers: tuple[int | float, ...]) -> bool:
         """Return whether it is for tensors of these shapes, and these numbers."""
         return numbers == self.numbers and all(
-            all(size in (None, n) for size, n in zip(own, given, strict=True))
-            for own, given in zip(self.shapes, shapes, strict=True)
+            all(size in (None, n) for size, n in zip(known, shape, strict=True))
+            for known, shape in zip(self.shapes, shapes, strict=True)
         )
 
     def model(self, weights: dict[int, Any]) -> bytes:
@@ -89,9 +89,9 @@ def export(captured: CapturedGraph, inputs: Sequence[Any]) -> ExportedGraph:
             )
         )
     name_sizes(proto)
-    own = {weight_name(i) for i in captured.weights}
+    weights_named = {weight_name(i) for i in captured.weights}
     for initializer in proto.graph.initializer:
-        if initializer.name in own:
+        if initializer.name in weights_named:
             initializer.raw_data = b""
     sizes = {
         value.name: tuple(
@@ -304,10 +304,10 @@ def encoder_layer(
     def second(x: Any) -> Any:
         return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
 
-    given = first(src) if norm_first else src
+    attended = first(src) if norm_first else src
     packed = (qkv_weight, qkv_bias, proj_weight, proj_bias)
     seen, _ = attention(
-        *(given, given, given, embed_dim, num_heads, *packed, mask), mask_type=mask_type
+        *(attended, attended, attended, embed_dim, num_heads, *packed, mask), mask_type=mask_type
     )
     x = src + seen if norm_first else first(src + seen)
     hidden = functional.linear(second(x) if norm_first else x, ffn_weight_1, ffn_bias_1)

@@ -57,16 +57,16 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
 
 def _examples(example: Any) -> Tensors:
     """The examples, one for each input, where the module is to be. Raises ModelError."""
-    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
-    for one in given:
+    arguments = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    for one in arguments:
         if not isinstance(one, torch.Tensor):
             raise ModelError(
                 "from_torch takes an example of each input, a tensor or a tuple of tensors, "
                 f"got {shown(one) if not isinstance(one, nn.Module) else type(one).__name__}"
             )
-    if not given:
+    if not arguments:
         raise ModelError("from_torch takes an example of each input, got none")
-    return tuple(_plain(one.detach()) for one in given)
+    return tuple(_plain(one.detach()) for one in arguments)
 
 
 def _plain(tensor: Any) -> Any:
@@ -87,8 +87,8 @@ def _inference(module: Any) -> Iterator[Any]:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
     odd = {one.dtype for one in tensors if one.is_floating_point()} - {torch.float32}
     if odd or any(one.device.type != "cpu" for one in tensors):
-        given = module
-        module = attempt(lambda: copy.deepcopy(given).cpu().float())
+        original = module
+        module = attempt(lambda: copy.deepcopy(original).cpu().float())
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -162,8 +162,8 @@ def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
             return tuple(map(dims, value))
         return {0: torch.export.Dim.AUTO} if value.ndim else {}
 
-    given = signature(module.forward).bind(*examples).arguments
-    return {name: dims(value) for name, value in given.items()}
+    arguments = signature(module.forward).bind(*examples).arguments
+    return {name: dims(value) for name, value in arguments.items()}
 
 
 def _double_single_samples(examples: Tensors) -> Tensors:

@@ -254,7 +254,7 @@ def _array(tensor: Any) -> Array:
 
 def _tensor(array: Array, others: Any) -> Any:
     """Return `array` as a tensor whose memory is neither shared nor read-only."""
-    own = array.flags.writeable and array.flags.c_contiguous
-    if not own or any(np.may_share_memory(array, other) for other in others):
+    is_usable = array.flags.writeable and array.flags.c_contiguous
+    if not is_usable or any(np.may_share_memory(array, other) for other in others):
         array = array.copy(order="C")
     return torch.from_numpy(array)

@@ -226,8 +226,8 @@ class BCEWithLogitsLoss(_Elementwise):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("weight", "pos_weight"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, numbers(f"{self.name} {name}", given))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, numbers(f"{self.name} {name}", value))
 
     def more(self, output: TensorType) -> tuple[Value, ...]:
         result = [constant(np.array(self._values(n), np.float32)) for n in ("weight", "pos_weight")]
@@ -236,8 +236,8 @@ class BCEWithLogitsLoss(_Elementwise):
         return tuple(result)
 
     def _values(self, name: str) -> object:
-        given = getattr(self, name)
-        return (1.0,) if given is None else given
+        value = getattr(self, name)
+        return (1.0,) if value is None else value
 
     def term(self) -> Expr:
         # (1 - y) x - (1 + (p - 1) y) log sigmoid(x), which is never large in both

@@ -413,8 +413,8 @@ class _Step:
                 for slot, first in optimizer.slots.items()
             }
             add = self.writer(f"{name}: {type(optimizer).__name__}")
-            given = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
-            result, more = optimizer.update(given)
+            update_context = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
+            result, more = optimizer.update(update_context)
             self.set_next(name, result)
             for slot, value in more.items():
                 self.set_next(f"{name}/{slot}", value)
@@ -483,7 +483,7 @@ def group_states(
     yield tuple(order)
     first = f"{order[0]}/" if order else "/"
     for slot in (name[len(first) :] for name in states if name.startswith(first)):
-        yield tuple(name for own in order if (name := f"{own}/{slot}") in states)
+        yield tuple(name for parameter in order if (name := f"{parameter}/{slot}") in states)
     kinds: dict[str, list[str]] = {}
     for name in running:
         kinds.setdefault(name.rpartition(".")[2], []).append(name)
@@ -501,8 +501,8 @@ class Clipping:
 
     def __post_init__(self) -> None:
         for name in ("norm", "value"):
-            given = getattr(self, name)
-            if given is not None and number(f"clip_{name}", given, 0) == 0:
+            value = getattr(self, name)
+            if value is not None and number(f"clip_{name}", value, 0) == 0:
                 raise ShapeError(f"clip_{name} must be greater than 0, got 0")
 
     def clip(self, add: OperatorWriter, gradients: Mapping[str, Value]) -> dict[str, Value]:

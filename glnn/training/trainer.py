@@ -233,9 +233,9 @@ class Trainer:
         _positive("accumulate", accumulate)
         if checkpoint is None and (resume or every is not None):
             raise GlnnError("resume and every need a checkpoint, got None")
-        given, own = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
-        self._callbacks = _check_callbacks(callbacks, () if checkpoint is None else (own,))
-        samples, held = split_validation(given(x, y), validation, given, self._seed)
+        converter, checkpoints = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
+        self._callbacks = _check_callbacks(callbacks, () if checkpoint is None else (checkpoints,))
+        samples, held = split_validation(converter(x, y), validation, converter, self._seed)
         batches = EpochBatches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
         size = min(batch_size, samples.count)

@@ -221,18 +221,18 @@ class Trial:
         """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
         return Pattern(layout, self._op_spec.shape(name), few, case.stacks.get(name, 1))
 
-    def _allocate_operand(self, name: str, array: Array, lies: Pattern) -> Buffer:
+    def _allocate_operand(self, name: str, array: Array, pattern: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
         backend = self._backend
         if name == self._op_spec.op.updates:  # each time anew, as the result takes its place
-            store = backend.allocate(lies.shape, lies.layout, self._memory)
-            self._updated = partial(lies.fill, backend.device, store, lies.packed(array))
-        elif lies.repeats:
-            store = backend.allocate(lies.shape, lies.layout, dtype=DType.of(array))
-            lies.fill(backend.device, store, lies.packed(array))
+            store = backend.allocate(pattern.shape, pattern.layout, self._memory)
+            self._updated = partial(pattern.fill, backend.device, store, pattern.packed(array))
+        elif pattern.repeats:
+            store = backend.allocate(pattern.shape, pattern.layout, dtype=DType.of(array))
+            pattern.fill(backend.device, store, pattern.packed(array))
             store.fixed = True
         else:
-            store = backend.keep(lies.whole(array), lies.layout)
+            store = backend.keep(pattern.whole(array), pattern.layout)
         return store  # only the device's copy is needed
 
     def look(self, part: int | None, pace: float | None) -> tuple[float, int | None]:

@@ -235,8 +235,8 @@ def _operands(
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
             start, size = at % RANDOM, prod(shape)
-            own, at = stream.part(start, size), at + size
-            numbers = own.reshape(shape) * np.float32(reach)
+            drawn, at = stream.part(start, size), at + size
+            numbers = drawn.reshape(shape) * np.float32(reach)
         made = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
         if special_values and name in special_value_operands(spec):
             _insert_special_values(made, 1 + seed)
@@ -254,10 +254,10 @@ class Stream:
     def part(self, start: int, size: int) -> Array:
         """Return `size` floats of the cycle, beginning at number `start`."""
         drawn = self._first(min(start + size, RANDOM))
-        own = drawn[start : start + size]
-        if len(own) < size:
-            own = np.resize(np.concatenate((drawn[start:], drawn[:start])), size)
-        return own
+        numbers = drawn[start : start + size]
+        if len(numbers) < size:
+            numbers = np.resize(np.concatenate((drawn[start:], drawn[:start])), size)
+        return numbers
 
     def _first(self, count: int) -> Array:
         """Return at least the first `count` floats."""
@@ -404,11 +404,11 @@ class Pattern:
 
     def element(self, number: int) -> tuple[int, ...]:
         """Return the index in the array of the element at position `number` of its memory."""
-        given = self.few if self.repeats else self.shape
-        order = self.layout.pack(np.arange(prod(given), dtype=np.int32).reshape(given))
+        shape = self.few if self.repeats else self.shape
+        order = self.layout.pack(np.arange(prod(shape), dtype=np.int32).reshape(shape))
         periods = order[: self.runs * self.period].reshape(self.runs, -1)
         index = int(self.at(periods, number, number + 1)[0])
-        place = tuple(map(int, np.unravel_index(index, given)))
+        place = tuple(map(int, np.unravel_index(index, shape)))
         return (number * self.shape[0] // self.size, *place[1:]) if self.repeats else place
 
 

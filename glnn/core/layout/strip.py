@@ -83,8 +83,8 @@ class Strip(Layout):
             )
         if not prod(shape):
             return np.zeros(shape, flat.dtype)
-        own = np.ascontiguousarray(self._own_words(flat, self._pixel_words(shape))).reshape(-1)
-        return self.whole.unpack(own, shape)
+        words = np.ascontiguousarray(self._own_words(flat, self._pixel_words(shape))).reshape(-1)
+        return self.whole.unpack(words, shape)
 
     def _pixel_words(self, shape: Shape) -> int:
         """Return the numbers of a pixel that are the tensor's own, whole vec4."""

@@ -285,15 +285,15 @@ def decompose_normalize(
         last = "images"
     derived: dict[str, DerivedParameter] = {}
     affine: Expr = Arg(0)
-    given = {"x0": last}
+    affine_operands = {"x0": last}
     for function, name in (("mul", "weight"), ("add", "bias")):
         if name in shapes:
-            affine = call(function, affine, Arg(len(given)))
+            affine = call(function, affine, Arg(len(affine_operands)))
             spread = op.spread(x)
             derived[f"spread {name}"] = DerivedParameter(name, spread, Reshape(spread))
-            given[f"x{len(given)}"] = f"spread {name}"
+            affine_operands[f"x{len(affine_operands)}"] = f"spread {name}"
     if derived:
-        stages.append(Stage("result", Pointwise(affine), given))
+        stages.append(Stage("result", Pointwise(affine), affine_operands))
     return Decomposition(tuple(stages), derived)
 
 

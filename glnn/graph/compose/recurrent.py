@@ -173,8 +173,8 @@ def gru_after_cell(
     """
     clip, (update, reset, hidden) = _clip(limit), order
     z, r = (f(clip(call("add", Arg(i), Arg(3 + i)))) for i in (update, reset))
-    own = call("add", Arg(hidden), Arg(7)) if biased else Arg(hidden)
-    new = g(clip(call("add", Arg(3 + hidden), call("mul", r, own))))
+    hidden_sum = call("add", Arg(hidden), Arg(7)) if biased else Arg(hidden)
+    new = g(clip(call("add", Arg(3 + hidden), call("mul", r, hidden_sum))))
     constant = (Arg(7),) if biased else ()
     return (Phase((_blend(z, new, Arg(6)), *constant), (0, 3)),)
 
@@ -421,14 +421,14 @@ class RecurrentLayer(Composite):
 
     def expand(self, operand_values: Sequence[Value | None]) -> Graph:
         operands = [value for value in operand_values if value is not None]
-        own, count = 1 + len(self.parts) * self.directions, len(operands)
-        if count not in (own, own + self.states):
-            raise ShapeError(f"{self.kind}: there must be {own} operands and states, got {count}")
+        fixed, count = 1 + len(self.parts) * self.directions, len(operands)
+        if count not in (fixed, fixed + self.states):
+            raise ShapeError(f"{self.kind}: there must be {fixed} operands and states, got {count}")
         make = NodeAdder(Builder(self.name), self.kind)
         for value in operands:
             if value.kind is not Kind.CONSTANT:
                 make.builder.take(value)
-        x, weights, states = operands[0], operands[1:own], operands[own:]
+        x, weights, states = operands[0], operands[1:fixed], operands[fixed:]
         parts = {
             name: _stack(make, weights[i :: len(self.parts)]) for i, name in enumerate(self.parts)
         }
@@ -477,7 +477,7 @@ class RecurrentLayer(Composite):
             states_before = [make(Expand((d, b, units)), zero) for _ in range(self.states)]
         taken = LayerOperands(x, weight, recurrent, bias, tuple(states_before))
         if self.projected:
-            taken = _project(make, taken, parts["weight_hr"], given=bool(states))
+            taken = _project(make, taken, parts["weight_hr"], has_states=bool(states))
         if last is not None:
             wide = make(Expand((d, b, units)), make.reshape(last, (d, 1, units)))
             taken = replace(taken, states=(*taken.states, wide))
@@ -499,17 +499,19 @@ class RecurrentLayer(Composite):
 
 
 def _project(
-    make: NodeAdder, operands: LayerOperands, down: Value, *, given: bool
+    make: NodeAdder, operands: LayerOperands, down: Value, *, has_states: bool
 ) -> LayerOperands:
     """Return `operands` for units that are projected by `down` (d, p, u) before they are summed.
 
     What is summed are the units themselves, by the product of both weights, so that a step is one
-    launch; what the first h (d, b, p) leads to, where it is given, goes to the first step's inputs.
+    launch; what the first h (d, b, p) leads to goes to the first step's inputs.
+
+    has_states: True where there are states before the first step.
     """
     d, _, units = down.type.shape
     h, cell = operands.states
     zero = make(Expand((d, h.type.shape[1], units)), make.constant(0, np.float32))
-    first = matmul(make, h, operands.recurrent, transposed=True) if given else None
+    first = matmul(make, h, operands.recurrent, transposed=True) if has_states else None
     summed = matmul(make, operands.recurrent, down)
     return replace(operands, recurrent=summed, states=(zero, cell), first=first)
 

@@ -220,9 +220,9 @@ def conv_transpose(
     )
     if max(stride) > 1 and max(dilation) == 1 and count <= MOST_PHASED:
         y = _convolve_phases(add, x, weight, stride, groups)
-        given, whole = (TensorType(value.type.dims[2:]).shape for value in (x, y))
+        size, whole = (TensorType(value.type.dims[2:]).shape for value in (x, y))
         before = tuple(-side for side in padding[:count])
-        after = tuple(given[i] * stride[i] + ends[i] - whole[i] for i in range(count))
+        after = tuple(size[i] * stride[i] + ends[i] - whole[i] for i in range(count))
         return add(Pad((0, 0, *before), (0, 0, *after)), y) if any((*before, *after)) else y
     before = tuple(reach[i] - padding[i] for i in range(count))
     return _convolve_with_zeros(add, x, weight, stride, (before, ends), dilation, groups)
@@ -333,8 +333,10 @@ def fold(add: AddNode, x: Value, windows: Window, sizes: Sizes) -> Value:
     padded = tuple(a + n + b for a, n, b in zip(windows.before, sizes, windows.after, strict=True))
     at = np.zeros((1, 1), np.int64)
     for axis, size in enumerate(padded):
-        own = window_positions(windows, outs, axis)
-        at = (at[:, None, :, None] * size + own[:, None]).reshape(len(at) * len(own), -1)
+        positions = window_positions(windows, outs, axis)
+        at = (at[:, None, :, None] * size + positions[:, None]).reshape(
+            len(at) * len(positions), -1
+        )
     updates = add(Transpose((2, 3, 0, 1)), add(Reshape((n, channels, taps, count), True), x))
     zeros = add(Expand((prod(padded), n, channels)), constant(np.zeros((), x.type.dtype.numpy)))
     index = constant(at[..., None].astype(np.int32))

@@ -132,18 +132,18 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
     count = prod(index.type.shape)
     if not before * size * behind * count:
         return (ctx.zeros(shape), None)
-    given = ctx.reshape(ctx.gradient, (before, count, behind))
+    dy = ctx.reshape(ctx.gradient, (before, count, behind))
     if isinstance(index.data, np.ndarray):
         places = SparseMap.from_index(clamp_index(index.data, (size,)).reshape(1, -1))
-        return (ctx.reshape(scatter_add(ctx, given, 1, places, size), shape), None)
+        return (ctx.reshape(scatter_add(ctx, dy, 1, places, size), shape), None)
     if before > 1:
-        given = ctx(Transpose((1, 0, 2)), given)
-    given = ctx.reshape(given, (count, before * behind))
+        dy = ctx(Transpose((1, 0, 2)), dy)
+    dy = ctx.reshape(dy, (count, before * behind))
     if size * count <= MOST_ONES:
-        gradient = matmul(ctx, _one_hot(ctx, index, size), given)
+        gradient = matmul(ctx, _one_hot(ctx, index, size), dy)
     else:
         zeros = ctx.zeros((size, before * behind))
-        gradient = ctx(ScatterND("add"), zeros, ctx.reshape(index, (count, 1)), given)
+        gradient = ctx(ScatterND("add"), zeros, ctx.reshape(index, (count, 1)), dy)
     if before > 1:
         gradient = ctx(Transpose((1, 0, 2)), ctx.reshape(gradient, (size, before, behind)))
     return (ctx.reshape(gradient, shape), None)
@@ -178,8 +178,8 @@ def gather_nd_backward(ctx: GradientContext) -> Sequence[Value | None]:
 def _prepend_batch_indices(ctx: GradientContext, index: Value, batch: int) -> Value:
     """Prepend the indices of the first `batch` dimensions to tuples of indices."""
     shape = index.type.shape
-    own = np.indices(shape[:-1])[:batch]
-    first = np.moveaxis(own, 0, -1).astype(index.type.dtype.numpy)
+    batch_indices = np.indices(shape[:-1])[:batch]
+    first = np.moveaxis(batch_indices, 0, -1).astype(index.type.dtype.numpy)
     if isinstance(index.data, np.ndarray):
         return ctx.constant(np.concatenate([first, index.data], -1), index.type.dtype)
     return ctx(Concat(len(shape) - 1), ctx.constant(first, index.type.dtype), index)
@@ -187,10 +187,10 @@ def _prepend_batch_indices(ctx: GradientContext, index: Value, batch: int) -> Va
 
 def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Sums of the places that a place was part of, times its weights there."""
-    operator, given = ctx.node.operator, ctx.operands
+    operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, Resample)
-    x, index, weight = given["x"], given["index"].data, given["weight"].data
-    if ctx.requires_grad(given["weight"]):
+    x, index, weight = operands["x"], operands["index"].data, operands["weight"].data
+    if ctx.requires_grad(operands["weight"]):
         raise ctx.no_gradient_error("weights are constants")
     if not isinstance(index, np.ndarray) or not isinstance(weight, np.ndarray):
         raise ctx.no_gradient_error("index and weight must be constants")
@@ -347,8 +347,8 @@ def scatter_backward(ctx: GradientContext) -> Sequence[Value | None]:
     put; all of them where they are added; those that are the extreme share it evenly; of a product
     each has that of the others.
     """
-    given = ctx.operands
-    x, index, updates = given["x"], given["index"], given["updates"]
+    operands = ctx.operands
+    x, index, updates = operands["x"], operands["index"], operands["updates"]
     operator = ctx.node.operator
     assert isinstance(operator, Put)
     if not prod(updates.type.shape):
@@ -367,10 +367,10 @@ def _overwrite_gradients(
     shape = updates.type.shape
     by_x = placed("none", ctx.gradient, ctx.zeros(shape))
     numbers = np.arange(prod(shape), dtype=np.int32).reshape(shape)
-    own = ctx.constant(numbers, DType.int32)
+    update_numbers = ctx.constant(numbers, DType.int32)
     nobody = ctx.constant(np.zeros(x.type.shape, np.int32), DType.int32)
-    last = gather(placed("none", nobody, own))
-    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, own, gather(ctx.gradient))
+    last = gather(placed("none", nobody, update_numbers))
+    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, update_numbers, gather(ctx.gradient))
     return by_x, chosen
 
 
@@ -410,10 +410,10 @@ def _extreme_gradients(
     torch.scatter_reduce.
     """
     one = "where(equal(a, b), 1.0, 0.0)"
-    own = ctx.pointwise(one, x, ctx.output)
+    is_extreme = ctx.pointwise(one, x, ctx.output)
     theirs = ctx.pointwise(one, updates, gather(ctx.output))
-    share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, placed("add", own, theirs))
-    return ctx.pointwise("a * b", own, share), ctx.pointwise("a * b", theirs, gather(share))
+    share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, placed("add", is_extreme, theirs))
+    return ctx.pointwise("a * b", is_extreme, share), ctx.pointwise("a * b", theirs, gather(share))
 
 
 SCATTER_GRADIENTS = {

@@ -166,8 +166,8 @@ class _Differentiation:
         def add(operator: Operator, *inputs: Value | None) -> tuple[Value, ...]:
             return self._add(label, operator, inputs)
 
-        given = tuple(self._found.get(value) for value in node.outputs)
-        gradients = rule(GradientContext(node, given, targets, add))
+        dy = tuple(self._found.get(value) for value in node.outputs)
+        gradients = rule(GradientContext(node, dy, targets, add))
         for value, gradient in zip(node.inputs, gradients, strict=True):
             if value is None or gradient is None or value not in targets:
                 continue

@@ -86,15 +86,15 @@ class GradientContext:
 
     def _split_large(self, expr: Expr, operands: Sequence[Value]) -> tuple[Expr, tuple[Value, ...]]:
         """The same of fewer calls, and of the operands that are read, which then are others."""
-        given = list(operands)
+        values = list(operands)
         while expr.calls > MOST_CALLS:
             part = next(part for part in expr.parts() if part.calls > MOST_CALLS // 2)
-            given.append(self.expression(part, *given))
-            expr = replace_part(expr, part, Arg(len(given) - 1))
+            values.append(self.expression(part, *values))
+            expr = replace_part(expr, part, Arg(len(values) - 1))
         read = sorted({part.index for part in expr.parts() if isinstance(part, Arg)})
         places = {index: Arg(place) for place, index in enumerate(read)}
         expr = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
-        return expr, tuple(given[index] for index in read)
+        return expr, tuple(values[index] for index in read)
 
     def expand(self, value: Value, shape: Shape) -> Value:
         """Broadcast `value` to `shape`."""
@@ -110,13 +110,15 @@ class GradientContext:
 
     def sum_to(self, value: Value, shape: Shape) -> Value:
         """Sum `value` to `shape`, which broadcasts to its own: the adjoint of a broadcast."""
-        given = value.type.shape
-        if given == shape:
+        sizes = value.type.shape
+        if sizes == shape:
             return value
-        more = len(given) - len(shape)
+        more = len(sizes) - len(shape)
         spread = (*(1,) * more, *shape)
-        axes = tuple(i for i, (n, own) in enumerate(zip(given, spread, strict=True)) if n != own)
-        if prod(given) != prod(shape) or axes:
+        axes = tuple(
+            i for i, (n, wanted) in enumerate(zip(sizes, spread, strict=True)) if n != wanted
+        )
+        if prod(sizes) != prod(shape) or axes:
             value = self(Reduce("sum", axes, True), value) if axes else value
         return self.reshape(value, shape)
 

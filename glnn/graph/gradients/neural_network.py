@@ -68,13 +68,13 @@ def matmul_backward(ctx: GradientContext) -> Sequence[Value | None]:
     What is turned instead kernels take as it lies, turned or not.
     """
     x, weight = ctx.operands["x"], ctx.operands["weight"]
-    given = ctx.gradient
-    by_x = ctx(Matmul(), given, _transpose_matrix(ctx, weight)) if ctx.requires_grad(x) else None
+    dy = ctx.gradient
+    by_x = ctx(Matmul(), dy, _transpose_matrix(ctx, weight)) if ctx.requires_grad(x) else None
     by_weight = None
     if ctx.requires_grad(weight):
         *stack, n, k = weight.type.shape
-        m = given.type.shape[0] // max(prod(stack), 1)
-        columns = _transpose_matrix(ctx, ctx.reshape(given, (*stack, m, n)))
+        m = dy.type.shape[0] // max(prod(stack), 1)
+        columns = _transpose_matrix(ctx, ctx.reshape(dy, (*stack, m, n)))
         columns = ctx.reshape(columns, (prod(stack) * n, m))
         product = ctx(Matmul(), columns, _transpose_matrix(ctx, ctx.reshape(x, (*stack, m, k))))
         by_weight = ctx.reshape(product, weight.type.shape)
@@ -102,9 +102,9 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradients of Subsample: by each number of a window its share of dy, by the weight
     sums of dy times the means, by the bias sums of dy.
     """
-    operator, given = ctx.node.operator, ctx.operands
+    operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, Subsample)
-    x, weight = given["x"], given["weight"]
+    x, weight = operands["x"], operands["weight"]
     kh, kw = operator.kernel
     n, c, h, w = x.type.shape
     g = ctx.gradient
@@ -119,7 +119,7 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if ctx.requires_grad(weight):
         means = ctx(Pool2d("average", (kh, kw), (kh, kw)), x)
         gradients["weight"] = ctx(Reduce("sum", (0, 2, 3), False, formula("a * b")), g, means)
-    if ctx.requires_grad(given["bias"]):
+    if ctx.requires_grad(operands["bias"]):
         gradients["bias"] = ctx(Reduce("sum", (0, 2, 3)), g)
     return ctx.in_input_order(**gradients)
 
@@ -137,19 +137,19 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3.
     """
-    operator, given = ctx.node.operator, ctx.operands
+    operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, BatchNorm)
     by_y, *by_statistics = ctx.gradients
     if any(by_statistics) or by_y is None:
         raise ctx.no_gradient_error("of its means and variances")
-    x, weight = given["x"], given.get("weight")
+    x, weight = operands["x"], operands.get("weight")
     axes, spread = channel_axes(x.type.shape)
     mean, variance = (ctx.reshape(one, spread) for one in ctx.node.outputs[1:])
     total = ctx(Reduce("sum", axes, True), by_y)
     inner = ctx(Reduce("sum", axes, True, formula("a * (b - c)")), by_y, x, mean)
     gradients: dict[str, Value | None] = {}
     channels = (x.type.shape[1],)
-    if ctx.requires_grad(given.get("bias")):
+    if ctx.requires_grad(operands.get("bias")):
         gradients["bias"] = ctx.reshape(total, channels)
     if ctx.requires_grad(weight):
         gradients["weight"] = ctx.reshape(
@@ -189,18 +189,18 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3, of the rows' own statistics.
     """
-    operator, given = ctx.node.operator, ctx.operands
+    operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, Normalize)
-    x, weight, bias = given["x"], given.get("weight"), given.get("bias")
+    x, weight, bias = operands["x"], operands.get("weight"), operands.get("bias")
     shape = x.type.shape
     if not prod(shape):
-        return ctx.in_input_order(**{n: ctx.zeros(v.type.shape) for n, v in given.items()})
+        return ctx.in_input_order(**{n: ctx.zeros(v.type.shape) for n, v in operands.items()})
     apart, axes, others, spread = _normalized_view(operator, shape)
     g, x = ctx.reshape(ctx.gradient, apart), ctx.reshape(x, apart)
     gradients: dict[str, Value | None] = {}
     if bias is not None and ctx.requires_grad(bias):
         gradients["bias"] = ctx.reshape(ctx(Reduce("sum", others), g), bias.type.shape)
-    if not (ctx.requires_grad(given["x"]) or ctx.requires_grad(weight)):
+    if not (ctx.requires_grad(operands["x"]) or ctx.requires_grad(weight)):
         return ctx.in_input_order(**gradients)
     together = (prod(apart[: axes[0]]), prod(apart[axes[0] :]))
     alone = Normalize(1, centred=operator.centred, eps=operator.eps)
@@ -208,7 +208,7 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if weight is not None and ctx.requires_grad(weight):
         total = ctx(Reduce("sum", others, False, formula("a * b")), g, rows)
         gradients["weight"] = ctx.reshape(total, weight.type.shape)
-    if ctx.requires_grad(given["x"]):
+    if ctx.requires_grad(operands["x"]):
         if weight is not None:
             g = ctx.pointwise("a * b", g, ctx.reshape(weight, spread))
         over = ctx(
@@ -289,9 +289,9 @@ def recurrent_step_backward(ctx: GradientContext) -> Sequence[Value | None]:
     The sums over the units are products of matrices, one for each direction; what is made of them
     at each unit is pointwise.
     """
-    operator, given = ctx.node.operator, ctx.operands
+    operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, RecurrentStep)
-    x, weight, state = given["x"], given["weight"], given["state"]
+    x, weight, state = operands["x"], operands["weight"], operands["state"]
     d, _, b, i, h = x.type.shape
     g, s = weight.type.shape[1], state.type.shape[3]
     before = [_unpack_state(ctx, state, index, (d, b, h)) for index in range(s)]

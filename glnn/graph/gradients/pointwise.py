@@ -128,10 +128,10 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """
     operator = ctx.node.operator
     assert isinstance(operator, Pointwise)
-    given = [value for value in ctx.node.inputs if value is not None]
-    count = len(given)
+    operands = [value for value in ctx.node.inputs if value is not None]
+    count = len(operands)
     result: list[Value | None] = []
-    for i, value in enumerate(given):
+    for i, value in enumerate(operands):
         slope = None
         if ctx.requires_grad(value):
             slope = differentiate_by_result(
@@ -141,7 +141,7 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
             result.append(None)
             continue
         by = ctx.expression(
-            multiply_derivative(slope, Arg(count + 1)), *given, ctx.output, ctx.gradient
+            multiply_derivative(slope, Arg(count + 1)), *operands, ctx.output, ctx.gradient
         )
         result.append(ctx.sum_to(by, value.type.shape))
     return result
@@ -161,8 +161,8 @@ def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
     assert isinstance(operator, Reduce)
     if operator.parts:
         raise ctx.no_gradient_error("a reduction in parts is made only where a plan is made")
-    given = [value for value in ctx.node.inputs if value is not None]
-    shape = given[0].type.shape
+    operands = [value for value in ctx.node.inputs if value is not None]
+    shape = operands[0].type.shape
     axes = axes_of("reduce", operator.axes, len(shape))
     kept = reduced_dims(shape, axes, True)
     whole = replace(operator, axes=axes, keepdims=True, finish=REDUCED)
@@ -170,17 +170,19 @@ def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if operator.finish != REDUCED:
         slope = differentiate_expression(operator.finish, 0)
         if slope is None:
-            return (None,) * len(given)
-        result = ctx(whole, *given)
+            return (None,) * len(operands)
+        result = ctx(whole, *operands)
         by_whole = ctx.expression(multiply_derivative(slope, Arg(1)), result, by_whole)
-    seed, more = REDUCTION_GRADIENTS[operator.kind](ctx, whole, given, by_whole)
+    seed, more = REDUCTION_GRADIENTS[operator.kind](ctx, whole, operands, by_whole)
     results: list[Value | None] = []
-    for i, value in enumerate(given):
+    for i, value in enumerate(operands):
         slope = differentiate_expression(operator.prologue, i) if ctx.requires_grad(value) else None
         if slope is None:
             results.append(None)
             continue
-        spread = ctx.expand(ctx.expression(multiply_derivative(slope, seed), *given, *more), shape)
+        spread = ctx.expand(
+            ctx.expression(multiply_derivative(slope, seed), *operands, *more), shape
+        )
         results.append(ctx.sum_to(spread, value.type.shape))
     return results
 
@@ -267,9 +269,9 @@ def cum_sum_backward(ctx: GradientContext) -> Sequence[Value | None]:
     row = (*shape[:axis], 1, *shape[axis:])
     others = ctx.pointwise("where(b, 1.0, a)", ctx.reshape(x, row), left_out)
     products = ctx(replace(operator, axis=axis + 1), others)
-    given = ctx.reshape(ctx.gradient, row)
+    dy = ctx.reshape(ctx.gradient, row)
     total = Reduce("sum", (axis + 1,), False, formula("a * b * c"))
-    return (ctx(total, products, masks, given),)
+    return (ctx(total, products, masks, dy),)
 
 
 RULES: dict[type[Operator], GradientRule] = {

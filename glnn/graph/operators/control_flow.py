@@ -96,7 +96,7 @@ class Control(Operator):
         """The results for arrays of the operands, of whatever sizes come of them by `run`."""
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return self.perform(lambda body, given: self.bodies[body].reference(*given), *arrays)
+        return self.perform(lambda body, inputs: self.bodies[body].reference(*inputs), *arrays)
 
     def _input_types(self, body: Graph, types: Types) -> InputTypes:
         """The type of each input of `body` by its name. Raises ShapeError where some do not fit."""
@@ -188,7 +188,7 @@ class If(Control):
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         self._single("condition", self.named(types)["condition"], DType.bool)
         each = zip(self.bodies, self.body_types(types), self.body_constants(constants), strict=True)
-        both = [results(body, given, numbers) for body, given, numbers in each]
+        both = [results(body, operands, numbers) for body, operands, numbers in each]
         types_either = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
         condition = constants[0] if constants else None
         return tuple(types_either) if condition is None else both[0 if condition.item() else 1]
@@ -213,14 +213,16 @@ class If(Control):
         return TensorType(dims, then.dtype, max(then.holds, otherwise.holds, key=len))
 
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
-        condition, *given = (array for array in arrays if array is not None)
+        condition, *operands = (array for array in arrays if array is not None)
         count = len(self.then.inputs)
-        return tuple(run(0, given[:count]) if condition.item() else run(1, given[count:]))
+        return tuple(run(0, operands[:count]) if condition.item() else run(1, operands[count:]))
 
     def cost(self, types: Types) -> Cost:
         """Return the cost of the more expensive branch."""
         pairs = zip(self.bodies, self.body_types(types), strict=True)
-        return max((cost(body, given) for body, given in pairs), key=lambda c: (c.flops, c.bytes))
+        return max(
+            (cost(body, operands) for body, operands in pairs), key=lambda c: (c.flops, c.bytes)
+        )
 
 
 SEEN = 3  # further iterations that are looked at where shapes change
@@ -323,18 +325,18 @@ class Loop(Control):
                 raise
             return self.unknown(types)
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
-        given = list(types[2 : 2 + self.carried])
-        for number, first in enumerate(given):
+        states = list(types[2 : 2 + self.carried])
+        for number, first in enumerate(states):
             if first is not None and outputs[number] == ANYTHING:
                 outputs[number] = first.unranked
         carried, stacked = outputs[: self.carried], outputs[self.carried :]
-        for number, (first, last) in enumerate(zip(given, carried, strict=True)):
+        for number, (first, last) in enumerate(zip(states, carried, strict=True)):
             if first is None or first.dtype is not last.dtype:
                 raise ShapeError(
                     f"loop: value {number} must keep its dtype, got {first}, and {last} "
                     f"from {self.body.name!r}"
                 )
-        if any(first and first.dims != last.dims for first, last in zip(given, carried)):
+        if any(first and first.dims != last.dims for first, last in zip(states, carried)):
             outputs = self._changing_types(types, outputs, numbers)
             carried, stacked = outputs[: self.carried], outputs[self.carried :]
         return (*carried, *(_rows(count, one) for one in stacked))
@@ -351,10 +353,10 @@ class Loop(Control):
 
         first_types: those of the first iteration. A size that a few iterations keep stays.
         """
-        given = [type for type in types[2 : 2 + self.carried] if type is not None]
-        seen = [[*given, *first_types[self.carried :]], first_types]
+        states = [type for type in types[2 : 2 + self.carried] if type is not None]
+        seen = [[*states, *first_types[self.carried :]], first_types]
         for _ in range(SEEN):
-            pairs = zip(given, seen[-1], strict=False)
+            pairs = zip(states, seen[-1], strict=False)
             carried = [first if first.holds else last for first, last in pairs]
             now = (None, None, *carried, *types[2 + self.carried :])
             seen.append(list(results(self.body, self.body_types(now)[0], numbers)[1:]))
@@ -427,8 +429,8 @@ class Loop(Control):
                 seen.append(self._changing_types(types, outputs, told)[self.carried :])
         stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
-            np.empty((0, *_sizes(each, own)), own.dtype.numpy)
-            for own, *each in zip(stacked, *seen, strict=True)
+            np.empty((0, *_sizes(each, type)), type.dtype.numpy)
+            for type, *each in zip(stacked, *seen, strict=True)
         ]
 
     def cost(self, types: Types) -> Cost:

@@ -43,10 +43,10 @@ def correlate(
     some groups or of some samples are copied at a time (im2col).
     """
     n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
-    share, own = c // groups, o // groups
+    share, group_results = c // groups, o // groups
     result = np.empty((n, o, *out), x.dtype)
-    flat = weight.reshape(groups, own, share * prod(kernel))
-    placed = result.reshape(n, groups, own, prod(out))
+    flat = weight.reshape(groups, group_results, share * prod(kernel))
+    placed = result.reshape(n, groups, group_results, prod(out))
     if kernel == stride == (1, 1) and not any(padding):
         np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=placed)
         return result
@@ -78,7 +78,7 @@ def correlate_few(
 
     Where the numbers of the columns lie is found here. None where there are many of them.
     """
-    n, share, own, kernel = x[0], weight[1], weight[0] // groups, (weight[2], weight[3])
+    n, share, group_results, kernel = x[0], weight[1], weight[0] // groups, (weight[2], weight[3])
     depth, pixels = share * prod(kernel), prod(out)
     if not 0 < n * groups * depth * pixels <= FEW:
         return None
@@ -94,7 +94,7 @@ def correlate_few(
         return lambda x, weight: np.matmul(
             weight.reshape(o, depth), gather(x).reshape(depth, pixels)
         ).reshape(1, o, *out)
-    flat = groups, own, depth
+    flat = groups, group_results, depth
     return lambda x, weight: np.matmul(weight.reshape(flat), gather(x)).reshape(n, o, *out)
 
 

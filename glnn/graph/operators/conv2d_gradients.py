@@ -74,9 +74,9 @@ class Conv2dInputGradient(Contraction):
         result = np.zeros(shape, dy.dtype)
         geometry = (kernel[0], kernel[1]), self.stride, self.padding, self.dilation
         for start in range(0, shape[0], images):
-            own = dy[start : start + images]
-            given = own.reshape(len(own), self.groups, o // self.groups, prod(out))
-            products = (flat @ given).reshape(len(own), shape[1], *kernel, *out)
+            some = dy[start : start + images]
+            columns = some.reshape(len(some), self.groups, o // self.groups, prod(out))
+            products = (flat @ columns).reshape(len(some), shape[1], *kernel, *out)
             part = result[start : start + images]
             for (ky, kx), (ys, xs), met in windows.every_tap(part, out, *geometry):
                 met += products[:, :, ky, kx, ys, xs]
@@ -195,8 +195,8 @@ class Conv2dWeightGradient(Contraction):
         chunk, oh = self.chunk(shapes), dy.shape[2]
         rows = np.arange(len(x) * oh).reshape(-1, 1, oh, 1) // chunk
         for part in range(self.parts):
-            own = np.where(rows == part, dy, 0)
-            result[part] = self._product(x, own).reshape(shape[1:])
+            part_dy = np.where(rows == part, dy, 0)
+            result[part] = self._product(x, part_dy).reshape(shape[1:])
         return result
 
     def _product(self, x: Array, dy: Array) -> Array:

@@ -55,9 +55,9 @@ class Matmul(ContractionWithPrologue):
         return x[0], weight[-2]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        given = {"x": self.prepared(operands), "weight": operands["weight"]}
-        wide = np.result_type(*given.values())
-        x, weight = (array.astype(wide, copy=False) for array in given.values())
+        prepared = {"x": self.prepared(operands), "weight": operands["weight"]}
+        wide = np.result_type(*prepared.values())
+        x, weight = (array.astype(wide, copy=False) for array in prepared.values())
         weight = weight.swapaxes(-1, -2)
         if weight.ndim == 2:
             return np.asarray(x @ weight)
@@ -319,13 +319,13 @@ class Perceptron(Contraction):
         return zip((c, *self.widths), self.widths, strict=False)
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, own = shapes["x"], {name: shapes[name] for name in self.parameters}
+        x, parameters = shapes["x"], {name: shapes[name] for name in self.parameters}
         if len(x) not in (2, 4) or x[2:] not in ((), (1, 1)):
             raise ShapeError(f"perceptron: x must be (n, c) or (n, c, 1, 1), got {x}")
-        if (expected := self.sides(x[1])) != own:
+        if (expected := self.sides(x[1])) != parameters:
             raise ShapeError(
                 f"perceptron: weights and biases must be {tuple(expected.values())} for x {x} and "
-                f"widths {self.widths}, got {tuple(own.values())}"
+                f"widths {self.widths}, got {tuple(parameters.values())}"
             )
         return x[0], self.widths[-1], *x[2:]
 

@@ -95,10 +95,10 @@ class Normalize(Contraction):
         outer, *groups = self.grouped_shape(x.shape)
         inner = x.shape[-self.dims :] if self.dims is not None else x.shape[1:]
         spread, result = self.spread(x.shape), np.empty(x.shape, x.dtype)
-        given, made = x.reshape(outer, *groups), result.reshape(outer, *inner)
+        grouped, made = x.reshape(outer, *groups), result.reshape(outer, *inner)
         with np.errstate(all="ignore"):
             for part in runs(outer, prod(inner)):
-                rows = given[part].astype(np.float64)  # long sums of like numbers
+                rows = grouped[part].astype(np.float64)  # long sums of like numbers
                 if self.centred:
                     rows -= rows.mean(axis=-1, keepdims=True)
                 rows /= np.sqrt(np.square(rows).mean(axis=-1, keepdims=True) + self.eps)
@@ -184,11 +184,11 @@ class Softmax(Contraction):
             return np.array(x)
         axis, result = self.axis % x.ndim, np.empty(x.shape, x.dtype)
         view = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
-        given, made = x.reshape(view), result.reshape(view)
+        viewed, made = x.reshape(view), result.reshape(view)
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
             for part in runs(view[0], view[1] * view[2]):
-                below = given[part] - given[part].max(axis=1, keepdims=True)
+                below = viewed[part] - viewed[part].max(axis=1, keepdims=True)
                 powers = np.exp(below, out=None if self.log else below)
                 total = powers.sum(axis=1, keepdims=True, dtype=np.float64)
                 made[part] = below - np.log(total) if self.log else powers / total

@@ -172,11 +172,11 @@ class Pool2d(Contraction):
         """The maximum or the sum of each of `count` windows along one axis of the images."""
         join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
         result = np.full((*x.shape[: 2 + axis], count, *x.shape[3 + axis :]), none, x.dtype)
-        given, joined = np.moveaxis(x, 2 + axis, 0), np.moveaxis(result, 2 + axis, 0)
+        source, joined = np.moveaxis(x, 2 + axis, 0), np.moveaxis(result, 2 + axis, 0)
         for tap in range(kernel):
             first = tap * self.dilation[axis] - self.padding[axis]
             made, met = windows.rows(x.shape[2 + axis], count, first, self.stride[axis])
-            join(joined[made], given[met], out=joined[made])
+            join(joined[made], source[met], out=joined[made])
         return result
 
     def divisors(self, x: Array, shape: Shape) -> Array:
@@ -291,9 +291,9 @@ class Pool2dGradient(Contraction):
         if (out := self.pool.shape_of({"x": pooled})) != dy:
             raise ShapeError(f"{self.name}: dy must have shape {out} for {pooled}, got {dy}")
         expected = {"x": pooled, "y": dy} if self.pool.mode == "max" else {}
-        if (given := {name: shapes[name] for name in ("x", "y") if name in shapes}) != expected:
+        if (got := {name: shapes[name] for name in ("x", "y") if name in shapes}) != expected:
             raise ShapeError(
-                f"{self.name}: of a pool by {self.pool.mode} there must be {expected}, got {given}"
+                f"{self.name}: of a pool by {self.pool.mode} there must be {expected}, got {got}"
             )
         return pooled
 
@@ -301,13 +301,13 @@ class Pool2dGradient(Contraction):
         dy = operands["dy"]
         shape = self.shape_of({name: array.shape for name, array in operands.items()})
         result = np.zeros(shape, dy.dtype)
-        given = [
+        windowed = [
             operands[name].astype(dy.dtype, copy=False) for name in ("x", "y") if name in operands
         ]
         if self.pool.kernel is None:
-            self._add_shared(result, dy, *given)
-        elif given:
-            self._add_to_greatest(result, dy, *given)
+            self._add_shared(result, dy, *windowed)
+        elif windowed:
+            self._add_to_greatest(result, dy, *windowed)
         else:
             shares = dy / self.pool.divisors(result, dy.shape)
             for _, at, met in self._every_tap(result, dy.shape):
@@ -342,9 +342,9 @@ class Pool2dGradient(Contraction):
         for i, j in np.ndindex(*dy.shape[2:]):
             rows = shared_part(result.shape[2], i, dy.shape[2])
             columns = shared_part(result.shape[3], j, dy.shape[3])
-            own, given = result[:, :, rows, columns], dy[:, :, i, j, None, None]
+            target, share = result[:, :, rows, columns], dy[:, :, i, j, None, None]
             if x is None or y is None:
-                own += given / dy.dtype.type(prod(own.shape[2:]))
+                target += share / dy.dtype.type(prod(target.shape[2:]))
                 continue
             window = x[:, :, rows, columns].reshape(*x.shape[:2], -1)
             greatest = y[:, :, i, j, None]
@@ -352,7 +352,7 @@ class Pool2dGradient(Contraction):
             last = window.shape[2] - 1 - np.argmax(nan[..., ::-1], -1)
             chosen = np.where(nan.any(-1), last, np.argmax(equal, -1))[..., None]
             places = (np.arange(window.shape[2]) == chosen) & (equal | nan)
-            own += np.where(places.reshape(own.shape), given, 0)
+            target += np.where(places.reshape(target.shape), share, 0)
 
     def flops(self, shapes: Shapes) -> int:
         """An operation for each place of each window."""

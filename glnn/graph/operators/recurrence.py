@@ -142,8 +142,8 @@ class Units:
 
     def matrix(self, weight: Array) -> Array:
         """Return `weight` (d, g, h, h) as one matrix for the sums of all gates of a direction."""
-        own = weight.astype(self._sums.dtype, copy=False).reshape(self._turned)
-        return np.swapaxes(own, 1, 2)
+        turned = weight.astype(self._sums.dtype, copy=False).reshape(self._turned)
+        return np.swapaxes(turned, 1, 2)
 
     def place(self, state: Array) -> None:
         """Take the states before a step, (d, b, h / 4, s, 4)."""
@@ -304,13 +304,13 @@ class Recurrence(Recurrent):
         d, t, b, i, h = x.shape
         inputs = x.transpose(1, 3, 0, 2, 4)
         for layer in range(self.layers):
-            own = slice(layer * d, (layer + 1) * d)
+            rows = slice(layer * d, (layer + 1) * d)
             if layer:
                 below = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
                 across = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
                 inputs = (below @ across.reshape(i * h, h).T).reshape(t, 1, b, i, h)
                 inputs = inputs.transpose(0, 3, 1, 2, 4)
-            units.run(inputs, weight[own], state[own], result[:, own], self.summed, self.units)
+            units.run(inputs, weight[rows], state[rows], result[:, rows], self.summed, self.units)
 
     def cost(self, types: Types) -> Cost:
         operands = {name: one.shape for name, one in self.named(types).items()}

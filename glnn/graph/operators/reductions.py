@@ -173,16 +173,16 @@ class Reduce(Operator):
     ) -> tuple[Interval, DType]:
         """Return the interval and the dtype of a whole reduction of that kind, before `finish`."""
         dtypes = [one.dtype for one in types if one]
-        lies = value_ranges_of(self.prologue, [one for one in intervals if one], dtypes)[-1]
+        term = value_ranges_of(self.prologue, [one for one in intervals if one], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
         extent = self.depth({"x0": self._operands(types)[0].shape})
-        interval: Interval | None = lies
+        interval: Interval | None = term
         if kind == "sum":
-            interval = lies.times(extent, extent)
+            interval = term.times(extent, extent)
         elif kind == "prod":
-            interval = powers(lies, extent)
+            interval = powers(term, extent)
         elif kind == "mean":
-            interval = hull((lies, Interval(0, 0)))
+            interval = hull((term, Interval(0, 0)))
         return Interval.of_type(dtype) if interval is None else interval.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
@@ -201,7 +201,7 @@ class Reduce(Operator):
         x = shapes["x0"]
         if self.parts or not x or 0 in axes_of("reduce", self.axes, len(x)):
             return ()
-        return tuple(n for n, own in shapes.items() if len(own) == len(x) and own[0] == x[0])
+        return tuple(n for n, shape in shapes.items() if len(shape) == len(x) and shape[0] == x[0])
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         extent = self.depth(shapes)

@@ -99,15 +99,15 @@ def unpacking(shape: Shape, layout: Morton | Blocked) -> tuple[Shape, tuple[Oper
     return tuple(sizes[axis] for axis in order), (back, Reshape(padded, True), *around)
 
 
-def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Operator]:
+def repadding(shape: Shape, source: RowMajor, layout: RowMajor) -> tuple[Shape, Operator]:
     """Return a shape and an operator that change the padding of the rows of an array of `shape`
-    from the layout `lies` to `layout`.
+    from the layout `source` to `layout`.
 
     That is the shape of the dense matrix that the array's memory is, padding included, and the
     operator whose result for it, dense too, is the memory of the array in `layout`.
     """
-    rows, before, after = layout.rows(shape), lies.row(shape), layout.row(shape)
-    if lies.alignment < layout.alignment:
+    rows, before, after = layout.rows(shape), source.row(shape), layout.row(shape)
+    if source.alignment < layout.alignment:
         return (rows, before), Pad((0, 0), (0, after - before))
     return (rows, before), Slice((0,), (after,), (1,), (1,))
 

@@ -204,8 +204,8 @@ class ScatterSorted(Put):
         self.check(x, index, updates)
         count = prod(x.shape[: self.leading]) + 1
         rest = x.shape[self.leading :]
-        own = updates.shape[: len(updates.shape) - len(rest)]
-        if index.shape != (count + prod(own),) or updates.shape != (*own, *rest):
+        leading = updates.shape[: len(updates.shape) - len(rest)]
+        if index.shape != (count + prod(leading),) or updates.shape != (*leading, *rest):
             raise ShapeError(f"{self.display_name}: {index} and {updates} do not fit {x}")
         return (x,)
 

@@ -269,8 +269,8 @@ class WinogradOutput(Contraction):
         if self.mode is None:
             return result
         pooled = Pool2d(self.mode).compute({"x": result})
-        own = np.arange(n * down * across).reshape(n, 1, down, 1, across, 1) - first
-        there = np.broadcast_to((own >= 0) & (own < count), (n, 1, *tiled[2:]))
+        tile_numbers = np.arange(n * down * across).reshape(n, 1, down, 1, across, 1) - first
+        there = np.broadcast_to((tile_numbers >= 0) & (tile_numbers < count), (n, 1, *tiled[2:]))
         there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
         return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
 
@@ -296,8 +296,8 @@ class WinogradOutput(Contraction):
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         o = shapes["x"][1]
         made = min(o, FEW_CHANNELS + o % 4) if few else o
-        own = {name: shapes[name] for name in self.inputs if name in shapes}
-        return {**shapes, **{name: (n, made, *size) for name, (n, _, *size) in own.items()}}
+        inputs = {name: shapes[name] for name in self.inputs if name in shapes}
+        return {**shapes, **{name: (n, made, *size) for name, (n, _, *size) in inputs.items()}}
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile

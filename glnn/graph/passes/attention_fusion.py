@@ -188,18 +188,18 @@ def _match_softmax(rewriter: GraphRewriter, weighted: Node) -> tuple[Node, bool]
     """The softmax along rows that is the first factor of `weighted`, and whether NaN of it became
     zeros.
     """
-    value, zeros, own = weighted.inputs[0], False, False
+    value, zeros, is_private = weighted.inputs[0], False, False
     while (node := rewriter.runtime_producer(value)) is not None and node.epilogue is None:
         operator = node.operator
-        if not own and not rewriter.is_read_once(value):
+        if not is_private and not rewriter.is_read_once(value):
             return None
         if isinstance(operator, Softmax):
             last = len(rewriter.shape(node.outputs[0])) - 1
             return (node, zeros) if operator.axis in (-1, last) and not operator.log else None
         if isinstance(operator, Pointwise) and not zeros:
-            value, zeros, own = _match_nan_guard(rewriter, node), True, True
+            value, zeros, is_private = _match_nan_guard(rewriter, node), True, True
         elif isinstance(operator, View) and _keeps_last_dimension(rewriter, node):
-            value, own = node.inputs[0], False
+            value, is_private = node.inputs[0], False
         else:
             return None
     return None

@@ -25,10 +25,10 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
         )
 
     for node in graph.nodes:
-        given = tuple([one(value) for value in node.inputs])
+        operands = tuple([one(value) for value in node.inputs])
         extras = tuple([replacements.get(v, v) for v in node.extras])
-        if given != node.inputs or extras != node.extras:
-            node = replace(node, inputs=given, extras=extras)
+        if operands != node.inputs or extras != node.extras:
+            node = replace(node, inputs=operands, extras=extras)
         node = _read_each_value_once(node)
         inputs = node.inputs
         key = (node.operator, inputs, node.epilogue, node.extras)

@@ -272,8 +272,8 @@ def _fuse_layers(
     sides = {name: TensorType(shape) for name, shape in shapes.items()}
     if not is_profitable(joined, {"x": rewriter.types[x], **sides}):
         return
-    own = zip(_parameters_of(rewriter, first), _parameters_of(rewriter, last), strict=True)
-    inputs = (rewriter.add(last.name, Concat(0), *both) for both in own)
+    pairs = zip(_parameters_of(rewriter, first), _parameters_of(rewriter, last), strict=True)
+    inputs = (rewriter.add(last.name, Concat(0), *both) for both in pairs)
     node = Node(last.name, joined, (x, *inputs), last.outputs)
     rewriter.fuse(first, last, node)
 
@@ -290,8 +290,8 @@ def _layer_of(rewriter: GraphRewriter, node: Node) -> Perceptron | None:
     if not isinstance(operator, Conv2d | Matmul) or operator.prologue is not None:
         return None
     x, weight = node.inputs[:2]
-    given = (x, weight, *node.extras)
-    if any(v is None or rewriter.types[v].dtype is not DType.float32 for v in given):
+    operands = (x, weight, *node.extras)
+    if any(v is None or rewriter.types[v].dtype is not DType.float32 for v in operands):
         return None
     if x is None or weight is None or not all(map(rewriter.is_fixed, (weight, *node.extras))):
         return None

@@ -45,10 +45,10 @@ class GraphRewriter:
 
     def graph(self) -> Graph:
         """The graph as it is now: the same one where nothing was changed."""
-        given = self._graph
+        original = self._graph
         if not self._changed:
-            return given
-        return Graph(self.nodes, given.inputs, given.outputs, given.name)
+            return original
+        return Graph(self.nodes, original.inputs, original.outputs, original.name)
 
     def producer(self, value: Value | None) -> Node | None:
         """The node that makes `value`; None of one that is given."""

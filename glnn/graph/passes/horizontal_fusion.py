@@ -111,11 +111,11 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
         operands: list[Value] = []
         for i, number in enumerate(key.numbers):
             if number is None:
-                own = [
+                extras = [
                     rewriter.reshape(name, node.extras[i], (size, *spread))
                     for node, size in zip(nodes, sizes, strict=True)
                 ]
-                number = rewriter.add(name, Concat(0), *own)
+                number = rewriter.add(name, Concat(0), *extras)
             operands.append(number)
         value = rewriter.add(name, Pointwise(key.epilogue.expr), value, *operands)
     start = 0

@@ -74,14 +74,14 @@ class Terms:
         operator = node.operator
         if node.epilogue is not None or self._rewriter.is_fixed(value):
             return self._leaf(value)
-        given = [self.term_of(v) for v in node.inputs if v is not None]
+        operands = [self.term_of(v) for v in node.inputs if v is not None]
         if isinstance(operator, Pointwise):
-            return self._expression(operator.expr, given)
+            return self._expression(operator.expr, operands)
         if isinstance(operator, Reduce) and self._plain(operator):
             x = node.inputs[0]
             assert x is not None
             axes = axes_of("reduce", operator.axes, len(self._rewriter.shape(x)))
-            inner = self._expression(operator.prologue, given)
+            inner = self._expression(operator.prologue, operands)
             whole = self._known_as(operator.kind, (inner,), axes=axes)
             return self._expression(operator.finish, [whole])
         return self._leaf(value)
@@ -469,8 +469,8 @@ def _is_hard_sigmoid(factor: Term, x: Term, slope: float, offset: float, most: f
     above.
     """
     if factor.function == "hardsigmoid" and most == 1.0:
-        given, a, b = factor.arguments
-        return given is x and _is_close(a, slope) and _is_close(b, offset)
+        argument, a, b = factor.arguments
+        return argument is x and _is_close(a, slope) and _is_close(b, offset)
     inner: Term | None = factor
     if factor.function == "relu6" and most == 6.0:
         inner = factor.arguments[0]
@@ -506,8 +506,8 @@ def _is_mish_gate(factor: Term, x: Term) -> bool:
         return False
     inner = factor.arguments[0]
     if inner.function == "softplus":
-        given, beta, _ = inner.arguments
-        return given is x and _is_close(beta, 1.0)
+        argument, beta, _ = inner.arguments
+        return argument is x and _is_close(beta, 1.0)
     power = _match_one_plus(inner.arguments[0]) if inner.function == "log" else None
     return power is not None and power.function == "exp" and power.arguments[0] is x
 

@@ -87,8 +87,8 @@ def _preserves_numbers(node: Node) -> bool:
     """Return True where the result has all numbers of the only operand, and no others, as
     integers.
     """
-    given = [value for value in node.inputs if value is not None]
-    if len(given) != 1 or node.epilogue is not None:
+    operands = [value for value in node.inputs if value is not None]
+    if len(operands) != 1 or node.epilogue is not None:
         return False
     if isinstance(node.operator, (Identity, View, Transpose, Expand)):
         return True
@@ -97,7 +97,7 @@ def _preserves_numbers(node: Node) -> bool:
         and expr.function in TO_INTEGER
         and expr.arguments == (Arg(0),)
     )
-    return casts and given[0].type.dtype in CASTABLE
+    return casts and operands[0].type.dtype in CASTABLE
 
 
 def _minimum(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

@@ -84,9 +84,9 @@ class _CompositeExpander:
         self._nodes.append(node.with_values(self._here))
 
     def _take_apart(self, node: Node, operator: Composite) -> None:
-        given = [None if v is None else self._here.get(v, v) for v in node.inputs]
+        operands = [None if v is None else self._here.get(v, v) for v in node.inputs]
         try:
-            made, here = self._inside(*self._expressed(operator, given))
+            made, here = self._inside(*self._expressed(operator, operands))
         except (ShapeError, UnsupportedOpError) as error:
             raise type(error)(f"layer {node.name!r}: {error}") from None
         for value, result in zip(node.outputs, made.outputs, strict=True):
@@ -170,9 +170,9 @@ def _branch_nodes(node: Node, branch: int, names: set[str]) -> list[Node]:
     assert isinstance(node.operator, If)
     body, (first, _) = node.operator.bodies[branch], node.operator.captures[branch]
     here: dict[Value, Value] = {}
-    for value, given in zip(body.inputs, node.inputs[first:], strict=False):
-        assert given is not None
-        here[value] = given
+    for value, captured in zip(body.inputs, node.inputs[first:], strict=False):
+        assert captured is not None
+        here[value] = captured
     for value, result in zip(body.outputs, node.outputs, strict=True):
         if value in body.producers:
             here.setdefault(value, result)
@@ -215,13 +215,13 @@ def _inline_captures_of(graph: Graph, node: Node) -> Node:
         made: dict[Node, None] = {}
         inputs = list(body.inputs[:first])
         for i, value in enumerate(body.inputs[first:], operand):
-            given = node.inputs[i]
-            if given is None or given not in graph.fixed:
+            captured = node.inputs[i]
+            if captured is None or captured not in graph.fixed:
                 inputs.append(value)
                 continue
             dropped.add(i)
-            made |= dict.fromkeys(ordered((given,), graph.producers))
-            made[Node(value.name, Identity(), (given,), (value,))] = None
+            made |= dict.fromkeys(ordered((captured,), graph.producers))
+            made[Node(value.name, Identity(), (captured,), (value,))] = None
         bodies.append(Graph((*made, *body.nodes), tuple(inputs), body.outputs, body.name))
     if not dropped:
         return node

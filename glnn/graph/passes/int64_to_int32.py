@@ -69,12 +69,14 @@ class _IntegerNarrowing:
     def _add(self, node: Node) -> None:
         """Add `node` as it is, or of int32."""
         node = _read_each_value_once(node)
-        given = [None if value is None else self._within(value) for value in node.inputs]
+        operand_intervals = [
+            None if value is None else self._within(value) for value in node.inputs
+        ]
         types = [None if value is None else self._types[value] for value in node.inputs]
-        intervals = node.operator.value_ranges(given, types)
-        for value, lies in zip(node.outputs, intervals, strict=bool(intervals)):
-            self._lies[value] = lies.stored(self._types[value].dtype)
-        operator = node.operator.narrow(given, types) if self._fits(node) else None
+        intervals = node.operator.value_ranges(operand_intervals, types)
+        for value, interval in zip(node.outputs, intervals, strict=bool(intervals)):
+            self._lies[value] = interval.stored(self._types[value].dtype)
+        operator = node.operator.narrow(operand_intervals, types) if self._fits(node) else None
         if operator is None:
             inputs = tuple(v and self._as_wide(v) for v in node.inputs)
             self._wide |= {v: v for v in node.outputs if self._is_wide(v)}
@@ -103,13 +105,13 @@ class _IntegerNarrowing:
     def _within(self, value: Value) -> Interval:
         """Return the interval of the numbers of `value`."""
         if value not in self._lies:
-            lies, dtype = None, self._types[value].dtype
+            interval, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
                 made = constant(self._graph, value, {})
                 if all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
                     array = value.data if isinstance(made, Leaf) else evaluated(made)
-                    lies = Interval.of_array(np.asarray(array))
-            self._lies[value] = lies or Interval.of_type(dtype)
+                    interval = Interval.of_array(np.asarray(array))
+            self._lies[value] = interval or Interval.of_type(dtype)
         return self._lies[value]
 
     def _as_wide(self, value: Value) -> Value:

@@ -62,17 +62,17 @@ def _split_node(
     expr, values = node.operator.expr, list(inputs)
     while len(_argument_indices(expr)) > most:
         part = _choose_part(expr, most)
-        own, given = _restrict_to_used(part, values)
-        (type,) = own.infer([types[value] for value in given])
+        operator, operands = _restrict_to_used(part, values)
+        (type,) = operator.infer([types[value] for value in operands])
         value = Value(_unique_name(f"{node.name}: part {len(parts) + 1}", names), type)
         types[value] = type
-        parts.append(Node(node.name, own, given, (value,)))
+        parts.append(Node(node.name, operator, operands, (value,)))
         values.append(value)
         expr = replace_part(expr, part, Arg(len(values) - 1))
-    rest, given = _restrict_to_used(expr, values)
-    if rest.infer([types[value] for value in given]) != (types[node.outputs[0]],):
+    rest, operands = _restrict_to_used(expr, values)
+    if rest.infer([types[value] for value in operands]) != (types[node.outputs[0]],):
         return [node]
-    return [*parts, replace(node, operator=rest, inputs=given)]
+    return [*parts, replace(node, operator=rest, inputs=operands)]
 
 
 def _choose_part(expr: Expr, most: int) -> Expr:
@@ -92,8 +92,8 @@ def _restrict_to_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, t
     """Return `expr` of those of `values` that it reads."""
     used = _argument_indices(expr)
     places = {index: Arg(place) for place, index in enumerate(used)}
-    own = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
-    return Pointwise(own), tuple(values[index] for index in used)
+    renumbered = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
+    return Pointwise(renumbered), tuple(values[index] for index in used)
 
 
 def _argument_indices(expr: Expr) -> list[int]:

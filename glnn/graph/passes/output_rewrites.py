@@ -56,11 +56,11 @@ def pack_outputs(
         node = graph.producers.get(value)
         if node is None or not isinstance(node.operator, Pointwise) or value in graph.fixed:
             continue
-        given = (types[one].dtype.on_gpu for one in node.inputs if one is not None)
+        are_on_gpu = (types[one].dtype.on_gpu for one in node.inputs if one is not None)
         small = (
             types[value].dtype in PACKED and LEAST_PACKED <= prod(types[value].shape) <= MOST_PACKED
         )
-        if not small or not all(given):  # else the host makes it
+        if not small or not all(are_on_gpu):  # else the host makes it
             continue
         words = Value(f"{value.name}: words", value.type)
         nodes = [_with_input(_with_output(one, value, words), value, words) for one in graph.nodes]

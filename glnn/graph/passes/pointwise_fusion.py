@@ -81,8 +81,8 @@ class _PointwiseFusion:
             else:
                 joined = self._epilogue(producer, node, value)
             if joined is not None:
-                own = (self._within.get(one, frozenset((one,))) for one in (producer, node))
-                self._within[joined] = frozenset().union(*own)
+                members = (self._within.get(one, frozenset((one,))) for one in (producer, node))
+                self._within[joined] = frozenset().union(*members)
                 return joined
         return None
 
@@ -213,19 +213,19 @@ def _fuse_prologue(rewriter: GraphRewriter, node: Node, operator: Conv2d | Matmu
         return
     if not _reads_x_once(rewriter, operator, weight):
         return
-    shape, given = rewriter.shape(x), [v for v in first.inputs if v is not None]
-    if any(rewriter.types[v].dtype is not DType.float32 for v in (x, *given)):
+    shape, operands = rewriter.shape(x), [v for v in first.inputs if v is not None]
+    if any(rewriter.types[v].dtype is not DType.float32 for v in (x, *operands)):
         return
     source = next(
-        (v for v in given if rewriter.shape(v) == shape and not rewriter.is_fixed(v)), None
+        (v for v in operands if rewriter.shape(v) == shape and not rewriter.is_fixed(v)), None
     )
     if source is None:
         return
-    beside = [v for v in dict.fromkeys(given) if v is not source]
+    beside = [v for v in dict.fromkeys(operands) if v is not source]
     extents = [_prologue_extent(rewriter, v, shape) for v in beside]
     if None in extents:
         return
-    places = (Arg(0) if v is source else Arg(1 + beside.index(v)) for v in given)
+    places = (Arg(0) if v is source else Arg(1 + beside.index(v)) for v in operands)
     prologue = Prologue(first.operator.expr(*places), tuple(e for e in extents if e is not None))
     seen = _prologue_operands(rewriter, node.name, prologue, beside, shape)
     operator, inputs = replace(operator, prologue=prologue), (source, weight, *seen)

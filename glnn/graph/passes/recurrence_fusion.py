@@ -200,12 +200,12 @@ def _find_concats(
     inner = [node for views in apart[:-1] for one in views for node in rewriter.readers(one)]
     result = []
     for node in dict.fromkeys(inner):
-        given = list(node.inputs)
-        places = [given.index(one) for one in apart[0] if one in given]
+        operands = list(node.inputs)
+        places = [operands.index(one) for one in apart[0] if one in operands]
         first = places[0] if places else 0
-        run = given[first : first + len(apart)]
+        run = operands[first : first + len(apart)]
         alike = [one in views for one, views in zip(run, apart, strict=False)]
-        once = sum(one in views for one in given for views in apart[:-1]) == len(apart) - 1
+        once = sum(one in views for one in operands for views in apart[:-1]) == len(apart) - 1
         if node.operator != Concat(0) or not once or len(run) < len(apart) or not all(alike):
             return None
         result.append((node, first))
@@ -324,14 +324,14 @@ def _fuse_layers(
     operator, name = nodes[0].operator, nodes[0].name
     assert isinstance(operator, Recurrence)
     _, gates, h, _ = rewriter.shape(_operand(nodes[0], 1))
-    own = [_operand(node, 1) for node in nodes]
+    operands = [_operand(node, 1) for node in nodes]
     units = operator.units or h
     for one in lower:
         apart = rewriter.reshape(name, one.weight, (1, gates, h, units))
         filling = (0, 0, 0, 0), (0, 0, 0, h - units)
-        own.append(rewriter.add(name, Pad(*filling), apart) if units < h else apart)
+        operands.append(rewriter.add(name, Pad(*filling), apart) if units < h else apart)
     outputs = sum(prod(rewriter.shape(node.outputs[0])) for node in nodes)
-    if max(len(own) * gates * h * h, outputs) > MOST_NUMBERS:
+    if max(len(operands) * gates * h * h, outputs) > MOST_NUMBERS:
         return
     count = rewriter.shape(_operand(nodes[0], 2))[3]
     states = [_operand(node, 2) for node in nodes]
@@ -344,7 +344,7 @@ def _fuse_layers(
         name,
         replace(operator, exprs=exprs, layers=len(nodes)),
         _operand(nodes[0], 0),
-        rewriter.add(name, Concat(0), *own),
+        rewriter.add(name, Concat(0), *operands),
         rewriter.add(name, Concat(0), *states),
     )
     for i, node in enumerate(nodes):

@@ -123,8 +123,8 @@ class _Channels:
             places.append(Arg(len(taken)))
             if value is not None and value is not self.x:
                 single = same(prod(rewriter.shape(value)), 1)
-                own = (1,) * len(shape) if single else shape
-                taken.append(rewriter.reshape(name, value, own))
+                target = (1,) * len(shape) if single else shape
+                taken.append(rewriter.reshape(name, value, target))
         return rewriter.add(name, Pointwise(expr(*places)), *taken)
 
 
@@ -132,8 +132,8 @@ def _broadcasts_by_channel(shape: Shape, channels: Shape) -> bool:
     """Return True where an operand of `shape` has a number for each channel, or one for all."""
     if same(prod(shape), 1):
         return True
-    own = shape[-len(channels) :]
-    return same(own, channels) and same(prod(shape[: -len(channels)]), 1)
+    trailing = shape[-len(channels) :]
+    return same(trailing, channels) and same(prod(shape[: -len(channels)]), 1)
 
 
 def _shift_arguments(expr: Expr, count: int) -> Expr:
@@ -177,12 +177,12 @@ def _fold_into_producer(rewriter: GraphRewriter, node: Node) -> None:
     if total is None:
         rewriter.replace_by(node, product)
         return
-    given = () if bias is None else (bias,)
+    biases = () if bias is None else (bias,)
     if total.arity == 0:
         before_it = node.inputs
         rewriter.replace(node, Pointwise(call("add", Arg(0), total)), product)
     else:
-        moved = channels.fixed(rewriter, name, total, spread, *given)
+        moved = channels.fixed(rewriter, name, total, spread, *biases)
         before_it = node.inputs
         rewriter.replace(node, Pointwise(SUM), product, moved)
     for value in before_it:

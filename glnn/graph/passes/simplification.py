@@ -43,8 +43,8 @@ def _identity_source(node: Node, types: dict[Value, TensorType]) -> Value | None
     if source is None or node.epilogue is not None or len(node.outputs) > 1:
         return None
     operator = node.operator
-    given, made = types[source], types[node.outputs[0]]
-    if given.dtype is not made.dtype or not same(given.dims, made.dims):
+    source_type, made = types[source], types[node.outputs[0]]
+    if source_type.dtype is not made.dtype or not same(source_type.dims, made.dims):
         return None
     if isinstance(operator, Identity | View | Expand):
         return source

@@ -114,7 +114,7 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     names = [f"x{i}" for i in range(len(dtypes))]
     read = [f"({n} != 0)" if d is DType.bool else n for n, d in zip(names, dtypes, strict=True)]
     body = lines(expr, read, list(uniforms(expr, prefix)), dtypes)
-    given = dict(zip(names, dtypes, strict=True))
+    parameters = dict(zip(names, dtypes, strict=True))
     lanes = [f"{name}({', '.join(f'{x}.{lane}' for x in names)})" for lane in "xyzw"]
     last = body.pop().removeprefix("return ").removesuffix(";")
     return _template().substitute(
@@ -122,10 +122,10 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
         uniforms="\n".join(declarations(expr, prefix)),
         name=name,
         scalar=STORED[result.kind],
-        scalars=", ".join(f"{STORED[d.kind]} {n}" for n, d in given.items()),
+        scalars=", ".join(f"{STORED[d.kind]} {n}" for n, d in parameters.items()),
         lines="\n    ".join([*body, f"return {STORED[result.kind]}({last});"]),
         vector=VECTORS[result.kind],
-        vectors=", ".join(f"{VECTORS[d.kind]} {n}" for n, d in given.items()),
+        vectors=", ".join(f"{VECTORS[d.kind]} {n}" for n, d in parameters.items()),
         lanes=f"{', '.join(lanes[:2])},\n        {', '.join(lanes[2:])}",
     )
 

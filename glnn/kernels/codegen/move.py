@@ -34,19 +34,24 @@ ENDLESS = 2**31 - 1
 
 def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """Generate for kernels that copy each operand to its place by a launch of its own."""
-    axis, names = _checked(op, types, halves=backend == "compute")
+    axis, names = _checked(op, types, fp16=backend == "compute")
     shape = types["out"].shape
     writes = strides(layouts["out"], shape)
     walks: dict[str, Walk] = {}
     begin = 0
     for name in names:
-        own = types[name].shape
-        legs = [Leg(*leg) for leg in zip(own, strides(layouts[name], own), writes, strict=True)]
+        operand_shape = types[name].shape
+        legs = [
+            Leg(*leg)
+            for leg in zip(
+                operand_shape, strides(layouts[name], operand_shape), writes, strict=True
+            )
+        ]
         legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
         walk = Walk.from_legs(legs)
         target = layouts["out"].first + begin * writes[axis]
         walks[name] = replace(walk, base=layouts[name].first, target=target)
-        begin += own[axis]
+        begin += operand_shape[axis]
     width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
     rank = max(len(walk.legs) for walk in walks.values())
     made = {
@@ -164,14 +169,14 @@ def _of_rank(walk: Walk, rank: int) -> Walk:
     return replace(walk, legs=(*more, *walk.legs))
 
 
-def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, list[str]]:
+def _checked(op: Operator, types: Operands, fp16: bool = False) -> tuple[int, list[str]]:
     """Return the axis and the operands' names. Raises UnsupportedOpError unless `op` is a Concat.
 
-    halves: True where all tensors may be float16.
+    fp16: True where all tensors may be float16.
     """
     if not isinstance(op, Concat):
         raise UnsupportedOpError(f"it puts tensors behind one another, no {op.name}")
-    if not halves or any(one.dtype is not DType.float16 for one in types.values()):
+    if not fp16 or any(one.dtype is not DType.float16 for one in types.values()):
         on_gpu(types)
     return op.axis % len(types["out"].dims), [name for name in types if name != "out"]
 
@@ -234,11 +239,11 @@ def gather_examples() -> Mapping[str, tuple[Operator, Operands]]:
     """Return operators that cover every variant of the templates."""
     indices = {rank: TensorType((2, 3, 2)[:rank], DType.int32) for rank in (1, 2, 3)}
     by_one, by_four = TensorType((5, 3, 7)), TensorType((5, 4, 8))
-    halves = {one: TensorType(one.dims, DType.float16) for one in (by_one, by_four)}
+    as_fp16 = {one: TensorType(one.dims, DType.float16) for one in (by_one, by_four)}
     return {
         "rows": (Gather(), {"x": by_four, "index": indices[1]}),
-        "rows-of-halves": (Gather(), {"x": halves[by_four], "index": indices[1]}),
-        "inner-of-halves": (Gather(1), {"x": halves[by_one], "index": indices[2]}),
+        "rows-of-halves": (Gather(), {"x": as_fp16[by_four], "index": indices[1]}),
+        "inner-of-halves": (Gather(1), {"x": as_fp16[by_one], "index": indices[2]}),
         "inner": (Gather(1), {"x": by_one, "index": indices[2]}),
         "elements": (GatherElements(), {"x": by_one, "index": indices[3]}),
         "tuples": (GatherND(), {"x": by_one, "index": indices[3]}),
@@ -263,8 +268,8 @@ def generate_scatter(
     if isinstance(op, ScatterElements):
         axis = op.axis % rank
         looked, depth = axis, 1
-        for name, own in (("looks", look), ("strides", step)):
-            uniforms[name] = tuple(0 if i == axis else n for i, n in enumerate(own))
+        for name, numbers in (("looks", look), ("strides", step)):
+            uniforms[name] = tuple(0 if i == axis else n for i, n in enumerate(numbers))
         uniforms["index_step"] = 0
         uniforms["within"] = tuple(x[i] if i == axis else n for i, n in enumerate(index))
         uniforms |= _walked((index[axis],), (look[axis],), (step[axis],))
@@ -329,13 +334,13 @@ def generate(
 ) -> Generated:
     """Generate for kernels that move words one by one, or by contiguous four: see `Generator`."""
     capture = backend == "feedback"
-    halves = not capture and types["x"].dtype is types["out"].dtype is DType.float16
-    walk = walk_of(op, types, layouts, halves)
+    packs_fp16 = not capture and types["x"].dtype is types["out"].dtype is DType.float16
+    walk = walk_of(op, types, layouts, packs_fp16)
     assert isinstance(op, Move)  # else it has no walk
     walk = walk.whole if capture else walk
-    if halves and (walk.quads is None or op.value):
+    if packs_fp16 and (walk.quads is None or op.value):
         raise UnsupportedOpError("halves are moved by four, and what is put beside them is 0")
-    fill = 0 if halves else bits(op.value, types["x"])
+    fill = 0 if packs_fp16 else bits(op.value, types["x"])
     return loops(walk, capture, layouts["x"].size(types["x"].shape), fill)
 
 
@@ -437,16 +442,16 @@ def walk_of(
     op: Operator,
     types: Mapping[str, TensorType],
     layouts: Mapping[str, Layout],
-    halves: bool = False,
+    fp16: bool = False,
 ) -> Walk:
     """Return the loops of `op` over memory. Raises UnsupportedOpError where there are none.
 
-    halves: whether it moves float16 numbers.
+    fp16: whether it moves float16 numbers.
     """
     if not isinstance(op, Move):
         raise UnsupportedOpError(f"it moves numbers, no {op.name}")
     x, out = types["x"].shape, types["out"].shape
-    if not halves:
+    if not fp16:
         on_gpu(types)
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
     index_map = op.map(x)

@@ -83,7 +83,7 @@ class Geometry:
             extent if i == 0 or same(extent * place, places[i - 1]) else ENDLESS
             for i, (extent, place, _) in enumerate(columns)
         )
-        strides = {name: tuple(own[i] for _, _, own in columns) for i, name in enumerate(names)}
+        strides = {name: tuple(steps[i] for _, _, steps in columns) for i, name in enumerate(names)}
         return cls(places, extents, strides)
 
     def read(self, name: str) -> Read:
@@ -107,10 +107,10 @@ def _stride(name: str, i: int, shapes: Mapping[str, Shape], layouts: Mapping[str
     axis = dim.axis - (len(shapes["out"]) - len(shapes[name]))
     if axis < 0 or shapes[name][axis] != shapes["out"][dim.axis]:
         return 0
-    own = [d for d in layouts[name].dims(shapes[name]) if d.axis == axis]
-    if len(own) == 1:
-        return own[0].stride * dim.step
-    for one in own:
+    of_axis = [d for d in layouts[name].dims(shapes[name]) if d.axis == axis]
+    if len(of_axis) == 1:
+        return of_axis[0].stride * dim.step
+    for one in of_axis:
         if one.step == dim.step:
             return one.stride
     raise UnsupportedOpError(
@@ -122,8 +122,8 @@ def _merged(columns: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, l
     """Merge adjacent dimensions (extent, place, strides) that are contiguous in all operands."""
     merged = [columns[0]]
     for extent, place, strides in columns[1:]:
-        many, outer, own = merged[-1]
-        steps = zip(own, strides, strict=True)
+        many, outer, inner = merged[-1]
+        steps = zip(inner, strides, strict=True)
         if divides(place, outer) and all(same(a * place, b * outer) for a, b in steps):
             merged[-1] = many * (outer // place), place, strides
         else:
@@ -279,8 +279,8 @@ def _fetches(
     for i, (name, read) in enumerate(reads.items()):
         dtype = types[name].dtype
         spare = sum(fetch.attribute > 0 for fetch in result) < ATTRIBUTES
-        given = read is Read.SAME and dtype is DType.float32 and spare and not stored
-        binding, attribute = i + 1 if stored else None, vectors if given else 0
+        as_attribute = read is Read.SAME and dtype is DType.float32 and spare and not stored
+        binding, attribute = i + 1 if stored else None, vectors if as_attribute else 0
         packed = packing(dtype, layouts[name], fetched=not stored)
         result.append(Fetch(name, dtype.kind, read, binding, packed, attribute))
     return result
@@ -312,7 +312,7 @@ def generate(
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
         values |= {"place": geometry.places, "extent": geometry.extents}
-        values |= {f"{name}_stride": own for name, own in geometry.strides.items()}
+        values |= {f"{name}_stride": strides for name, strides in geometry.strides.items()}
     if strip is not None:
         values |= {"target_first": strip.first, "target_size": strip.size(shapes["out"])}
         values |= {"out_size": strip.whole.size(shapes["out"])}
@@ -359,10 +359,10 @@ def _specialization_macros(types: Mapping[str, TensorType]) -> dict[str, int]:
 
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:
     """Return the lines before a program's functions. kind: that of the result."""
-    own = [line for fetch in fetches for line in fetch.declarations]
+    declared = [line for fetch in fetches for line in fetch.declarations]
     files = dict.fromkeys(fetch.packing.file for fetch in fetches if fetch.packing)
     includes = [f'#include "common/{file}"' for file in files]
-    return [*includes, *own, f"#define RESULT {VECTORS[kind]}"]
+    return [*includes, *declared, f"#define RESULT {VECTORS[kind]}"]
 
 
 def _fetched(fetches: list[Fetch]) -> list[str]:
@@ -401,8 +401,8 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "packed-halves": (scaled, [of_halves, TensorType((6, 1, 7), DType.float16)]),
     }
     return {
-        name: (Pointwise(expr), {f"x{i}": one for i, one in enumerate(map(_type, own))})
-        for name, (expr, own) in operands.items()
+        name: (Pointwise(expr), {f"x{i}": one for i, one in enumerate(map(_type, types))})
+        for name, (expr, types) in operands.items()
     }
 
 

@@ -108,10 +108,10 @@ def _prefix(result: int) -> str:
 def _cell(exprs: tuple[Expr, ...], floats: list[DType], names: list[str]) -> str:
     """Return a GLSL function for each new state, and `new_state`, which selects one by index."""
     texts = [function(expr, floats, f"state_{r}", _prefix(r)) for r, expr in enumerate(exprs)]
-    given = ", ".join(names)
-    chosen = [f"    if (r == {r}) return state_{r}({given});" for r in range(1, len(exprs))]
+    arguments = ", ".join(names)
+    chosen = [f"    if (r == {r}) return state_{r}({arguments});" for r in range(1, len(exprs))]
     head = "float new_state(int r, float sums[GATES], float given[INPUTS], float before[STATES]) {"
-    return "\n".join([*texts, head, *chosen, f"    return state_0({given});", "}"])
+    return "\n".join([*texts, head, *chosen, f"    return state_0({arguments});", "}"])
 
 
 def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
@@ -143,8 +143,12 @@ def recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
         op = Recurrence(step.exprs, units=step.units)
         result[name] = op, types
         _, gates, h, _ = types["weight"].shape
-        own = {"x": (1, 3, 2, gates, h), "weight": (3, gates, h, h), "state": types["state"].shape}
-        stacked = {key: TensorType(shape) for key, shape in own.items()}
+        shapes = {
+            "x": (1, 3, 2, gates, h),
+            "weight": (3, gates, h, h),
+            "state": types["state"].shape,
+        }
+        stacked = {key: TensorType(shape) for key, shape in shapes.items()}
         result[f"{name}-stacked"] = replace(op, layers=2), stacked
     return result
 

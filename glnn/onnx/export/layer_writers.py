@@ -219,8 +219,8 @@ def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> s
     if bias in layer.shapes:
         array = layer.parameters[bias].reshape(1, 1, layer.num_heads, size)
         first = out("Slice", x, *ends)
-        own = out.writer.weight(f"{out.name}.{bias}", array)
-        result.append(out("Where", out("Less", first, first), first, own))
+        row = out.writer.weight(f"{out.name}.{bias}", array)
+        result.append(out("Where", out("Less", first, first), first, row))
     if layer.add_zero_attn:
         first = out("Slice", x, *ends)
         result.append(out("Where", out("Less", first, first), first, out.constant(0)))
@@ -594,8 +594,8 @@ def recurrent(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
         x = out("Transpose", x, perm=(1, 0, 2))
     ends: list[list[str]] = []
     for number in range(layer.num_layers):
-        own = [_of_layer(out, one, number, layer) for one in states]
-        x, *last = _layer(out, x, own, op, f"_l{number}")
+        layer_states = [_of_layer(out, one, number, layer) for one in states]
+        x, *last = _layer(out, x, layer_states, op, f"_l{number}")
         ends.append(last)
     result = [
         out("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
@@ -611,8 +611,8 @@ def cell(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
     op = out.layer.op
     assert isinstance(out.layer, Cell) and isinstance(op, RecurrentLayer)
     axes = out.integers(*((0, 1) if len(out.types[0].dims) == 1 else (0,)))
-    given = [out("Unsqueeze", one, axes) for one in (x, *states)]
-    _, *ends = _layer(out, given[0], given[1:], op, "")
+    operands = [out("Unsqueeze", one, axes) for one in (x, *states)]
+    _, *ends = _layer(out, operands[0], operands[1:], op, "")
     return tuple(out("Squeeze", one, axes) for one in ends)
 
 

@@ -242,7 +242,7 @@ def _attention(
     valid: Value | None = None,
 ) -> tuple[Value, ...]:
     """Y, the keys and values of before and now, and one of the steps on the way."""
-    dtype, own = q.type.dtype, v.type.dtype
+    dtype, value_dtype = q.type.dtype, v.type.dtype
     q, k, v = call.widened(q), call.widened(k), call.widened(v)
     past_key, past_value = call.widened(past_key), call.widened(past_value)
     if (past_key is None) != (past_value is None) or (valid is not None and past_key is not None):
@@ -276,7 +276,7 @@ def _attention(
     steps.append(weights)
     y = _merge_heads(call, y) if packed else y
     result = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
-    return tuple(map(call.cast, result, (dtype, dtype, own, dtype)))
+    return tuple(map(call.cast, result, (dtype, dtype, value_dtype, dtype)))
 
 
 def _flex_attention(call: OperatorCall, q: Value, k: Value, v: Value) -> Value:
@@ -368,7 +368,7 @@ def _linear_attention(
         raise ShapeError(f"{call.name}: decay and beta do not go with update_rule {rule!r}")
     dtype = query.type.dtype
     kept = dtype if past is None else past.type.dtype
-    given = [v and call.cast(v, DType.float32) for v in (query, key, value, decay, beta)]
+    operands = [v and call.cast(v, DType.float32) for v in (query, key, value, decay, beta)]
     s = _sizes(call, query, key, value)
     shape = (s.batch, s.heads, s.key, s.value)
     if past is None:
@@ -379,11 +379,11 @@ def _linear_attention(
     else:
         raise ShapeError(f"{call.name}: past_state must be {shape}, got {past.type}")
     if s.length == 1:
-        token = [v and call.reshape(v, (s.batch, v.type.shape[2])) for v in given]
+        token = [v and call.reshape(v, (s.batch, v.type.shape[2])) for v in operands]
         state, read = _step(call, s, state, token)
         output = call.reshape(read, (s.batch, 1, read.type.shape[1]))
     else:
-        output, state = _tokens(call, s, state, given)
+        output, state = _tokens(call, s, state, operands)
     after = call(Transpose((0, 1, 3, 2)), state)
     return call.cast(output, dtype), call.cast(after, kept)
 

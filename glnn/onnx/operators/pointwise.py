@@ -31,9 +31,9 @@ def _swiglu(call: OperatorCall, gate: Value, x: Value) -> Value:
 
 def _bit_cast(call: OperatorCall, x: Value) -> Value:
     """The same bits as another type: of 8 bits only, which casts keep."""
-    dtype, own = call.need("to"), x.type.dtype
-    if dtype is not own and not (dtype in BYTES and own in (*BYTES, DType.bool)):
-        raise UnsupportedOpError(f"BitCast: {own.value} as {dtype.value}")
+    dtype, source_dtype = call.need("to"), x.type.dtype
+    if dtype is not source_dtype and not (dtype in BYTES and source_dtype in (*BYTES, DType.bool)):
+        raise UnsupportedOpError(f"BitCast: {source_dtype.value} as {dtype.value}")
     return call.cast(x, dtype)
 
 

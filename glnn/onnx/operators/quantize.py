@@ -39,18 +39,20 @@ def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
     """A scale or zero point as it broadcasts to x: one for all, for each place of an axis, or for
     each block along it.
     """
-    shape, own = x.type.shape, value.type.shape
-    if prod(own) == 1 and len(own) < 2:
+    shape, value_shape = x.type.shape, value.type.shape
+    if prod(value_shape) == 1 and len(value_shape) < 2:
         return call.reshape(value, ())
     axis = call.axis(call.get("axis", 1), x)
-    if len(own) == 1:
-        if own[0] != shape[axis]:
+    if len(value_shape) == 1:
+        if value_shape[0] != shape[axis]:
             raise ShapeError(f"{call.name}: {value.type} for axis {axis} of {x.type}")
-        return call.reshape(value, (own[0], *(1,) * (len(shape) - axis - 1)))
-    block = call.get("block_size", 0) or -(-shape[axis] // max(own[axis], 1))
+        return call.reshape(value, (value_shape[0], *(1,) * (len(shape) - axis - 1)))
+    block = call.get("block_size", 0) or -(-shape[axis] // max(value_shape[axis], 1))
     expected = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
-    if own != expected:
-        raise ShapeError(f"{call.name}: blocks of {block} along {axis} of {x.type}, got {own}")
+    if value_shape != expected:
+        raise ShapeError(
+            f"{call.name}: blocks of {block} along {axis} of {x.type}, got {value_shape}"
+        )
     return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
 
 
@@ -179,12 +181,12 @@ def _conv_integer(
 ) -> Value:
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
-    own, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
+    zero_by_output, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
     first = as_integer_tensor(call, x, x_zero and call.reshape(x_zero, ()))
     return integer_tensor_conv(
         call,
         first,
-        as_integer_tensor(call, weight, own, along=taps),
+        as_integer_tensor(call, weight, zero_by_output, along=taps),
         stride=windows.stride,
         padding=windows.sides,
         dilation=windows.dilation,
@@ -216,9 +218,9 @@ def _qlinear_conv(
         channels = call.reshape(bias, (prod(bias.type.shape), *(1,) * count))
         sums = call.pointwise("a + b", sums, channels)
     size = prod(w_scale.type.shape)
-    own = call.reshape(w_scale, () if size == 1 else (size, *(1,) * count))
+    scale_by_output = call.reshape(w_scale, () if size == 1 else (size, *(1,) * count))
     one, scale, zero = (call.reshape(v, ()) for v in (x_scale, y_scale, y_zero))
-    return _requantize(call, sums, one, own, scale, zero)
+    return _requantize(call, sums, one, scale_by_output, scale, zero)
 
 
 ENTRIES = (

@@ -158,17 +158,17 @@ def _lstm(
 ) -> Results:
     units, b = recurrent.type.shape[2], x.type.shape[0 if call.get("layout", 0) else 1]
     together = _both(call, bias, 4 * units)
-    given = _operands(call, x, weight, recurrent, together, lengths, (hidden, cell))
+    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden, cell))
     if peepholes is not None:
         ends = [_part(call, peepholes, i * units, (i + 1) * units) for i in range(3)]
         more = (_everywhere(call, one, b) for one in ends)
-        given = replace(given, states=(*given.states, *more))
+        operands = replace(operands, states=(*operands.states, *more))
 
     def phases(f: Activation, g: Activation, h: Activation) -> tuple[Phase, ...]:
         peeps, coupled = peepholes is not None, bool(call.get("input_forget", 0))
         return lstm_cell(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
 
-    result = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
+    result = layers(call, operands, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
     return _restore_layout(call, result)
 
 
@@ -187,18 +187,20 @@ def _gru(
     if after and bias is not None:
         # The last bias of the units stays with their product: see gru_cell.
         last = _everywhere(call, _part(call, bias, 5 * units, 6 * units), b)
-        own = call(Pad((0, 0), (0, units)), _part(call, bias, 3 * units, 5 * units))
-        together: Value | None = call.pointwise("a + b", _part(call, bias, 0, 3 * units), own)
+        recurrent_bias = call(Pad((0, 0), (0, units)), _part(call, bias, 3 * units, 5 * units))
+        together: Value | None = call.pointwise(
+            "a + b", _part(call, bias, 0, 3 * units), recurrent_bias
+        )
     else:
         together = _both(call, bias, 3 * units)
-    given = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
+    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
     if last is not None:
-        given = replace(given, states=(*given.states, last))
+        operands = replace(operands, states=(*operands.states, last))
 
     def phases(f: Activation, g: Activation) -> tuple[Phase, ...]:
         return gru_cell(f, g, after=after, biased=last is not None, limit=_limit(call))
 
-    return _restore_layout(call, layers(call, given, 1, ("Sigmoid", "Tanh"), phases))
+    return _restore_layout(call, layers(call, operands, 1, ("Sigmoid", "Tanh"), phases))
 
 
 def _rnn(
@@ -211,12 +213,12 @@ def _rnn(
     hidden: Value | None = None,
 ) -> Results:
     together = _both(call, bias, recurrent.type.shape[2])
-    given = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
+    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
 
     def phases(f: Activation) -> tuple[Phase, ...]:
         return rnn_cell(f, limit=_limit(call))
 
-    return _restore_layout(call, layers(call, given, 1, ("Tanh",), phases))
+    return _restore_layout(call, layers(call, operands, 1, ("Tanh",), phases))
 
 
 ENTRIES = (
@@ -254,20 +256,20 @@ def layers(
         ends = (len(backwards), b, operands.recurrent.type.shape[2])
         nothing = call.constant(0, np.float32)
         return tuple(call(Expand(shape), nothing) for shape in ((0, *ends), *(ends,) * results))
-    each = [phases(*own) for own in activations(call, names, len(backwards))]
+    each = [phases(*functions) for functions in activations(call, names, len(backwards))]
     whole = call.used_outputs[0]
-    if all(own == each[0] for own in each):
+    if all(functions == each[0] for functions in each):
         return run_directions(call, operands, each[0], backwards, results, whole=whole)
     runs = [
         run_directions(
             call,
             operands.direction(call, d),
-            own,
+            functions,
             (backwards[d],),
             results,
             whole=whole,
         )
-        for d, own in enumerate(each)
+        for d, functions in enumerate(each)
     ]
     axes = (1, *(0,) * results)
     return tuple(

@@ -57,10 +57,10 @@ def _refuse_integers(call: OperatorCall, x: Value) -> None:
 
 def _along(call: OperatorCall, x: Value, axes: Value | None) -> tuple[int, ...] | None:
     """The axes that are reduced; None where nothing is."""
-    given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
+    axes_given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
     rank = len(x.type.dims)
-    if given:
-        return tuple(call.axis(axis, x) for axis in given) if rank else ()
+    if axes_given:
+        return tuple(call.axis(axis, x) for axis in axes_given) if rank else ()
     return None if call.get("noop_with_empty_axes", 0) else tuple(range(rank))
 
 
@@ -72,8 +72,8 @@ def _extreme_of_nothing(
     nothing = call(Reduce("sum", axes, keepdims), x)
     if dtype.kind == "bool":
         return nothing if least else call.pointwise("logical_not(a)", nothing)
-    lies = Interval.of_type(dtype)
-    return call.pointwise("a + b", nothing, lies.low if least else lies.high)
+    interval = Interval.of_type(dtype)
+    return call.pointwise("a + b", nothing, interval.low if least else interval.high)
 
 
 def _log_sum_exp(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
@@ -210,12 +210,14 @@ def _over_last(
 ) -> Value:
     """Normalise the dimensions from `axis` on by `op`; scale and bias broadcast to these."""
     shape = x.type.shape[axis:]
-    given = [call.widened(value) for value in (scale, bias)]
-    if all(v is None or len(v.type.dims) <= len(shape) for v in given):
-        spread = [v if v is None or v.type.dims == shape else call(Expand(shape), v) for v in given]
+    parameters = [call.widened(value) for value in (scale, bias)]
+    if all(v is None or len(v.type.dims) <= len(shape) for v in parameters):
+        spread = [
+            v if v is None or v.type.dims == shape else call(Expand(shape), v) for v in parameters
+        ]
         return call(op, x, *spread)
     y = call(op, x, None, None)
-    factor, shift = given
+    factor, shift = parameters
     y = y if factor is None else call.pointwise("a * b", y, factor)
     return y if shift is None else call.pointwise("a + b", y, shift)
 
@@ -289,8 +291,8 @@ def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None
     if weight is not None:
         factor = call(Gather(0), weight, known)
     if ignored is not None:
-        own: Value | float = 1.0 if factor is None else factor
-        factor = call.pointwise("where(equal(a, b), 0.0, c)", target, ignored, own)
+        sample_weight: Value | float = 1.0 if factor is None else factor
+        factor = call.pointwise("where(equal(a, b), 0.0, c)", target, ignored, sample_weight)
     axes = tuple(range(len(target.type.dims)))
     if factor is None:
         if reduction == "none":

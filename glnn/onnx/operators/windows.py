@@ -333,9 +333,9 @@ def _met(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Arra
     at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     fields = zip(sizes, outs, windows.kernel, windows.stride, windows.dilation, windows.before)
     for size, out, k, s, d, before in fields:
-        own = np.add.outer(np.arange(out) * s - before, np.arange(k) * d)
-        there = (own >= 0) & (own < size)
-        at = (at[:, None, :, None] * size + own[:, None]).reshape(len(at) * out, -1)
+        positions = np.add.outer(np.arange(out) * s - before, np.arange(k) * d)
+        there = (positions >= 0) & (positions < size)
+        at = (at[:, None, :, None] * size + positions[:, None]).reshape(len(at) * out, -1)
         inside = (inside[:, None, :, None] & there[:, None]).reshape(len(inside) * out, -1)
     if not inside.any(axis=1).all():
         raise ShapeError(f"MaxPool: a window of {windows.kernel} meets nothing but padding")

@@ -233,10 +233,10 @@ class Session:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run with OrtValues, and return OrtValues."""
-        given = dict(input_dict_ort_values)
-        self._sess.feeds.required(given)
-        given = {name: value._get_c_value() for name, value in given.items()}
-        return self._sess.run_with_ort_values(output_names, given, run_options)
+        feeds = dict(input_dict_ort_values)
+        self._sess.feeds.required(feeds)
+        feeds = {name: value._get_c_value() for name, value in feeds.items()}
+        return self._sess.run_with_ort_values(output_names, feeds, run_options)
 
     def io_binding(self) -> IOBinding:
         """Return an IOBinding for the session."""

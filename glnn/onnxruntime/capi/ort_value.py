@@ -286,14 +286,14 @@ class OrtValue:
         """
         if not isinstance(data, (np.ndarray, OrtValue)):
             raise TypeError("data must be a numpy.ndarray or an OrtValue.")
-        given = data._array() if isinstance(data, OrtValue) else data
-        own = self._array()
-        if given.size != own.size:
+        source = data._array() if isinstance(data, OrtValue) else data
+        target = self._array()
+        if source.size != target.size:
             text = "The input size of numpy arrays does not match the size of the OrtValue."
             raise RuntimeError(text)
-        if given.dtype != own.dtype:
-            raise RuntimeError(f"the OrtValue has numbers of {own.dtype}, got {given.dtype}")
-        np.copyto(own, given.reshape(own.shape))
+        if source.dtype != target.dtype:
+            raise RuntimeError(f"the OrtValue has numbers of {target.dtype}, got {source.dtype}")
+        np.copyto(target, source.reshape(target.shape))
 
     def _array(self) -> Array:
         if not isinstance(self._content, np.ndarray):

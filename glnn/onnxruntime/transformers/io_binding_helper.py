@@ -114,10 +114,10 @@ class IOBindingHelper:
         """
         types = name_to_onnx_type or TypeHelper.get_io_onnx_type_map(ort_session)
         binding: IOBinding = ort_session.io_binding()
-        given = {"input_ids": input_ids}
-        given |= {f"past_{i}": one for i, one in enumerate(past or ())}
-        given |= {"attention_mask": attention_mask, "position_ids": position_ids}
-        for name, tensor in given.items():
+        tensors = {"input_ids": input_ids}
+        tensors |= {f"past_{i}": one for i, one in enumerate(past or ())}
+        tensors |= {"attention_mask": attention_mask, "position_ids": position_ids}
+        for name, tensor in tensors.items():
             if tensor is None:
                 continue
             if not tensor.is_contiguous():
