@@ -365,7 +365,7 @@ class _Packing:
 
     def __init__(self, banks: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._banks, self._dtype = banks, dtype
-        self._places: dict[int, Operand] = {}  # by what a part is numbered
+        self._operand_of: dict[int, Operand] = {}  # by what a part is numbered
         self._types: dict[int, Any] = {}  # an array without numbers, or a number
         self._calls: dict[int, tuple[Function, tuple[int, ...]]] = {}
         self._numbered: dict[Any, int] = {}
@@ -376,11 +376,13 @@ class _Packing:
         last = [self._numbers(expr.expanded) for expr in exprs]
         waiting = dict(self._calls)
         while waiting:
-            ready = {n: one for n, one in waiting.items() if all(o in self._places for o in one[1])}
+            ready = {
+                n: one for n, one in waiting.items() if all(o in self._operand_of for o in one[1])
+            }
             for run in self._runs(ready):
                 self._add(run)
             waiting = {n: one for n, one in waiting.items() if n not in ready}
-        results = tuple(self._places[number] for number in last)
+        results = tuple(self._operand_of[number] for number in last)
         return PackedProgram(self._banks, tuple(self._instructions), results, self._dtype)
 
     def _numbers(self, expr: Expr) -> int:
@@ -394,17 +396,17 @@ class _Packing:
             if number in self._types:
                 return number
             if isinstance(part, Arg):
-                self._places[number] = self._argument(part.index)
+                self._operand_of[number] = self._argument(part.index)
                 self._types[number] = np.zeros(0, self._dtype)
             elif isinstance(part, Scalar | Constant):
-                self._places[number] = self._types[number] = part.value
+                self._operand_of[number] = self._types[number] = part.value
             else:
                 assert isinstance(part, Call)
                 self._types[number] = part.row.evaluate(*(self._types[n] for n in places))
                 if isinstance(self._types[number], np.ndarray):
                     self._calls[number] = part.row, places
                 else:  # of numbers alone
-                    self._places[number] = self._types[number]
+                    self._operand_of[number] = self._types[number]
             return number
 
         return expr.fold(visit)[-1]
@@ -421,7 +423,7 @@ class _Packing:
 
         def order(number: int) -> tuple[Any, ...]:
             row, operands = ready[number]
-            places = [self._places[n] for n in operands]
+            places = [self._operand_of[n] for n in operands]
             return row.name, [
                 (0, p.bank, p.start) if isinstance(p, _BankSlice) else (1, repr(p), 0)
                 for p in places
@@ -442,7 +444,7 @@ class _Packing:
         if first[0] is not second[0]:
             return False
         for before, after in zip(first[1], second[1], strict=True):
-            here, there = self._places[before], self._places[after]
+            here, there = self._operand_of[before], self._operand_of[after]
             if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
                 if (here.bank, here.stop) != (there.bank, there.start):
                     return False
@@ -456,7 +458,7 @@ class _Packing:
         _, last = self._calls[run[-1]]
         operands: list[Operand] = []
         for start, stop in zip(first, last, strict=True):
-            here, there = self._places[start], self._places[stop]
+            here, there = self._operand_of[start], self._operand_of[stop]
             if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
                 operands.append(_BankSlice(here.bank, here.start, there.stop))
             else:
@@ -475,4 +477,4 @@ class _Packing:
             )
         )
         for i, number in enumerate(run):
-            self._places[number] = _BankSlice(bank, i, i + 1)
+            self._operand_of[number] = _BankSlice(bank, i, i + 1)

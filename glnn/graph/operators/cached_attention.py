@@ -149,10 +149,10 @@ class AttentionParts(CachedAttention):
                 scores, values = self._scores(operands, queries[token], begin, end)
                 greatest = scores.max(-1, keepdims=True)
                 powers = np.exp(scores - greatest)
-                found = result[token, :, part]
-                found[:, : self.width] = (powers @ values).reshape(self.heads, self.width)
-                found[:, self.width] = greatest.ravel()
-                found[:, self.width + 1] = powers.sum(-1).ravel()
+                part_result = result[token, :, part]
+                part_result[:, : self.width] = (powers @ values).reshape(self.heads, self.width)
+                part_result[:, self.width] = greatest.ravel()
+                part_result[:, self.width + 1] = powers.sum(-1).ravel()
         return result.reshape(len(queries), -1)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
