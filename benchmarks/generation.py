@@ -36,7 +36,7 @@ from glnn.generation.architectures import Config, Packed, Rope, decoder
 from glnn.generation.engine import Engine, Request
 from glnn.generation.sampling import Sampling
 from glnn.graph.operators.quantized_matmul import random_weight
-from glnn.graph.quantization import FORMATS, QuantizedFormat
+from glnn.graph.quantization import GGML_FORMATS, QuantizedFormat
 
 NEW, PROMPT, LONG = 64, 32, 512
 COPIED = 1 << 26  # floats: beyond any cache
@@ -101,7 +101,7 @@ def measured(
     name: str, form: str, backend: str, context: int, sequences: int, repeat: int
 ) -> dict[str, Any]:
     """Time one shape: tokens a second of all sequences together, and those of a prompt."""
-    config, format = SHAPES[name], FORMATS[form]
+    config, format = SHAPES[name], GGML_FORMATS[form]
     weights = SeededWeights(config, HIDDEN[name], format)
     begun = perf_counter()
     graph = decoder(config, weights, context, sequences)
@@ -247,8 +247,8 @@ def main(
 ) -> None:  # fmt: skip
     if unknown := [one for one in shapes if one not in SHAPES]:
         raise GlnnError(f"no shape {unknown[0]!r}, expected some of {', '.join(SHAPES)}")
-    if form not in FORMATS:
-        raise GlnnError(f"--format: no {form!r}, expected one of {', '.join(FORMATS)}")
+    if form not in GGML_FORMATS:
+        raise GlnnError(f"--format: no {form!r}, expected one of {', '.join(GGML_FORMATS)}")
     sizes = [(int(c), int(s)) for c in contexts.split(",") for s in sequences.split(",")]
     about = {**machine(open_backend(backend).device), "backend": backend}
     bandwidth = copy_rate(backend)

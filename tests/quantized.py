@@ -10,7 +10,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.graph.quantization import FORMATS, IQ4_NL
+from glnn.graph.quantization import GGML_FORMATS, INTEGER_FORMATS, IQ4_NL, IntegerBlocks
 
 FLOATS_AT = {
     "q4_0": (0,),
@@ -28,7 +28,7 @@ FLOATS_AT = {
 
 def random_blocks(name: str, n: int, k: int, seed: int) -> NDArray[np.uint8]:
     """The blocks of a weight of (n, k) numbers, whose scales are ordinary numbers."""
-    form, generator = FORMATS[name], np.random.default_rng(seed)
+    form, generator = GGML_FORMATS[name], np.random.default_rng(seed)
     if form.block == 1:
         wide = generator.standard_normal((n * k, 1)).astype(np.float32)
         if name == "bf16":
@@ -42,9 +42,38 @@ def random_blocks(name: str, n: int, k: int, seed: int) -> NDArray[np.uint8]:
     return blocks
 
 
+INTEGERS = (
+    *("int4_16", "int4_32_float16", "uint4_32", "uint4_64", "uint4_256_float16", "int8_64"),
+    *("uint8_16_float16", "uint8_128", "int8_256_float16"),
+)
+"""Formats of integers, with each number of bits, scales of each size, zero points and without."""
+
+
+def random_integers(
+    name: str, n: int, k: int, seed: int
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """A packed weight of (n, k) random integers, and its numbers, each by itself."""
+    generator, form = np.random.default_rng(seed), INTEGER_FORMATS[name]
+    kind, share, *scale = name.split("_")
+    shared, zeros, bits = int(share), kind[0] == "u", int(kind[-1])
+    low = 0 if zeros else -(1 << bits - 1)
+    values = generator.integers(low, low + (1 << bits), (n, k), np.int16)
+    count = -(-k // shared)
+    scales = generator.uniform(-1, 1, (n, count)).astype(*scale or ("float32",))
+    points = generator.integers(0, 1 << bits, (n, count), np.int16) if zeros else None
+    packed = form.pack(IntegerBlocks(form, values, -low, shared, scales, points), n, k)
+    numbers = [
+        float(scales[i, j // shared])
+        * (int(values[i, j]) - (0 if points is None else int(points[i, j // shared])))
+        for i in range(n)
+        for j in range(k)
+    ]
+    return packed, np.array(numbers).reshape(n, k)
+
+
 def fitting(name: str, k: int) -> int:
     """The next number of terms of which rows have whole blocks."""
-    block = FORMATS[name].block
+    block = GGML_FORMATS[name].block
     return -(-k // block) * block
 
 

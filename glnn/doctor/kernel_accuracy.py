@@ -308,6 +308,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (QuantizedMatmul("q4_k", 67, 512), _operands(x=(1, 512), weight=_packed("q4_k", 67, 512))),
         (QuantizedMatmul("q8_0", 37, 64), _operands(x=(67, 64), weight=_packed("q8_0", 37, 64))),
         (
+            QuantizedMatmul("uint4_32", 67, 96),
+            _operands(x=(5, 96), weight=_packed("uint4_32", 67, 96)),
+        ),
+        (
             QuantizedMatmul("q4_0", 67, 96, 1e-5),
             _operands(x=(5, 96), weight=_packed("q4_0", 67, 96), norm=(96,)),
         ),

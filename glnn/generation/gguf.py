@@ -31,7 +31,7 @@ from glnn.core.fileio import check_file, open_regular
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
 from glnn.generation.settings import setting
-from glnn.graph.quantization import FORMATS, JoinedBlocks, QuantizedFormat
+from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks, QuantizedFormat
 
 MAGIC = b"GGUF"
 VERSIONS = 2, 3
@@ -56,14 +56,14 @@ NUMBERS: dict[int, np.dtype[Any]] = {
 }
 """The types of numbers in values, by their codes."""
 TEXT, LIST = 8, 9
-GGML_FORMATS = {
-    **{row.code: row.name for row in FORMATS.values()},
+FORMAT_NAMES = {
+    **{row.code: row.name for row in GGML_FORMATS.values()},
     **{9: "q8_1", 10: "q2_k", 11: "q3_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs"},
     **{19: "iq1_s", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "i8", 25: "i16", 26: "i32"},
     **{27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4"},
 }
-"""The names of GGML's formats by their codes, of which `FORMATS` has those that run here."""
-_BY_CODE = {row.code: row for row in FORMATS.values()}
+"""The names of GGML's formats by their codes, of which `GGML_FORMATS` has those that run here."""
+_BY_CODE = {row.code: row for row in GGML_FORMATS.values()}
 
 
 class Texts(Sequence[str]):
@@ -114,7 +114,7 @@ class TensorEntry:
     @property
     def format_name(self) -> str:
         """Return the name of the format, as GGML writes it."""
-        return GGML_FORMATS.get(self.code, f"format {self.code}").upper()
+        return FORMAT_NAMES.get(self.code, f"format {self.code}").upper()
 
 
 class TensorBlocks:
@@ -230,7 +230,7 @@ class GGUFFile:
     def format_of(self, entry: TensorEntry) -> QuantizedFormat:
         """Return the format of a tensor. Raises ModelError for one that does not run here."""
         if entry.format is None:
-            known = ", ".join(str(one) for one in FORMATS.values())
+            known = ", ".join(str(one) for one in GGML_FORMATS.values())
             raise ModelError(
                 f"{self.path}: {entry.name!r} is {entry.format_name}, which does not run here: "
                 f"formats that do are {known}"

@@ -17,7 +17,7 @@ from glnn.generation.architectures import Config, Packed, Rope, architecture_nam
 from glnn.generation.settings import setting
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
-from glnn.graph.quantization import FORMATS, JoinedBlocks
+from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks
 from glnn.model.files import MOST_JSON, parse_json
 from glnn.model.weight_files import SafetensorsFile
 
@@ -260,7 +260,7 @@ class FolderWeights:
             raise ModelError(
                 f"{self._folder}: {theirs!r} is {kind}; weights must be {', '.join(FORMAT_OF)}"
             )
-        format = FORMATS[FORMAT_OF[kind]]
+        format = GGML_FORMATS[FORMAT_OF[kind]]
         parts: list[NDArray[np.uint8]] = []
         for name in names:
             file, theirs = self._file(name)

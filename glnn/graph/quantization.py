@@ -1,18 +1,22 @@
 """Formats of quantized weights: how they lie in files and in device memory, and their numbers.
 
-A weight of (n, k) numbers is a sequence of units of 32, row after row; the last unit of a row may
-be padded. Each format has in a file blocks of one or eight units (GGML's names and byte layouts).
-`QuantizedFormat.pack` takes the blocks apart into sections, each of which has one part of all
-units:
+A weight of (n, k) numbers is a sequence of units of 32, row after row, each row in whole blocks of
+one or several units; the last block of a row may be padded. `QuantizedFormat.pack` takes the blocks
+apart into sections, each of which has one part of all units:
 
     quants    4 or 8 bits a weight, or whole floats
     high      the fifth bit, or the fifth and sixth
     scales    what turns them into numbers
+    zeros     zero points, a byte each
 
 Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie
 as in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in
-its upper. The shaders that read them are `shaders/quantized/NAME.glsl`; a new format is a row of
-`FORMATS` and such a file.
+its upper.
+
+`GGML_FORMATS` has GGML's names and byte layouts of blocks, as GGUF files have them.
+`INTEGER_FORMATS` are for integers that have a scale, and may have a zero point, for each block of
+16 to 256 weights, as ONNX has them: `IntegerBlocks` makes blocks of these.
+`shaders/common/quantized.glsl` unpacks all of them; a new format is a row here and a case there.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ QUAD = 16
 """Bytes that a kernel reads at once."""
 CHUNK = 1 << 20
 """Weights that are converted at a time, which bounds the memory this takes."""
+INTEGER = -1
+"""The code of formats that GGUF files do not have."""
 
 Bytes = NDArray[np.uint8]
 Scaled = tuple[Array, Array, Array | float]
@@ -85,6 +91,56 @@ class JoinedBlocks:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+class IntegerBlocks:
+    """Blocks of a format of `INTEGER_FORMATS`, made of a tensor of integers; see `Blocks`.
+
+    values: (n, k) integers. offset: what makes them, and their zero points, begin at 0. shared: the
+    weights of a row that share a scale and a zero point. scales: (n, count) floats, for each such
+    part of a row. zeros: likewise, integers; None for a format without.
+    """
+
+    def __init__(
+        self,
+        format: QuantizedFormat,
+        values: Array,
+        offset: int,
+        shared: int,
+        scales: Array,
+        zeros: Array | None = None,
+    ) -> None:
+        self._format, self._values, self._offset = format, values, offset
+        self._scales, self._zeros, self._shared = scales, zeros, shared
+        self._across = -(-values.shape[1] // format.block)
+
+    def __len__(self) -> int:
+        count: int = len(self._values) * self._across
+        return count
+
+    def __getitem__(self, rows: slice, /) -> Bytes:
+        """Return the bytes of some blocks: (blocks, bytes of a block)."""
+        first, last, _ = rows.indices(len(self))
+        top, bottom = first // self._across, -(-last // self._across)
+        some, format = self._values[top:bottom], self._format
+        values = np.zeros((len(some), self._across * format.block), np.uint8)
+        values[:, : some.shape[1]] = self._from_zero(some)
+        quants, scales, *zeros = format.sections
+        parts = [pack_nibbles(values.reshape(-1, UNIT)) if quants == QUANTS else values]
+        parts.append(self._by_block(self._scales[top:bottom]).astype(scales.dtype.base))
+        if zeros and self._zeros is not None:
+            parts.append(self._from_zero(self._by_block(self._zeros[top:bottom])))
+        joined = [_bytes_of(part.reshape(len(some) * self._across, -1)) for part in parts]
+        return np.concatenate(joined, 1)[first - top * self._across : last - top * self._across]
+
+    def _from_zero(self, integers: Array) -> Bytes:
+        return (integers.astype(np.int16) + self._offset).astype(np.uint8)
+
+    def _by_block(self, of_parts: Array) -> Array:
+        """Return numbers of parts of a row as numbers of the format's blocks, or their halves."""
+        (halves,) = self._format.sections[1].dtype.shape
+        places = np.arange(self._across * halves) * (self._format.block // halves) // self._shared
+        return of_parts[:, np.minimum(places, of_parts.shape[1] - 1)]
+
+
 @dataclass(frozen=True)
 class Section:
     """Part of all units of a packed weight.
@@ -96,14 +152,13 @@ class Section:
     dtype: np.dtype[Any]
     units: int = 1
 
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of a unit."""
-        return self.dtype.itemsize // self.units
+    def nbytes(self, units: int) -> int:
+        """Return the bytes of so many units, which are whole runs."""
+        return self.dtype.itemsize * units // self.units
 
     def quads(self, units: int) -> int:
         """Return the groups of 16 bytes that the section takes for so many units."""
-        return -(-self.nbytes * units // QUAD)
+        return -(-self.nbytes(units) // QUAD)
 
     def view(self, raw: Bytes) -> Array:
         """Return the array in the section's bytes."""
@@ -125,10 +180,11 @@ class Section:
 class QuantizedFormat:
     """A format of quantized weights.
 
-    name: as GGML writes it, in lower case. code: its number in GGUF files, -1 for none. block:
-    weights of a block in a file. block_bytes: bytes of such a block. sections: what a packed weight
-    has, in order. split: from bytes of blocks to bytes of each section, (blocks, bytes). scaled:
-    from each section's array to values, scales and minima.
+    name: GGML's, in lower case, or int or uint, the bits, and the weights that share a scale. code:
+    its number in GGUF files, INTEGER for none. block: weights of a block. block_bytes: bytes of
+    such a block. sections: what a packed weight has, in order. split: from bytes of blocks to bytes
+    of each section, (blocks, bytes). scaled: from each section's array to values, scales and
+    minima. macros: what shaders are told beside the code.
     """
 
     name: str
@@ -138,19 +194,25 @@ class QuantizedFormat:
     sections: tuple[Section, ...]
     split: Callable[[Bytes], Sequence[Bytes]]
     scaled: Callable[..., Scaled]
+    macros: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        """Return the name as GGML writes it."""
+        """Return the name in upper case, as GGML writes it."""
         return self.name.upper()
 
     @property
     def block_units(self) -> int:
-        """Return the units of a block in a file; 1 where a block is smaller than a unit."""
+        """Return the units of a block; 1 where a block is smaller than a unit."""
         return max(self.block // UNIT, 1)
+
+    @property
+    def has_zeros(self) -> bool:
+        """Return True where blocks have zero points."""
+        return any(section.name == "zeros" for section in self.sections)
 
     def units(self, n: int, k: int) -> int:
         """Return the units of a weight of (n, k) numbers."""
-        return n * -(-k // UNIT)
+        return n * -(-k // (self.block_units * UNIT)) * self.block_units
 
     def first_quads(self, units: int) -> dict[str, int]:
         """Return each section's place in groups of 16 bytes, by name, and the whole as "end"."""
@@ -178,7 +240,7 @@ class QuantizedFormat:
 
         blocks: those of all rows, (count, block_bytes). Raises ShapeError where they do not fit.
         """
-        count = n * (self.row_bytes(k) // self.block_bytes)
+        count = n * -(-k // self.block)
         if len(blocks) != count:
             raise ShapeError(f"{self} ({n}, {k}) has {count} blocks, got {len(blocks)}")
         packed = np.zeros(self.words(n, k), np.int32)
@@ -207,14 +269,13 @@ class QuantizedFormat:
 
     def unpack(self, packed: Array, n: int, k: int, rows: NDArray[np.integer] | slice) -> Array:
         """Return some rows of a packed weight of (n, k) numbers as float32, (rows, k)."""
-        across = -(-k // UNIT)
-        units = n * across
-        places = self.first_quads(units)
+        across = self.units(1, k)
+        places = self.first_quads(n * across)
         raw = np.ascontiguousarray(packed).view(np.uint8)
         parts = []
         for section in self.sections:
             begin = places[section.name] * QUAD
-            width = section.nbytes * across
+            width = section.nbytes(across)
             table = raw[begin : begin + width * n].reshape(n, width)
             some = np.ascontiguousarray(table[rows]).reshape(-1)
             parts.append(section.view(some))
@@ -462,5 +523,86 @@ _ROWS = (
         lambda quants, scales: (_table_values(quants), _floats(scales), 0.0),
     ),
 )
-FORMATS = {row.name: row for row in _ROWS}
-"""The formats by name."""
+GGML_FORMATS = {row.name: row for row in _ROWS}
+"""GGML's formats by name."""
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """Scales the unsigned integers of a format of `INTEGER_FORMATS`, less their zero points."""
+
+    bits: int
+    units: int
+
+    def __call__(self, quants: Array, scales: Array, zeros: Array | None = None) -> Scaled:
+        values = _floats(unpack_nibbles(quants) if self.bits == 4 else quants.reshape(-1, UNIT))
+        if zeros is None:
+            return values - (1 << self.bits - 1), self._by_unit(scales), 0.0
+        points = self._by_unit(zeros)
+        return values - points.repeat(UNIT // points.shape[1], 1), self._by_unit(scales), 0.0
+
+    def _by_unit(self, of_blocks: Array) -> Array:
+        return _floats(of_blocks).repeat(self.units, 0)
+
+
+def _integer_format_name(bits: int, block: int, scale: np.dtype[Any], zeros: bool) -> str:
+    return f"{'u' * zeros}int{bits}_{block}" + "_float16" * (scale == HALF)
+
+
+def _integer_format(bits: int, block: int, scale: np.dtype[Any], zeros: bool) -> QuantizedFormat:
+    """Return the format of unsigned integers of so many bits, whose blocks of `block` weights have
+    scales of the dtype `scale`, and `zeros` or else the middle of their range for 0.
+    """
+    units, halves = max(block // UNIT, 1), max(UNIT // block, 1)
+    quants = QUANTS if bits == 4 else Section("quants", np.dtype(("u1", UNIT)))
+    points = Section("zeros", np.dtype(("u1", (halves,))), units)
+    sections = (quants, Section("scales", np.dtype((scale, (halves,))), units), *(points,) * zeros)
+    widths = [section.nbytes(units) for section in sections]
+    ends = np.cumsum(widths)[:-1]
+    macros = {"BITS": bits, "BLOCK": block, "ZEROS": zeros, "HALF_SCALES": scale == HALF}
+    return QuantizedFormat(
+        _integer_format_name(bits, block, scale, zeros),
+        INTEGER,
+        units * UNIT,
+        sum(widths),
+        sections,
+        lambda blocks: [np.ascontiguousarray(part) for part in np.split(blocks, ends, 1)],
+        _Integers(bits, units),
+        tuple((key, int(value)) for key, value in macros.items()),
+    )
+
+
+BITS = 4, 8
+BLOCKS = 16, 32, 64, 128, 256
+"""Weights that share a scale in integer formats."""
+INTEGER_FORMATS = {
+    row.name: row
+    for row in (
+        _integer_format(bits, block, scale, zeros)
+        for bits in BITS
+        for block in BLOCKS
+        for scale in (FLOAT, HALF)
+        for zeros in (False, True)
+    )
+}
+"""Formats of integers in blocks by name, as int4_32, or uint4_32 where these have zero points."""
+
+
+def integer_format(
+    bits: int, shared: int, scale: np.dtype[Any], n: int, k: int, *, zeros: bool
+) -> QuantizedFormat | None:
+    """Return the smallest format for (n, k) integers of so many bits; None where there is none.
+
+    shared: the weights of a row that share a scale. scale: its dtype. zeros: True with zero points.
+    """
+    able = (
+        _integer_format_name(bits, block, scale, zeros)
+        for block in BLOCKS
+        if bits in BITS and (shared >= k or shared % block == 0)
+    )
+    formats = (INTEGER_FORMATS[name] for name in able)
+    return min(formats, key=lambda format: format.words(n, k), default=None)
+
+
+FORMATS = GGML_FORMATS | INTEGER_FORMATS
+"""All formats by name."""

@@ -1,6 +1,9 @@
-// Weights packed in units of 32 (glnn/graph/quantization.py). FORMAT is GGML's number of their format.
-// The includer has PACKED(i), number i of the memory's uvec4; what unpacks a format is a case below.
-// A weight is a value times its half unit's scale, plus the unit's minimum.
+// Weights packed in units of 32 (glnn/graph/quantization.py). FORMAT is GGML's number of their format,
+// or INTEGER: unsigned integers of BITS bits, of which BLOCK share a scale, a half with HALF_SCALES,
+// and with ZEROS a zero point, which is else the middle of their range. The includer has PACKED(i),
+// number i of the memory's uvec4; what unpacks a format is a case below. A weight is a value times
+// its half unit's scale, plus the unit's minimum.
+#define INTEGER -1
 #define F32 0
 #define F16 1
 #define Q4_0 2
@@ -17,7 +20,19 @@
 #define FORMAT F32
 #endif
 #define HAS_MINIMUM (FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K)
-uniform int high_first, scales_first;  // in uvec4
+#ifndef BITS
+#define BITS 4
+#endif
+#ifndef BLOCK
+#define BLOCK 32
+#endif
+#ifndef ZEROS
+#define ZEROS 0
+#endif
+#ifndef HALF_SCALES
+#define HALF_SCALES 0
+#endif
+uniform int high_first, scales_first, zeros_first;  // in uvec4
 
 #if !defined(GL_ES) && __VERSION__ < 420
 // GLSL 3.30 does not have it. Small numbers are made of integers: GPUs take small floats for 0.
@@ -53,7 +68,42 @@ vec4 bytes_at(uint word, uint mask, int shift, float offset) {
     return small_integers((uvec4(word, word >> 8, word >> 16, word >> 24) >> shift) & mask, offset);
 }
 
-#if FORMAT == Q4_K || FORMAT == Q5_K
+#if FORMAT == INTEGER
+float scale_of(int block) {
+#if HALF_SCALES
+    vec2 both = unpackHalf2x16(packed_word(4 * scales_first + (block >> 1)));
+    return (block & 1) == 0 ? both.x : both.y;
+#else
+    return uintBitsToFloat(packed_word(4 * scales_first + block));
+#endif
+}
+
+float zero_of(int block) {
+#if ZEROS
+    return float((packed_word(4 * zeros_first + (block >> 2)) >> (8 * (block & 3))) & 255u);
+#else
+    return float(1 << (BITS - 1));
+#endif
+}
+
+#if BLOCK < 32
+Scales scales_of(int unit) {
+    return Scales(vec2(scale_of(2 * unit), scale_of(2 * unit + 1)), 0.0);
+}
+
+vec2 zeros_of(int unit) {
+    return vec2(zero_of(2 * unit), zero_of(2 * unit + 1));
+}
+#else
+Scales scales_of(int unit) {
+    return Scales(vec2(scale_of(unit / (BLOCK / 32))), 0.0);
+}
+
+vec2 zeros_of(int unit) {
+    return vec2(zero_of(unit / (BLOCK / 32)));
+}
+#endif
+#elif FORMAT == Q4_K || FORMAT == Q5_K
 // Scale and minimum of eight units: two halves, and six bits of each of a unit's.
 Scales scales_of(int unit) {
     uvec4 block = PACKED(scales_first + (unit >> 3));
@@ -97,9 +147,22 @@ float value_of(uint quant) {
 }
 #endif
 
-// Values of weights 4 part to 4 part + 3 of a unit, to be scaled; part is below 8.
-vec4 values_of(int unit, int part) {
-#if FORMAT == F32
+#if FORMAT != INTEGER
+// Zero points of both halves of a unit: those of the other formats are constants.
+vec2 zeros_of(int unit) {
+    return vec2(0.0);
+}
+#endif
+
+// Values of weights 4 part to 4 part + 3 of a unit, to be scaled; part is below 8. zeros: its `zeros_of`.
+vec4 values_of(int unit, int part, vec2 zeros) {
+#if FORMAT == INTEGER
+#if BITS == 8
+    return bytes_at(PACKED(2 * unit + (part >> 2))[part & 3], 255u, 0, zeros[part >> 2]);
+#else
+    return bytes_at(PACKED(unit)[part & 3], 15u, part & 4, zeros[part >> 2]);
+#endif
+#elif FORMAT == F32
     return uintBitsToFloat(PACKED(8 * unit + part));
 #elif FORMAT == F16
     uvec4 words = PACKED(4 * unit + (part >> 1));
@@ -141,5 +204,5 @@ vec4 values_of(int unit, int part) {
 vec4 unpacked(int i) {
     int unit = i >> 3, part = i & 7;
     Scales scales = scales_of(unit);
-    return values_of(unit, part) * scales.scale[part >> 2] + scales.minimum;
+    return values_of(unit, part, zeros_of(unit)) * scales.scale[part >> 2] + scales.minimum;
 }

@@ -57,7 +57,7 @@ float gated(float v) {
 #endif
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
 #define SHARE (8 * LANES)   // vec4s of a row of x that are shared
-#define PARTS (FORMAT == Q6_K ? 2 : 1)  // of a unit, with scales of their own
+#define PARTS (FORMAT == Q6_K || FORMAT == INTEGER && BLOCK < 32 ? 2 : 1)  // with scales of their own
 #if FORMAT == F32
 #define FOURS min(8 * units, 8)  // 8, which Mali's compiler must not know: it loads all first, and spills
 #else
@@ -105,10 +105,11 @@ void main() {
         for (int i = 0; i < SUMS; ++i) {
             int of_row = min(row + i / HALVES, n - 1) + i % HALVES * n;
             int unit = of_row * units + first + lane;
+            vec2 zeros = zeros_of(unit);
             vec4 products[PARTS * COLUMNS];
             for (int j = 0; j < PARTS * COLUMNS; ++j) products[j] = vec4(0.0);
             for (int part = 0; part < FOURS; ++part) {
-                vec4 values = values_of(unit, part);
+                vec4 values = values_of(unit, part, zeros);
                 for (int column = 0; column < COLUMNS; ++column)
                     products[PARTS * column + part * PARTS / 8] +=
                         values * part_of_x[(column * 8 + part) * STRIDE + lane];

@@ -16,6 +16,7 @@ out highp vec4 result;
 void main() {
     int across = out_row / 4;
     int row = gl_VertexID / across, quad = gl_VertexID - row * across;
-    vec4 weights = unpacked(clamp(texel(index, row).x, 0, n - 1) * units * 8 + quad);
+    int at = texel(index, row).x;
+    vec4 weights = unpacked(clamp(at < 0 ? at + n : at, 0, n - 1) * units * 8 + quad);
     result = epilogue(weights, gl_VertexID, quad);
 }

@@ -18,6 +18,7 @@ void main() {
     int quad = int(INVOCATION_ID.x), row = int(INVOCATION_ID.y);
     if (4 * quad >= k || row >= rows) return;
     int place = row * (out_row / 4) + quad;
-    vec4 weights = unpacked(clamp(index[row], 0, n - 1) * units * 8 + quad);
+    int at = index[row];
+    vec4 weights = unpacked(clamp(at < 0 ? at + n : at, 0, n - 1) * units * 8 + quad);
     result[place] = STORED(epilogue(weights, place, quad));
 }

@@ -7,10 +7,10 @@ import pytest
 
 from glnn.graph.operators import QuantizedMatmul
 from glnn.graph.operators.quantized_matmul import GATES
-from glnn.graph.quantization import FORMATS
+from glnn.graph.quantization import FORMATS, GGML_FORMATS, IntegerBlocks
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
-from tests.quantized import fitting, random_blocks, unpacked
+from tests.quantized import INTEGERS, fitting, random_blocks, random_integers, unpacked
 
 NORMED = "gemv_normed", "stages", "feedback_stages"
 GATED = "gated_stages", "feedback_gated_stages"
@@ -18,7 +18,7 @@ SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67,
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", GGML_FORMATS)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
     if kernel in (*NORMED, *GATED):
@@ -29,6 +29,35 @@ def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
     x = rng((m, k))
     got = run(opened(name), QuantizedMatmul(format, n, k), {"x": x, "weight": weight}, kernel)
     wide = unpacked(format, blocks, n, k).astype(np.float64)
+    assert oracle.error(got, x.astype(np.float64) @ wide.T) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
+@pytest.mark.parametrize("format", INTEGERS)
+@pytest.mark.parametrize(("m", "n", "k"), [*SHAPES, (2, 3, 257), (129, 1, 300)])
+def test_integers(opened, rng, name, kernel, format, m, n, k) -> None:
+    if kernel in (*NORMED, *GATED):
+        pytest.skip("this kernel is for other products")
+    weight, wide = random_integers(format, n, k, seed=k)
+    x = rng((m, k))
+    got = run(opened(name), QuantizedMatmul(format, n, k), {"x": x, "weight": weight}, kernel)
+    assert oracle.error(got, x.astype(np.float64) @ wide.T) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
+def test_zero_points_are_subtracted_exactly(opened, name, kernel) -> None:
+    """Sums of integers near their zero points, of x that is positive: nothing cancels."""
+    if kernel in (*NORMED, *GATED):
+        pytest.skip("this kernel is for other products")
+    m, n, k, generator = 5, 37, 257, np.random.default_rng(0)
+    form = FORMATS["uint8_256"]
+    values = generator.integers(249, 256, (n, k), np.int16)
+    scales, zeros = np.full((n, 2), 1 / 3, np.float32), np.full((n, 2), 252, np.int16)
+    weight = form.pack(IntegerBlocks(form, values, 0, 256, scales, zeros), n, k)
+    x = generator.uniform(10, 11, (m, k)).astype(np.float32)
+    operator = QuantizedMatmul("uint8_256", n, k)
+    got = run(opened(name), operator, {"x": x, "weight": weight}, kernel)
+    wide = float(np.float32(1 / 3)) * (values - 252.0)
     assert oracle.error(got, x.astype(np.float64) @ wide.T) <= TOLERANCE
 
 

@@ -13,7 +13,7 @@ import pytest
 from glnn.errors import GlnnError, ModelError
 from glnn.generation.gguf import GGUFFile
 from glnn.generation.model_file import check_tensors, gguf_config
-from glnn.graph.quantization import FORMATS
+from glnn.graph.quantization import GGML_FORMATS
 from tests.generation.gguf_files import small_model, text, write
 from tests.quantized import random_blocks, unpacked
 
@@ -35,10 +35,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file.array(name), array)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", GGML_FORMATS)
 @pytest.mark.parametrize(("n", "k"), [(1, 256), (5, 768), (3, 64)])
 def test_every_format_is_unpacked(format, n, k) -> None:
-    form = FORMATS[format]
+    form = GGML_FORMATS[format]
     if k % form.block:
         k = form.block
     blocks = random_blocks(format, n, k, seed=n)

@@ -35,7 +35,7 @@ def random_weight(format: QuantizedFormat, numbers: Array, n: int, k: int) -> Ar
     places = format.first_quads(units)
     for section in format.sections:
         begin = QUAD * places[section.name]
-        section.randomize_floats(raw[begin : begin + section.nbytes * units])
+        section.randomize_floats(raw[begin : begin + section.nbytes(units)])
     return raw.view(np.int32).reshape(numbers.shape)
 
 
@@ -66,13 +66,8 @@ class WithPackedWeight(Contraction):
         if not isinstance(self.format, str) or self.format not in FORMATS:
             names = ", ".join(FORMATS)
             raise ShapeError(f"{self.name}: format must be one of {names}, got {self.format!r:.60}")
-        n, k, block = self.n, self.k, self.packing.block
-        if n < 0 or k < 0:
-            raise ShapeError(f"{self.name}: n and k must be at least 0, got {n} and {k}")
-        if k % block:
-            raise ShapeError(
-                f"{self.name}: {self.packing} needs k in whole blocks of {block}, got {k}"
-            )
+        if self.n < 0 or self.k < 0:
+            raise ShapeError(f"{self.name}: n and k must be at least 0, got {self.n} and {self.k}")
 
     def check_weight(self, weight: Shape) -> None:
         """Raise ShapeError unless `weight` is the shape of the packed weight."""
@@ -94,10 +89,11 @@ class WithPackedWeight(Contraction):
             "units": self.packing.units(1, self.k),
             "high_first": places.get("high", 0),
             "scales_first": places.get("scales", 0),
+            "zeros_first": places.get("zeros", 0),
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"FORMAT": self.packing.code}
+        return {"FORMAT": self.packing.code, **dict(self.packing.macros)}
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
         if name != "weight":

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operator import Constants, Shapes, Types, rank
+from glnn.graph.operators.gather import clamp_index
 from glnn.graph.operators.quantized_matmul import WithPackedWeight
 
 
@@ -18,7 +17,8 @@ from glnn.graph.operators.quantized_matmul import WithPackedWeight
 class QuantizedRows(WithPackedWeight):
     """Rows of a weight that stays packed, as numbers: the embedding of tokens.
 
-    index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the
+    index: (rows,) int32; negative ones count from the end, for one beyond the weight's rows the
+    nearest is taken. weight: (words,) int32, the
     packed weight of (n, k) numbers. Result: (rows, k).
     """
 
@@ -47,7 +47,7 @@ class QuantizedRows(WithPackedWeight):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
-        index = np.clip(operands["index"], 0, max(self.n - 1, 0))
+        index = clamp_index(operands["index"], (self.n,))
         return (self.packing.unpack(operands["weight"], self.n, self.k, index),)
 
     def flops(self, shapes: Shapes) -> int:
