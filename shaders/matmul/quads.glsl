@@ -60,7 +60,7 @@ void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
 // weights lie in rows, those of column l.
 vec4 take_weights(int matrix, int quad, int step, int l, bool ragged) {
 #if WEIGHT_IN_R4
-    int first = matrix * (weight_row / 4), stride = (BATCHED == 1 ? k : weight_row) / 4;
+    int first = matrix * (weight_row / 4), stride = WEIGHT_ROW / 4;
     vec4 found = weight_at(first + min(4 * quad + l, n - 1) * stride + step);
     return ragged ? first_of(found, k - 4 * step) : found;
 #elif WEIGHT_IN_C
