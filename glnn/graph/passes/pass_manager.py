@@ -35,6 +35,7 @@ from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
 from glnn.graph.passes.transpose_sinking import sink_transposes
+from glnn.graph.passes.weight_packing import pack_weights
 
 
 class Pass(Enum):
@@ -48,6 +49,8 @@ class Pass(Enum):
     """Operands of one number that never changes go into expressions."""
     COMMON = "common"
     """Common subexpressions are computed once."""
+    PACKED = "packed"
+    """Products and lookups of rows read weights that are quantised by blocks as they are packed."""
     RECURRENCES = "recurrences"
     """Steps of recurrent layers become one operator, layers one on another too."""
     LAYER_NORM = "layer_norm"
@@ -148,6 +151,8 @@ class BackendTraits:
     """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
     is_profitable: FusionCheck | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""
+    packed_bytes: int = 0
+    """Most bytes of a packed weight that kernels read; 0 where none reads these."""
     phased: bool = False
     """True where all steps of a recurrent layer are one operator also where each has two phases."""
 
@@ -176,6 +181,10 @@ def _fuse_recurrences(graph: Graph, types: Types, traits: BackendTraits) -> Grap
     return fuse_recurrences(graph, types, traits.saves_time, phased=traits.phased)
 
 
+def _pack_weights(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    return pack_weights(graph, types, traits.packed_bytes) if traits.packed_bytes else graph
+
+
 def _fuse_pointwise(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
     return fuse_pointwise(graph, types, traits.operands)
 
@@ -192,6 +201,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.IDENTITIES, _typed_pass(remove_identities)),
     (Pass.NUMBERS, _typed_pass(inline_scalars)),
     (Pass.COMMON, _graph_pass(eliminate_common_subexpressions)),
+    (Pass.PACKED, _pack_weights),
     (Pass.RECURRENCES, _fuse_recurrences),
     (Pass.LAYER_NORM, _typed_pass(recognize_layer_norms)),
     (Pass.RMS_NORM, _typed_pass(recognize_rms_norms)),

@@ -15,8 +15,9 @@ from glnn.graph.compose.matmul import (
     integer_tensor_matmul,
 )
 from glnn.graph.expression import formula
-from glnn.graph.graph import Value
+from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Gather, Reduce
+from glnn.graph.operators.dequantize import OFFSETS, Dequantize
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES, dtype_of
 from glnn.onnx.operators.windows import windows_of
@@ -40,20 +41,32 @@ def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
     each block along it.
     """
     shape, value_shape = x.type.shape, value.type.shape
+    axis, block = _blocks(call, value, x)
+    if not block:
+        few = prod(value_shape) == 1
+        return call.reshape(value, () if few else (value_shape[0], *(1,) * (len(shape) - axis - 1)))
+    return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
+
+
+def _blocks(call: OperatorCall, scale: Value, x: Value) -> tuple[int, int]:
+    """Return the axis of x along which scales differ, and how many of its places share one; 0 and 0
+    for one scale in all, and 0 places where each has its value_shape. Raises ShapeError.
+    """
+    shape, value_shape = x.type.shape, scale.type.shape
     if prod(value_shape) == 1 and len(value_shape) < 2:
-        return call.reshape(value, ())
+        return 0, 0
     axis = call.axis(call.get("axis", 1), x)
     if len(value_shape) == 1:
         if value_shape[0] != shape[axis]:
-            raise ShapeError(f"{call.name}: {value.type} for axis {axis} of {x.type}")
-        return call.reshape(value, (value_shape[0], *(1,) * (len(shape) - axis - 1)))
-    block = call.get("block_size", 0) or -(-shape[axis] // max(value_shape[axis], 1))
+            raise ShapeError(f"{call.name}: {scale.type} for axis {axis} of {x.type}")
+        return axis, 0
+    block: int = call.get("block_size", 0) or -(-shape[axis] // max(value_shape[axis], 1))
     expected = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
     if value_shape != expected:
         raise ShapeError(
             f"{call.name}: blocks of {block} along {axis} of {x.type}, got {value_shape}"
         )
-    return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
+    return axis, block
 
 
 def _precision(call: OperatorCall, scale: Value) -> DType:
@@ -94,6 +107,11 @@ def _dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None =
     dtype = call.get("output_dtype", scale.type.dtype)
     if dtype not in (DType.float32, DType.float16):
         raise UnsupportedOpError(f"DequantizeLinear: to {dtype.value}")
+    axis, block = _blocks(call, scale, x)
+    operands = [x, scale] if zero is None else [x, scale, zero]
+    alike = {value.type.shape for value in operands[1:]} == {scale.type.shape}
+    if alike and x.type.dtype in OFFSETS and all(v.kind is Kind.CONSTANT for v in operands):
+        return call(Dequantize(axis, block, dtype), *operands)
     factor = _spread(call, call.cast(scale, DType.float32), x)
     y = call.cast(x, DType.float32)
     if zero is not None:
@@ -227,7 +245,7 @@ ENTRIES = (
     Converter(
         "QuantizeLinear", 10, _quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
     ),
-    Converter("DequantizeLinear", 10, _dequantize, halves=True),
+    Converter("DequantizeLinear", 10, _dequantize, halves=True, dtypes=frozenset(OFFSETS)),
     Converter("DynamicQuantizeLinear", 11, _dynamic),
     Converter("MatMulInteger", 10, _matmul_integer),
     Converter("QLinearMatMul", 10, _qlinear_matmul),
