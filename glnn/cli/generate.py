@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,6 +14,7 @@ from glnn.cli.options import backend_option, gpu_option, output_options, print_j
 from glnn.cli.screen import say
 from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError
+from glnn.generation.generation import Generation
 from glnn.generation.language_model import LanguageModel
 
 Command = Callable[..., Any]
@@ -53,24 +54,26 @@ class _Meter:
     """Prints pieces as they come, and counts what they take."""
 
     def __init__(self, shown: bool) -> None:
-        self._shown, self.text, self.pieces = shown, "", 0
+        self._shown, self.text, self._tokens = shown, "", 0
         self.begun = perf_counter()
         self.first: float | None = None
 
-    def take(self, pieces: Iterator[str]) -> None:
-        """Print and count `pieces` up to their end, or until the user interrupts."""
-        for piece in pieces:
-            self.first = self.first or perf_counter()
-            self.text += piece
-            self.pieces += 1
-            if self._shown:
-                click.echo(piece, nl=False)
+    def take(self, generation: Generation) -> None:
+        """Print and count pieces up to the end of `generation`, or until the user interrupts."""
+        try:
+            for piece in generation:
+                self.first = self.first or perf_counter()
+                if self._shown:
+                    click.echo(piece, nl=False)
+        finally:
+            generation.close()
+            self.text, self._tokens = generation.text, len(generation.tokens)
         if self._shown:
             click.echo()
 
-    def summary(self, lm: LanguageModel) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return tokens, tokens a second behind the first, and seconds to the first."""
-        count = len(lm.tokenizer.encode(self.text, begin=False))
+        count = self._tokens
         first = self.first or perf_counter()
         spent = perf_counter() - first
         rate = (count - 1) / spent if count > 1 and spent > 0 else None
@@ -104,8 +107,8 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     lm = _load(model, backend, gpu, context)
     meter = _Meter(shown=not as_json)
-    meter.take(iter(lm.generate(text, stop=stop, stream=True, **sampling)))
-    summary = meter.summary(lm)
+    meter.take(lm.start(text, stop=stop, **sampling))
+    summary = meter.summary()
     if as_json:
         print_json({"text": meter.text, "backend": lm.backend, **summary})
     else:
@@ -171,12 +174,11 @@ def _answer(
 ) -> str:
     """Print the answer to `messages`. Ctrl-C ends the answer, not the conversation."""
     meter = _Meter(shown=not as_json)
-    stream = lm.chat(messages, stream=True, **sampling)
     try:
-        meter.take(iter(stream))
+        meter.take(lm.start(lm.tokenize_chat(messages), **sampling))
     except KeyboardInterrupt:
         click.echo()
-    summary = meter.summary(lm)
+    summary = meter.summary()
     if as_json:
         print_json({"text": meter.text, "backend": lm.backend, **summary}, indent=None)
     else:

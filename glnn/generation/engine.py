@@ -56,6 +56,10 @@ class Request:
     slot: Slot | None = None
     done: bool = False
     cancelled: bool = False
+    finish_reason: str | None = None
+    """"stop" after one of `ends` or where `accept` says so, "length" after `most` tokens or where
+    the context is full.
+    """
     error: BaseException | None = None
     generator: np.random.Generator = field(init=False)
 
@@ -210,6 +214,12 @@ class Engine:
         finally:  # perhaps by the collector of garbage, in the middle of a step
             request.cancelled = True
 
+    def step(self) -> None:
+        """Compute the next token of every sequence under way, if there are any."""
+        with self._exclusive(lambda: bool(self._waiting or self._active)) as needed:
+            if needed:
+                self._step()
+
     @contextmanager
     def _exclusive(self, wanted: Callable[[], bool]) -> Iterator[bool]:
         """Wait until no other thread makes a step, and keep others from it; or until not `wanted`.
@@ -247,7 +257,9 @@ class Engine:
         for request in [one for one in self._active if one.cancelled]:
             self._end(request)
         with self._lock:
-            waiting = [request for request in self._waiting if not request.cancelled]
+            for request in self._waiting:
+                request.done |= request.cancelled
+            waiting = [request for request in self._waiting if not request.done]
             count = len(self._free_slots())
             starting, self._waiting = waiting[:count], waiting[count:]
         for request in starting:
@@ -266,6 +278,8 @@ class Engine:
         """
         ahead = self._ahead
         batch = [] if ahead is not None else self._next_batch()
+        if ahead is None and not batch:  # all are cancelled
+            return
         requests = [request for request, _ in batch] if ahead is None else ahead.requests
         try:
             if ahead is None and self._can_follow(batch):
@@ -471,12 +485,17 @@ class Engine:
     def _take(self, request: Request, token: int) -> None:
         """Add `token` to `request`, unless that ends it."""
         if token in request.ends:
+            request.finish_reason = "stop"
             self._end(request)
             return
         request.tokens.append(token)
         full = len(request.tokens) >= self.context
         enough = len(request.tokens) - request.prompt >= request.most
-        if request.accept(token) or full or enough:
+        if request.accept(token):
+            request.finish_reason = "stop"
+        elif full or enough:
+            request.finish_reason = "length"
+        if request.finish_reason is not None:
             self._end(request)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from glnn.core.types import Array
 from glnn.errors import ModelError, shown
 from glnn.generation.architectures import Config, decoder
 from glnn.generation.engine import Engine, Request
+from glnn.generation.generation import Generation
 from glnn.generation.gguf import GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
 from glnn.generation.model_file import check_tensors, gguf_config
@@ -87,11 +88,25 @@ class LanguageModel:
         """Return the tokens of `text`, with that which texts begin with if the model wants it."""
         return self.tokenizer.encode(text)
 
+    def tokenize_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the tokens of `messages`, as `chat` has them, up to where an answer begins."""
+        return self.tokenizer.encode(self.tokenizer.chat(messages), begin=False)
+
     def detokenize(self, tokens: Iterable[int]) -> str:
         """Return the text of `tokens`, without control tokens."""
         return self.tokenizer.decode([_token(one, self.config.vocabulary) for one in tokens])
 
     def generate(
+        self, prompt: str | Sequence[int], *, stream: bool = False, **options: Any
+    ) -> str | Generation:
+        """Return the text that continues `prompt`; with `stream` an iterator of its pieces.
+
+        prompt, options: those of `start`. Closing the iterator ends the generation.
+        """
+        generation = self.start(prompt, **options)
+        return generation if stream else "".join(generation)
+
+    def start(
         self,
         prompt: str | Sequence[int],
         *,
@@ -103,27 +118,38 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
         stop: str | Sequence[str] = (),
         seed: int | None = None,
-        stream: bool = False,
-    ) -> str | Iterator[str]:
-        """Return the text that continues `prompt`, or an iterator of its pieces as they come.
+    ) -> Generation:
+        """Begin a text that continues `prompt`: an iterator that knows its tokens and its end.
 
         prompt: text, or tokens. max_tokens: of the continuation, which ends sooner at a token that
         ends texts, at one of `stop`, which it leaves out, or where the context is full.
         temperature, top_k, top_p, min_p, repetition_penalty, seed: see `Sampling`; with the first 0
-        the likeliest token is taken. stream: True for an iterator; closing it ends the generation.
-        Raises ModelError for a prompt that does not fit, or options out of their ranges.
+        the likeliest token is taken. Raises ModelError for a prompt that does not fit, or options
+        out of their ranges.
         """
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         tokens = self._tokens(prompt)
-        return self._answer(tokens, _count("max_tokens", max_tokens), sampling, stop, stream)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(one, str) and one for one in stops):
+            raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
+        most = _count("max_tokens", max_tokens)
+        request = Request(tokens, most, self.tokenizer.ends, sampling)
+        self._engine.add(request)
+        return Generation(self._engine, request, self.tokenizer.pieces(), stops)
 
-    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str | Iterator[str]:
+    def step(self) -> None:
+        """Compute the next token of every text under way; `Generation.read` gives them.
+
+        For a thread that drives several by itself: an iterator makes the steps that it needs.
+        """
+        self._engine.step()
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str | Generation:
         """Return the answer to `messages`, each with "role" and "content", by the model's template.
 
         options: those of `generate`.
         """
-        text = self.tokenizer.chat(messages)
-        return self.generate(self.tokenizer.encode(text, begin=False), **options)
+        return self.generate(self.tokenize_chat(messages), **options)
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Return the logits of the token behind each of `tokens`, (tokens, vocabulary) float32."""
@@ -144,47 +170,6 @@ class LanguageModel:
             raise ModelError(f"prompt must be text or tokens, got {shown(prompt)}")
         self._engine.check(found)
         return found
-
-    def _answer(
-        self,
-        tokens: list[int],
-        most: int,
-        sampling: Sampling,
-        stop: str | Sequence[str],
-        stream: bool,
-    ) -> str | Iterator[str]:
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        if not all(isinstance(one, str) and one for one in stops):
-            raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
-        request = Request(tokens, most, self.tokenizer.ends, sampling)
-        self._engine.add(request)
-        pieces = self._pieces(request, stops)
-        return pieces if stream else "".join(pieces)
-
-    def _pieces(self, request: Request, stops: tuple[str, ...]) -> Iterator[str]:
-        """Yield the text of the tokens that are added, up to one of `stops`."""
-        whole, held, tokens = self.tokenizer.pieces(), "", self._engine.tokens(request)
-        try:
-            for token in tokens:
-                held += whole.add(token)
-                found = [place for one in stops if (place := held.find(one)) >= 0]
-                if found:
-                    held = held[: min(found)]
-                    break
-                kept = max((_overlap(held, one) for one in stops), default=0)
-                if len(held) > kept:
-                    yield held[: len(held) - kept]
-                    held = held[len(held) - kept :]
-        finally:
-            tokens.close()  # type: ignore[attr-defined]
-        if held:
-            yield held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return how many last characters of `text` may be the beginning of `stop`."""
-    most = min(len(text), len(stop) - 1)
-    return next((n for n in range(most, 0, -1) if text.endswith(stop[:n])), 0)
 
 
 def _count(name: str, value: object, most: int = 1 << 31) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from glnn.generation.language_model import LanguageModel
 from tests.generation.gguf_files import small_model
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}a"
@@ -38,6 +39,12 @@ def test_a_text_is_continued(model: Path) -> None:
     plain = glnn("generate", model, "-p", "-", "--max-tokens", 6, given="abc")
     assert plain.stdout == found["text"] + "\n"
     assert "tokens/s" in plain.stderr and "cpu" in plain.stderr
+
+
+def test_the_count_is_that_of_the_generated_tokens(model: Path) -> None:
+    found = json.loads(glnn("generate", model, "-p", "abc", "--max-tokens", 6, "--json").stdout)
+    generation = LanguageModel(model, backend="cpu").start("abc", max_tokens=6)
+    assert found["text"] == "".join(generation) and found["tokens"] == len(generation.tokens)
 
 
 def test_a_conversation_goes_on_and_is_forgotten(model: Path) -> None:

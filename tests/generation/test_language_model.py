@@ -106,6 +106,46 @@ def test_streams_end_at_stops_and_when_they_are_closed(tmp_path: Path) -> None:
     assert whole.startswith(first) and lm.generate("abc", max_tokens=12) == whole
 
 
+def test_a_generation_knows_its_tokens_and_why_it_ended(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    one = lm.start("abc", max_tokens=6)
+    assert one.prompt_tokens == len(lm.tokenize("abc")) and one.finish_reason is None
+    assert "".join(one) == one.text == lm.generate("abc", max_tokens=6)
+    assert len(one.tokens) == 6 and lm.detokenize(one.tokens) == one.text
+    assert one.finish_reason == "length"
+    whole = lm.start("abc", max_tokens=12)
+    list(whole)
+    stopped = lm.start("abc", max_tokens=12, stop=whole.text[3:5])
+    list(stopped)
+    assert stopped.finish_reason == "stop" and len(stopped.tokens) < len(whole.tokens)
+    assert stopped.tokens == whole.tokens[: len(stopped.tokens)]
+    lm.tokenizer.ends = frozenset(whole.tokens[4:5])
+    ended = lm.start("abc", max_tokens=12)
+    list(ended)
+    assert ended.finish_reason == "stop" and whole.tokens[4] not in ended.tokens
+    full = lm.start([*TOKENS, *TOKENS[:9]], max_tokens=99)
+    list(full)
+    assert full.finish_reason == "length" and len(full.tokens) == 2
+
+
+def test_one_thread_may_drive_several_texts(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", sequences=2)
+    expected = [lm.generate(one, max_tokens=9) for one in ("abc", "de", "fg")]
+    several = [lm.start(one, max_tokens=9) for one in ("abc", "de", "fg")]
+    lm.step()
+    assert [len(one.read()) for one in several] == [1, 1, 0]
+    assert [one.read() for one in several] == ["", "", ""]  # nothing was computed since
+    several[1].close()
+    for _ in range(20):
+        lm.step()
+    for one in several:
+        one.read()
+    assert [several[i].text for i in (0, 2)] == [expected[0], expected[2]]
+    assert several[1].text == expected[1][:1] and several[1].finish_reason is None
+
+
 def test_a_full_context_ends_a_text(tmp_path: Path) -> None:
     small_model(tmp_path / "m.gguf", "llama")
     lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", context=8)
