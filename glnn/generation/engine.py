@@ -317,16 +317,17 @@ class Engine:
             assert request.slot is not None
             return len(request.tokens) - len(request.slot.tokens)
 
-        for request in sorted(self._active, key=remaining):  # nobody waits for others' prompts
+        # In equal parts, what the shorter ones do not need for the longer: nobody waits for others'
+        # prompts, and none is kept waiting by shorter ones that come without end.
+        order = sorted(self._active, key=remaining)
+        for i, request in enumerate(order):
             assert request.slot is not None
             # The last token is computed in any case: its logits are asked for.
             have = min(len(request.slot.tokens), len(request.tokens) - 1)
             request.slot.tokens = request.slot.tokens[:have]
-            part = request.tokens[have : have + max(room, 1)]
+            part = request.tokens[have : have + max(room // (len(order) - i), 1)]
             room -= len(part)
             batch.append((request, part))
-            if room <= 0:
-                break
         return batch
 
     def _can_follow(self, batch: Sequence[tuple[Request, list[int]]]) -> bool:

@@ -146,6 +146,22 @@ def test_one_thread_may_drive_several_texts(tmp_path: Path) -> None:
     assert several[1].text == expected[1][:1] and several[1].finish_reason is None
 
 
+def test_short_prompts_without_end_keep_no_long_one_waiting(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("glnn.generation.engine.CHUNK", 4)
+    small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", sequences=3)
+    prompts = [[i, 2, 3, 5] for i in range(2, 60)]
+    long = lm.start([1, *range(2, 21)], max_tokens=1)
+    short = [lm.start(prompts.pop(), max_tokens=1) for _ in range(2)]
+    for _ in range(20):  # of which 5 would do alone
+        lm.step()
+        for i, one in enumerate(short):
+            one.read()
+            if one.finish_reason is not None:
+                short[i] = lm.start(prompts.pop(), max_tokens=1)
+    assert long.read() and long.finish_reason == "length"
+
+
 def test_a_full_context_ends_a_text(tmp_path: Path) -> None:
     small_model(tmp_path / "m.gguf", "llama")
     lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", context=8)
