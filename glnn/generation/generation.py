@@ -56,6 +56,9 @@ class Generation(Iterator[str]):
         """End it; the next step gives its place to others."""
         self._ended = self._request.cancelled = True
 
+    def __del__(self) -> None:
+        self.close()
+
     def _ready(self) -> bool:
         place = self.prompt_tokens + len(self.tokens)
         return self._request.done or len(self._request.tokens) > place

@@ -146,6 +146,24 @@ def test_one_thread_may_drive_several_texts(tmp_path: Path) -> None:
     assert several[1].text == expected[1][:1] and several[1].finish_reason is None
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_dropped_ends_and_waits_for_no_step(tmp_path: Path, begun) -> None:
+    """Python may collect it in the thread of the device that a step waits for."""
+    small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    dropped = [lm.start("abc", max_tokens=20)]
+    if begun:
+        next(dropped[0])
+    with lm._engine._lock:  # as a step has it
+        thread = threading.Thread(target=dropped.clear)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    lm.step()
+    assert not lm._engine._waiting and not lm._engine._active
+    assert lm.generate("abc", max_tokens=3) and len(lm.logits([2, 3])) == 2
+
+
 def test_short_prompts_without_end_keep_no_long_one_waiting(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("glnn.generation.engine.CHUNK", 4)
     small_model(tmp_path / "m.gguf", "llama", seed=2)
