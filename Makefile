@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -187,6 +187,14 @@ check-threads: gl $(VENV)/test.stamp
 	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; \
 	    $(BIN)/python -m benchmarks.threads --backend $$backend --batch 1 --threads 8 --runs 8000 \
 	        --rounds 1 || exit 1; done
+
+# Eight clients of `glnn serve` for so many seconds: no error, each answer is the one that a client alone
+# gets, each is answered as often as others, no memory is left behind. The tests have a few requests.
+LOAD := 300
+check-server: gl $(VENV)/test.stamp
+	for backend in cpu compute; do \
+	    OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.generation.server_load --backend $$backend \
+	        --seconds $(LOAD) || exit 1; done
 
 # Random graphs in which the host computes each third node and views stand anywhere, held against
 # ONNX Runtime: the tests have 200.

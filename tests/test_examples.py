@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.generation.gguf_files import small_model
 from tests.packages import skip
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
@@ -27,11 +28,16 @@ FOUND = {
         "largest difference: ",
         "",
     ),
+    "17_serve_a_language_model": ("What is 2 + 2? ", "4 answers at once: ", ""),
 }
 """What they say, and the picture that they write."""
 ENGINES = ("12_ray_data", "13_ray_serve", "14_http_service")
 """Those on engines that have an environment of their own: `make check-engines` runs them."""
-ARGUMENTS = {"10_train_lenet": ("--epochs", "1"), "16_keep_a_state": ("vad.onnx",)}
+ARGUMENTS = {
+    "10_train_lenet": ("--epochs", "1"),
+    "16_keep_a_state": ("vad.onnx",),
+    "17_serve_a_language_model": ("model.gguf", "--backend", "cpu", "--max-tokens", "5"),
+}
 """What makes an example shorter, or is run by it."""
 
 
@@ -60,11 +66,20 @@ def write_vad(folder: Path) -> None:
     (folder / "vad.onnx").write_bytes(proto.SerializeToString())
 
 
+def write_language_model(path: Path) -> None:
+    """Write a small language model with a chat template; its letters are seeded."""
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    more = {"tokenizer.chat_template": template, "llama.context_length": 64}
+    small_model(path, "llama", **more)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     if path.stem == "16_keep_a_state":
         write_vad(tmp_path)
+    if path.stem == "17_serve_a_language_model":
+        write_language_model(tmp_path / "model.gguf")
     monkeypatch.setattr("sys.argv", [str(path), *ARGUMENTS.get(path.stem, ())])
     try:
         runpy.run_path(str(path), run_name="__main__")

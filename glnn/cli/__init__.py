@@ -27,7 +27,7 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 VERBS = (
     *("bench", "cache", "chat", "convert", "doctor", "filter", "generate", "info", "kernels"),
-    *("layout", "plan", "run", "train", "tune", "verify"),
+    *("layout", "plan", "run", "serve", "train", "tune", "verify"),
 )
 """Each is the command of that name, in the module of that name unless `MODULES` has another."""
 MODULES = {"chat": "generate"}
@@ -86,6 +86,7 @@ def cli() -> None:
       glnn train net.json mnist/ --output out.json   train it on samples of your own
       glnn chat model.gguf                       talk with a language model
       glnn generate model.gguf -p "Once"         continue a text
+      glnn serve model.gguf                      answer OpenAI's clients
       glnn tune                                  find this device's fastest kernels
       glnn cache                                 what is kept on disk, and clearing it
     """

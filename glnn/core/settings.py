@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from glnn.errors import GlnnError, shown
@@ -44,6 +44,7 @@ class Settings:
     wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
         `sleep`.
     priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
+    api_key: `GLNN_API_KEY`, what clients of `glnn serve` must send; none unless given.
     """
 
     gpu: str | None = None
@@ -58,6 +59,7 @@ class Settings:
     backends: tuple[str, ...] = ()
     wait: str = "block"
     priority: str = "normal"
+    api_key: str | None = field(default=None, repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -74,6 +76,7 @@ class Settings:
             backends=_backends(environment.get("GLNN_BACKEND", "")),
             wait=_one_of("GLNN_WAIT", environment, WAITS),
             priority=_one_of("GLNN_PRIORITY", environment, PRIORITIES),
+            api_key=environment.get("GLNN_API_KEY") or None,
         )
 
 
@@ -110,9 +113,13 @@ class StandIn:
 def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables of glnn and of GL's libraries, for fault reports.
 
-    Paths are replaced by "(a path)", as they contain people's names.
+    Paths are replaced by "(a path)", as they contain people's names; keys are left out.
     """
-    named = {name: text for name, text in environment.items() if name.startswith(NOTED) and text}
+    named = {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(NOTED) and text and not name.endswith("_KEY")
+    }
     return {
         name: "(a path)" if os.sep in text or text.startswith("~") else text[:80]
         for name, text in sorted(named.items())

@@ -55,7 +55,7 @@ class LanguageModel:
         gpu: int | str | None = None,
     ) -> None:
         self.path = Path(path)
-        sequences = _count("sequences", sequences, MOST_SEQUENCES)
+        self.sequences = sequences = _count("sequences", sequences, MOST_SEQUENCES)
         if self.path.is_dir():
             self.config: Config = folder_config(self.path)
             weights = FolderWeights(self.path, self.config)
