@@ -248,7 +248,7 @@ class WritingCommand(click.RichCommand):
                 continue
             for read in _named_files(ctx.params.get(name)):
                 if _is_written(target, type.inside, read):
-                    names = f"{_parameter_name(parameter)} and {_parameter_name(output)}"
+                    names = f"{parameter_name(parameter)} and {parameter_name(output)}"
                     raise ModelError(f"{read}: {names} are the same file")
 
 
@@ -291,7 +291,7 @@ def _is_written(target: str, inside: str, read: Path) -> bool:
         return False
 
 
-def _parameter_name(parameter: click.Parameter) -> str:
+def parameter_name(parameter: click.Parameter) -> str:
     """Return what people call a parameter: an option's name, an argument's letters."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)

@@ -11,6 +11,7 @@ import rich_click as click
 
 from glnn.backends import Backend, open_backend
 from glnn.cli.feeds import match_files, read_sized
+from glnn.cli.language_models import plan_language_model, refuse_options
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -28,11 +29,15 @@ from glnn.compiler.step import Step
 from glnn.core.settings import Settings
 from glnn.core.types import DType, Shape
 from glnn.errors import ShapeError
+from glnn.generation.language_model import MOST_SEQUENCES
+from glnn.generation.model_file import is_language_model
 from glnn.graph.passes import Pass
 from glnn.model import Model, load
 
 MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block
+OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
+"""Parameters that do nothing for a language model."""
 
 
 @click.command()
@@ -46,6 +51,16 @@ SHOWN = 6  # tensors of a block
 @kernel_option
 @fuse_option
 @precision_option
+@click.option(
+    "--context", type=click.IntRange(1, MOST), help="Of a language model: tokens of a sequence."
+)
+@click.option(
+    "--sequences",
+    type=click.IntRange(1, MOST_SEQUENCES),
+    default=1,
+    show_default=True,
+    help="Of a language model: texts that are continued together.",
+)
 @device_options
 def plan(
     model: str,
@@ -56,6 +71,8 @@ def plan(
     kernels: dict[str, str],
     fused: bool,
     precision: str,
+    context: int | None,
+    sequences: int,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -72,6 +89,9 @@ def plan(
     a loop are called `loop/body/step`; the memory of all bodies is there at once. INPUTS are files,
     NAME=FILE or .npz, of inputs whose numbers decide about sizes or branches; others need none.
 
+    Of a language model, a GGUF file or a folder of Hugging Face, the memory of its weights, of the
+    caches of its sequences, and of each kind of run is shown; once it was run, each keeps its own.
+
     \b
     Examples:
       glnn plan lenet
@@ -82,7 +102,13 @@ def plan(
       glnn plan vad.onnx rate=rate.npy
       glnn plan lenet --no-fuse
       glnn plan net.json --backend feedback --limits es31-minimum --json
+      glnn plan model.gguf --context 4096 --sequences 8
     """
+    if is_language_model(model):
+        refuse_options(OF_NETWORKS, "language models")
+        plan_language_model(model, backend, gpu, limits, context, sequences, as_json, wide)
+        return
+    refuse_options(("context", "sequences"), "networks")
     loaded = load(model)
     read, shapes = read_sized(loaded, match_files(loaded, inputs), batch, shapes)
     types = loaded.graph.input_types(shapes)

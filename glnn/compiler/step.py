@@ -165,16 +165,20 @@ def _wide(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType])
     return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
 
 
-def resident_bytes(schedule: Schedule, weights: Weights) -> int:
-    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
+def parameter_bytes(schedule: Schedule) -> dict[WeightKey, int]:
+    """Return the bytes of each parameter of `schedule` on the device."""
     backend, sizes = schedule.backend, dict[WeightKey, int]()
     for entry in schedule.entries:
         copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         for name, key in _keys(entry, copies).items():
-            if key in weights:
-                size = _bytes(backend, key[1], _stored_type(backend, key[0].type))
-                sizes[key] = copies.get(name, size)
-    return sum(sizes.values())
+            size = _bytes(backend, key[1], _stored_type(backend, key[0].type))
+            sizes[key] = copies.get(name, size)
+    return sizes
+
+
+def resident_bytes(schedule: Schedule, weights: Weights) -> int:
+    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
+    return sum(nbytes for key, nbytes in parameter_bytes(schedule).items() if key in weights)
 
 
 def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:

@@ -11,19 +11,15 @@ import numpy as np
 
 from glnn.core.types import Array
 from glnn.errors import ModelError, shown
-from glnn.generation.architectures import Config, decoder
+from glnn.generation.architectures import decoder
 from glnn.generation.engine import Engine, Request
 from glnn.generation.generation import Generation
-from glnn.generation.gguf import GGUFFile
-from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
-from glnn.generation.model_file import check_tensors, gguf_config
+from glnn.generation.model_file import open_model
 from glnn.generation.sampling import Sampling
-from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
+from glnn.generation.settings import whole_number
+from glnn.generation.tokenizer import Tokenizer
 from glnn.gl import Device
 
-MOST_CONTEXT = (
-    4096  # tokens, where nobody asks for another number and the model was trained for more
-)
 MOST_SEQUENCES = 256
 
 
@@ -55,23 +51,13 @@ class LanguageModel:
         gpu: int | str | None = None,
     ) -> None:
         self.path = Path(path)
-        self.sequences = sequences = _count("sequences", sequences, MOST_SEQUENCES)
-        if self.path.is_dir():
-            self.config: Config = folder_config(self.path)
-            weights = FolderWeights(self.path, self.config)
-            check_tensors(self.path, self.config, weights)
-            self.context = _context(context, self.config.context)
-            self.tokenizer: Tokenizer = folder_tokenizer(self.path, self.config.vocabulary)
-            graph = decoder(self.config, weights, self.context, sequences)
-            nbytes = weights.nbytes
-        else:
-            with GGUFFile(self.path) as file:
-                self.config = gguf_config(file)
-                check_tensors(file.path, self.config, file)
-                self.context = _context(context, self.config.context)
-                self.tokenizer = gguf_tokenizer(file)
-                graph = decoder(self.config, file, self.context, sequences)
-                nbytes = file.nbytes
+        self.sequences = sequences = whole_number("sequences", sequences, MOST_SEQUENCES)
+        with open_model(self.path) as file:
+            self.config = file.config
+            self.context = file.context(context)
+            self.tokenizer: Tokenizer = file.tokenizer()
+            graph = decoder(file.config, file.weights, self.context, sequences)
+            nbytes = file.weights.nbytes
         self._engine = Engine(graph, self.context, sequences, backend, device, gpu, nbytes)
 
     def __repr__(self) -> str:
@@ -132,7 +118,7 @@ class LanguageModel:
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(isinstance(one, str) and one for one in stops):
             raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
-        most = _count("max_tokens", max_tokens)
+        most = whole_number("max_tokens", max_tokens)
         request = Request(tokens, most, self.tokenizer.ends, sampling)
         self._engine.add(request)
         return Generation(self._engine, request, self.tokenizer.pieces(), stops)
@@ -170,22 +156,6 @@ class LanguageModel:
             raise ModelError(f"prompt must be text or tokens, got {shown(prompt)}")
         self._engine.check(found)
         return found
-
-
-def _count(name: str, value: object, most: int = 1 << 31) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, np.integer))
-        or not 1 <= value <= most
-    ):
-        raise ModelError(f"{name} must be an integer from 1 to {most}, got {shown(value)}")
-    return int(value)
-
-
-def _context(context: int | None, longest: int) -> int:
-    if context is None:
-        return min(longest, MOST_CONTEXT)
-    return _count("context", context, longest)
 
 
 def _token(value: object, vocabulary: int) -> int:

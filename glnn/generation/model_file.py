@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError
 from glnn.generation.architectures import Config, Rope, Weights, architecture_named
-from glnn.generation.gguf import GGUFFile
+from glnn.generation.gguf import MAGIC, GGUFFile
+from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
+from glnn.generation.settings import whole_number
+from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
 
+USUAL_CONTEXT = 4096
+"""Tokens, where nobody asks for another number and the model was trained for more."""
 MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
 GEMMA3_PATTERN, GEMMA2_PATTERN = 6, 2  # each so many-th layer sees all tokens
 GEMMA3_LOCAL_BASE = 10000.0
+
+
+def is_language_model(path: str | os.PathLike[str]) -> bool:
+    """Return True for a GGUF file, and for a folder that has the settings of a model."""
+    path = Path(path)
+    if path.is_dir():
+        return (path / "config.json").is_file()
+    if not path.is_file() or path.suffix == ".gguf":
+        return path.suffix == ".gguf"
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A GGUF file or a folder of Hugging Face, whose tensors have the sizes that it says."""
+
+    path: Path
+    config: Config
+    weights: GGUFFile | FolderWeights
+
+    def context(self, asked: int | None) -> int:
+        """Return the most tokens of a sequence. Raises ModelError where the model has fewer.
+
+        asked: None for the model's own, at most USUAL_CONTEXT.
+        """
+        if asked is None:
+            return min(self.config.context, USUAL_CONTEXT)
+        return whole_number("context", asked, self.config.context)
+
+    def tokenizer(self) -> Tokenizer:
+        """Return its tokenizer. Raises ModelError for one that does not run here."""
+        if isinstance(self.weights, GGUFFile):
+            return gguf_tokenizer(self.weights)
+        return folder_tokenizer(self.path, self.config.vocabulary)
+
+
+@contextmanager
+def open_model(path: Path) -> Iterator[ModelFile]:
+    """Open the model in a file or folder; its weights can be read inside.
+
+    Raises ModelError where it is none or is damaged, or its architecture does not run here.
+    """
+    if path.is_dir():
+        config = folder_config(path)
+        weights = FolderWeights(path, config)
+        check_tensors(path, config, weights)
+        yield ModelFile(path, config, weights)
+        return
+    with GGUFFile(path) as file:
+        config = gguf_config(file)
+        check_tensors(file.path, config, file)
+        yield ModelFile(path, config, file)
 
 
 def gguf_config(file: GGUFFile) -> Config:

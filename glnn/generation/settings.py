@@ -1,4 +1,4 @@
-"""Entries of a model's settings, checked as they are read."""
+"""Entries of a model's settings and numbers of a user, checked as they are read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from glnn.errors import ModelError, shown
 
@@ -31,3 +33,11 @@ def setting(
     if kind is float and not math.isfinite(value):
         raise ModelError(f"{path}: {key!r} must be finite, got {value}")
     return value
+
+
+def whole_number(name: str, value: object, most: int = 1 << 31) -> int:
+    """Return `value` as an integer. Raises ModelError unless it is one from 1 to `most`."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= most:  # type: ignore[operator]
+        raise ModelError(f"{name} must be an integer from 1 to {most}, got {shown(value)}")
+    return int(value)  # type: ignore[call-overload,no-any-return]

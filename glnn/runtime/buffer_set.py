@@ -219,7 +219,7 @@ class BufferSet:
             if allocated is None or allocated.size < size:
                 assert self.device is not None
                 wanted.append((there, i, size))
-                slack.append(_with_slack(size, self.device) - size if is_open else 0)
+                slack.append(with_slack(size, self.device) - size if is_open else 0)
         if self._shared.looks and wanted:
             free = self._shared.available()
             more = 4 * sum(size for _, _, size in wanted)
@@ -373,7 +373,7 @@ class BufferSet:
         make = partial(DataTexture, self.device, texel=view.texel, sampler=view.sampler)
         most = memory.size - first // 4 if depends(view.words) else words
         try:
-            result = make(min(_with_slack(words, self.device), most))
+            result = make(min(with_slack(words, self.device), most))
         except LimitError:  # without the slack it may be small enough
             result = make(words)
         result.copy_from(memory.copy, first)
@@ -503,7 +503,7 @@ class BufferSet:
         return store
 
 
-def _with_slack(words: int, device: Device) -> int:
+def with_slack(words: int, device: Device) -> int:
     """Words to allocate for `words`, so that a little more fits, too."""
     step = max(1 << max(words.bit_length() - SLACK.bit_length(), 0), LEAST_STEP)
     most = device.capabilities.max_shader_storage_block_size // 4

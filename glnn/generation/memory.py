@@ -1,0 +1,155 @@
+"""The memory that a language model takes, by the outlines of its runs: nothing is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from glnn.backends import Backend
+from glnn.compiler.memory_budget import Outline
+from glnn.compiler.range_plans import OpenSizes, bounds_of
+from glnn.compiler.states import StateSpecs
+from glnn.compiler.step import WeightKey, parameter_bytes
+from glnn.core.symint import SymInt
+from glnn.core.types import DType, Shape, TensorType
+from glnn.generation.architectures import Decoder
+from glnn.generation.engine import CHUNK
+from glnn.graph.graph import Graph
+from glnn.graph.operators import QuantizedMatmul
+from glnn.runtime.buffer_set import with_slack
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """The memory of the results of one kind of run; each kind has its own once it was run.
+
+    tokens: how many are computed together. logits: for how many of them the next is chosen. ahead:
+    True where a run takes the tokens of the one before it as they lie on the device.
+    """
+
+    tokens: int
+    logits: int
+    ahead: bool
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes that a language model takes on a backend.
+
+    weights: as kernels read them. matrices: those of `weights` that each run reads whole. caches:
+    of all sequences. runs: by their sizes, the largest of each range that has a plan of its own.
+    """
+
+    weights: int
+    matrices: int
+    caches: int
+    runs: tuple[RunMemory, ...]
+
+    @property
+    def activations(self) -> int:
+        """Bytes of the results of all runs, once each kind of them was run."""
+        return sum(run.nbytes for run in self.runs)
+
+    @property
+    def peak(self) -> int:
+        """Bytes of all."""
+        return self.weights + self.caches + self.activations
+
+
+def plan_memory(decoder: Decoder, backend: Backend, context: int, sequences: int) -> MemoryPlan:
+    """Return the memory that `decoder`, made for so many sequences of `context` tokens, takes."""
+    return backend.perform(lambda: _Planner(decoder, backend).plan(context, sequences))
+
+
+class _Planner:
+    """Makes outlines of a decoder's runs, and adds up what they have in common."""
+
+    def __init__(self, decoder: Decoder, backend: Backend) -> None:
+        self._decoder, self._backend = decoder, backend
+        self._caches = {name: TensorType(shape) for name, shape in decoder.caches.items()}
+        self._weights: dict[WeightKey, int] = {}
+        self._matrices: set[WeightKey] = set()
+        self._cache_bytes = 0
+
+    def plan(self, context: int, sequences: int) -> MemoryPlan:
+        runs = [
+            self._run(tokens, logits)
+            for tokens in _largest_of_ranges(min(CHUNK, context * sequences))
+            for logits in _largest_of_ranges(sequences)
+            if logits <= tokens
+        ]
+        if sequences > 1:  # sizes that come again and again have a plan of their own
+            runs.append(self._run(sequences, sequences, exact=True))
+        if self._backend.device is not None:  # steps are begun ahead there
+            runs += [self._run_ahead(count, context) for count in sorted({1, sequences})]
+        matrices = sum(self._weights[key] for key in self._matrices)
+        weights = sum(self._weights.values())
+        return MemoryPlan(weights, matrices, self._cache_bytes, tuple(runs))
+
+    def _run(self, tokens: int, logits: int, exact: bool = False) -> RunMemory:
+        """exact: True for a plan of these sizes alone."""
+        graph = self._decoder.graph
+        specs = StateSpecs(self._caches, (), self._decoder.updates)
+        shapes: Mapping[str, Shape] = {
+            "tokens": (tokens,), "places": (tokens,), "logit_rows": (logits,),
+            **specs.shapes(graph),
+        }  # fmt: skip
+        sizes = None if exact else OpenSizes.create(graph, shapes, {})
+        nbytes = self._activations(graph, sizes.shapes if sizes else shapes, specs)
+        return RunMemory(tokens, logits, False, nbytes)
+
+    def _run_ahead(self, count: int, context: int) -> RunMemory:
+        graph = self._decoder.following(count, context)
+        types = {**self._caches, "tokens": TensorType((count,), DType.int32)}
+        updates = {**self._decoder.updates, "tokens": "next"}
+        specs = StateSpecs(types, (), updates, readable=("tokens",))
+        shapes = {"places": (count,), **specs.shapes(graph)}
+        return RunMemory(count, count, True, self._activations(graph, shapes, specs))
+
+    def _activations(self, graph: Graph, shapes: Mapping[str, Shape], specs: StateSpecs) -> int:
+        """Return the bytes of results of a run; note its weights, and the bytes of the caches.
+
+        shapes: of the inputs, with SymInts where its plan is for a range of sizes.
+        """
+        backend = self._backend
+        outline = Outline.create(
+            graph, backend, shapes, states=specs, available=backend.available()
+        )
+        schedule = outline.schedule.hinted
+        self._weights |= parameter_bytes(schedule)
+        for entry in schedule.entries:
+            if isinstance(entry.lowered.op, QuantizedMatmul):
+                weights = entry.lowered.parameters.values()
+                self._matrices |= {key for key in self._weights if key[0] in weights}
+        if backend.device is None:  # arrays of a run stay, those of caches before and after it, too
+            self._cache_bytes = sum(type.nbytes for type in self._caches.values())
+            return outline.tensors
+        caches = {
+            block
+            for one in outline.carried
+            if one.name in self._caches
+            for block in one.blocks(outline.schedule, outline.arena)
+        }
+        self._cache_bytes = sum(outline.blocks[block] for block in caches)
+        arena, tensors = outline.arena, outline.schedule.tensors.values()
+        open_blocks = {
+            arena.block.get(one.memory)
+            for one in tensors
+            if any(isinstance(size, SymInt) for size in one.shape)
+        }
+        results = (
+            4 * with_slack(nbytes // 4, backend.device) if block in open_blocks else nbytes
+            for block, nbytes in enumerate(outline.blocks)
+            if block not in caches
+        )
+        return sum(results) + outline.copies
+
+
+def _largest_of_ranges(most: int) -> Iterator[int]:
+    """Yield the largest size up to `most` of each range that plans are made for."""
+    size = 1
+    while size < most:
+        yield size
+        size = min(bounds_of(size + 1)[1], most)
+    yield most
