@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glnn.backends import NAMES
 from glnn.cli.feeds import read_feeds
+from glnn.cli.language_models import bench_language_model, is_given, refuse_options
 from glnn.cli.model_options import save_trace, trace_option
 from glnn.cli.options import (
     WritingCommand,
@@ -28,6 +29,8 @@ from glnn.cli.options import (
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
 from glnn.core.types import Shape
 from glnn.errors import DeviceError, UnsupportedOpError
+from glnn.generation.language_model import MOST_SEQUENCES
+from glnn.generation.model_file import is_language_model
 from glnn.kernels import kernels_for
 from glnn.kernels.selector import names_of
 from glnn.model import Model, load
@@ -36,7 +39,10 @@ from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
 
 TRACED = 3  # runs of each backend at the most
+TEXTS = 3  # of a language model that are timed, unless asked for more
 MOST = 2**31 - 1  # what GL and NumPy count
+OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "limits")
+"""Parameters that do nothing for a language model."""
 
 
 @click.command(cls=WritingCommand)
@@ -58,6 +64,27 @@ MOST = 2**31 - 1  # what GL and NumPy count
 @fuse_option
 @precision_option
 @trace_option
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(1, MOST),
+    default=512,
+    show_default=True,
+    help="Of a language model: tokens of a prompt.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, MOST),
+    default=64,
+    show_default=True,
+    help="Of a language model: tokens that are added to it.",
+)
+@click.option(
+    "--sequences",
+    type=click.IntRange(1, MOST_SEQUENCES),
+    default=1,
+    show_default=True,
+    help="Of a language model: texts that are continued together.",
+)
 @device_options
 def bench(
     model: str,
@@ -70,6 +97,9 @@ def bench(
     fused: bool,
     precision: str,
     trace: str | None,
+    prompt_tokens: int,
+    tokens: int,
+    sequences: int,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -84,6 +114,9 @@ def bench(
     says how many of them; of several inputs NAME=FILE for each, or an .npz file. Inputs without a
     file are given numbers at random, ids within their table; but lenet takes the bundled digits.
 
+    Of a language model, a GGUF file or a folder of Hugging Face, the tokens a second of prompts and
+    behind them are timed, and the bytes that a token reads are held against a copy's.
+
     \b
     Examples:
       glnn bench lenet --batch 100
@@ -94,8 +127,17 @@ def bench(
       glnn bench bert.onnx --batch 8 --shape sequence=128
       glnn bench bert.onnx input_ids=ids.npy attention_mask=mask.npy
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
+      glnn bench model.gguf --prompt-tokens 128 --tokens 32 --sequences 8
     """
     names = backends or NAMES
+    if is_language_model(model):
+        refuse_options(OF_NETWORKS, "language models")
+        bench_language_model(
+            model, names, backends is not None, gpu, prompt_tokens, tokens, sequences,
+            repeat if is_given("repeat") else TEXTS, as_json, wide,
+        )  # fmt: skip
+        return
+    refuse_options(("prompt_tokens", "tokens", "sequences"), "networks")
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)

@@ -1,8 +1,8 @@
-"""`glnn plan` of language models."""
+"""`glnn bench` and `glnn plan` of language models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,17 @@ from click.core import ParameterSource
 
 from glnn.backends import Backend, open_backend
 from glnn.cli.options import parameter_name, print_json
-from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.core.progress_bar import report_work
+from glnn.errors import DeviceError, ModelError
 from glnn.generation.architectures import decoder
+from glnn.generation.engine import Engine
 from glnn.generation.memory import MemoryPlan, plan_memory
-from glnn.generation.model_file import open_model
+from glnn.generation.model_file import ModelFile, open_model
+from glnn.generation.speed import DecodingSpeed, measure_decoding
+from glnn.profiling.bandwidth import copy_bandwidth
+
+ROOM = 2  # tokens of the context beside those that are timed
 
 
 def is_given(name: str) -> bool:
@@ -90,3 +96,89 @@ def _show_memory(report: dict[str, Any], memory: MemoryPlan, out: Screen) -> Non
     totals.add("predicted peak", size(memory.peak), verdict)
     totals.add("free", size(report["available_bytes"]))
     out.show(totals)
+
+
+def bench_language_model(
+    model: str, backends: Sequence[str], required: bool, gpu: str | None, prompt_tokens: int,
+    tokens: int, sequences: int, repeat: int, as_json: bool, wide: bool,
+) -> None:  # fmt: skip
+    """Time a language model on each of `backends`.
+
+    required: True where one that does not open is an error.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    closed: dict[str, str] = {}
+    with open_model(Path(model)) as file:
+        context = _context(file, prompt_tokens, tokens)
+        for name in backends:
+            own = None if name == "cpu" and len(backends) > 1 else gpu
+            try:
+                opened = open_backend(name, gpu=own)
+            except DeviceError as error:
+                if required or gpu is not None:
+                    raise
+                closed[name] = str(error)
+                continue
+            copied = copy_bandwidth(opened)
+            with report_work(f"timing {name} with", model):
+                graph = decoder(file.config, file.weights, context, sequences)
+                memory = plan_memory(graph, opened, context, sequences)
+                engine = Engine(
+                    graph, context, sequences, name, opened.device, None, file.weights.nbytes
+                )
+                speed = measure_decoding(
+                    engine, file.config, memory, prompt_tokens=prompt_tokens, tokens=tokens,
+                    sequences=sequences, repeat=repeat,
+                )  # fmt: skip
+                del engine, graph
+            rows[name] = _row(opened, speed, copied)
+    about: dict[str, Any] = {"model": Path(model).name, "architecture": file.config.architecture}
+    about |= {"prompt_tokens": prompt_tokens, "tokens": tokens, "sequences": sequences}
+    about |= {"context": context, "repeat": repeat}
+    if as_json:
+        print_json({**about, "backends": rows, "closed": closed})
+        return
+    out = Screen(wide)
+    out.say(", ".join(f"{name} {value}" for name, value in about.items()))
+    for name, reason in closed.items():
+        out.say(f"{name} does not open: {reason}")
+    _show_speed(rows, out)
+
+
+def _context(file: ModelFile, prompt_tokens: int, tokens: int) -> int:
+    context = prompt_tokens + tokens + ROOM
+    if context > file.config.context:
+        raise ModelError(
+            f"{file.path}: its context has {file.config.context} tokens, --prompt-tokens and "
+            f"--tokens need {context}"
+        )
+    return context
+
+
+def _row(backend: Backend, speed: DecodingSpeed, copied: float) -> dict[str, Any]:
+    return {
+        "device": _device(backend),
+        "prompt_tokens_per_s": speed.prompt_tokens_per_s,
+        "tokens_per_s": speed.tokens_per_s,
+        "bytes_per_token": speed.bytes_per_token,
+        "copy_bytes_per_s": copied,
+        "bandwidth_share": speed.bytes_per_s / copied,
+        "first_s": speed.first_s,
+    }
+
+
+def _show_speed(rows: dict[str, dict[str, Any]], out: Screen) -> None:
+    heads = ("prompt tokens/s", "tokens/s", "bytes a token", "copy GB/s", "share of it", "first s")
+    table = Table((Column("backend"), Column("device", 4), *map(figures, heads)))
+    for name, row in rows.items():
+        table.add(
+            name,
+            row["device"],
+            number(row["prompt_tokens_per_s"]),
+            number(row["tokens_per_s"]),
+            size(round(row["bytes_per_token"])),
+            number(row["copy_bytes_per_s"] / 1e9),
+            f"{100 * row['bandwidth_share']:.1f}%",
+            number(row["first_s"]),
+        )
+    out.show(table, "tokens a second of all sequences together")
