@@ -2,7 +2,8 @@
 // Attention of new tokens over a part of the cached ones (flash decoding, Dao et al. 2023): a workgroup
 // takes a token, a head of the cache and `keys` of its rows, for the GROUP heads of queries that read
 // it. LANES keys at a time, a key an invocation; then each invocation adds up four columns of some of
-// the values for all queries, so that a row of the cache is read once.
+// the values for all queries, so that a row of the cache is read once. FETCHES loads are under way at
+// a time.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -11,6 +12,9 @@
 #endif
 #ifndef ROOM
 #define ROOM 512
+#endif
+#ifndef FETCHES
+#define FETCHES 1
 #endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
@@ -80,10 +84,13 @@ void attend(int token, int part, int kv_head, int head, int count) {
         int key = (first + (own_key ? at + lane : at)) * row + kv_head * quads;
         vec4 scores[GROUP];
         for (int query = 0; query < GROUP; ++query) scores[query] = vec4(0.0);
-        for (int i = 0; i < quads; ++i) {
-            vec4 four = cache[key + i];
-            for (int query = 0; query < GROUP; ++query)
-                if (query < count) scores[query] += queries[query * quads + i] * four;
+        for (int i = 0; i < quads; i += FETCHES) {
+            vec4 fours[FETCHES];
+            for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j, quads - 1)];
+            for (int j = 0; j < FETCHES; ++j)
+                for (int query = 0; query < GROUP; ++query)
+                    if (query < count && i + j < quads)
+                        scores[query] += queries[query * quads + i + j] * fours[j];
         }
         for (int query = 0; query < GROUP; ++query)
             if (query < count) {
@@ -111,10 +118,14 @@ void attend(int token, int part, int kv_head, int head, int count) {
         int here = min(LANES, end - at);
         int value = (first + at) * row + (kv_heads + kv_head) * quads + quad;
         if (slice < across)
-            for (int j = slice; j < here; j += across) {
-                vec4 four = cache[value + j * row];
-                for (int query = 0; query < GROUP; ++query)
-                    if (query < count) sums[query] += weights[query * LANES + j] * four;
+            for (int i = slice; i < here; i += FETCHES * across) {
+                vec4 fours[FETCHES];
+                for (int j = 0; j < FETCHES; ++j)
+                    fours[j] = cache[value + min(i + j * across, here - 1) * row];
+                for (int j = 0; j < FETCHES; ++j)
+                    for (int query = 0; query < GROUP; ++query)
+                        if (query < count && i + j * across < here)
+                            sums[query] += weights[query * LANES + i + j * across] * fours[j];
             }
     }
     for (int query = 0; query < GROUP; ++query) {

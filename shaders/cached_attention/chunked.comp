@@ -1,8 +1,8 @@
 #version 310 es
 // Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
 // of CHUNK keys are put into shared memory, a key an invocation at a time, and their powers taken;
-// then each invocation adds up four columns of some of the values. Longer sequences go on from the
-// maximum so far (Milakov and Gimelshein 2018).
+// then each invocation adds up four columns of some of the values. FETCHES loads are under way at a
+// time. Longer sequences go on from the maximum so far (Milakov and Gimelshein 2018).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -11,6 +11,9 @@
 #endif
 #ifndef ROOM
 #define ROOM 512
+#endif
+#ifndef FETCHES
+#define FETCHES 1
 #endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
@@ -40,7 +43,13 @@ shared vec4 sums[LANES];
 
 float score(int key) {
     vec4 sum = vec4(0.0);
-    for (int i = 0; i < width / 4; ++i) sum += query[i] * cache[key + i];
+    int quads = width / 4;
+    for (int i = 0; i < quads; i += FETCHES) {
+        vec4 fours[FETCHES];
+        for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j, quads - 1)];
+        for (int j = 0; j < FETCHES; ++j)
+            if (i + j < quads) sum += query[i + j] * fours[j];
+    }
     return capped(dot(sum, vec4(1.0)) * scale);
 }
 
@@ -84,9 +93,15 @@ void main() {
         sum *= shrink;
         total *= shrink;
         if (part < across)
-            for (int i = part; i < count; i += across) {
-                sum += weights[i] * cache[values + (first + i) * row];
-                total += weights[i];
+            for (int i = part; i < count; i += FETCHES * across) {
+                vec4 fours[FETCHES];
+                for (int j = 0; j < FETCHES; ++j)
+                    fours[j] = cache[values + (first + min(i + j * across, count - 1)) * row];
+                for (int j = 0; j < FETCHES; ++j)
+                    if (i + j * across < count) {
+                        sum += weights[i + j * across] * fours[j];
+                        total += weights[i + j * across];
+                    }
             }
         wait();  // before the next keys' scores take the place of these
     }
