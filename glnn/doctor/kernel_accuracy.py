@@ -49,6 +49,7 @@ from glnn.graph.operators import (
     Reduce,
     Resample,
     Rotary,
+    Sample,
     SeparableConv2d,
     Sobel,
     Softmax,
@@ -332,6 +333,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             _operands(x=(5, 67), cache=(24, 60), places=TOKENS, rotary=(12, 8)),
         ),
     ],
+    "sample": [(Sample(), {"x": (5, 637), "rules": (5, 4), "random": (5,)})],
     "cached_attention": [
         (
             CachedAttention(6, 2, 12, 12, 0.3),

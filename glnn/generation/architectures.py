@@ -30,11 +30,13 @@ from glnn.graph.operators import (
     QuantizedMatmul,
     QuantizedRows,
     Reshape,
+    Sample,
     Slice,
 )
 from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.operators.reductions import ArgReduce
 from glnn.graph.operators.rotary import HALVES, PAIRS
+from glnn.graph.operators.sample import RULES
 from glnn.graph.quantization import QuantizedFormat
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
@@ -229,11 +231,12 @@ class Decoder:
     updates: Mapping[str, str]
     chosen: tuple[Value, Value]
 
-    def following(self, count: int, longest: int) -> Graph:
+    def following(self, count: int, longest: int, sampled: bool) -> Graph:
         """Return the graph of the next tokens of `count` sequences whose last ones are a state.
 
-        That state is "tokens" (count,), to be updated by the output "next"; places is the only
-        input. longest: tokens that a sequence has at most; attention is planned for so many.
+        That state is "tokens" (count,), to be updated by the output "next"; the other inputs are
+        places and, where the tokens are `sampled`, what `Sample` takes: rules and random. longest:
+        tokens that a sequence has at most; attention is planned for so many.
         """
         rows, chosen = self.chosen
         type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
@@ -249,6 +252,11 @@ class Decoder:
             if isinstance(attention, CachedAttention):
                 window = min(attention.window or longest, longest)
                 node = replace(node, operator=replace(attention, window=window))
+            if sampled and isinstance(node.operator, ArgReduce):
+                rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
+                random = Value("random", TensorType((count,)), Kind.INPUT)
+                inputs += [rules, random]
+                node = replace(node, operator=Sample(), inputs=(*node.inputs, rules, random))
             if chosen not in node.outputs:
                 nodes.append(node.with_values(instead))
         outputs = tuple(value for value in self.graph.outputs if value.name in kept)

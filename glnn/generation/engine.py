@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from os import getpid
 from threading import Condition
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,12 @@ from glnn.errors import DeviceError, LimitError, ModelError
 from glnn.generation.architectures import Decoder
 from glnn.generation.sampling import Sampling
 from glnn.gl import Device
+from glnn.graph.operators import Sample
+from glnn.graph.operators.sample import RULES
+from glnn.kernels.op_spec import OpSpec
 from glnn.runtime.runner import Run, within_memory
 
+NO_NUMBERS = "a logit is not a number, so that no token can be drawn"
 SHORT = 1024
 """Tokens of sequences for which attention is planned at least; then 4, 16, ... times as many."""
 CHUNK = 512  # tokens of prompts in one run: what is computed of them takes memory
@@ -69,30 +74,43 @@ class Request:
         self.done = self.most < 1
 
 
+class _Kind(NamedTuple):
+    """What a follower is for."""
+
+    sequences: int
+    """How many."""
+    longest: int
+    """Tokens that a sequence has at most."""
+    sampled: bool
+    """Whether tokens are drawn, and not always the likeliest."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Follower:
     """Executor of the next tokens of sequences whose last tokens are a state on the device."""
 
     executor: Executor
     states: States
-    longest: int
-    """Tokens that a sequence has at most."""
+    kind: _Kind
 
     @classmethod
-    def create(
-        cls, executor: Executor, decoder: Decoder, states: States, count: int, longest: int
-    ) -> _Follower:
-        """Return that for `count` sequences, with the weights of `executor` and its `states`."""
+    def create(cls, executor: Executor, decoder: Decoder, states: States, kind: _Kind) -> _Follower:
+        """Return one with the weights of `executor` and its `states`."""
         own = states.copy()
-        own.add("tokens", np.zeros(count, np.int32), readable=True)
+        own.add("tokens", np.zeros(kind.sequences, np.int32), readable=True)
         updates = {**decoder.updates, "tokens": "next"}
-        graph = decoder.following(count, longest)
+        graph = decoder.following(*kind)
         made = executor.perform(lambda: executor.with_states(graph, own, updates))
-        return cls(made, own, longest)
+        return cls(made, own, kind)
 
-    def begin(self, places: Sequence[int]) -> Run:
-        """Begin a run. Only inside `perform`."""
-        return self.executor.begin({"places": _int32(places)}, ("next",), {})
+    def begin(self, places: Sequence[int], requests: Sequence[Request]) -> Run:
+        """Begin a run for the next tokens of `requests`. Only inside `perform`."""
+        feeds = {"places": _int32(places)}
+        if self.kind.sampled:
+            rules = [request.sampling.rules for request in requests]
+            random = [request.generator.random() for request in requests]
+            feeds |= {"rules": np.array(rules, np.float32), "random": np.array(random, np.float32)}
+        return self.executor.begin(feeds, ("next",), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +163,15 @@ class Engine:
         self._check_room(weights)
         self._open()
 
+    @cached_property
+    def _samples(self) -> bool:
+        """Whether the device draws tokens."""
+        logits = next(value for value in self._decoder.graph.outputs if value.name == "logits")
+        _, vocabulary = logits.type.dims
+        assert isinstance(vocabulary, int)
+        operands = {"x": (1, vocabulary), "rules": (1, len(RULES)), "random": (1,)}
+        return self.backend.suits(OpSpec.create(Sample(), operands, {}))
+
     def _check_room(self, weights: int) -> None:
         free = self.backend.perform(self.backend.available)
         copies = 1 if self.backend.in_place else 2  # each token is written beside the others
@@ -167,8 +194,7 @@ class Engine:
         self._executor = Executor(
             self._decoder.graph, self.backend, states=states, updates=self._decoder.updates
         )
-        self._followers: dict[tuple[int, int], _Follower] = {}
-        """By how many sequences they are for, and how many tokens these have at most."""
+        self._followers: dict[_Kind, _Follower] = {}
         self._ahead: _Ahead | None = None
         for slot in self._slots:
             slot.tokens = []
@@ -343,10 +369,11 @@ class Engine:
         for request, part in batch:
             assert request.slot is not None
             known = len(request.slot.tokens) + len(part) == len(request.tokens)
-            if not (request.sampling.greedy and len(part) == 1 and known):
+            drawn = request.sampling.greedy or (self._samples and request.sampling.rules)
+            if not (drawn and len(part) == 1 and known):
                 return False
         count = len(requests)
-        known = any(count == one for one, _ in self._followers)
+        known = any(count == one.sequences for one in self._followers)
         return count == 1 or known or self._repeats >= REPEATS
 
     def _begin_following(self, requests: Sequence[Request]) -> _Ahead:
@@ -354,15 +381,16 @@ class Engine:
         count, longest = len(requests), SHORT
         while longest < max(len(request.tokens) for request in requests):
             longest *= 4
-        key = count, min(longest, self.context)
-        if key not in self._followers:
-            self._followers[key] = _Follower.create(
-                self._executor, self._decoder, self._states, *key
+        sampled = not all(request.sampling.greedy for request in requests)
+        kind = _Kind(count, min(longest, self.context), sampled)
+        if kind not in self._followers:
+            self._followers[kind] = _Follower.create(
+                self._executor, self._decoder, self._states, kind
             )
-        follower = self._followers[key]
+        follower = self._followers[kind]
         follower.states.write({"tokens": _int32([request.tokens[-1] for request in requests])})
         places = self._next_places(requests)
-        run = within_memory(self.backend, lambda: follower.begin(places))
+        run = within_memory(self.backend, lambda: follower.begin(places, requests))
         for request in requests:
             assert request.slot is not None
             request.slot.tokens.append(request.tokens[-1])
@@ -379,17 +407,21 @@ class Engine:
         goes_on: False to begin none.
         """
         self._ahead = None
-        goes_on = goes_on and self._goes_on(ahead.requests, ahead.follower.longest)
+        goes_on = goes_on and self._goes_on(ahead.requests, ahead.follower.kind.longest)
         places = self._next_places(ahead.requests) if goes_on else []
 
         def follow() -> tuple[Run | None, Array]:
-            begun = ahead.follower.begin(places) if goes_on else None
+            begun = ahead.follower.begin(places, ahead.requests) if goes_on else None
             return begun, ahead.run.results()["next"]
 
         begun, tokens = within_memory(self.backend, follow)
         results = []
         for request, token in zip(ahead.requests, tokens.tolist(), strict=True):
             if request.done or request.cancelled:  # after the run was begun
+                continue
+            if token < 0:
+                request.error = ModelError(NO_NUMBERS)
+                self._end(request)
                 continue
             results.append((request, token))
             if begun is not None:

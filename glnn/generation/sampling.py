@@ -9,6 +9,7 @@ import numpy as np
 
 from glnn.core.types import Array
 from glnn.errors import ModelError, shown
+from glnn.graph.operators.sample import draw, kept
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,15 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Return True where the likeliest token is taken, which needs no logits on the host."""
+        """Return True where the likeliest token is taken, which needs no random number."""
         return self.temperature == 0 and self.repetition_penalty == 1
+
+    @property
+    def rules(self) -> tuple[float, ...] | None:
+        """Return the row of rules of `Sample`, None for what only the host does."""
+        if self.repetition_penalty != 1:
+            return None
+        return self.temperature, self.top_k, self.top_p, self.min_p
 
     def generator(self) -> np.random.Generator:
         """Return what the random numbers come from."""
@@ -72,13 +80,5 @@ class Sampling:
             )
         if self.temperature == 0:
             return int(scores.argmax())
-        order = np.argsort(-scores, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
-        powers = np.exp(scores[order] - scores[order[0]])
-        shares = powers / powers.sum()
-        count = int(np.searchsorted(np.cumsum(shares), self.top_p)) + 1
-        count = min(count, int((shares >= self.min_p * shares[0]).sum()))
-        order = order[: max(count, 1)]
-        likely = np.exp((scores[order] - scores[order[0]]) / self.temperature)
-        return int(generator.choice(order, p=likely / likely.sum()))
+        tokens = kept(scores, self.top_k, self.top_p, self.min_p)
+        return draw(scores, tokens, self.temperature, generator.random())

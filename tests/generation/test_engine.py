@@ -86,7 +86,7 @@ def test_only_the_prompt_is_waited_for(path, backend, alone) -> None:
         waited_for.clear()
         assert added(engine, prompt) == expected
         assert len(waited_for) == 1  # then each step is begun by the one before
-    assert list(engine._followers) == [(1, CONTEXT)]
+    assert list(engine._followers) == [(1, CONTEXT, False)]
 
 
 def test_a_step_begun_ahead_of_an_end_is_not_seen(path, backend, alone) -> None:
@@ -116,7 +116,9 @@ def test_longer_sequences_have_plans_of_their_own(path, backend, alone, monkeypa
     waited_for = counted(engine)
     for prompt, expected in zip(PROMPTS, alone, strict=True):
         assert added(engine, prompt) == expected
-    assert set(engine._followers) == {(1, 8), (1, CONTEXT)} and len(waited_for) == len(PROMPTS)
+    assert set(engine._followers) == {(1, 8, False), (1, CONTEXT, False)} and len(
+        waited_for
+    ) == len(PROMPTS)
 
 
 @pytest.mark.parametrize("after", [0, 3])
@@ -139,7 +141,62 @@ def test_sequences_that_go_on_together_are_begun_ahead(
             else:
                 found[i].append(token)
     assert found == [expected[: MOST - i] for i, expected in enumerate(alone)]
-    assert (3, CONTEXT) in engine._followers
+    assert (3, CONTEXT, False) in engine._followers
+
+
+SAMPLED = Sampling(temperature=1.3, top_k=9, top_p=0.9, min_p=0.02, seed=11)
+
+
+def drawn(engine: Engine, prompt: list[int], sampling: Sampling) -> list[int]:
+    request = Request(list(prompt), MOST, frozenset(), sampling)
+    engine.add(request)
+    return list(engine.tokens(request))
+
+
+def test_the_device_draws_what_the_host_draws(path) -> None:
+    device = named(path, "compute")._engine
+    host = LanguageModel(path, backend="cpu")._engine
+    waited_for = counted(device)
+    for prompt in PROMPTS:
+        assert drawn(device, prompt, SAMPLED) == drawn(host, prompt, SAMPLED)
+    assert list(device._followers) == [(1, CONTEXT, True)] and len(waited_for) == len(PROMPTS)
+    assert drawn(host, PROMPTS[0], SAMPLED) != added(host, PROMPTS[0])
+
+
+def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "REPEATS", 1)
+    host = LanguageModel(path, backend="cpu")._engine
+    engine = LanguageModel(path, backend="compute", sequences=2)._engine
+    samplings = [Sampling(), SAMPLED]
+    requests = [
+        Request(list(prompt), MOST, frozenset(), sampling)
+        for prompt, sampling in zip(PROMPTS, samplings, strict=False)
+    ]
+    for request in requests:
+        engine.add(request)
+    found = [list(engine.tokens(request)) for request in requests]
+    assert found == [drawn(host, PROMPTS[i], one) for i, one in enumerate(samplings)]
+    assert (2, CONTEXT, True) in engine._followers
+
+
+def test_logits_that_are_no_numbers_end_a_sequence_on_the_device(path) -> None:
+    engine = named(path, "compute")._engine
+    request = Request(list(PROMPTS[0]), MOST, frozenset(), SAMPLED)
+    engine.add(request)
+    stream = engine.tokens(request)
+    next(stream), next(stream)
+    for name in engine._states.names:
+        engine._states.write({name: np.full(engine._states[name].type.shape, np.nan, np.float32)})
+    with pytest.raises(ModelError, match="a logit is not a number"):
+        list(stream)
+    assert request.done
+
+
+def test_what_the_device_does_not_draw_is_drawn_by_the_host(path, backend) -> None:
+    engine, host = named(path, backend)._engine, LanguageModel(path, backend="cpu")._engine
+    penalized = Sampling(temperature=0.8, repetition_penalty=1.4, seed=2)
+    assert drawn(engine, PROMPTS[1], penalized) == drawn(host, PROMPTS[1], penalized)
+    assert not engine._followers
 
 
 def test_a_sequence_joins_one_that_is_ahead(path, backend, alone) -> None:

@@ -22,6 +22,7 @@ from glnn.graph.operators.reductions import ArgReduce, CumSum, Reduce
 from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.resample import Resample
 from glnn.graph.operators.rotary import Rotary
+from glnn.graph.operators.sample import Sample
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.sobel import Sobel
 from glnn.graph.operators.views import (
@@ -86,6 +87,7 @@ __all__ = [
     "Roll",
     "Rotary",
     "Rows",
+    "Sample",
     "ScatterElements",
     "ScatterND",
     "SeparableConv2d",
