@@ -21,6 +21,7 @@ BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
 FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
 PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
 BARRIER = "#define BARRIER_SUFFICES 1\n"  # for common/wait.glsl
+SUBGROUPS = "#extension GL_KHR_shader_subgroup_arithmetic : require\n"
 
 VENDOR, RENDERER, VERSION, GLSL_VERSION, EXTENSION = 0x1F00, 0x1F01, 0x1F02, 0x8B8C, 0x1F03
 MAJOR_VERSION, MINOR_VERSION, NUM_EXTENSIONS = 0x821B, 0x821C, 0x821D
@@ -43,6 +44,8 @@ COMPUTE_LIMITS = {
     "max_compute_uniform_components": 0x8263,
 }
 SM_COUNT_NV = 0x933B  # of NV_shader_thread_group, which driver 580's ES answers but does not list
+SUBGROUP_SIZE, SUBGROUP_STAGES, SUBGROUP_FEATURES = 0x9532, 0x9533, 0x9534
+COMPUTE_STAGE, SUBGROUP_ARITHMETIC = 0x20, 0x4
 Triple = tuple[int, int, int]
 MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20.40 to 20.48
     "max_compute_work_group_invocations": 128,
@@ -110,6 +113,9 @@ class Capabilities:
     """True where the GPU is known to have memory of its own, and not to share the host's."""
     multiprocessors: int = 0
     """The multiprocessors that share a launch's workgroups; 0 where the driver does not tell."""
+    subgroup_size: int = 0
+    """Invocations of a workgroup that compute shaders add up at once, by
+    GL_KHR_shader_subgroup_arithmetic; 0 where they cannot."""
     minimum: bool = False
 
     def __post_init__(self) -> None:
@@ -164,19 +170,26 @@ class Capabilities:
         """
         if stage not in ("compute", "feedback"):
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
-        barrier = BARRIER if stage == "compute" and self.barrier_suffices else ""
+        more = BARRIER if stage == "compute" and self.barrier_suffices else ""
+        if stage == "compute" and self.subgroup_size:
+            more = f"{SUBGROUPS}#define SUBGROUP_SIZE {self.subgroup_size}\n{more}"
         if self.api == "gl":
-            return f"#version {430 if stage == 'compute' else 330} core\n{barrier}"
+            return f"#version {430 if stage == 'compute' else 330} core\n{more}"
         buffers = (buffers or stage == "feedback") and self.max_texture_buffer_size > 0
         number = 320 if buffers else 310 if stage == "compute" else 300
-        return f"#version {number} es\n{PRECISION}{barrier}"
+        # An extension is asked for before anything that is none of the preprocessor's.
+        return f"#version {number} es\n{more}{PRECISION}"
 
     def with_minimum(self) -> Capabilities:
         """The same with every limit lowered to what OpenGL ES 3.1 guarantees."""
         lowered = {name: _least(getattr(self, name), most) for name, most in MINIMUM.items()}
         alignment = self.compute * MINIMUM_ALIGNMENT
         return replace(
-            self, minimum=True, shader_storage_buffer_offset_alignment=alignment, **lowered
+            self,
+            minimum=True,
+            shader_storage_buffer_offset_alignment=alignment,
+            subgroup_size=0,
+            **lowered,
         )
 
     def limits(self) -> dict[str, int | Triple]:
@@ -222,6 +235,10 @@ class Capabilities:
         if not capabilities.compute:
             return capabilities
         limits = {name: gl.integer(key) for name, key in COMPUTE_LIMITS.items()}
+        if capabilities.api == "es" and "GL_KHR_shader_subgroup" in extensions:
+            arithmetic = gl.integer(SUBGROUP_FEATURES) & SUBGROUP_ARITHMETIC
+            if arithmetic and gl.integer(SUBGROUP_STAGES) & COMPUTE_STAGE:
+                limits["subgroup_size"] = gl.integer(SUBGROUP_SIZE)
         return replace(
             capabilities,
             max_compute_work_group_size=gl.triple(MAX_COMPUTE_WORK_GROUP_SIZE),

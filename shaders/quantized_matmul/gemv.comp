@@ -4,7 +4,7 @@
 // is in shared memory, where neighbours read neighbouring vec4s. Four sums of products are added up side
 // by side, and multiplied by the unit's scale only once; the minimum is by the sum of its x. With
 // HAS_NORM the root of the mean of squares, of which the invocations add up what they load, divides the
-// sums at the end.
+// sums at the end. LANES invocations that are a subgroup add up their sums at once.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -22,6 +22,9 @@
 #endif
 #ifndef GATE
 #define GATE 0
+#endif
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
 #endif
 #if GATE
 #define HALVES 2  // a result is made of two rows of weights
@@ -127,7 +130,14 @@ void main() {
         }
     }
     int first = group * SUMS * COLUMNS * LANES;
-#if HAS_NORM
+#if HAS_NORM && SUBGROUP_SIZE == LANES
+    squares = subgroupAdd(squares);
+    if (lane == 0) sums[group] = squares;
+    wait();
+    squares = 0.0;
+    for (int i = 0; i < ROW_GROUPS; ++i) squares += sums[i];
+    wait();
+#elif HAS_NORM
     int place = int(gl_LocalInvocationIndex);
     sums[place] = squares;
     for (int width = LANES * ROW_GROUPS / 2; width > 0; width /= 2) {
@@ -135,11 +145,20 @@ void main() {
         if (place < width) sums[place] += sums[place + width];
     }
     wait();
-    float divisor = inversesqrt(sums[0] / float(k) + eps);
+    squares = sums[0];
     wait();
+#endif
+#if HAS_NORM
+    float divisor = inversesqrt(squares / float(k) + eps);
 #else
     const float divisor = 1.0;
 #endif
+#if SUBGROUP_SIZE == LANES
+    for (int i = 0; i < SUMS * COLUMNS; ++i) {
+        float total = subgroupAdd(sum[i]);
+        if (lane == 0) sums[first + i * LANES] = total;
+    }
+#else
     for (int i = 0; i < SUMS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
     for (int width = LANES / 2; width > 0; width /= 2) {
         wait();
@@ -147,6 +166,7 @@ void main() {
             for (int i = 0; i < SUMS * COLUMNS; ++i)
                 sums[first + i * LANES + lane] += sums[first + i * LANES + lane + width];
     }
+#endif
     wait();
     for (int i = lane; i < ROWS * COLUMNS; i += LANES) {
         int column = row + i / COLUMNS, of_row = top + i % COLUMNS;
