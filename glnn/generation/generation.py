@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from glnn.generation.engine import Engine, Request
 from glnn.generation.tokenizer import Pieces
+
+
+class _Text:
+    """Text of tokens as they are added, up to one of the texts that end it.
+
+    Whoever makes a step adds them, so that a text ends at once, also where nobody reads it.
+    """
+
+    def __init__(self, pieces: Pieces, stops: tuple[str, ...]) -> None:
+        self._pieces, self._stops, self._held = pieces, stops, ""
+        self.tokens: list[int] = []
+        self.certain = deque[str]()
+        """Pieces that nobody has read."""
+
+    def add(self, token: int) -> bool:
+        """Add a token; return True where the text ends with it."""
+        self.tokens.append(token)
+        self._held += self._pieces.add(token)
+        places = [place for one in self._stops if (place := self._held.find(one)) >= 0]
+        if places:
+            self._held = self._held[: min(places)]
+            return True
+        kept = max((_overlap(self._held, one) for one in self._stops), default=0)
+        self._pass_on(len(self._held) - kept)
+        return False
+
+    def end(self) -> None:
+        """Have all that is held be certain: no token comes any more."""
+        self._pass_on(len(self._held))
+
+    def _pass_on(self, count: int) -> None:
+        if count:
+            self.certain.append(self._held[:count])
+            self._held = self._held[count:]
 
 
 class Generation(Iterator[str]):
@@ -18,80 +53,68 @@ class Generation(Iterator[str]):
     def __init__(
         self, engine: Engine, request: Request, pieces: Pieces, stops: tuple[str, ...]
     ) -> None:
-        """request: what `engine` continues. pieces: gives the text of its tokens. stops: texts
+        """request: what `engine` is to continue. pieces: gives the text of its tokens. stops: texts
         that end it.
         """
-        self._request, self._added = request, engine.tokens(request)
-        self._whole, self._stops = pieces, stops
-        self._held, self._pieces, self._ended = "", list[str](), False
+        self._added, self._request = _Text(pieces, stops), request
+        request.accept = self._added.add
+        engine.add(request)
+        self._steps = engine.tokens(request)
+        self._pieces: list[str] = []
         self.prompt_tokens = request.prompt
         """Number of the prompt's tokens."""
-        self.tokens: list[int] = []
-        """Tokens that were added, those of a text of `stop` with them."""
         self.finish_reason: str | None = None
         """"stop" after a token that ends texts or a text of `stop`, "length" after the most
         tokens or where the context is full; None before the end, or if it was closed.
         """
 
     @property
+    def tokens(self) -> list[int]:
+        """The tokens that were added so far, those of a text of `stop` with them."""
+        return list(self._added.tokens)
+
+    @property
     def text(self) -> str:
-        """The text that was added so far."""
+        """The text that was read so far."""
         return "".join(self._pieces)
 
     def __next__(self) -> str:
         """Return the next piece, computing what it takes."""
-        while not self._ended:
-            if piece := self._take():
-                return piece
+        while not self._request.cancelled:
+            if self._added.certain:
+                return self._taken()
+            if next(self._steps, None) is None:
+                self._finish()
+        if self.finish_reason and self._added.certain:
+            return self._taken()
         raise StopIteration
 
     def read(self) -> str:
         """Return the text of the tokens that were computed by now; computes none."""
-        pieces = []
-        while not self._ended and self._ready():
-            pieces.append(self._take())
-        return "".join(pieces)
+        if self._request.done and not self._request.cancelled:
+            for _ in self._steps:  # all are there; it raises what ended them
+                pass
+            self._finish()
+        found = ""
+        while self._added.certain and (self.finish_reason or not self._request.cancelled):
+            found += self._taken()
+        return found
+
+    def _taken(self) -> str:
+        self._pieces.append(self._added.certain.popleft())
+        return self._pieces[-1]
+
+    def _finish(self) -> None:
+        self._added.end()
+        self.finish_reason = self._request.finish_reason
+        self.close()
 
     def close(self) -> None:
         """End it; the next step gives its place to others."""
-        self._ended = self._request.cancelled = True
+        self._request.cancelled = True
 
     def __del__(self) -> None:
         self.close()
-
-    def _ready(self) -> bool:
-        place = self.prompt_tokens + len(self.tokens)
-        return self._request.done or len(self._request.tokens) > place
-
-    def _take(self) -> str:
-        """Take the next token; return the text that is certain with it, which may be empty."""
-        token = next(self._added, None)
-        if token is None:
-            piece, self._held = self._held, ""
-            self._end(self._request.finish_reason)
-        else:
-            self.tokens.append(token)
-            self._held += self._whole.add(token)
-            piece = self._certain()
-        if piece:
-            self._pieces.append(piece)
-        return piece
-
-    def _certain(self) -> str:
-        """Return what is held up to a text of `stop`, or to what may become one."""
-        places = [place for one in self._stops if (place := self._held.find(one)) >= 0]
-        if places:
-            self._end("stop")
-            return self._held[: min(places)]
-        kept = max((_overlap(self._held, one) for one in self._stops), default=0)
-        piece = self._held[: len(self._held) - kept]
-        self._held = self._held[len(piece) :]
-        return piece
-
-    def _end(self, reason: str | None) -> None:
-        if not self._ended:  # else it was closed
-            self.close()
-            self.finish_reason = reason
 
 
 def _overlap(text: str, stop: str) -> int:

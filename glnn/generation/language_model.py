@@ -120,7 +120,6 @@ class LanguageModel:
             raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
         most = whole_number("max_tokens", max_tokens)
         request = Request(tokens, most, self.tokenizer.ends, sampling)
-        self._engine.add(request)
         return Generation(self._engine, request, self.tokenizer.pieces(), stops)
 
     def step(self) -> None:

@@ -315,3 +315,14 @@ def test_a_lost_device_in_the_middle(path, backend, alone) -> None:
     lost._reset_status = lambda: 0x8254
     assert found + list(stream) == alone[2] and engine.backend.device is not lost
     assert added(engine, PROMPTS[2]) == alone[2]
+
+
+def test_a_stop_ends_a_text_that_nobody_reads(path) -> None:
+    lm = LanguageModel(path, backend="cpu")
+    whole = lm.generate(PROMPTS[0], max_tokens=MOST)
+    stop = whole[4:6]
+    text = lm.start(PROMPTS[0], max_tokens=40, stop=stop)
+    first = next(text)
+    lm.generate(PROMPTS[1], max_tokens=1)  # waits for the slot
+    assert len(text.tokens) < MOST
+    assert first + "".join(text) == whole[: whole.find(stop)] and text.finish_reason == "stop"
