@@ -39,6 +39,7 @@ from glnn.graph.operators.quantized_matmul import random_weight
 from glnn.graph.quantization import GGML_FORMATS, QuantizedFormat
 
 NEW, PROMPT, LONG = 64, 32, 512
+GREEDY = Sampling()
 SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=0)
 COPIED = 1 << 26  # floats: beyond any cache
 SHAPES = {
@@ -114,7 +115,7 @@ def measured(
     def prompt(count: int) -> list[int]:
         return [int(one) for one in generator.integers(0, config.vocabulary, count)]
 
-    def decode(length: int, sampling: Sampling = Sampling()) -> float:
+    def decode(length: int, sampling: Sampling = GREEDY) -> float:
         requests = [
             Request(prompt(length), NEW + 1, frozenset(), sampling) for _ in range(sequences)
         ]

@@ -1,8 +1,7 @@
 #version 310 es
 // A number of each row of logits, drawn by their probabilities: a row a workgroup. Nothing is sorted:
 // the least logit that may be drawn is found by its bits, two at a time, from counts of the logits that
-// are at least as great (for top_k) or from sums of their powers (for top_p). Then sums of powers up to
-// each invocation's share of the row tell in whose share the random number lies.
+// are at least as great (for top_k) or from sums of their powers (for top_p).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -62,6 +61,20 @@ float power(float v) {
     return exp(max(v, -104.0)) * (v < -104.0 ? 0.0 : 1.0);
 }
 
+// The sum of this invocation's number and of those before it; that of all is in shares[LANES - 1].x.
+float up_to(float own) {
+    wait();
+    shares[lane].x = own;
+    for (int step = 1; step < LANES; step *= 2) {
+        wait();
+        float other = lane >= step ? shares[lane - step].x : 0.0;
+        wait();
+        shares[lane].x += other;
+    }
+    wait();
+    return shares[lane].x;
+}
+
 // How much of the row is at least as great as each of three keys: how many logits, or the sum of their
 // powers; of those from `least` on.
 vec3 share(uvec3 keys, uint least, float most, bool counted) {
@@ -79,6 +92,12 @@ vec3 share(uvec3 keys, uint least, float most, bool counted) {
             }
     }
     return joined(vec4(sum, 0.0), false).xyz;
+}
+
+// The weight by which a number is drawn; 0 for one that may not be.
+float weight_of(int i, uint least, float most, float min_p, float temperature) {
+    float v = logit(i);
+    return key_of(v) < least || power(v - most) < min_p ? 0.0 : power((v - most) / temperature);
 }
 
 // The greatest key from which on the row has at least `wanted`.
@@ -130,39 +149,26 @@ void main() {
         least = threshold(min(top_p, 1.0) * all, least, most, false);
         least = min(least, key_of(most));  // rounding may ask for more than there is
     }
-    int width = (n + LANES - 1) / LANES, begin = min(lane * width, n), end = min(begin + width, n);
-    float own = 0.0;
-    int last = -1;
-    for (int i = begin; i < end; ++i) {
-        float v = logit(i);
-        if (key_of(v) < least || power(v - most) < min_p) continue;
-        own += power((v - most) / temperature);
-        last = i;
+    // The numbers that may be drawn are cut into a share for each invocation, then the share that the
+    // random number lies in, until one number is left.
+    int begin = 0, end = n;
+    float target = -1.0, before = 0.0;  // before: the sum of those before `begin`
+    while (end - begin > 1 || target < 0.0) {
+        int width = (end - begin + LANES - 1) / LANES;
+        int first_own = min(begin + lane * width, end), last_own = min(first_own + width, end);
+        float own = 0.0;
+        for (int i = first_own; i < last_own; ++i) own += weight_of(i, least, most, min_p, temperature);
+        float sum = up_to(own);
+        if (target < 0.0) target = random[row] * shares[LANES - 1].x;
+        // Whose sum exceeds it; for want of that by rounding, the last that has any.
+        bool within = own > 0.0 && before + sum > target;
+        int chosen = -int(joined(vec4(within ? float(-lane) : float(-LANES), 0.0, 0.0, 0.0), true).x);
+        if (chosen == LANES) chosen = int(joined(vec4(own > 0.0 ? float(lane) : -1.0, 0.0, 0.0, 0.0), true).x);
+        if (chosen < 0) break;
+        float less = joined(vec4(lane == chosen ? sum - own : 0.0, 0.0, 0.0, 0.0), false).x;
+        before += less;
+        end = min(begin + (chosen + 1) * width, end);
+        begin += chosen * width;
     }
-    wait();
-    shares[lane] = vec4(own, float(last), 0.0, 0.0);
-    wait();
-    if (lane > 0) return;
-    float total = 0.0;
-    for (int i = 0; i < LANES; ++i) total += shares[i].x;
-    float target = random[row] * total, before = 0.0;
-    int found = -1;
-    for (int i = 0; i < LANES; ++i) {
-        int its_last = int(shares[i].y);
-        if (its_last < 0) continue;
-        found = i;
-        if (before + shares[i].x > target) break;
-        before += shares[i].x;
-    }
-    int chosen = int(shares[found].y);
-    for (int i = found * width; i < chosen; ++i) {
-        float v = logit(i);
-        if (key_of(v) < least || power(v - most) < min_p) continue;
-        before += power((v - most) / temperature);
-        if (before > target) {
-            chosen = i;
-            break;
-        }
-    }
-    result[row] = chosen;
+    if (lane == 0) result[row] = begin;
 }
