@@ -1,4 +1,4 @@
-"""Language models by their definitions: float64, a token at a time, nothing of glnn."""
+"""Language models by their definitions: float64, whole sequences at once, nothing of glnn."""
 
 from __future__ import annotations
 
@@ -12,112 +12,179 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+def frequencies(
+    count: int,
+    base: float,
+    scaling: str = "none",
+    factor: float = 1.0,
+    original: int = 0,
+    *,
+    low: float = 1.0,
+    high: float = 4.0,
+    fast: float = 32.0,
+    slow: float = 1.0,
+    divisors: Sequence[float] | None = None,
+) -> list[float]:
+    """The angles of `count` / 2 pairs of rotary numbers from one position to the next.
+
+    One after the other, as the texts have them: position interpolation (Chen et al. 2023) as
+    "linear"; Llama 3.1 as "llama3", by wavelengths; YaRN (Peng et al. 2023) as "yarn", whose ramp
+    is over whole dimensions in its authors' program.
+    """
+
+    def dimension(turns: float) -> float:
+        """The pair that turns so often within the original context."""
+        return count * math.log(original / (2 * math.pi * turns)) / (2 * math.log(base))
+
+    found = []
+    for pair in range(count // 2):
+        angle = base ** (-2 * pair / count)
+        if divisors is not None:
+            angle /= divisors[pair]
+        kept = 0.0  # the share that is not scaled
+        if scaling == "none":
+            kept = 1.0
+        elif scaling == "llama3":
+            turns = original * angle / (2 * math.pi)
+            kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        elif scaling == "yarn":
+            first = max(math.floor(dimension(fast)), 0)
+            last = min(math.ceil(dimension(slow)), count - 1)
+            kept = 1.0 - min(max((pair - first) / max(last - first, 1e-3), 0.0), 1.0)
+        else:
+            assert scaling == "linear"
+        found.append(kept * angle + (1 - kept) * angle / factor)
+    return found
+
+
+def magnitude(scaling: str, factor: float) -> float:
+    """What YaRN multiplies rotated queries and keys by: 0.1 ln(s) + 1."""
+    return 0.1 * math.log(factor) + 1 if scaling == "yarn" and factor > 1 else 1.0
+
+
+class Definition:
+    """A model as a GGUF file describes it."""
+
+    def __init__(self, metadata: Mapping[str, Any], weights: Mapping[str, Array]) -> None:
+        self.name, self.metadata = str(metadata["general.architecture"]), metadata
+        self.wide = {key: one.astype(np.float64, copy=False) for key, one in weights.items()}
+        self.layered = self.name == "gpt2"
+        eps = "layer_norm_epsilon" if self.layered else "layer_norm_rms_epsilon"
+        self.eps = float(self.said(f"attention.{eps}"))
+        self.heads, self.head = self.said("attention.head_count"), self.said("attention.key_length")
+        self.kv = self.said("attention.head_count_kv")
+
+    def said(self, key: str, default: Any = None) -> Any:
+        return self.metadata.get(f"{self.name}.{key}", default)
+
+    def norm(self, x: Array, key: str) -> Array:
+        if self.layered:
+            x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.wide[f"{key}.weight"]
+        return x + self.wide[f"{key}.bias"] if self.layered else x
+
+    def linear(self, x: Array, key: str) -> Array:
+        y = x @ self.wide[f"{key}.weight"].T
+        return y + self.wide[f"{key}.bias"] if f"{key}.bias" in self.wide else y
+
+    def activation(self, x: Array) -> Array:
+        if self.name.startswith("gemma") or self.layered:
+            return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        return x / (1 + np.exp(-x))
+
+    def turned(self, x: Array, local: bool) -> Array:
+        """Rotary embeddings of (tokens, heads, numbers). local: of a layer with a window."""
+        if self.layered:
+            return x
+        count = self.said("rope.dimension_count", self.head)
+        base, scaling, factor = self.said("rope.freq_base", 10000.0), "none", 1.0
+        if self.name == "gemma3" and local:
+            base = 10000.0
+        else:
+            scaling = self.said("rope.scaling.type", "none")
+            factor = self.said("rope.scaling.factor", 1.0)
+        original = self.said("rope.scaling.original_context_length", self.said("context_length"))
+        divisors = self.wide.get("rope_freqs.weight")
+        row = frequencies(count, base, scaling, factor, original, divisors=divisors)
+        angles = np.outer(np.arange(len(x)), row)[:, None, :]
+        cosine, sine = (f(angles) * magnitude(scaling, factor) for f in (np.cos, np.sin))
+        pairs = np.arange(count // 2)
+        a, b = (2 * pairs, 2 * pairs + 1)
+        if self.name not in ("llama", "mistral"):
+            a, b = pairs, pairs + count // 2
+        y = x.copy()
+        y[..., a] = x[..., a] * cosine - x[..., b] * sine
+        y[..., b] = x[..., b] * cosine + x[..., a] * sine
+        return y
+
+    def window(self, layer: int) -> int:
+        """How many tokens a layer sees; 0 for all."""
+        every = {"gemma2": 2, "gemma3": 6}.get(self.name, 0)
+        whole = every and (layer + 1) % every == 0
+        return 0 if whole else int(self.said("attention.sliding_window", 0))
+
+    def attention(self, layer: int, x: Array) -> Array:
+        block, heads, kv, head = f"blk.{layer}.attn", self.heads, self.kv, self.head
+        if f"{block}_qkv.weight" in self.wide:
+            parts = np.split(self.linear(x, f"{block}_qkv"), [heads * head, (heads + kv) * head], 1)
+        else:
+            parts = [self.linear(x, f"{block}_{part}") for part in "qkv"]
+        q, k, v = (part.reshape(len(x), -1, head) for part in parts)
+        if f"{block}_q_norm.weight" in self.wide:
+            q, k = self.norm(q, f"{block}_q_norm"), self.norm(k, f"{block}_k_norm")
+        window = self.window(layer)
+        q, k = self.turned(q, window > 0), self.turned(k, window > 0)
+        ago = np.subtract.outer(np.arange(len(x)), np.arange(len(x)))
+        seen = (ago >= 0) & (ago < (window or len(x)))
+        found = np.empty_like(q)
+        for i in range(heads):
+            at = i * kv // heads
+            scores = q[:, i] @ k[:, at].T / math.sqrt(head)
+            if cap := self.said("attn_logit_softcapping", 0.0):
+                scores = cap * np.tanh(scores / cap)
+            scores = np.where(seen, scores, -np.inf)
+            powers = np.exp(scores - scores.max(1, keepdims=True))
+            found[:, i] = powers @ v[:, at] / powers.sum(1, keepdims=True)
+        return self.linear(found.reshape(len(x), -1), f"{block}_output")
+
+    def feed_forward(self, layer: int, x: Array) -> Array:
+        block = f"blk.{layer}.ffn"
+        if self.layered:
+            y = self.activation(self.linear(x, f"{block}_up"))
+        elif f"{block}_gate.weight" in self.wide:
+            y = self.activation(self.linear(x, f"{block}_gate")) * self.linear(x, f"{block}_up")
+        else:
+            gate, up = np.split(self.linear(x, f"{block}_up"), 2, 1)
+            y = self.activation(gate) * up
+        return self.linear(y, f"{block}_down")
+
+    def hidden(self, tokens: Sequence[int]) -> Array:
+        """What logits are made of, (tokens, width)."""
+        x = self.wide["token_embd.weight"][list(tokens)]
+        if self.name.startswith("gemma"):
+            x = x * math.sqrt(x.shape[1])
+        if self.layered:
+            x = x + self.wide["position_embd.weight"][: len(x)]
+        for layer in range(self.said("block_count")):
+            block = f"blk.{layer}"
+            y = self.attention(layer, self.norm(x, f"{block}.attn_norm"))
+            after = f"{block}.post_attention_norm"
+            x = x + (self.norm(y, after) if f"{after}.weight" in self.wide else y)
+            y = self.feed_forward(layer, self.norm(x, f"{block}.ffn_norm"))
+            after = f"{block}.post_ffw_norm"
+            x = x + (self.norm(y, after) if f"{after}.weight" in self.wide else y)
+        return self.norm(x, "output_norm")
+
+    def scores(self, hidden: Array) -> Array:
+        """The logits of what `hidden` returned, (tokens, vocabulary)."""
+        found = hidden @ self.wide.get("output.weight", self.wide["token_embd.weight"]).T
+        cap = self.said("final_logit_softcapping", 0.0)
+        return cap * np.tanh(found / cap) if cap else found
+
+
 def logits(
     metadata: Mapping[str, Any], weights: Mapping[str, Array], tokens: Sequence[int]
 ) -> Array:
     """The logits behind each of `tokens`, (tokens, vocabulary)."""
-    name = str(metadata["general.architecture"])
-    wide = {key: one.astype(np.float64) for key, one in weights.items()}
-
-    def said(key: str, default: Any = None) -> Any:
-        return metadata.get(f"{name}.{key}", default)
-
-    layers, width = said("block_count"), said("embedding_length")
-    heads, kv, head = (
-        said("attention.head_count"), said("attention.head_count_kv"), said("attention.key_length")
-    )  # fmt: skip
-    gemma, layered = name.startswith("gemma"), name == "gpt2"
-
-    def norm(x: Array, key: str) -> Array:
-        if layered:
-            x = (x - x.mean()) / math.sqrt(x.var() + 1e-5)
-            return x * wide[f"{key}.weight"] + wide[f"{key}.bias"]
-        return x / math.sqrt((x * x).mean() + 1e-5) * wide[f"{key}.weight"]
-
-    def linear(x: Array, key: str) -> Array:
-        bias = wide.get(f"{key}.bias")
-        y = wide[f"{key}.weight"] @ x
-        return y if bias is None else y + bias
-
-    def turned(x: Array, position: int, base: float) -> Array:
-        if layered:
-            return x
-        count, y = said("rope.dimension_count", head), x.copy()
-        for i in range(count // 2):
-            a, b = (2 * i, 2 * i + 1) if name in ("llama", "mistral") else (i, i + count // 2)
-            angle = position / base ** (2 * i / count)
-            y[a] = x[a] * math.cos(angle) - x[b] * math.sin(angle)
-            y[b] = x[b] * math.cos(angle) + x[a] * math.sin(angle)
-        return y
-
-    def gelu(x: Array) -> Array:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-    def silu(x: Array) -> Array:
-        return x / (1 + np.exp(-x))
-
-    activation = gelu if gemma or layered else silu
-    cache: list[list[tuple[Array, Array]]] = [[] for _ in range(layers)]
-    found = []
-    for position, token in enumerate(tokens):
-        x = wide["token_embd.weight"][token]
-        if gemma:
-            x = x * math.sqrt(width)
-        if layered:
-            x = x + wide["position_embd.weight"][position]
-        for layer in range(layers):
-            block = f"blk.{layer}"
-            h = norm(x, f"{block}.attn_norm")
-            if f"{block}.attn_qkv.weight" in wide:
-                parts = np.split(
-                    linear(h, f"{block}.attn_qkv"), [heads * head, (heads + kv) * head]
-                )
-            else:
-                parts = [linear(h, f"{block}.attn_{part}") for part in "qkv"]
-            q, k, v = (part.reshape(-1, head) for part in parts)
-            if f"{block}.attn_q_norm.weight" in wide:
-                q = np.array([norm(one, f"{block}.attn_q_norm") for one in q])
-                k = np.array([norm(one, f"{block}.attn_k_norm") for one in k])
-            window, base = said("attention.sliding_window", 0), said("rope.freq_base", 10000.0)
-            if name == "gemma2" and layer % 2 == 1:
-                window = 0
-            if name == "gemma3":
-                window, base = (window, 10000.0) if (layer + 1) % 6 else (0, base)
-            q = np.array([turned(one, position, base) for one in q])
-            k = np.array([turned(one, position, base) for one in k])
-            cache[layer].append((k, v))
-            seen = cache[layer][-window:] if window else cache[layer]
-            heads_found = []
-            for i in range(heads):
-                at = i * kv // heads
-                scores = np.array([q[i] @ key[at] for key, _ in seen]) / math.sqrt(head)
-                if cap := said("attn_logit_softcapping", 0.0):
-                    scores = cap * np.tanh(scores / cap)
-                powers = np.exp(scores - scores.max())
-                shares = powers / powers.sum()
-                heads_found.append(
-                    sum(s * one[at] for s, (_, one) in zip(shares, seen, strict=True))
-                )
-            y = linear(np.concatenate(heads_found), f"{block}.attn_output")
-            if f"{block}.post_attention_norm.weight" in wide:
-                y = norm(y, f"{block}.post_attention_norm")
-            x = x + y
-            h = norm(x, f"{block}.ffn_norm")
-            if layered:
-                y = activation(linear(h, f"{block}.ffn_up"))
-            elif f"{block}.ffn_gate.weight" in wide:
-                y = activation(linear(h, f"{block}.ffn_gate")) * linear(h, f"{block}.ffn_up")
-            else:
-                gate, up = np.split(linear(h, f"{block}.ffn_up"), 2)
-                y = activation(gate) * up
-            y = linear(y, f"{block}.ffn_down")
-            if f"{block}.post_ffw_norm.weight" in wide:
-                y = norm(y, f"{block}.post_ffw_norm")
-            x = x + y
-        last = norm(x, "output_norm")
-        head_weight = wide.get("output.weight", wide["token_embd.weight"])
-        scores = head_weight @ last
-        if cap := said("final_logit_softcapping", 0.0):
-            scores = cap * np.tanh(scores / cap)
-        found.append(scores)
-    return np.array(found)
+    definition = Definition(metadata, weights)
+    return definition.scores(definition.hidden(tokens))
