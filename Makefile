@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-transformers check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -254,14 +254,22 @@ TORCH := torch==2.15.0 torchvision==0.29.2
 check-torch: gl build/torch/stamp
 	$(QUICK) build/torch/bin/python -m pytest -q --durations=3 tests/torch
 
+# Folders of language models that transformers saved, small and seeded, held against transformers itself:
+# an environment of gigabytes.
+TRANSFORMERS := torch==2.13.0 transformers==5.24.0
+check-transformers: gl build/transformers/stamp
+	$(QUICK) OPENBLAS_NUM_THREADS=1 build/transformers/bin/python -m pytest -q --durations=3 \
+	    tests/generation/test_transformers.py
+
 # Examples on engines that others made, each with two workers: Ray Data, Ray Serve, an HTTP service.
 check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
 build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
+build/transformers/stamp: PACKAGES = $(TRANSFORMERS) -e '.[llm,test]'
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
-build/torch/stamp build/engines/stamp: pyproject.toml
+build/torch/stamp build/transformers/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p build
 	.ci/venv $(PYTHON) $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)
