@@ -72,7 +72,8 @@ class Rope:
     """Angles of rotary embeddings.
 
     base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
-    `factor`. The others are llama3's and yarn's parameters.
+    `factor`. The others are llama3's and yarn's parameters; truncate: whether yarn's ramp is from a
+    whole pair of numbers to another.
     """
 
     base: float = 10000.0
@@ -84,6 +85,7 @@ class Rope:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
+    truncate: bool = True
 
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
         """Return cosines and sines of `count` / 2 angles by position, (context, count) float32."""
@@ -120,13 +122,20 @@ class Rope:
             ratio = self.original_context / (turns * 2 * math.pi)
             return count * math.log(ratio) / (2 * math.log(self.base))
 
-        low = max(math.floor(place(self.beta_fast)), 0)
-        high = min(math.ceil(place(self.beta_slow)), count - 1)
+        low, high = place(self.beta_fast), place(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, count - 1)
         ramp = np.clip((np.arange(count // 2) - low) / max(high - low, 0.001), 0, 1)
         magnitude = self.attention_factor
         if magnitude is None:
-            magnitude = 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+            magnitude = yarn_magnitude(self.factor)
         return inverse / self.factor * ramp + inverse * (1 - ramp), magnitude
+
+
+def yarn_magnitude(factor: float, share: float = 1.0) -> float:
+    """Return what YaRN multiplies rotated numbers by; share: of the logarithm."""
+    return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from glnn.core.fileio import check_file, read_bytes
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
-from glnn.generation.architectures import Config, Packed, Rope, architecture_named
+from glnn.generation.architectures import (
+    Config,
+    Packed,
+    Rope,
+    architecture_named,
+    yarn_magnitude,
+)
 from glnn.generation.settings import setting
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
@@ -78,14 +84,28 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 
 class _Settings:
-    """The entries of config.json, checked as they are read."""
+    """The entries of config.json, or of a part of it, checked as they are read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._said = path, _json(path)
+    def __init__(self, path: Path, entries: Mapping[str, Any]) -> None:
+        self.path, self._said = path, entries
 
     def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
         """Return an entry; see `setting`."""
         return setting(self.path, self._said, key, kind, default)
+
+    def part(self, key: str) -> _Settings:
+        """Return the entries below an entry; none where it is not there."""
+        return _Settings(self.path, self.get(key, dict, {}))
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """Return an entry that is a number above 0."""
+        found: float = self.get(key, float, default)
+        if not found > 0:
+            raise ModelError(f"{self.path}: {key!r} must be a number above 0, got {shown(found)}")
+        return found
 
     def size(self, key: str, default: int | None = None) -> int:
         """Return an entry that is 1 or more."""
@@ -100,7 +120,8 @@ def folder_config(folder: Path) -> Config:
 
     Raises ModelError where its architecture does not run here or an entry is missing or odd.
     """
-    said = _Settings(folder / "config.json")
+    path = folder / "config.json"
+    said = _Settings(path, _json(path))
     kind = said.get("model_type", str)
     if kind not in ARCHITECTURES:
         raise ModelError(
@@ -150,33 +171,40 @@ def folder_config(folder: Path) -> Config:
 
 
 def _rope(said: _Settings) -> Rope:
-    more = said.get("rope_parameters", dict, {}) or said.get("rope_scaling", dict, {})
-    base = said.get("rope_theta", float, float(more.get("rope_theta", 10000.0)))
-    kind = more.get("rope_type", more.get("type", "default"))
+    more = said.part("rope_parameters") or said.part("rope_scaling")
+    base = more.positive("rope_theta", said.positive("rope_theta", 10000.0))
+    kind = more.get("rope_type", str, more.get("type", str, "default"))
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise ModelError(
             f"{said.path}: rope type {kind!r:.60} does not run here: default, linear, llama3 and "
             "yarn do"
         )
-
-    def number(key: str, default: float) -> float:
-        value = more.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise ModelError(f"{said.path}: {key!r} must be a number above 0, got {shown(value)}")
-        return float(value)
-
+    if kind == "default":
+        return Rope(base)
     context = said.size("max_position_embeddings")
+    original = more.size("original_max_position_embeddings", context)
+    factor = more.positive("factor", context / original if kind == "yarn" else None)
     return Rope(
         base,
-        "none" if kind == "default" else kind,
-        number("factor", 1.0),
-        int(number("original_max_position_embeddings", context)),
-        number("low_freq_factor", 1.0),
-        number("high_freq_factor", 4.0),
-        number("beta_fast", 32.0),
-        number("beta_slow", 1.0),
-        number("attention_factor", 1.0) if "attention_factor" in more else None,
+        kind,
+        factor,
+        original,
+        more.positive("low_freq_factor", 1.0),
+        more.positive("high_freq_factor", 4.0),
+        more.positive("beta_fast", 32.0),
+        more.positive("beta_slow", 1.0),
+        _attention_factor(more, factor),
+        more.get("truncate", bool, True),
     )
+
+
+def _attention_factor(more: _Settings, factor: float) -> float:
+    """Return what YaRN multiplies rotated numbers by: as it is said, or follows from factors."""
+    share, shared = more.get("mscale", float, 0.0), more.get("mscale_all_dim", float, 0.0)
+    found = yarn_magnitude(factor)
+    if share and shared:
+        found = yarn_magnitude(factor, share) / yarn_magnitude(factor, shared)
+    return more.positive("attention_factor", found)
 
 
 class FolderWeights:
