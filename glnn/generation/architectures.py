@@ -138,6 +138,11 @@ def yarn_magnitude(factor: float, share: float = 1.0) -> float:
     return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
+def every_nth(n: int, layers: int) -> frozenset[int]:
+    """Return each n-th of so many layers, counted from 0: 1 and 3 of four for n = 2."""
+    return frozenset(range(n - 1, layers, n))
+
+
 @dataclass(frozen=True)
 class Config:
     """Sizes and numbers of one model."""
@@ -159,8 +164,8 @@ class Config:
     """Angles of layers with a window, where they have others."""
     window: int = 0
     """Tokens that layers with a window see; 0 without such layers."""
-    window_every: int = 0
-    """Each so many-th layer has no window; 0 where all or none have one."""
+    global_layers: frozenset[int] = frozenset()
+    """Layers without a window, where others have one."""
     scale: float = 0.0
     """Factor of scores; 0 for 1 / sqrt(head_width)."""
     attention_cap: float = 0.0
@@ -170,9 +175,7 @@ class Config:
 
     def windowed(self, layer: int) -> bool:
         """Return True where a layer sees a window of tokens only."""
-        if not self.window:
-            return False
-        return not self.window_every or (layer + 1) % self.window_every != 0
+        return self.window > 0 and layer not in self.global_layers
 
 
 @dataclass(frozen=True)

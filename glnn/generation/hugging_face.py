@@ -18,6 +18,7 @@ from glnn.generation.architectures import (
     Packed,
     Rope,
     architecture_named,
+    every_nth,
     yarn_magnitude,
 )
 from glnn.generation.settings import setting
@@ -138,7 +139,7 @@ def folder_config(folder: Path) -> Config:
             said.get("layer_norm_epsilon", float, 1e-5),
         )  # fmt: skip
     width, heads = said.size("hidden_size"), said.size("num_attention_heads")
-    head = said.size("head_dim", max(width // heads, 1))
+    layers, head = said.size("num_hidden_layers"), said.size("head_dim", max(width // heads, 1))
     partial = said.get("partial_rotary_factor", float, 1.0)
     windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
     if kind.startswith("qwen"):
@@ -146,11 +147,10 @@ def folder_config(folder: Path) -> Config:
     local = None
     if kind == "gemma3_text":
         local = Rope(said.get("rope_local_base_freq", float, 10000.0))
-    pattern = {"gemma2": 2, "gemma3_text": 6}.get(kind, 0)
     factor = said.get("query_pre_attn_scalar", float, float(head))
     return Config(
         architecture=name,
-        layers=said.size("num_hidden_layers"),
+        layers=layers,
         width=width,
         heads=heads,
         kv_heads=said.size("num_key_value_heads", heads),
@@ -162,12 +162,28 @@ def folder_config(folder: Path) -> Config:
         rotary_width=int(head * partial),
         local_rope=local,
         window=said.get("sliding_window", int, 0) if windowed else 0,
-        window_every=pattern,
+        global_layers=_global_layers(said, kind, layers) if windowed else frozenset(),
         scale=1 / math.sqrt(factor) if factor > 0 else 0.0,
         attention_cap=said.get("attn_logit_softcapping", float, 0.0),
         logits_cap=said.get("final_logit_softcapping", float, 0.0),
         order=HALVES,
     )
+
+
+def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:
+    """Return the layers that have no window though others may have one."""
+    types, known = said.get("layer_types", list, []), ("full_attention", "sliding_attention")
+    if types:
+        if len(types) != layers or not all(one in known for one in types):
+            raise ModelError(
+                f"{said.path}: 'layer_types' must be {layers} of {' and '.join(known)}, got "
+                f"{shown(types)}"
+            )
+        return frozenset(i for i, one in enumerate(types) if one == known[0])
+    if kind.startswith("qwen"):
+        return frozenset(range(min(said.get("max_window_layers", int, 28), layers)))
+    every = {"gemma2": 2, "gemma3_text": said.size("sliding_window_pattern", 6)}.get(kind)
+    return every_nth(every, layers) if every else frozenset()
 
 
 def _rope(said: _Settings) -> Rope:

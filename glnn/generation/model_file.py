@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError
-from glnn.generation.architectures import Config, Rope, Weights, architecture_named
+from glnn.generation.architectures import Config, Rope, Weights, architecture_named, every_nth
 from glnn.generation.gguf import MAGIC, GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
 from glnn.generation.settings import whole_number
@@ -19,7 +19,7 @@ from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
 USUAL_CONTEXT = 4096
 """Tokens, where nobody asks for another number and the model was trained for more."""
 MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
-GEMMA3_PATTERN, GEMMA2_PATTERN = 6, 2  # each so many-th layer sees all tokens
+GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6}  # each so many-th layer sees all tokens
 GEMMA3_LOCAL_BASE = 10000.0
 
 
@@ -107,11 +107,7 @@ def gguf_config(file: GGUFFile) -> Config:
     eps_key = "attention.layer_norm_rms_epsilon"
     if f"{name}.{eps_key}" not in file.metadata:
         eps_key = "attention.layer_norm_epsilon"
-    every, local = 0, None
-    if name == "gemma2":
-        every = GEMMA2_PATTERN
-    elif name == "gemma3":
-        every, local = GEMMA3_PATTERN, Rope(GEMMA3_LOCAL_BASE)
+    every = GLOBAL_EVERY.get(name)
     return Config(
         architecture=name,
         layers=layers,
@@ -124,9 +120,9 @@ def gguf_config(file: GGUFFile) -> Config:
         eps=real(eps_key),
         rope=_rope(file, name, base, real),
         rotary_width=number("rope.dimension_count", head_width) if name != "gpt2" else 0,
-        local_rope=local,
+        local_rope=Rope(GEMMA3_LOCAL_BASE) if name == "gemma3" else None,
         window=max(window, 0) if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
-        window_every=every,
+        global_layers=every_nth(every, layers) if every else frozenset(),
         scale=real("attention.scale", 0.0),
         attention_cap=real("attn_logit_softcapping", 0.0),
         logits_cap=real("final_logit_softcapping", 0.0),
