@@ -21,6 +21,7 @@ from glnn.generation.architectures import (
     every_nth,
     yarn_magnitude,
 )
+from glnn.generation.model_file import GEMMA3_LOCAL_BASE
 from glnn.generation.settings import setting
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
@@ -144,9 +145,12 @@ def folder_config(folder: Path) -> Config:
     windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
     if kind.startswith("qwen"):
         windowed = said.get("use_sliding_window", bool, False)
+    rotary = said.part("rope_parameters") or said.part("rope_scaling")
     local = None
     if kind == "gemma3_text":
-        local = Rope(said.get("rope_local_base_freq", float, 10000.0))
+        base = said.positive("rope_local_base_freq", GEMMA3_LOCAL_BASE)
+        local = _rope(said, rotary.part("sliding_attention"), base)
+        rotary = rotary.part("full_attention") or rotary
     factor = said.get("query_pre_attn_scalar", float, float(head))
     return Config(
         architecture=name,
@@ -158,7 +162,7 @@ def folder_config(folder: Path) -> Config:
         vocabulary=said.size("vocab_size"),
         context=said.size("max_position_embeddings"),
         eps=said.get("rms_norm_eps", float, 1e-6),
-        rope=_rope(said),
+        rope=_rope(said, rotary, said.positive("rope_theta", 10000.0)),
         rotary_width=int(head * partial),
         local_rope=local,
         window=said.get("sliding_window", int, 0) if windowed else 0,
@@ -186,9 +190,9 @@ def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:
     return every_nth(every, layers) if every else frozenset()
 
 
-def _rope(said: _Settings) -> Rope:
-    more = said.part("rope_parameters") or said.part("rope_scaling")
-    base = more.positive("rope_theta", said.positive("rope_theta", 10000.0))
+def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
+    """Return the angles that the entries `more` describe. base: where they do not say theirs."""
+    base = more.positive("rope_theta", base)
     kind = more.get("rope_type", str, more.get("type", str, "default"))
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise ModelError(
