@@ -40,6 +40,26 @@ ARCHITECTURES = {
     "gpt2": "gpt2",
 }
 """GGUF's architecture for each `model_type`."""
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {"sliding_window": 4096},
+    "qwen3": {"sliding_window": 4096, "head_dim": 128},
+    "gemma2": {
+        "sliding_window": 4096,
+        "query_pre_attn_scalar": 256,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+        "head_dim": 256,
+    },
+    "gemma3_text": {
+        "sliding_window": 4096,
+        "query_pre_attn_scalar": 256,
+        "rope_theta": 1e6,
+        "head_dim": 256,
+    },
+    "phi3": {"rms_norm_eps": 1e-5},
+}
+"""What entries of config.json are where they are left out, and null is something else."""
 FORMAT_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 PARTS = {
     "attn_norm": "input_layernorm",
@@ -99,6 +119,10 @@ class _Settings:
         """Return the entries below an entry; none where it is not there."""
         return _Settings(self.path, self.get(key, dict, {}))
 
+    def with_defaults(self, entries: Mapping[str, Any]) -> _Settings:
+        """Return these entries, and `entries` in the place of those that are left out."""
+        return _Settings(self.path, {**entries, **self._said})
+
     def __len__(self) -> int:
         return len(self._said)
 
@@ -125,6 +149,7 @@ def folder_config(folder: Path) -> Config:
     path = folder / "config.json"
     said = _Settings(path, _json(path))
     kind = said.get("model_type", str)
+    said = said.with_defaults(DEFAULTS.get(kind, {}))
     if kind not in ARCHITECTURES:
         raise ModelError(
             f"{said.path}: model_type {kind!r:.60} does not run here: those that do are "

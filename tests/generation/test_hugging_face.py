@@ -107,10 +107,11 @@ def folder(path: Path, kind: str, dtype: str = "float32") -> tuple[dict[str, Any
     config |= {
         "gemma2": {
             "sliding_window": 5,
+            "query_pre_attn_scalar": HEAD,
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 3.0,
         },
-        "gemma3_text": {"sliding_window": 5, "rope_theta": 1e6},
+        "gemma3_text": {"sliding_window": 5, "rope_theta": 1e6, "query_pre_attn_scalar": HEAD},
         "phi3": {"sliding_window": 7, "partial_rotary_factor": 0.5},
     }.get(kind, {})
     (path / "config.json").write_text(json.dumps(config))

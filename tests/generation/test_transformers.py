@@ -96,12 +96,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_theta": 5e5, "rope_local_base_freq": 500.0,
         },
     ),
-    "gemma3, every third layer, linear, caps": (
+    "gemma3, every third layer, linear, cap": (
         "gemma3_text",
         {
             "num_hidden_layers": 4, "sliding_window": 5, "query_pre_attn_scalar": 24,
             "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window_pattern": 3,
-            "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
+            "final_logit_softcapping": 3.0,
         },
     ),
     "phi3": ("phi3", {"head_dim": None, "rms_norm_eps": None}),
