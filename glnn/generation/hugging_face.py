@@ -166,11 +166,11 @@ def folder_config(folder: Path) -> Config:
         )  # fmt: skip
     width, heads = said.size("hidden_size"), said.size("num_attention_heads")
     layers, head = said.size("num_hidden_layers"), said.size("head_dim", max(width // heads, 1))
-    partial = said.get("partial_rotary_factor", float, 1.0)
     windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
     if kind.startswith("qwen"):
         windowed = said.get("use_sliding_window", bool, False)
     rotary = said.part("rope_parameters") or said.part("rope_scaling")
+    partial = rotary.positive("partial_rotary_factor", said.positive("partial_rotary_factor", 1.0))
     local = None
     if kind == "gemma3_text":
         base = said.positive("rope_local_base_freq", GEMMA3_LOCAL_BASE)
