@@ -90,7 +90,12 @@ GPT2 = {
     "ffn_down": "mlp.c_proj",
 }
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-GPT2_WHOLE = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"}
+GPT2_WHOLE = {
+    "token_embd": "wte",
+    "position_embd": "wpe",
+    "output_norm": "ln_f",
+    "output": "lm_head",
+}
 
 
 def _json(path: Path) -> dict[str, Any]:
