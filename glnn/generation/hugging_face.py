@@ -60,6 +60,15 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "phi3": {"rms_norm_eps": 1e-5},
 }
 """What entries of config.json are where they are left out, and null is something else."""
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new")}
+"""What config.json calls the activation of an architecture."""
+PLAIN = {
+    "use_bidirectional_attention": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+"""Entries that change what is computed, with the one value that runs here."""
 FORMAT_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 PARTS = {
     "attn_norm": "input_layernorm",
@@ -161,7 +170,7 @@ def folder_config(folder: Path) -> Config:
             f"{', '.join(ARCHITECTURES)}"
         )
     name = ARCHITECTURES[kind]
-    architecture_named(name)
+    _check_plain(said, ACTIVATIONS[architecture_named(name).activation])
     if kind == "gpt2":
         width, heads = said.size("n_embd"), said.size("n_head")
         return Config(
@@ -202,6 +211,20 @@ def folder_config(folder: Path) -> Config:
         logits_cap=said.get("final_logit_softcapping", float, 0.0),
         order=HALVES,
     )
+
+
+def _check_plain(said: _Settings, activations: tuple[str, ...]) -> None:
+    """Raise ModelError where entries ask for what does not run here."""
+    known: dict[str, tuple[bool | str, ...]] = {key: (one,) for key, one in PLAIN.items()}
+    for key in ("hidden_act", "hidden_activation", "activation_function"):
+        known[key] = activations
+    for key, values in known.items():
+        found = said.get(key, type(values[0]), values[0])
+        if found not in values:
+            raise ModelError(
+                f"{said.path}: {key!r} {shown(found)} does not run here: "
+                f"{' and '.join(map(repr, values))} {'do' if len(values) > 1 else 'does'}"
+            )
 
 
 def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:

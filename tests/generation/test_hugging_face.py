@@ -149,6 +149,17 @@ def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:
         ({"hidden_size": "x"}, "'hidden_size' must be int, got 'x'"),
         ({"vocab_size": 9}, "'token_embd.weight' must be \\(9, 32\\)"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope type 'longrope' does not run here"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "it has no 'factor'"),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": 0}},
+            "'factor' must be a number above",
+        ),
+        ({"hidden_act": "relu"}, "'hidden_act' 'relu' does not run here: 'silu' and 'swish' do"),
+        ({"use_bidirectional_attention": True}, "True does not run here: False does"),
+        (
+            {"model_type": "mistral", "sliding_window": 5, "layer_types": ["full_attention"]},
+            "'layer_types' must be 3 of full_attention and sliding_attention",
+        ),
     ],
 )
 def test_folders_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
