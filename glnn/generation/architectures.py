@@ -72,8 +72,8 @@ class Rope:
     """Angles of rotary embeddings.
 
     base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
-    `factor`. The others are llama3's and yarn's parameters; truncate: whether yarn's ramp is from a
-    whole pair of numbers to another.
+    `factor`. magnitude: what rotated numbers are multiplied by. The others are llama3's and yarn's
+    parameters; truncate: whether yarn's ramp is from a whole pair of numbers to another.
     """
 
     base: float = 10000.0
@@ -84,23 +84,25 @@ class Rope:
     high_frequency: float = 4.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    attention_factor: float | None = None
+    magnitude: float = 1.0
     truncate: bool = True
 
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
-        """Return cosines and sines of `count` / 2 angles by position, (context, count) float32."""
+        """Return cosines and sines of `count` / 2 angles by position, (context, count) float32.
+
+        divisors: of the frequencies, before they are scaled.
+        """
         inverse = 1.0 / self.base ** (np.arange(0, count, 2) / count)
-        magnitude = 1.0
         if divisors is not None:
             inverse = inverse / divisors.astype(np.float64)
-        elif self.scaling == "linear":
+        if self.scaling == "linear":
             inverse = inverse / self.factor
         elif self.scaling == "llama3":
             inverse = self._llama3(inverse)
         elif self.scaling == "yarn":
-            inverse, magnitude = self._yarn(inverse, count)
+            inverse = self._yarn(inverse, count)
         angles = np.arange(context)[:, None] * inverse
-        both = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * magnitude
+        both = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * self.magnitude
         return both.astype(np.float32)
 
     def _llama3(self, inverse: Array) -> Array:
@@ -115,8 +117,8 @@ class Rope:
         scaled = np.where(length > longest, inverse / self.factor, between)
         return np.where(length < shortest, inverse, scaled)
 
-    def _yarn(self, inverse: Array, count: int) -> tuple[Array, float]:
-        """Frequencies by YaRN (Peng et al. 2023), and what scores' factors are multiplied by."""
+    def _yarn(self, inverse: Array, count: int) -> Array:
+        """Frequencies by YaRN (Peng et al. 2023): those that turn seldom by the factor."""
 
         def place(turns: float) -> float:
             ratio = self.original_context / (turns * 2 * math.pi)
@@ -127,10 +129,7 @@ class Rope:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, count - 1)
         ramp = np.clip((np.arange(count // 2) - low) / max(high - low, 0.001), 0, 1)
-        magnitude = self.attention_factor
-        if magnitude is None:
-            magnitude = yarn_magnitude(self.factor)
-        return inverse / self.factor * ramp + inverse * (1 - ramp), magnitude
+        return np.asarray(inverse / self.factor * ramp + inverse * (1 - ramp))
 
 
 def yarn_magnitude(factor: float, share: float = 1.0) -> float:

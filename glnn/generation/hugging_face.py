@@ -140,11 +140,11 @@ class _Settings:
     def __len__(self) -> int:
         return len(self._said)
 
-    def positive(self, key: str, default: float | None = None) -> float:
-        """Return an entry that is a number above 0."""
+    def above(self, least: float, key: str, default: float | None = None) -> float:
+        """Return an entry that is a number above `least`."""
         found: float = self.get(key, float, default)
-        if not found > 0:
-            raise ModelError(f"{self.path}: {key!r} must be a number above 0, got {shown(found)}")
+        if not found > least:
+            raise ModelError(f"{self.path}: {key!r} must be above {least}, got {shown(found)}")
         return found
 
     def size(self, key: str, default: int | None = None) -> int:
@@ -184,10 +184,10 @@ def folder_config(folder: Path) -> Config:
     if kind.startswith("qwen"):
         windowed = said.get("use_sliding_window", bool, False)
     rotary = said.part("rope_parameters") or said.part("rope_scaling")
-    partial = rotary.positive("partial_rotary_factor", said.positive("partial_rotary_factor", 1.0))
+    partial = rotary.above(0, "partial_rotary_factor", said.above(0, "partial_rotary_factor", 1.0))
     local = None
     if kind == "gemma3_text":
-        base = said.positive("rope_local_base_freq", GEMMA3_LOCAL_BASE)
+        base = said.above(1, "rope_local_base_freq", GEMMA3_LOCAL_BASE)
         local = _rope(said, rotary.part("sliding_attention"), base)
         rotary = rotary.part("full_attention") or rotary
     factor = said.get("query_pre_attn_scalar", float, float(head))
@@ -201,7 +201,7 @@ def folder_config(folder: Path) -> Config:
         vocabulary=said.size("vocab_size"),
         context=said.size("max_position_embeddings"),
         eps=said.get("rms_norm_eps", float, 1e-6),
-        rope=_rope(said, rotary, said.positive("rope_theta", 10000.0)),
+        rope=_rope(said, rotary, said.above(1, "rope_theta", 10000.0)),
         rotary_width=int(head * partial),
         local_rope=local,
         window=said.get("sliding_window", int, 0) if windowed else 0,
@@ -245,7 +245,7 @@ def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:
 
 def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
     """Return the angles that the entries `more` describe. base: where they do not say theirs."""
-    base = more.positive("rope_theta", base)
+    base = more.above(1, "rope_theta", base)
     kind = more.get("rope_type", str, more.get("type", str, "default"))
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise ModelError(
@@ -256,28 +256,28 @@ def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
         return Rope(base)
     context = said.size("max_position_embeddings")
     original = more.size("original_max_position_embeddings", context)
-    factor = more.positive("factor", context / original if kind == "yarn" else None)
+    factor = more.above(0, "factor", context / original if kind == "yarn" else None)
     return Rope(
         base,
         kind,
         factor,
         original,
-        more.positive("low_freq_factor", 1.0),
-        more.positive("high_freq_factor", 4.0),
-        more.positive("beta_fast", 32.0),
-        more.positive("beta_slow", 1.0),
-        _attention_factor(more, factor),
+        more.above(0, "low_freq_factor", 1.0),
+        more.above(0, "high_freq_factor", 4.0),
+        more.above(0, "beta_fast", 32.0),
+        more.above(0, "beta_slow", 1.0),
+        _yarn_magnitude(more, factor) if kind == "yarn" else 1.0,
         more.get("truncate", bool, True),
     )
 
 
-def _attention_factor(more: _Settings, factor: float) -> float:
+def _yarn_magnitude(more: _Settings, factor: float) -> float:
     """Return what YaRN multiplies rotated numbers by: as it is said, or follows from factors."""
     share, shared = more.get("mscale", float, 0.0), more.get("mscale_all_dim", float, 0.0)
     found = yarn_magnitude(factor)
     if share and shared:
         found = yarn_magnitude(factor, share) / yarn_magnitude(factor, shared)
-    return more.positive("attention_factor", found)
+    return more.above(0, "attention_factor", found)
 
 
 class FolderWeights:

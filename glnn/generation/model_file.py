@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from glnn.errors import ModelError
-from glnn.generation.architectures import Config, Rope, Weights, architecture_named, every_nth
+from glnn.generation.architectures import (
+    Config,
+    Rope,
+    Weights,
+    architecture_named,
+    every_nth,
+    yarn_magnitude,
+)
 from glnn.generation.gguf import MAGIC, GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
 from glnn.generation.settings import whole_number
@@ -103,10 +109,11 @@ def gguf_config(file: GGUFFile) -> Config:
     head_width = number("attention.key_length", max(width // heads, 1))
     vocabulary = file.entry("token_embd.weight").shape[0]
     window = file.value(f"{name}.attention.sliding_window", int, 0)
-    base = real("rope.freq_base", 10000.0)
+    context = number("context_length", most=MOST_CONTEXT)
     eps_key = "attention.layer_norm_rms_epsilon"
     if f"{name}.{eps_key}" not in file.metadata:
         eps_key = "attention.layer_norm_epsilon"
+    local_base = real("rope.freq_base_swa", GEMMA3_LOCAL_BASE)
     every = GLOBAL_EVERY.get(name)
     return Config(
         architecture=name,
@@ -116,11 +123,11 @@ def gguf_config(file: GGUFFile) -> Config:
         kv_heads=number("attention.head_count_kv", heads),
         head_width=head_width,
         vocabulary=vocabulary,
-        context=number("context_length", most=MOST_CONTEXT),
+        context=context,
         eps=real(eps_key),
-        rope=_rope(file, name, base, real),
+        rope=_rope(file, name, context),
         rotary_width=number("rope.dimension_count", head_width) if name != "gpt2" else 0,
-        local_rope=Rope(GEMMA3_LOCAL_BASE) if name == "gemma3" else None,
+        local_rope=Rope(local_base) if name == "gemma3" else None,
         window=max(window, 0) if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
         global_layers=every_nth(every, layers) if every else frozenset(),
         scale=real("attention.scale", 0.0),
@@ -129,18 +136,34 @@ def gguf_config(file: GGUFFile) -> Config:
     )
 
 
-def _rope(file: GGUFFile, name: str, base: float, real: Any) -> Rope:
-    scaling = file.value(f"{name}.rope.scaling.type", str, "none")
-    if scaling not in ("none", "linear", "yarn", "llama3"):
+def _rope(file: GGUFFile, name: str, context: int) -> Rope:
+    """Return the angles of a model that was trained for `context` tokens."""
+    prefix = f"{name}.rope"
+
+    def above(least: float, key: str, default: float) -> float:
+        found: float = file.value(f"{prefix}.{key}", float, default)
+        if not found > least:
+            raise ModelError(f"{file.path}: {prefix}.{key} must be above {least}, got {found}")
+        return found
+
+    scaling = file.value(f"{prefix}.scaling.type", str, "none")
+    if "rope_factors_long.weight" in file:  # by which alone it is said
+        scaling = "longrope"
+    if scaling not in ("none", "linear", "yarn"):
         raise ModelError(
-            f"{file.path}: {name}.rope.scaling.type {scaling!r} does not run here: none, linear, "
-            "llama3 and yarn do"
+            f"{file.path}: {prefix}.scaling.type {scaling!r:.60} does not run here: none, linear "
+            "and yarn do"
         )
+    factor = above(0, "scaling.factor", 1.0)
+    magnitude = yarn_magnitude(factor) if scaling == "yarn" else 1.0
     return Rope(
-        base,
+        above(1, "freq_base", 10000.0),
         scaling,
-        real("rope.scaling.factor", 1.0),
-        file.value(f"{name}.rope.scaling.original_context_length", int, 0),
+        factor,
+        int(above(0, "scaling.original_context_length", context)),
+        beta_fast=above(0, "scaling.yarn_beta_fast", 32.0),
+        beta_slow=above(0, "scaling.yarn_beta_slow", 1.0),
+        magnitude=above(0, "scaling.attn_factor", 1.0) * magnitude,
     )
 
 

@@ -152,7 +152,7 @@ def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:
         ({"rope_scaling": {"rope_type": "linear"}}, "it has no 'factor'"),
         (
             {"rope_scaling": {"rope_type": "linear", "factor": 0}},
-            "'factor' must be a number above",
+            "'factor' must be above 0",
         ),
         ({"hidden_act": "relu"}, "'hidden_act' 'relu' does not run here: 'silu' and 'swish' do"),
         ({"use_bidirectional_attention": True}, "True does not run here: False does"),

@@ -237,7 +237,10 @@ def test_options_are_checked(tmp_path: Path, options, says) -> None:
         ({"llama.attention.head_count": 5}, "'blk.0.attn_q.weight' must be \\(80, 32\\), got"),
         ({"tokenizer.ggml.model": "bert"}, "tokenizer 'bert' does not run here: gpt2, llama do"),
         ({"tokenizer.ggml.pre": "x"}, "pre-tokenizer 'x' does not run here"),
-        ({"llama.rope.scaling.type": "su"}, "rope.scaling.type 'su' does not run here"),
+        (
+            {"llama.rope.scaling.type": "su"},
+            "rope.scaling.type 'su' does not run here: none, linear",
+        ),
     ],
 )
 def test_models_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
