@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+import math
 from pathlib import Path
 
 from glnn.errors import ModelError
@@ -26,6 +27,7 @@ USUAL_CONTEXT = 4096
 """Tokens, where nobody asks for another number and the model was trained for more."""
 MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
 GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6}  # each so many-th layer sees all tokens
+LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}  # layers of those whose scores have another factor
 GEMMA3_LOCAL_BASE = 10000.0
 
 
@@ -114,6 +116,7 @@ def gguf_config(file: GGUFFile) -> Config:
     if f"{name}.{eps_key}" not in file.metadata:
         eps_key = "attention.layer_norm_epsilon"
     local_base = real("rope.freq_base_swa", GEMMA3_LOCAL_BASE)
+    scale = math.sqrt(heads / width) if layers == LARGEST_GEMMA.get(name) else 0.0
     every = GLOBAL_EVERY.get(name)
     return Config(
         architecture=name,
@@ -130,7 +133,7 @@ def gguf_config(file: GGUFFile) -> Config:
         local_rope=Rope(local_base) if name == "gemma3" else None,
         window=max(window, 0) if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
         global_layers=every_nth(every, layers) if every else frozenset(),
-        scale=real("attention.scale", 0.0),
+        scale=real("attention.scale", scale),
         attention_cap=real("attn_logit_softcapping", 0.0),
         logits_cap=real("final_logit_softcapping", 0.0),
     )
