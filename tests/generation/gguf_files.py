@@ -93,7 +93,12 @@ def tokenizer() -> dict[str, Any]:
 
 
 WIDTH, HEADS, KV, HEAD, HIDDEN, LAYERS, CONTEXT = 32, 4, 2, 16, 96, 3, 24
-"""Sizes of the small models."""
+"""Sizes of the small models; Gemma 3's have as many layers as one that sees all tokens takes."""
+
+
+def layers_of(architecture: str) -> int:
+    """How many layers a small model has."""
+    return 7 if architecture == "gemma3" else LAYERS
 
 
 def small_model(
@@ -108,12 +113,13 @@ def small_model(
     def vector(count: int, around: float = 1.0) -> Array:
         return (around + 0.2 * generator.standard_normal(count)).astype(np.float32)
 
+    layers = layers_of(architecture)
     biased, layered = architecture in ("qwen2", "gpt2"), architecture == "gpt2"
     kv, head = (HEADS, WIDTH // HEADS) if layered else (KV, HEAD)
     tensors = {"token_embd.weight": 0.5 * matrix(len(WORDS), WIDTH) * WIDTH**0.5}
     if layered:
         tensors["position_embd.weight"] = 0.3 * matrix(CONTEXT, WIDTH)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         block = f"blk.{layer}"
         sizes = {"q": HEADS * head, "k": kv * head, "v": kv * head}
         if architecture in ("phi3", "gpt2"):
@@ -150,7 +156,7 @@ def small_model(
     eps = "layer_norm_epsilon" if layered else "layer_norm_rms_epsilon"
     metadata: dict[str, Any] = {
         "general.architecture": architecture,
-        f"{architecture}.block_count": LAYERS,
+        f"{architecture}.block_count": layers,
         f"{architecture}.context_length": CONTEXT,
         f"{architecture}.embedding_length": WIDTH,
         f"{architecture}.attention.head_count": HEADS,

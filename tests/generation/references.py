@@ -40,7 +40,7 @@ def frequencies(
     for pair in range(count // 2):
         angle = base ** (-2 * pair / count)
         if divisors is not None:
-            angle /= divisors[pair]
+            angle /= float(divisors[pair])
         kept = 0.0  # the share that is not scaled
         if scaling == "none":
             kept = 1.0
@@ -63,7 +63,11 @@ def magnitude(scaling: str, factor: float) -> float:
 
 
 class Definition:
-    """A model as a GGUF file describes it."""
+    """A model as a GGUF file describes it.
+
+    `global_layers` is none of GGUF's keys: the layers without a window, where it is not the
+    architecture that says which.
+    """
 
     def __init__(self, metadata: Mapping[str, Any], weights: Mapping[str, Array]) -> None:
         self.name, self.metadata = str(metadata["general.architecture"]), metadata
@@ -71,8 +75,10 @@ class Definition:
         self.layered = self.name == "gpt2"
         eps = "layer_norm_epsilon" if self.layered else "layer_norm_rms_epsilon"
         self.eps = float(self.said(f"attention.{eps}"))
-        self.heads, self.head = self.said("attention.head_count"), self.said("attention.key_length")
-        self.kv = self.said("attention.head_count_kv")
+        self.heads = self.said("attention.head_count")
+        self.kv = self.said("attention.head_count_kv", self.heads)
+        width = self.said("embedding_length")
+        self.head = self.said("attention.key_length", width // self.heads)
 
     def said(self, key: str, default: Any = None) -> Any:
         return self.metadata.get(f"{self.name}.{key}", default)
@@ -97,17 +103,24 @@ class Definition:
         if self.layered:
             return x
         count = self.said("rope.dimension_count", self.head)
-        base, scaling, factor = self.said("rope.freq_base", 10000.0), "none", 1.0
         if self.name == "gemma3" and local:
-            base = 10000.0
+            row, size = frequencies(count, self.said("rope.freq_base_swa", 10000.0)), 1.0
         else:
             scaling = self.said("rope.scaling.type", "none")
             factor = self.said("rope.scaling.factor", 1.0)
-        original = self.said("rope.scaling.original_context_length", self.said("context_length"))
-        divisors = self.wide.get("rope_freqs.weight")
-        row = frequencies(count, base, scaling, factor, original, divisors=divisors)
+            row = frequencies(
+                count,
+                self.said("rope.freq_base", 10000.0),
+                scaling,
+                factor,
+                self.said("rope.scaling.original_context_length", self.said("context_length")),
+                fast=self.said("rope.scaling.yarn_beta_fast", 32.0),
+                slow=self.said("rope.scaling.yarn_beta_slow", 1.0),
+                divisors=self.wide.get("rope_freqs.weight"),
+            )
+            size = magnitude(scaling, factor) * self.said("rope.scaling.attn_factor", 1.0)
         angles = np.outer(np.arange(len(x)), row)[:, None, :]
-        cosine, sine = (f(angles) * magnitude(scaling, factor) for f in (np.cos, np.sin))
+        cosine, sine = size * np.cos(angles), size * np.sin(angles)
         pairs = np.arange(count // 2)
         a, b = (2 * pairs, 2 * pairs + 1)
         if self.name not in ("llama", "mistral"):
@@ -119,9 +132,9 @@ class Definition:
 
     def window(self, layer: int) -> int:
         """How many tokens a layer sees; 0 for all."""
-        every = {"gemma2": 2, "gemma3": 6}.get(self.name, 0)
-        whole = every and (layer + 1) % every == 0
-        return 0 if whole else int(self.said("attention.sliding_window", 0))
+        every = {"gemma2": 2, "gemma3": 6}.get(self.name, self.said("block_count") + 1)
+        whole = self.said("global_layers", range(every - 1, self.said("block_count"), every))
+        return 0 if layer in whole else int(self.said("attention.sliding_window", 0))
 
     def attention(self, layer: int, x: Array) -> Array:
         block, heads, kv, head = f"blk.{layer}.attn", self.heads, self.kv, self.head

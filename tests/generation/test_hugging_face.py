@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from glnn.errors import ModelError
 from glnn.generation.language_model import LanguageModel
+from glnn.validation.comparison import relative_error
 from tests.generation import references
 from tests.generation.gguf_files import (
     CONTEXT,
@@ -26,11 +28,12 @@ from tests.generation.gguf_files import (
     LAYERS,
     WIDTH,
     WORDS,
+    layers_of,
     small_model,
 )
 
 TOKENS = [0, 5, 9, 33, 2, 2, 60, 17]
-KINDS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2")
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2")
 NAMES = {
     "attn_norm": "input_layernorm",
     "attn_output": "self_attn.o_proj",
@@ -85,7 +88,7 @@ def folder(path: Path, kind: str, dtype: str = "float32") -> tuple[dict[str, Any
     for key, array in tensors.items():
         array = array.astype(dtype).astype(np.float32)
         tensors[key] = array
-        if kind == "llama" and key.split(".")[-2] in ("attn_q", "attn_k"):
+        if kind in ("llama", "mistral") and key.split(".")[-2] in ("attn_q", "attn_k"):
             pairs = array.reshape(-1, HEAD // 2, 2, WIDTH)  # GGUF's are in pairs
             array = pairs.swapaxes(1, 2).reshape(array.shape)
         if kind.startswith("gemma") and "norm" in key:
@@ -95,9 +98,10 @@ def folder(path: Path, kind: str, dtype: str = "float32") -> tuple[dict[str, Any
         written[theirs(kind, key)] = np.ascontiguousarray(array.astype(dtype))
     save_file(written, path / "model.safetensors")
     config: dict[str, Any] = {
-        "model_type": kind, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "head_dim": HEAD,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV, "vocab_size": len(WORDS),
-        "intermediate_size": HIDDEN, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
+        "model_type": kind, "hidden_size": WIDTH, "head_dim": HEAD,
+        "num_hidden_layers": layers_of(name), "num_attention_heads": HEADS,
+        "num_key_value_heads": KV, "vocab_size": len(WORDS), "intermediate_size": HIDDEN,
+        "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
     }  # fmt: skip
     if kind == "gpt2":
         config = {
@@ -131,6 +135,100 @@ def test_folders_are_the_same_models(tmp_path: Path, kind) -> None:
     expected = references.logits(metadata, tensors, TOKENS)
     assert np.linalg.norm(lm.logits(TOKENS) - expected) < 1e-5 * np.linalg.norm(expected)
     assert lm.tokenizer.ends == {1} and lm.tokenizer.template == "a"
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 3}
+THE_SAME = {"type": "yarn", "factor": 4.0, "original_context_length": 3}
+ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "linear": (
+        "llama",
+        {"rope_scaling": {"type": "linear", "factor": 3}},
+        {"type": "linear", "factor": 3.0},
+    ),
+    "llama3": (
+        "llama",
+        {
+            "rope_scaling": {
+                "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 9,
+            }
+        },
+        {"type": "llama3", "factor": 4.0, "original_context_length": 9},
+    ),
+    "yarn": ("qwen3", {"rope_scaling": YARN}, THE_SAME),
+    "yarn, its betas": (
+        "qwen2",
+        {"rope_scaling": {**YARN, "beta_fast": 2.0, "beta_slow": 0.1}},
+        {**THE_SAME, "yarn_beta_fast": 2.0, "yarn_beta_slow": 0.1},
+    ),
+    "yarn, its factor": (
+        "llama",
+        {"rope_scaling": {**YARN, "attention_factor": 0.1 * math.log(4) + 1}},
+        THE_SAME,
+    ),
+    "yarn, its scales": (
+        "llama",
+        {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5}},
+        {**THE_SAME, "attn_factor": 1 / (0.05 * math.log(4) + 1)},
+    ),
+    "yarn by the lengths": (
+        "llama", {"rope_scaling": {**YARN, "factor": None}}, {**THE_SAME, "factor": CONTEXT / 3}
+    ),
+    "base": ("llama", {"rope_parameters": {"rope_theta": 77.0}}, {"freq_base": 77.0}),
+    "bases by type of layers": (
+        "gemma3_text",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 77.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 33.0},
+            }
+        },
+        {"freq_base": 77.0, "freq_base_swa": 33.0, "type": "linear", "factor": 2.0},
+    ),
+    "windows by type of layers": (
+        "gemma2",
+        {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        {"global_layers": [0]},
+    ),
+    "windows of a pattern": (
+        "gemma3_text", {"sliding_window_pattern": 3}, {"global_layers": [2, 5]}
+    ),
+    "windows of later layers": (
+        "qwen3",
+        {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2},
+        {"attention.sliding_window": 3, "global_layers": [0, 1]},
+    ),
+    "no window": ("phi3", {"sliding_window": None}, {"attention.sliding_window": 0}),
+    "a window of none": ("qwen2", {"use_sliding_window": False, "sliding_window": 3}, {}),
+}  # fmt: skip
+"""Entries of config.json, and what GGUF has in their place."""
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_entries_mean_what_transformers_means_by_them(tmp_path: Path, case) -> None:
+    kind, entries, more = ENTRIES[case]
+    metadata, tensors = folder(tmp_path, kind)
+    plain = references.logits(metadata, tensors, TOKENS)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **entries}))
+    name = metadata["general.architecture"]
+    for key, one in more.items():
+        place = "rope." if key.startswith("freq") else "rope.scaling."
+        whole = "." in key or key == "global_layers"
+        metadata[f"{name}.{key}" if whole else f"{name}.{place}{key}"] = one
+    expected = references.logits(metadata, tensors, TOKENS)
+    assert (relative_error(plain, expected) > 1e-3) == bool(more)
+    found = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
+    assert relative_error(found, expected) < 1e-5
+
+
+def test_gpt2_may_have_a_matrix_for_logits(tmp_path: Path) -> None:
+    metadata, tensors = folder(tmp_path, "gpt2")
+    written = load_file(tmp_path / "model.safetensors")
+    tensors["output.weight"] = written["lm_head.weight"] = 2 * written["wte.weight"][::-1].copy()
+    save_file(written, tmp_path / "model.safetensors")
+    found = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
+    assert relative_error(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
 
 
 def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:

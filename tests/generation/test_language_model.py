@@ -16,7 +16,6 @@ from glnn.generation.language_model import LanguageModel
 from tests.generation import references
 from tests.generation.gguf_files import CONTEXT, WORDS, small_model, write
 
-BACKENDS = ["compute", "feedback", "cpu"]
 TOKENS = [0, 5, 9, 33, 2, 2, 60, 17, 44, 8, 3, 21, 11]
 
 
@@ -30,18 +29,6 @@ def greedy(metadata, tensors, tokens: list[int], count: int) -> list[int]:
     for _ in range(count):
         found.append(int(references.logits(metadata, tensors, found)[-1].argmax()))
     return found[len(tokens) :]
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request) -> str:
-    from glnn.backends import open_backend
-    from glnn.errors import DeviceError
-
-    try:
-        open_backend(request.param)
-    except DeviceError as error:
-        pytest.skip(str(error))
-    return request.param
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
