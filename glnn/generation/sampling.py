@@ -19,8 +19,12 @@ class Sampling:
     temperature: 0 takes the likeliest; the greater, the more even. top_k: of so many likeliest; 0
     of all. top_p: of the fewest likeliest that have this probability together. min_p: of those at
     least so likely, relative to the likeliest. repetition_penalty: logits of tokens that are there
-    are divided by it, negative ones multiplied. seed: of the random numbers; None for another each
-    time.
+    are divided by it, negative ones multiplied, once however often a token is there. seed: of the
+    random numbers; None for another each time.
+
+    The order, llama.cpp's: repetition_penalty; top_k; top_p and min_p, by probabilities among what
+    top_k left, of which a token must satisfy both; temperature. So the temperature changes how
+    often a token is drawn, never which may be.
     """
 
     temperature: float = 0.0

@@ -1,0 +1,159 @@
+"""The choice of the next token: each rule by its definition, and the draws that follow from it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+
+from glnn.generation.language_model import LanguageModel
+from glnn.generation.sampling import Sampling
+from tests.generation import references
+from tests.generation.gguf_files import WORDS, small_model
+
+DRAWS, END = 4000, 1
+LOGITS = np.array([0.3, 2.0, -1.0, 1.6, 0.0, 1.1, -0.4, 1.9, -0.9, 0.7], np.float32)
+BEFORE = [7, 2, 2, 7, 4]
+RULES = {
+    "temperature": {"temperature": 1.0},
+    "a low temperature": {"temperature": 0.7},
+    "a high temperature": {"temperature": 3.0},
+    "top_k": {"temperature": 1.0, "top_k": 4},
+    "top_k of all": {"temperature": 1.0, "top_k": 99},
+    "top_p": {"temperature": 1.0, "top_p": 0.7},
+    "top_p of one": {"temperature": 1.0, "top_p": 0.0},
+    "min_p": {"temperature": 1.0, "min_p": 0.3},
+    "min_p of the likeliest": {"temperature": 1.0, "min_p": 1.0},
+    "repetition_penalty": {"temperature": 1.0, "repetition_penalty": 1.8},
+    "a premium on repetition": {"temperature": 1.0, "repetition_penalty": 0.7},
+    "top_k, then top_p of these": {"temperature": 1.0, "top_k": 5, "top_p": 0.7},
+    "top_p and min_p, the first less": {"temperature": 1.0, "top_p": 0.5, "min_p": 0.1},
+    "top_p and min_p, the second less": {"temperature": 1.0, "top_p": 0.95, "min_p": 0.5},
+    "the temperature last": {"temperature": 2.5, "top_p": 0.7},
+    "all": {
+        "temperature": 0.8, "top_k": 7, "top_p": 0.9, "min_p": 0.12, "repetition_penalty": 1.3,
+    },
+}  # fmt: skip
+
+
+def distribution(
+    logits: list[float],
+    before: list[int],
+    temperature: float,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+) -> dict[int, float]:
+    """The probability of each token that may be drawn, rule after rule."""
+    scores = dict(enumerate(map(float, logits)))
+    for token in set(before):
+        over = scores[token] > 0
+        scores[token] *= 1 / repetition_penalty if over else repetition_penalty
+    likely = sorted(scores, key=lambda token: -scores[token])
+    likely = likely[: top_k or len(likely)]
+    total = sum(math.exp(scores[token]) for token in likely)
+    share = {token: math.exp(scores[token]) / total for token in likely}
+    kept, together = [], 0.0
+    for token in likely:
+        if share[token] < min_p * share[likely[0]]:
+            break
+        kept.append(token)
+        together += share[token]
+        if together >= top_p:
+            break
+    powers = {token: math.exp(scores[token] / temperature) for token in kept}
+    return {token: one / sum(powers.values()) for token, one in powers.items()}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_draws_are_as_often_as_the_definition_says(rule) -> None:
+    sampling = Sampling(**RULES[rule], seed=1)
+    expected = distribution(list(LOGITS), BEFORE, **RULES[rule])
+    generator = sampling.generator()
+    drawn = [sampling.choose(LOGITS, BEFORE, generator) for _ in range(DRAWS)]
+    counts = np.bincount(drawn, minlength=len(LOGITS))
+    # No token is so rare that it is never drawn, but for one time in e^12.
+    assert min(expected.values()) * DRAWS > 12
+    assert set(np.flatnonzero(counts)) == set(expected)
+    away = sum((counts[i] - DRAWS * p) ** 2 / (DRAWS * p) for i, p in expected.items())
+    free = len(expected) - 1
+    assert away <= free + 5 * math.sqrt(2 * free) + 1e-9  # chi-square's mean, and five deviations
+
+
+def test_rules_keep_what_the_definition_keeps() -> None:
+    """By random logits: the tokens of every probability, exactly."""
+
+    class Recorder:
+        def choice(self, tokens, p):
+            self.found = dict(zip(tokens.tolist(), p.tolist(), strict=True))
+            return tokens[0]
+
+    draw, recorder, kept = np.random.default_rng(3), Recorder(), set()
+    for _ in range(300):
+        logits = draw.normal(0, draw.uniform(0.1, 4), 60).astype(np.float32)
+        before = draw.integers(0, 60, draw.integers(0, 20)).tolist()
+        options = {
+            "temperature": float(draw.uniform(0.1, 4)),
+            "top_k": int(draw.integers(0, 40)),
+            "top_p": float(draw.uniform(0, 1)),
+            "min_p": float(draw.uniform(0, 0.5)),
+            "repetition_penalty": float(draw.uniform(0.5, 2)),
+        }
+        Sampling(**options).choose(logits, before, recorder)
+        expected = distribution(list(logits), before, **options)
+        assert recorder.found == pytest.approx(expected, rel=1e-9)
+        kept.add(len(expected))
+    assert len(kept) > 10
+
+
+def test_the_likeliest_is_taken_after_repetitions_count() -> None:
+    found = Sampling(repetition_penalty=1.5)
+    generator = found.generator()
+    assert found.choose(LOGITS, [], generator) == 1
+    assert found.choose(LOGITS, [1, 7], generator) == 3
+    assert not found.greedy and Sampling().greedy and not Sampling(temperature=1.0).greedy
+
+
+def test_logits_of_any_size_are_no_trouble() -> None:
+    huge = np.array([1e30, -1e30, 3e38, -3e38], np.float32)
+    for options in ({"temperature": 1.0}, {"temperature": 1e-6}, {"temperature": 1.0, "min_p": 1}):
+        sampling = Sampling(**options, seed=0)
+        assert {sampling.choose(huge, [], sampling.generator()) for _ in range(9)} == {2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repetition_penalty": 1.7},
+        {"temperature": 1.2, "seed": 5},
+        {"temperature": 1.2, "min_p": 0.2, "seed": 5},
+        {"temperature": 1.2, "top_k": 3, "seed": 5},
+        {"temperature": 1.2, "top_p": 0.6, "seed": 5},
+        {"temperature": 1.2, "repetition_penalty": 1.7, "seed": 5},
+    ],
+)
+def test_texts_are_drawn_by_the_rules(tmp_path: Path, options) -> None:
+    """Those of the definition's logits, by the same random numbers."""
+    metadata, tensors = small_model(tmp_path / "m.gguf", "llama", seed=6)
+    tokens = [0, 5, 9, 33, 9]
+    sampling = Sampling(**options)
+    generator, there = sampling.generator(), list(tokens)
+    for _ in range(12):
+        logits = list(references.logits(metadata, tensors, there)[-1])
+        named = {"temperature": 1.0, **options}
+        named.pop("seed", None)
+        likely = distribution(logits, there, **named)  # the likeliest first
+        chosen = next(iter(likely))
+        if sampling.temperature:
+            chosen = int(generator.choice(list(likely), p=list(likely.values())))
+        if chosen == END:
+            break
+        there.append(chosen)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    expected = "".join(WORDS[i] for i in there[len(tokens) :] if i > END).replace("Ġ", " ")
+    assert len(expected) > 2 and lm.generate(tokens, max_tokens=12, **options) == expected
