@@ -56,6 +56,11 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise ModelError(f"text must be a str, got {shown(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = shown(text[error.start])
+            raise ModelError(f"text must be Unicode, got {half}, half of a character") from None
         self._inner.encode_special_tokens = not special
         ids = self._inner.encode(text, add_special_tokens=False).ids
         first = [self.begin] if begin and self._begins and self.begin is not None else []
