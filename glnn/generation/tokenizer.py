@@ -110,11 +110,13 @@ class Tokenizer:
 
 
 class Pieces:
-    """The text of tokens as they come: whole characters only."""
+    """The text of tokens behind others, as they come: whole characters only."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._stream = _tokenizers().decoders.DecodeStream(skip_special_tokens=True)
+        for token in inner.encode("a", add_special_tokens=False).ids:
+            self.add(token)  # at the beginning of a text SentencePiece's decoders drop a space
 
     def add(self, token: int) -> str:
         """Return the text that `token` completes; empty where a character goes on."""
