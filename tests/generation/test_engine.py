@@ -1,328 +1,200 @@
-"""Steps that are begun ahead, against those of the cpu backend, where none is."""
+"""What is computed for sequences, and when: counted by the tokens of each run of the graph."""
 
 from __future__ import annotations
 
-import gc
-import os
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("tokenizers")
 
-from glnn.errors import DeviceError, ModelError
-from glnn.generation import engine as engine_module
-from glnn.generation.engine import Engine, Request
+from glnn.errors import ModelError
+from glnn.generation import engine
 from glnn.generation.language_model import LanguageModel
-from glnn.generation.sampling import Sampling
-from tests.generation.gguf_files import CONTEXT, small_model
+from glnn.validation.comparison import relative_error
+from tests.generation import references
+from tests.generation.gguf_files import WORDS, small_model
 
-PROMPTS = [[0, *range(2 + i, 5 + 2 * i)] for i in range(4)]
-MOST = 12
-
-
-@pytest.fixture(params=["compute", "feedback"])
-def backend(request) -> str:
-    from glnn.backends import open_backend
-
-    try:
-        open_backend(request.param)
-    except DeviceError as error:
-        pytest.skip(str(error))
-    return request.param
+ENDS = 2  # tokens below it are none of a text
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    small_model(tmp_path / "m.gguf", "llama", seed=6)
-    return tmp_path / "m.gguf"
+def text_of(tokens: list[int]) -> str:
+    return "".join(WORDS[one] for one in tokens if one >= ENDS).replace("Ġ", " ")
 
 
-def named(path: Path, backend: str) -> LanguageModel:
-    try:
-        return LanguageModel(path, backend=backend)
-    except DeviceError as error:
-        pytest.skip(str(error))
+def continued(model: tuple[Any, Any], tokens: list[int], count: int) -> list[int]:
+    """The likeliest tokens by the definition, up to one that ends the text."""
+    found = list(tokens)
+    for _ in range(count):
+        token = int(references.logits(*model, found)[-1].argmax())
+        if token == 1:
+            break
+        found.append(token)
+    return found[len(tokens) :]
 
 
-def asked(tokens: list[int], most: int = MOST, ends=()) -> Request:
-    return Request(list(tokens), most, frozenset(ends), Sampling())
+def runs_of(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The tokens of each run that follows."""
+    found: list[list[int]] = []
+    compute = lm._engine.compute
 
+    def recorded(tokens, places, logit_rows, outputs):
+        found.append(list(tokens))
+        return compute(tokens, places, logit_rows, outputs)
 
-def added(engine: Engine, tokens: list[int], most: int = MOST, ends=()) -> list[int]:
-    """What `engine` adds to one sequence."""
-    request = asked(tokens, most, ends)
-    engine.add(request)
-    return list(engine.tokens(request))
-
-
-@pytest.fixture
-def alone(path) -> list[list[int]]:
-    """What the cpu backend adds to each prompt: it begins no step ahead."""
-    engine = LanguageModel(path, backend="cpu")._engine
-    found = [added(engine, prompt) for prompt in PROMPTS]
-    assert not engine._followers
+    monkeypatch.setattr(lm._engine, "compute", recorded)
     return found
 
 
-def counted(engine: Engine) -> list[int]:
-    """The numbers of tokens of the runs that a later step waits for, as they are begun."""
-    runs: list[int] = []
-    compute = engine.compute
-
-    def counting(tokens, *rest):
-        runs.append(len(tokens))
-        return compute(tokens, *rest)
-
-    engine.compute = counting  # type: ignore[method-assign]
-    return runs
+def random_tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(ENDS, len(WORDS), count).tolist()
 
 
-def test_only_the_prompt_is_waited_for(path, backend, alone) -> None:
-    engine = LanguageModel(path, backend=backend)._engine
-    waited_for = counted(engine)
-    for prompt, expected in zip(PROMPTS, alone, strict=True):
-        waited_for.clear()
-        assert added(engine, prompt) == expected
-        assert len(waited_for) == 1  # then each step is begun by the one before
-    assert list(engine._followers) == [(1, CONTEXT, False)]
-
-
-def test_a_step_begun_ahead_of_an_end_is_not_seen(path, backend, alone) -> None:
-    engine = LanguageModel(path, backend=backend)._engine
-    for prompt, expected in zip(PROMPTS, alone, strict=True):
-        place = next(i for i in range(3, MOST) if expected[i] not in expected[:i])
-        assert added(engine, prompt, ends=[expected[place]]) == expected[:place]
-        assert added(engine, prompt) == expected  # by what lies in the caches
-        assert added(engine, [*prompt, *expected[:5]], MOST - 5) == expected[5:]
-
-
-def test_a_closed_stream_leaves_the_others_alone(path, backend, alone) -> None:
-    engine = LanguageModel(path, backend=backend)._engine
-    for prompt, expected in zip(PROMPTS, alone, strict=True):
-        request = asked(prompt)
-        engine.add(request)
-        stream = engine.tokens(request)
-        assert [next(stream), next(stream)] == expected[:2]
-        stream.close()  # the step for the fourth token is under way
-    for prompt, expected in zip(PROMPTS, alone, strict=True):
-        assert added(engine, prompt) == expected
-
-
-def test_longer_sequences_have_plans_of_their_own(path, backend, alone, monkeypatch) -> None:
-    monkeypatch.setattr(engine_module, "SHORT", 2)
-    engine = LanguageModel(path, backend=backend)._engine
-    waited_for = counted(engine)
-    for prompt, expected in zip(PROMPTS, alone, strict=True):
-        assert added(engine, prompt) == expected
-    assert set(engine._followers) == {(1, 8, False), (1, CONTEXT, False)} and len(
-        waited_for
-    ) == len(PROMPTS)
-
-
-@pytest.mark.parametrize("after", [0, 3])
-def test_sequences_that_go_on_together_are_begun_ahead(
-    path, backend, alone, monkeypatch, after
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_long_prompts_are_computed_in_parts(
+    tmp_path: Path, monkeypatch, backend, architecture
 ) -> None:
-    monkeypatch.setattr(engine_module, "REPEATS", after)
-    engine = LanguageModel(path, backend=backend, sequences=3)._engine
-    requests = [asked(prompt, MOST - i) for i, prompt in enumerate(PROMPTS)]
-    for request in requests:
-        engine.add(request)
-    streams = [engine.tokens(request) for request in requests]
-    found: list[list[int]] = [[] for _ in requests]
-    left = set(range(len(requests)))
-    while left:  # the fourth waits for the end of the third, which is the first to end
-        for i in sorted(left):
-            token = next(streams[i], None)
-            if token is None:
-                left.remove(i)
-            else:
-                found[i].append(token)
-    assert found == [expected[: MOST - i] for i, expected in enumerate(alone)]
-    assert (3, CONTEXT, False) in engine._followers
+    count = 2 * engine.CHUNK + 88
+    more = {f"{architecture}.context_length": count + 4}
+    model = small_model(tmp_path / "m.gguf", architecture, **more)
+    tokens = random_tokens(count)
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    definition = references.Definition(*model)
+    hidden = definition.hidden(tokens)
+    runs = runs_of(lm, monkeypatch)
+    parts = [engine.CHUNK, engine.CHUNK, 88]
+    found, expected = lm.logits(tokens), definition.scores(hidden)
+    assert found.shape == expected.shape and relative_error(found, expected) < 1e-5
+    assert [len(run) for run in runs] == parts and list(chain(*runs)) == tokens
+    mean = hidden.mean(axis=0)
+    embedded = lm.embed(tokens)
+    assert embedded.dtype == np.float32 and embedded.shape == mean.shape
+    assert relative_error(embedded, mean / np.linalg.norm(mean)) < 1e-5
+    runs.clear()
+    fresh = random_tokens(count, seed=1)
+    assert lm.generate(fresh, max_tokens=2) == text_of(continued(model, fresh, 2))
+    assert [len(run) for run in runs[:3]] == parts
 
 
-SAMPLED = Sampling(temperature=1.3, top_k=9, top_p=0.9, min_p=0.02, seed=11)
+def test_a_text_and_its_tokens_are_embedded_alike(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "m.gguf", "qwen3", seed=4)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    found = [lm.embed(one) for one in ("ab c", [0, 2, 3, 28, 4], [0, 2, 3, 28, 5])]
+    mean = references.Definition(*model).hidden([0, 2, 3, 28, 4]).mean(axis=0)
+    assert relative_error(found[0], mean / np.linalg.norm(mean)) < 1e-5
+    np.testing.assert_array_equal(found[0], found[1])
+    assert relative_error(found[2], found[1]) > 0.01
 
 
-def drawn(engine: Engine, prompt: list[int], sampling: Sampling) -> list[int]:
-    request = Request(list(prompt), MOST, frozenset(), sampling)
-    engine.add(request)
-    return list(engine.tokens(request))
+def test_a_prefix_in_the_caches_is_not_computed_again(tmp_path: Path, monkeypatch) -> None:
+    model = small_model(tmp_path / "m.gguf", "llama", seed=3)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    runs = runs_of(lm, monkeypatch)
+    tokens = [0, *random_tokens(12)]
+
+    def computed(prompt: list[int], count: int) -> list[int]:
+        """The tokens of all runs that generating `count` takes."""
+        expected = continued(model, prompt, count)
+        assert len(expected) == count  # none that ends it
+        assert lm.generate(prompt, max_tokens=count) == text_of(expected)
+        found = list(chain(*runs))
+        runs.clear()
+        return found
+
+    added = continued(model, tokens, 4)
+    assert computed(tokens, 4) == [*tokens, *added[:3]]  # the last one's logits nobody needs
+    assert computed(tokens, 4) == [tokens[-1], *added[:3]]
+    longer = [*tokens, *added, 7, 9]
+    assert computed(longer, 1) == [added[-1], 7, 9]
+    other = [*tokens[:6], 5, 6]
+    assert computed(other, 1) == [5, 6]
+    assert computed(tokens, 1) == tokens[6:]  # the other took their place
+    lm.logits(tokens)
+    runs.clear()
+    assert computed(tokens, 1) == tokens[-1:]
 
 
-def test_the_device_draws_what_the_host_draws(path) -> None:
-    device = named(path, "compute")._engine
-    host = LanguageModel(path, backend="cpu")._engine
-    waited_for = counted(device)
-    for prompt in PROMPTS:
-        assert drawn(device, prompt, SAMPLED) == drawn(host, prompt, SAMPLED)
-    assert list(device._followers) == [(1, CONTEXT, True)] and len(waited_for) == len(PROMPTS)
-    assert drawn(host, PROMPTS[0], SAMPLED) != added(host, PROMPTS[0])
+def test_prompts_go_on_from_what_lies_in_the_caches(tmp_path: Path, backend) -> None:
+    model = small_model(tmp_path / "m.gguf", "llama", seed=3)
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    tokens = [0, *random_tokens(12)]
+    for prompt in (tokens, tokens, [*tokens[:4], 7, 7], [*tokens[:4], 7, 7, 9]):
+        assert lm.generate(prompt, max_tokens=6) == text_of(continued(model, prompt, 6))
 
 
-def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
-    monkeypatch.setattr(engine_module, "REPEATS", 1)
-    host = LanguageModel(path, backend="cpu")._engine
-    engine = LanguageModel(path, backend="compute", sequences=2)._engine
-    samplings = [Sampling(), SAMPLED]
-    requests = [
-        Request(list(prompt), MOST, frozenset(), sampling)
-        for prompt, sampling in zip(PROMPTS, samplings, strict=False)
-    ]
-    for request in requests:
-        engine.add(request)
-    found = [list(engine.tokens(request)) for request in requests]
-    assert found == [drawn(host, PROMPTS[i], one) for i, one in enumerate(samplings)]
-    assert (2, CONTEXT, True) in engine._followers
-
-
-def test_logits_that_are_no_numbers_end_a_sequence_on_the_device(path) -> None:
-    engine = named(path, "compute")._engine
-    request = Request(list(PROMPTS[0]), MOST, frozenset(), SAMPLED)
-    engine.add(request)
-    stream = engine.tokens(request)
-    next(stream), next(stream)
-    for name in engine._states.names:
-        engine._states.write({name: np.full(engine._states[name].type.shape, np.nan, np.float32)})
-    with pytest.raises(ModelError, match="a logit is not a number"):
+def test_a_sequence_begins_where_the_most_of_it_lies(tmp_path: Path, monkeypatch) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", sequences=3)
+    first, second = [0, 5, 6, 7, 8], [0, 5, 9, 10, 11]
+    streams = [lm.generate(one, max_tokens=1, stream=True) for one in (first, second)]
+    for stream in streams:
         list(stream)
-    assert request.done
+    runs = runs_of(lm, monkeypatch)
+    for prompt, expected in (
+        ([*second, 20], [20]),
+        ([*first, 20], [20]),
+        ([0, 5, 9, 30], [30]),
+        ([*first, 20, 21], [21]),
+    ):
+        lm.generate(prompt, max_tokens=1)
+        assert runs.pop() == expected and not runs
 
 
-def test_what_the_device_does_not_draw_is_drawn_by_the_host(path, backend) -> None:
-    engine, host = named(path, backend)._engine, LanguageModel(path, backend="cpu")._engine
-    penalized = Sampling(temperature=0.8, repetition_penalty=1.4, seed=2)
-    assert drawn(engine, PROMPTS[1], penalized) == drawn(host, PROMPTS[1], penalized)
-    assert not engine._followers
+def test_no_run_has_more_tokens_than_a_chunk(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 8)
+    model = small_model(tmp_path / "m.gguf", "llama", seed=1)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", sequences=4)
+    runs = runs_of(lm, monkeypatch)
+    prompts = [[0, *random_tokens(17 - i, seed=i)] for i in range(4)]
+    streams = [lm.generate(one, max_tokens=3, stream=True) for one in prompts]
+    for prompt, stream in zip(prompts, streams, strict=True):
+        assert "".join(stream) == text_of(continued(model, prompt, 3))
+    assert max(map(len, runs)) == 8
+    assert len(runs) < 4 * 3 + sum(map(len, prompts)) // 8  # and they are used
 
 
-def test_a_sequence_joins_one_that_is_ahead(path, backend, alone) -> None:
-    engine = LanguageModel(path, backend=backend, sequences=2)._engine
-    first, second = asked(PROMPTS[0]), asked(PROMPTS[1])
-    engine.add(first)
-    stream = engine.tokens(first)
-    found = [next(stream) for _ in range(4)]
-    engine.add(second)
-    other = list(engine.tokens(second))
-    assert found + list(stream) == alone[0] and other == alone[1]
+def test_a_text_under_way_does_not_wait_for_the_prompts_of_others(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 6)
+    model = small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", sequences=2)
+    short, long = [0, 5, 9], [0, *random_tokens(19)]
+    expected = continued(model, short, 5)
+    assert len(expected) == 5
+    stream = lm.generate(short, max_tokens=5, stream=True)
+    found, others = next(stream), lm.generate(long, max_tokens=1, stream=True)
+    runs = runs_of(lm, monkeypatch)
+    for i in range(3):
+        found += next(stream)
+        assert len(runs) == i + 1  # one run a token
+        assert len(runs[i]) == 6 and runs[i][0] == expected[i]  # the prompt has the rest of it
+    assert found + next(stream) == text_of(expected)
+    assert "".join(others) == text_of(continued(model, long, 1))
 
 
-def test_others_are_given_their_tokens_while_one_waits_for_a_slot(path, alone) -> None:
-    engine = LanguageModel(path, backend="cpu")._engine
-    first, second, most = asked(PROMPTS[0]), asked(PROMPTS[1]), 5
-    seen: list[int] = []
-
-    def accept(token: int) -> bool:
-        seen.append(token)
-        return len(seen) == most
-
-    first.accept = accept
-    engine.add(first)
-    stream = engine.tokens(first)
-    assert next(stream) == alone[0][0]
-    engine.add(second)
-    assert list(engine.tokens(second)) == alone[1]
-    assert seen == alone[0][:most] == [alone[0][0], *stream]  # it ended without its consumer
+def test_a_token_that_ends_texts_is_left_out(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "m.gguf", "llama", seed=2)
+    expected = continued(model, [0, 5, 9], 6)
+    assert expected.index(expected[4]) == 4
+    more = {"tokenizer.ggml.eos_token_id": expected[4]}
+    small_model(tmp_path / "m.gguf", "llama", seed=2, **more)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    assert lm.generate([0, 5, 9], max_tokens=6) == text_of(expected[:4])
 
 
-@pytest.mark.parametrize("device", ["cpu", "compute"])
-def test_logits_take_the_slot_of_a_sequence_that_goes_on(path, alone, device) -> None:
-    engine = named(path, device)._engine
-    expected = LanguageModel(path, backend="cpu").logits(PROMPTS[1])
-    request = asked(PROMPTS[0])
-    engine.add(request)
-    stream = engine.tokens(request)
-    found = [next(stream) for _ in range(3)]
-    np.testing.assert_allclose(engine.all_outputs(PROMPTS[1], "logits"), expected, 1e-3, 1e-4)
-    assert found + list(stream) == alone[0]
-
-
-def test_a_request_that_is_dropped_takes_no_step(path, alone) -> None:
-    engine = LanguageModel(path, backend="cpu")._engine
-    for _ in range(20):
-        request = asked(PROMPTS[0])
-        engine.add(request)
-        engine.tokens(request).close()  # it never began
-        request.cancelled = True
-    runs = counted(engine)
-    assert added(engine, PROMPTS[1], 2) == alone[1][:2] and len(runs) == 2
-
-
-def test_streams_in_circles_end_in_the_middle_of_others(path, alone) -> None:
-    engine = LanguageModel(path, backend="cpu", sequences=2)._engine
-    compute = engine.compute
-
-    def collecting(*rest):
-        gc.collect()
-        return compute(*rest)
-
-    engine.compute = collecting  # type: ignore[method-assign]
-    for _ in range(5):
-        request = asked(PROMPTS[0])
-        engine.add(request)
-        circle = [engine.tokens(request)]
-        next(circle[0])
-        circle.append(circle)
-        del circle, request
-        assert added(engine, PROMPTS[1]) == alone[1]
-
-
-def test_numbers_that_are_none_end_their_sequence_alone(path, alone) -> None:
-    engine = LanguageModel(path, backend="cpu", sequences=2)._engine
-    failing = asked(PROMPTS[0])
-    failing.sampling = Sampling(temperature=1.0)
-
-    def choose(*_):
-        raise ModelError("the logits are not numbers")
-
-    object.__setattr__(failing.sampling, "choose", choose)
-    other = asked(PROMPTS[1])
-    for request in (failing, other):
-        engine.add(request)
-    with pytest.raises(ModelError, match="the logits are not numbers"):
-        list(engine.tokens(failing))
-    assert list(engine.tokens(other)) == alone[1]
-
-
-def test_a_fork_in_the_middle_of_a_step_can_make_its_own(path, alone) -> None:
-    engine = LanguageModel(path, backend="cpu")._engine
-    with engine._exclusive(lambda: True):
-        child = os.fork()
-        if not child:  # pytest must not go on there
-            right = added(engine, PROMPTS[0]) == alone[0]
-            os._exit(0 if right else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_full_context_ends_a_sequence(path, backend, alone) -> None:
-    context = len(PROMPTS[0]) + 4
-    engine = LanguageModel(path, backend=backend, context=context)._engine
-    assert added(engine, PROMPTS[0]) == alone[0][:4]
-    assert context < CONTEXT
-
-
-def test_a_lost_device_in_the_middle(path, backend, alone) -> None:
-    engine = LanguageModel(path, backend=backend)._engine
-    request = asked(PROMPTS[2])
-    engine.add(request)
-    stream = engine.tokens(request)
-    found = [next(stream) for _ in range(3)]
-    assert engine._ahead is not None
-    lost = engine.backend.device
-    lost._reset_status = lambda: 0x8254
-    assert found + list(stream) == alone[2] and engine.backend.device is not lost
-    assert added(engine, PROMPTS[2]) == alone[2]
-
-
-def test_a_stop_ends_a_text_that_nobody_reads(path) -> None:
-    lm = LanguageModel(path, backend="cpu")
-    whole = lm.generate(PROMPTS[0], max_tokens=MOST)
-    stop = whole[4:6]
-    text = lm.start(PROMPTS[0], max_tokens=40, stop=stop)
-    first = next(text)
-    lm.generate(PROMPTS[1], max_tokens=1)  # waits for the slot
-    assert len(text.tokens) < MOST
-    assert first + "".join(text) == whole[: whole.find(stop)] and text.finish_reason == "stop"
+def test_a_full_context_ends_a_text(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", context=8)
+    with pytest.raises(ModelError, match="the prompt has 9 tokens, the context 8"):
+        lm.generate([2] * 9)
+    for count in (6, 7, 8):
+        tokens = [0, 2, 3, 4, 5, 6, 7, 8][:count]
+        expected = continued(model, tokens, 9)
+        assert len(expected) == 9
+        found = lm.generate(tokens, max_tokens=99)
+        assert len(found) == max(8 - count, 1)  # at the least the token that was computed
+        assert found == text_of(expected[: len(found)])
