@@ -152,7 +152,7 @@ class Definition:
         found = np.empty_like(q)
         for i in range(heads):
             at = i * kv // heads
-            scores = q[:, i] @ k[:, at].T / math.sqrt(head)
+            scores = q[:, i] @ k[:, at].T * self.said("attention.scale", 1 / math.sqrt(head))
             if cap := self.said("attn_logit_softcapping", 0.0):
                 scores = cap * np.tanh(scores / cap)
             scores = np.where(seen, scores, -np.inf)

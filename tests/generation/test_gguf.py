@@ -14,7 +14,7 @@ from glnn.errors import GlnnError, ModelError
 from glnn.generation.gguf import GGUFFile
 from glnn.generation.model_file import check_tensors, gguf_config
 from glnn.graph.quantization import GGML_FORMATS
-from tests.generation.gguf_files import small_model, text, write
+from tests.generation.gguf_files import HEADS, WIDTH, small_model, text, write
 from tests.quantized import random_blocks, unpacked
 
 COUNT = 10_000 if os.environ.get("GLNN_EXHAUSTIVE") else 1500
@@ -140,3 +140,14 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
             refused += 1
     assert refused > COUNT / 4
     assert peak() - before <= len(whole) + ROOM
+
+
+@pytest.mark.parametrize(("architecture", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_scores_of_the_largest_gemmas_have_their_own_factor(
+    tmp_path: Path, architecture, layers
+) -> None:
+    """Their files do not say it, as those of 27 billion weights do not."""
+    for count, scale in ((layers, (HEADS / WIDTH) ** 0.5), (layers - 1, 0.0)):
+        small_model(tmp_path / "m.gguf", architecture, **{f"{architecture}.block_count": count})
+        with GGUFFile(tmp_path / "m.gguf") as file:
+            assert gguf_config(file).scale == pytest.approx(scale)

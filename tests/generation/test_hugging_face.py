@@ -137,13 +137,17 @@ def test_folders_are_the_same_models(tmp_path: Path, kind) -> None:
     assert lm.tokenizer.ends == {1} and lm.tokenizer.template == "a"
 
 
+LEFT_OUT = object()
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 3}
-THE_SAME = {"type": "yarn", "factor": 4.0, "original_context_length": 3}
+THE_SAME = {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 3,
+}  # fmt: skip
 ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "linear": (
         "llama",
         {"rope_scaling": {"type": "linear", "factor": 3}},
-        {"type": "linear", "factor": 3.0},
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0},
     ),
     "llama3": (
         "llama",
@@ -153,13 +157,18 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                 "high_freq_factor": 4.0, "original_max_position_embeddings": 9,
             }
         },
-        {"type": "llama3", "factor": 4.0, "original_context_length": 9},
+        {
+            "rope.scaling.type": "llama3", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 9,
+        },
     ),
     "yarn": ("qwen3", {"rope_scaling": YARN}, THE_SAME),
     "yarn, its betas": (
         "qwen2",
         {"rope_scaling": {**YARN, "beta_fast": 2.0, "beta_slow": 0.1}},
-        {**THE_SAME, "yarn_beta_fast": 2.0, "yarn_beta_slow": 0.1},
+        {
+            **THE_SAME, "rope.scaling.yarn_beta_fast": 2.0, "rope.scaling.yarn_beta_slow": 0.1,
+        },
     ),
     "yarn, its factor": (
         "llama",
@@ -169,12 +178,14 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "yarn, its scales": (
         "llama",
         {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5}},
-        {**THE_SAME, "attn_factor": 1 / (0.05 * math.log(4) + 1)},
+        {**THE_SAME, "rope.scaling.attn_factor": 1 / (0.05 * math.log(4) + 1)},
     ),
     "yarn by the lengths": (
-        "llama", {"rope_scaling": {**YARN, "factor": None}}, {**THE_SAME, "factor": CONTEXT / 3}
+        "llama",
+        {"rope_scaling": {**YARN, "factor": None}},
+        {**THE_SAME, "rope.scaling.factor": CONTEXT / 3},
     ),
-    "base": ("llama", {"rope_parameters": {"rope_theta": 77.0}}, {"freq_base": 77.0}),
+    "base": ("llama", {"rope_parameters": {"rope_theta": 77.0}}, {"rope.freq_base": 77.0}),
     "bases by type of layers": (
         "gemma3_text",
         {
@@ -183,7 +194,10 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 33.0},
             }
         },
-        {"freq_base": 77.0, "freq_base_swa": 33.0, "type": "linear", "factor": 2.0},
+        {
+            "rope.freq_base": 77.0, "rope.freq_base_swa": 33.0, "rope.scaling.type": "linear",
+            "rope.scaling.factor": 2.0,
+        },
     ),
     "windows by type of layers": (
         "gemma2",
@@ -198,6 +212,20 @@ ENTRIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2},
         {"attention.sliding_window": 3, "global_layers": [0, 1]},
     ),
+    "left out of Gemma 2's": (
+        "gemma2",
+        dict.fromkeys(
+            ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"), LEFT_OUT
+        ),
+        {"attention.scale": 1 / 16, "attn_logit_softcapping": 50.0,
+         "final_logit_softcapping": 30.0},
+    ),
+    "null in Gemma 2's": (
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+        {"attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
+    ),
+    "left out of Gemma 3's": ("gemma3_text", {"rope_theta": LEFT_OUT}, {}),
     "no window": ("phi3", {"sliding_window": None}, {"attention.sliding_window": 0}),
     "a window of none": ("qwen2", {"use_sliding_window": False, "sliding_window": 3}, {}),
 }  # fmt: skip
@@ -210,12 +238,10 @@ def test_entries_mean_what_transformers_means_by_them(tmp_path: Path, case) -> N
     metadata, tensors = folder(tmp_path, kind)
     plain = references.logits(metadata, tensors, TOKENS)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **entries}))
-    name = metadata["general.architecture"]
+    said = {key: one for key, one in {**config, **entries}.items() if one is not LEFT_OUT}
+    (tmp_path / "config.json").write_text(json.dumps(said))
     for key, one in more.items():
-        place = "rope." if key.startswith("freq") else "rope.scaling."
-        whole = "." in key or key == "global_layers"
-        metadata[f"{name}.{key}" if whole else f"{name}.{place}{key}"] = one
+        metadata[f"{metadata['general.architecture']}.{key}"] = one
     expected = references.logits(metadata, tensors, TOKENS)
     assert (relative_error(plain, expected) > 1e-3) == bool(more)
     found = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
