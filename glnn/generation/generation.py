@@ -17,6 +17,7 @@ class _Text:
 
     def __init__(self, pieces: Pieces, stops: tuple[str, ...]) -> None:
         self._pieces, self._stops, self._held = pieces, stops, ""
+        self._stopped = False
         self.tokens: list[int] = []
         self.certain = deque[str]()
         """Pieces that nobody has read."""
@@ -25,9 +26,7 @@ class _Text:
         """Add a token; return True where the text ends with it."""
         self.tokens.append(token)
         self._held += self._pieces.add(token)
-        places = [place for one in self._stops if (place := self._held.find(one)) >= 0]
-        if places:
-            self._held = self._held[: min(places)]
+        if self._cut():
             return True
         kept = max((_overlap(self._held, one) for one in self._stops), default=0)
         self._pass_on(len(self._held) - kept)
@@ -35,7 +34,18 @@ class _Text:
 
     def end(self) -> None:
         """Have all that is held be certain: no token comes any more."""
+        if not self._stopped:
+            self._held += self._pieces.flush()
+            self._cut()
         self._pass_on(len(self._held))
+
+    def _cut(self) -> bool:
+        """Hold nothing from the first text of `stop` on; return whether there is one."""
+        places = [place for one in self._stops if (place := self._held.find(one)) >= 0]
+        self._stopped = bool(places)
+        if places:
+            self._held = self._held[: min(places)]
+        return self._stopped
 
     def _pass_on(self, count: int) -> None:
         if count:

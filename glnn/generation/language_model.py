@@ -120,7 +120,7 @@ class LanguageModel:
             raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
         most = whole_number("max_tokens", max_tokens)
         request = Request(tokens, most, self.tokenizer.ends, sampling)
-        return Generation(self._engine, request, self.tokenizer.pieces(), stops)
+        return Generation(self._engine, request, self.tokenizer.pieces(request.tokens), stops)
 
     def step(self) -> None:
         """Compute the next token of every text under way; `Generation.read` gives them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,14 @@ PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "qwen2": (rf"{CASED}|\p{{N}}|{ENDS}",),
 }
 """Regular expressions by which text is split before byte pairs are merged, by GGUF's names."""
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_LETTERS: Mapping[str, int] = {
+    **{chr(byte): byte for byte in _PRINTABLE},
+    **{chr(256 + i): byte for i, byte in enumerate(_OTHERS)},
+}
+"""The letters that stand for bytes in vocabularies of byte pairs, GPT-2's."""
+BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")  # SentencePiece's tokens of one byte
 
 
 def _tokenizers() -> Any:
@@ -46,6 +56,7 @@ class Tokenizer:
         be empty.
         """
         self._inner, self.begin, self.ends = inner, begin, ends
+        self._token_bytes = _TokenBytes(inner)
         self._begins, self.template = begins and begin is not None, template
 
     def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
@@ -68,11 +79,16 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of `tokens`, without control tokens."""
-        return str(self._inner.decode(list(tokens), skip_special_tokens=True))
+        pieces = self.pieces()
+        return "".join([*map(pieces.add, tokens), pieces.flush()])
 
-    def pieces(self) -> Pieces:
-        """Return what gives the text of one token after the other; see `Pieces`."""
-        return Pieces(self._inner)
+    def pieces(self, before: Sequence[int] = ()) -> Pieces:
+        """Return what gives the text of one token after the other.
+
+        before: tokens of the text that they continue. A text's first space, which SentencePiece
+        puts before it, is left out; that of a continuation is not.
+        """
+        return Pieces(self._token_bytes, before)
 
     def token(self, number: int) -> str:
         """Return how a token is written."""
@@ -109,18 +125,61 @@ class Tokenizer:
         return str(written)
 
 
-class Pieces:
-    """The text of tokens behind others, as they come: whole characters only."""
+class _TokenBytes:
+    """The bytes that each token adds to a text.
+
+    The package's decoders take whole texts only, and a token's bytes may be a part of a character.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self._stream = _tokenizers().decoders.DecodeStream(skip_special_tokens=True)
-        for token in inner.encode("a", add_special_tokens=False).ids:
-            self.add(token)  # at the beginning of a text SentencePiece's decoders drop a space
+        added = inner.get_added_tokens_decoder().items()
+        self._special = frozenset(number for number, one in added if one.special)
+        decode = "".join if inner.decoder is None else inner.decoder.decode
+        self._letters = BYTE_LETTERS if decode(["Ã©"]) == "é" else {}
+        self._fallback = decode(["<0x41>"]) == "A"
+
+    def written(self, token: int) -> str:
+        """Return how `token` is written; empty for one that adds nothing to a text."""
+        return "" if token in self._special else self._inner.id_to_token(token) or ""
+
+    def added(self, before: int | None, token: int) -> bytes:
+        """Return the bytes that `token` adds behind `before`, or at the beginning of a text."""
+        written = self.written(token)
+        if self._letters and all(letter in self._letters for letter in written):
+            return bytes(self._letters[letter] for letter in written)
+        if self._letters or not written:
+            return written.encode()
+        if self._fallback and (found := BYTE_TOKEN.fullmatch(written)):
+            return bytes([int(found[1], 16)])
+        first = "" if before is None else self._inner.decode([before])
+        text = self._inner.decode([token] if before is None else [before, token])
+        return str(text).removeprefix(first).encode()
+
+
+class Pieces:
+    """The text of tokens as they come: whole characters only.
+
+    What `add` gives for each token and `flush` at the end is the text of the tokens, whichever they
+    are; bytes that are no UTF-8 are U+FFFD in it.
+    """
+
+    def __init__(self, token_bytes: _TokenBytes, before: Sequence[int] = ()) -> None:
+        """before: tokens of the text that these continue."""
+        self._bytes = token_bytes
+        self._before = next((one for one in reversed(before) if token_bytes.written(one)), None)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> str:
         """Return the text that `token` completes; empty where a character goes on."""
-        return self._stream.step(self._inner, token) or ""
+        added = self._bytes.added(self._before, token)
+        if self._bytes.written(token):
+            self._before = token
+        return self._utf8.decode(added)
+
+    def flush(self) -> str:
+        """Return the text of a character that no token completed."""
+        return self._utf8.decode(b"", final=True)
 
 
 def check_messages(messages: object) -> None:

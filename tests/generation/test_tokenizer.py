@@ -183,7 +183,7 @@ def test_pieces_of_a_stream_are_the_text_behind_the_prompt(tmp_path: Path, text)
     ]
     for tokenizer in tokenizers:
         prompt, tokens = (tokenizer.encode(one, begin=False) for one in ("the", text))
-        stream = tokenizer.pieces()
+        stream = tokenizer.pieces(prompt)
         found = [stream.add(token) for token in tokens]
         assert "\ufffd" not in "".join(found)
         assert "the" + "".join(found) == tokenizer.decode([*prompt, *tokens])
