@@ -227,9 +227,13 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
 
 
 def _add_special(inner: Any, tokens: Texts, types: Any) -> None:
-    """Have tokens of control, and those that a user defined, be found in texts as they are."""
+    """Have tokens of control, and those that a user defined, be found in texts as they are.
+
+    The unknown token is one of control: nothing of a text is written as it.
+    """
     added = _tokenizers().AddedToken
-    of_control = [tokens[int(i)] for i in np.flatnonzero(types == CONTROL)]
+    controls = (types == CONTROL) | (types == UNKNOWN)
+    of_control = [tokens[int(i)] for i in np.flatnonzero(controls)]
     defined = [tokens[int(i)] for i in np.flatnonzero(types == USER_DEFINED)]
     inner.add_special_tokens([added(one, normalized=False, special=True) for one in of_control])
     inner.add_tokens([added(one, normalized=False, special=False) for one in defined])

@@ -88,6 +88,11 @@ def test_bytes_that_are_no_characters(tmp_path: Path, row, text) -> None:
     assert lm.detokenize(tokens) == text
 
 
+def test_unknown_tokens_are_no_text(tmp_path: Path) -> None:
+    lm = sentence_piece(tmp_path / "m.gguf")
+    assert following(lm, numbers("a", "<unk>", "b")) == "ab" == lm.detokenize([0, *numbers("ab")])
+
+
 def decoders() -> dict[str, tuple[object, list[str]]]:
     """Decoders as files of tokenizers have them, with a vocabulary each."""
     from tokenizers import decoders as parts
