@@ -41,6 +41,8 @@ from glnn.graph.quantization import QuantizedFormat
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
 RMS, LAYER = "rms", "layer"
+GEMMA3_LOCAL_BASE = 10000.0
+"""Base of the angles of Gemma 3's layers with a window, where a file does not say it."""
 
 
 class Weights(Protocol):

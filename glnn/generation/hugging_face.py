@@ -14,6 +14,7 @@ from glnn.core.fileio import check_file, read_bytes
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
 from glnn.generation.architectures import (
+    GEMMA3_LOCAL_BASE,
     Config,
     Packed,
     Rope,
@@ -21,8 +22,7 @@ from glnn.generation.architectures import (
     every_nth,
     yarn_magnitude,
 )
-from glnn.generation.model_file import GEMMA3_LOCAL_BASE
-from glnn.generation.settings import setting
+from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, Settings
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
 from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks
@@ -119,49 +119,13 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return _json(path) if path.exists() else {}
 
 
-class _Settings:
-    """The entries of config.json, or of a part of it, checked as they are read."""
-
-    def __init__(self, path: Path, entries: Mapping[str, Any]) -> None:
-        self.path, self._said = path, entries
-
-    def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
-        """Return an entry; see `setting`."""
-        return setting(self.path, self._said, key, kind, default)
-
-    def part(self, key: str) -> _Settings:
-        """Return the entries below an entry; none where it is not there."""
-        return _Settings(self.path, self.get(key, dict, {}))
-
-    def with_defaults(self, entries: Mapping[str, Any]) -> _Settings:
-        """Return these entries, and `entries` in the place of those that are left out."""
-        return _Settings(self.path, {**entries, **self._said})
-
-    def __len__(self) -> int:
-        return len(self._said)
-
-    def above(self, least: float, key: str, default: float | None = None) -> float:
-        """Return an entry that is a number above `least`."""
-        found: float = self.get(key, float, default)
-        if not found > least:
-            raise ModelError(f"{self.path}: {key!r} must be above {least}, got {shown(found)}")
-        return found
-
-    def size(self, key: str, default: int | None = None) -> int:
-        """Return an entry that is 1 or more."""
-        result: int = self.get(key, int, default)
-        if not 1 <= result <= 1 << 24:
-            raise ModelError(f"{self.path}: {key!r} must be from 1 to {1 << 24}, got {result}")
-        return result
-
-
 def folder_config(folder: Path) -> Config:
     """Return the sizes of the model in `folder`.
 
     Raises ModelError where its architecture does not run here or an entry is missing or odd.
     """
     path = folder / "config.json"
-    said = _Settings(path, _json(path))
+    said = Settings(path, _json(path))
     kind = said.get("model_type", str)
     said = said.with_defaults(DEFAULTS.get(kind, {}))
     if kind not in ARCHITECTURES:
@@ -174,12 +138,14 @@ def folder_config(folder: Path) -> Config:
     if kind == "gpt2":
         width, heads = said.size("n_embd"), said.size("n_head")
         return Config(
-            name, said.size("n_layer"), width, heads, heads, max(width // heads, 1),
-            said.size("vocab_size"), said.size("n_positions"),
-            said.get("layer_norm_epsilon", float, 1e-5),
+            name, said.size("n_layer", most=MOST_LAYERS), width, heads, heads,
+            max(width // heads, 1), said.size("vocab_size", most=MOST_VOCABULARY),
+            said.size("n_positions", most=MOST_CONTEXT),
+            said.at_least(0, "layer_norm_epsilon", 1e-5),
         )  # fmt: skip
     width, heads = said.size("hidden_size"), said.size("num_attention_heads")
-    layers, head = said.size("num_hidden_layers"), said.size("head_dim", max(width // heads, 1))
+    layers = said.size("num_hidden_layers", most=MOST_LAYERS)
+    head = said.size("head_dim", max(width // heads, 1))
     windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
     if kind.startswith("qwen"):
         windowed = said.get("use_sliding_window", bool, False)
@@ -190,7 +156,6 @@ def folder_config(folder: Path) -> Config:
         base = said.above(1, "rope_local_base_freq", GEMMA3_LOCAL_BASE)
         local = _rope(said, rotary.part("sliding_attention"), base)
         rotary = rotary.part("full_attention") or rotary
-    factor = said.get("query_pre_attn_scalar", float, float(head))
     return Config(
         architecture=name,
         layers=layers,
@@ -198,22 +163,22 @@ def folder_config(folder: Path) -> Config:
         heads=heads,
         kv_heads=said.size("num_key_value_heads", heads),
         head_width=head,
-        vocabulary=said.size("vocab_size"),
-        context=said.size("max_position_embeddings"),
-        eps=said.get("rms_norm_eps", float, 1e-6),
+        vocabulary=said.size("vocab_size", most=MOST_VOCABULARY),
+        context=said.size("max_position_embeddings", most=MOST_CONTEXT),
+        eps=said.at_least(0, "rms_norm_eps", 1e-6),
         rope=_rope(said, rotary, said.above(1, "rope_theta", 10000.0)),
-        rotary_width=int(head * partial),
+        rotary_width=max(int(head * partial), 1),  # 0 would be all
         local_rope=local,
-        window=said.get("sliding_window", int, 0) if windowed else 0,
+        window=said.size("sliding_window", 0, MOST_CONTEXT, least=0) if windowed else 0,
         global_layers=_global_layers(said, kind, layers) if windowed else frozenset(),
-        scale=1 / math.sqrt(factor) if factor > 0 else 0.0,
-        attention_cap=said.get("attn_logit_softcapping", float, 0.0),
-        logits_cap=said.get("final_logit_softcapping", float, 0.0),
+        scale=1 / math.sqrt(said.above(0, "query_pre_attn_scalar", head)),
+        attention_cap=said.at_least(0, "attn_logit_softcapping", 0.0),
+        logits_cap=said.at_least(0, "final_logit_softcapping", 0.0),
         order=HALVES,
     )
 
 
-def _check_plain(said: _Settings, activations: tuple[str, ...]) -> None:
+def _check_plain(said: Settings, activations: tuple[str, ...]) -> None:
     """Raise ModelError where entries ask for what does not run here."""
     known: dict[str, tuple[bool | str, ...]] = {key: (one,) for key, one in PLAIN.items()}
     for key in ("hidden_act", "hidden_activation", "activation_function"):
@@ -227,7 +192,7 @@ def _check_plain(said: _Settings, activations: tuple[str, ...]) -> None:
             )
 
 
-def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:
+def _global_layers(said: Settings, kind: str, layers: int) -> frozenset[int]:
     """Return the layers that have no window though others may have one."""
     types, known = said.get("layer_types", list, []), ("full_attention", "sliding_attention")
     if types:
@@ -238,12 +203,14 @@ def _global_layers(said: _Settings, kind: str, layers: int) -> frozenset[int]:
             )
         return frozenset(i for i, one in enumerate(types) if one == known[0])
     if kind.startswith("qwen"):
-        return frozenset(range(min(said.get("max_window_layers", int, 28), layers)))
-    every = {"gemma2": 2, "gemma3_text": said.size("sliding_window_pattern", 6)}.get(kind)
+        first = said.size("max_window_layers", 28, MOST_LAYERS, least=0)
+        return frozenset(range(min(first, layers)))
+    pattern = said.size("sliding_window_pattern", 6, MOST_LAYERS)
+    every = {"gemma2": 2, "gemma3_text": pattern}.get(kind)
     return every_nth(every, layers) if every else frozenset()
 
 
-def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
+def _rope(said: Settings, more: Settings, base: float) -> Rope:
     """Return the angles that the entries `more` describe. base: where they do not say theirs."""
     base = more.above(1, "rope_theta", base)
     kind = more.get("rope_type", str, more.get("type", str, "default"))
@@ -254,16 +221,17 @@ def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
         )
     if kind == "default":
         return Rope(base)
-    context = said.size("max_position_embeddings")
-    original = more.size("original_max_position_embeddings", context)
+    context = said.size("max_position_embeddings", most=MOST_CONTEXT)
+    original = more.size("original_max_position_embeddings", context, MOST_CONTEXT)
     factor = more.above(0, "factor", context / original if kind == "yarn" else None)
+    low = more.above(0, "low_freq_factor", 1.0)
     return Rope(
         base,
         kind,
         factor,
         original,
-        more.above(0, "low_freq_factor", 1.0),
-        more.above(0, "high_freq_factor", 4.0),
+        low,
+        more.above(low, "high_freq_factor", 4.0) if kind == "llama3" else 4.0,
         more.above(0, "beta_fast", 32.0),
         more.above(0, "beta_slow", 1.0),
         _yarn_magnitude(more, factor) if kind == "yarn" else 1.0,
@@ -271,7 +239,7 @@ def _rope(said: _Settings, more: _Settings, base: float) -> Rope:
     )
 
 
-def _yarn_magnitude(more: _Settings, factor: float) -> float:
+def _yarn_magnitude(more: Settings, factor: float) -> float:
     """Return what YaRN multiplies rotated numbers by: as it is said, or follows from factors."""
     share, shared = more.get("mscale", float, 0.0), more.get("mscale_all_dim", float, 0.0)
     found = yarn_magnitude(factor)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from glnn.errors import ModelError
 from glnn.generation.architectures import (
+    GEMMA3_LOCAL_BASE,
     Config,
     Rope,
     Weights,
@@ -20,15 +21,14 @@ from glnn.generation.architectures import (
 )
 from glnn.generation.gguf import MAGIC, GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
-from glnn.generation.settings import whole_number
+from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, Settings, whole_number
 from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
+from glnn.graph.operators.rotary import MOST_WIDTH
 
 USUAL_CONTEXT = 4096
 """Tokens, where nobody asks for another number and the model was trained for more."""
-MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
 GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6}  # each so many-th layer sees all tokens
 LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}  # layers of those whose scores have another factor
-GEMMA3_LOCAL_BASE = 10000.0
 
 
 def is_language_model(path: str | os.PathLike[str]) -> bool:
@@ -95,27 +95,16 @@ def gguf_config(file: GGUFFile) -> Config:
     """
     name = file.value("general.architecture", str)
     architecture_named(name)
-
-    def number(key: str, default: int | None = None, most: int = MOST_WIDTH) -> int:
-        result: int = file.value(f"{name}.{key}", int, default)
-        if not 0 < result <= most:
-            raise ModelError(f"{file.path}: {name}.{key} must be from 1 to {most}, got {result}")
-        return result
-
-    def real(key: str, default: float | None = None) -> float:
-        result: float = file.value(f"{name}.{key}", float, default)
-        return result
-
-    layers = number("block_count", most=MOST_LAYERS)
-    width, heads = number("embedding_length"), number("attention.head_count")
-    head_width = number("attention.key_length", max(width // heads, 1))
-    vocabulary = file.entry("token_embd.weight").shape[0]
-    window = file.value(f"{name}.attention.sliding_window", int, 0)
-    context = number("context_length", most=MOST_CONTEXT)
+    said = Settings(file.path, file.metadata, f"{name}.")
+    layers = said.size("block_count", most=MOST_LAYERS)
+    width, heads = said.size("embedding_length"), said.size("attention.head_count")
+    head_width = said.size("attention.key_length", max(width // heads, 1))
+    context = said.size("context_length", most=MOST_CONTEXT)
     eps_key = "attention.layer_norm_rms_epsilon"
     if f"{name}.{eps_key}" not in file.metadata:
         eps_key = "attention.layer_norm_epsilon"
-    local_base = real("rope.freq_base_swa", GEMMA3_LOCAL_BASE)
+    local_base = said.above(1, "rope.freq_base_swa", GEMMA3_LOCAL_BASE)
+    window = said.size("attention.sliding_window", 0, MOST_CONTEXT, least=0)
     scale = math.sqrt(heads / width) if layers == LARGEST_GEMMA.get(name) else 0.0
     every = GLOBAL_EVERY.get(name)
     return Config(
@@ -123,55 +112,63 @@ def gguf_config(file: GGUFFile) -> Config:
         layers=layers,
         width=width,
         heads=heads,
-        kv_heads=number("attention.head_count_kv", heads),
+        kv_heads=said.size("attention.head_count_kv", heads),
         head_width=head_width,
-        vocabulary=vocabulary,
+        vocabulary=file.entry("token_embd.weight").shape[0],
         context=context,
-        eps=real(eps_key),
-        rope=_rope(file, name, context),
-        rotary_width=number("rope.dimension_count", head_width) if name != "gpt2" else 0,
+        eps=said.at_least(0, eps_key),
+        rope=_rope(said, context, "rope_factors_long.weight" in file),
+        rotary_width=said.size("rope.dimension_count", head_width) if name != "gpt2" else 0,
         local_rope=Rope(local_base) if name == "gemma3" else None,
-        window=max(window, 0) if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
+        window=window if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
         global_layers=every_nth(every, layers) if every else frozenset(),
-        scale=real("attention.scale", scale),
-        attention_cap=real("attn_logit_softcapping", 0.0),
-        logits_cap=real("final_logit_softcapping", 0.0),
+        scale=said.at_least(0, "attention.scale", scale),
+        attention_cap=said.at_least(0, "attn_logit_softcapping", 0.0),
+        logits_cap=said.at_least(0, "final_logit_softcapping", 0.0),
     )
 
 
-def _rope(file: GGUFFile, name: str, context: int) -> Rope:
+def _rope(said: Settings, context: int, long_factors: bool) -> Rope:
     """Return the angles of a model that was trained for `context` tokens."""
-    prefix = f"{name}.rope"
-
-    def above(least: float, key: str, default: float) -> float:
-        found: float = file.value(f"{prefix}.{key}", float, default)
-        if not found > least:
-            raise ModelError(f"{file.path}: {prefix}.{key} must be above {least}, got {found}")
-        return found
-
-    scaling = file.value(f"{prefix}.scaling.type", str, "none")
-    if "rope_factors_long.weight" in file:  # by which alone it is said
+    scaling = said.get("rope.scaling.type", str, "none")
+    if long_factors:  # by which alone it is said
         scaling = "longrope"
     if scaling not in ("none", "linear", "yarn"):
         raise ModelError(
-            f"{file.path}: {prefix}.scaling.type {scaling!r:.60} does not run here: none, linear "
-            "and yarn do"
+            f"{said.path}: rope.scaling.type {scaling!r:.60} does not run here: none, linear and "
+            "yarn do"
         )
-    factor = above(0, "scaling.factor", 1.0)
+    factor = said.above(0, "rope.scaling.factor", 1.0)
     magnitude = yarn_magnitude(factor) if scaling == "yarn" else 1.0
     return Rope(
-        above(1, "freq_base", 10000.0),
+        said.above(1, "rope.freq_base", 10000.0),
         scaling,
         factor,
-        int(above(0, "scaling.original_context_length", context)),
-        beta_fast=above(0, "scaling.yarn_beta_fast", 32.0),
-        beta_slow=above(0, "scaling.yarn_beta_slow", 1.0),
-        magnitude=above(0, "scaling.attn_factor", 1.0) * magnitude,
+        said.size("rope.scaling.original_context_length", context, MOST_CONTEXT),
+        beta_fast=said.above(0, "rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=said.above(0, "rope.scaling.yarn_beta_slow", 1.0),
+        magnitude=said.above(0, "rope.scaling.attn_factor", 1.0) * magnitude,
     )
+
+
+def _check_heads(path: Path, config: Config) -> None:
+    """Raise ModelError where the sizes of heads do not fit each other, or do not run here."""
+    heads, kv, head = config.heads, config.kv_heads, config.head_width
+    if heads % kv:
+        raise ModelError(f"{path}: {heads} heads must be a multiple of those of keys, got {kv}")
+    if head > MOST_WIDTH:
+        raise ModelError(f"{path}: a head must have {MOST_WIDTH} numbers at most, got {head}")
+    rotated = config.rotary_width or head
+    learned = architecture_named(config.architecture).learned_positions
+    if not learned and (rotated % 2 or rotated > head):
+        raise ModelError(
+            f"{path}: an even number of a head's {head} numbers must be rotated, got {rotated}"
+        )
 
 
 def check_tensors(path: Path, config: Config, weights: Weights) -> None:
     """Raise ModelError where a tensor has other sizes than `config` says, before any is read."""
+    _check_heads(path, config)
     width, head = config.width, config.head_width
     kv, heads = config.kv_heads * head, config.heads * head
     needed: dict[str, tuple[int, ...]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,70 @@ import numpy as np
 
 from glnn.errors import ModelError, shown
 
+MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
+"""The most of what models have."""
+MOST_NUMBER = float(np.finfo(np.float32).max)  # as which backends compute with it
+
+
+class Settings:
+    """The entries of a model's file, or of a part of it, checked as they are read.
+
+    All methods raise ModelError where an entry is missing, unless there is a default, or odd.
+    """
+
+    def __init__(self, path: Path, entries: Mapping[str, Any], prefix: str = "") -> None:
+        """path: of the file. prefix: what all keys begin with."""
+        self.path, self._entries, self._prefix = path, entries, prefix
+        self._read: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        """Return an entry; see `setting`."""
+        self._read.add(key)
+        return setting(self.path, self._entries, self._prefix + key, kind, default)
+
+    def above(self, least: float, key: str, default: float | None = None) -> float:
+        """Return an entry that is a number above `least`."""
+        found: float = self.get(key, float, default)
+        if not found > least:
+            raise self._refusal(key, f"must be above {least}", found)
+        return found
+
+    def at_least(self, least: float, key: str, default: float | None = None) -> float:
+        """Return an entry that is a number of at least `least`."""
+        found: float = self.get(key, float, default)
+        if not found >= least:
+            raise self._refusal(key, f"must be {least} or more", found)
+        return found
+
+    def size(
+        self, key: str, default: int | None = None, most: int = MOST_WIDTH, least: int = 1
+    ) -> int:
+        """Return an entry that is an integer from `least` to `most`."""
+        found: int = self.get(key, int, default)
+        if not least <= found <= most:
+            raise self._refusal(key, f"must be from {least} to {most}", found)
+        return found
+
+    def part(self, key: str) -> Settings:
+        """Return the entries below an entry; none where it is not there."""
+        return Settings(self.path, self.get(key, dict, {}))
+
+    def with_defaults(self, entries: Mapping[str, Any]) -> Settings:
+        """Return these entries, and `entries` in the place of those that are left out."""
+        return Settings(self.path, {**entries, **self._entries}, self._prefix)
+
+    def unread(self) -> list[str]:
+        """Return the keys behind the prefix that nothing asked for."""
+        begun = len(self._prefix)
+        keys = (key[begun:] for key in self._entries if key.startswith(self._prefix))
+        return [key for key in keys if key not in self._read]
+
+    def _refusal(self, key: str, wanted: str, got: object) -> ModelError:
+        return ModelError(f"{self.path}: {self._prefix + key!r} {wanted}, got {shown(got)}")
+
 
 def setting(
     path: Path, entries: Mapping[str, Any], key: str, kind: type[Any], default: Any = None
@@ -18,7 +81,8 @@ def setting(
     """Return the entry `key` as `kind`; a whole number is a float, too.
 
     path: of the file that has the entries. default: what is returned where there is no such entry;
-    None raises. Raises ModelError where it is missing, of another kind, or no finite number.
+    None raises. Raises ModelError where it is missing, of another kind, or a number that float32
+    has not.
     """
     value = entries.get(key)
     if value is None:
@@ -30,8 +94,8 @@ def setting(
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         got = f"{shown(value)} ({type(value).__name__})"
         raise ModelError(f"{path}: {key!r} must be {kind.__name__}, got {got}")
-    if kind is float and not math.isfinite(value):
-        raise ModelError(f"{path}: {key!r} must be finite, got {value}")
+    if kind is float and not abs(value) <= MOST_NUMBER:
+        raise ModelError(f"{path}: {key!r} must be finite in float32, got {shown(value)}")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,22 @@ def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "head_dim"]
+)
+def test_sizes_are_bounded_before_anything_is_made(tmp_path: Path, key) -> None:
+    folder(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, key: 1 << 24}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError, match=f"'{key}' must be from 1 to [0-9]+, got {1 << 24}"):
+            LanguageModel(tmp_path, backend="cpu")
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"model_type": "rwkv"}, "model_type 'rwkv' does not run here: those that do are llama, "),
@@ -279,6 +296,29 @@ def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:
             "'factor' must be above 0",
         ),
         ({"hidden_act": "relu"}, "'hidden_act' 'relu' does not run here: 'silu' and 'swish' do"),
+        ({"rope_theta": 0}, "'rope_theta' must be above 1, got 0.0"),
+        ({"rope_parameters": {"rope_theta": "abc"}}, "'rope_theta' must be float, got 'abc'"),
+        ({"rope_parameters": {"rope_theta": [1]}}, "'rope_theta' must be float, got \\[1\\]"),
+        (
+            {"rope_scaling": {**YARN, "original_max_position_embeddings": math.inf}},
+            "'original_max_position_embeddings' must be int, got inf",
+        ),
+        (
+            {"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4}},
+            "'high_freq_factor' must be above 4.0, got 4.0",
+        ),
+        ({"rms_norm_eps": -1}, "'rms_norm_eps' must be 0 or more, got -1.0"),
+        ({"rms_norm_eps": math.nan}, "'rms_norm_eps' must be finite in float32, got nan"),
+        ({"rms_norm_eps": 1e300}, "'rms_norm_eps' must be finite in float32, got 1e\\+300"),
+        ({"partial_rotary_factor": 1e300}, "'partial_rotary_factor' must be finite"),
+        ({"partial_rotary_factor": 2.0}, "even number of a head's 16 numbers .* got 32"),
+        ({"partial_rotary_factor": 0.01}, "even number of a head's 16 numbers .* got 1"),
+        ({"head_dim": 15}, "even number of a head's 15 numbers must be rotated, got 15"),
+        ({"head_dim": 1024}, "a head must have 512 numbers at most, got 1024"),
+        ({"num_key_value_heads": 3}, "4 heads must be a multiple of those of keys, got 3"),
+        ({"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar' must be above 0, got 0.0"),
+        ({"final_logit_softcapping": -3}, "'final_logit_softcapping' must be 0 or more, got -3"),
+        ({"model_type": "mistral", "sliding_window": -3}, "'sliding_window' must be from 0 to"),
         ({"use_bidirectional_attention": True}, "True does not run here: False does"),
         (
             {"model_type": "mistral", "sliding_window": 5, "layer_types": ["full_attention"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
@@ -206,9 +207,24 @@ def test_options_are_checked(tmp_path: Path, options, says) -> None:
     ("change", "says"),
     [
         ({"general.architecture": "rwkv"}, "architecture 'rwkv' does not run here: .* llama, "),
-        ({"llama.block_count": 0}, "llama.block_count must be from 1 to 1024, got 0"),
+        ({"llama.block_count": 0}, "'llama.block_count' must be from 1 to 1024, got 0"),
         ({"llama.block_count": 4}, "there is no tensor 'blk.3.attn_q.weight'"),
-        ({"llama.attention.head_count": 5}, "'blk.0.attn_q.weight' must be \\(80, 32\\), got"),
+        ({"llama.attention.head_count": 6}, "'blk.0.attn_q.weight' must be \\(96, 32\\), got"),
+        ({"llama.attention.head_count_kv": 3}, "4 heads must be a multiple of those of keys, got"),
+        (
+            {"llama.attention.layer_norm_rms_epsilon": math.nan},
+            "must be finite in float32, got nan",
+        ),
+        ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "must be 0 or more, got -1.0"),
+        ({"llama.attention.scale": -1.0}, "'llama.attention.scale' must be 0 or more, got -1.0"),
+        ({"llama.attention.sliding_window": -5}, "sliding_window' must be from 0 to"),
+        ({"llama.rope.dimension_count": 3}, "even number of a head's 16 numbers .* got 3"),
+        ({"llama.rope.dimension_count": 18}, "even number of a head's 16 numbers .* got 18"),
+        ({"llama.rope.freq_base": 0.0}, "'llama.rope.freq_base' must be above 1, got 0.0"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 0},
+            "'llama.rope.scaling.original_context_length' must be from 1 to",
+        ),
         ({"tokenizer.ggml.model": "bert"}, "tokenizer 'bert' does not run here: gpt2, llama do"),
         ({"tokenizer.ggml.pre": "x"}, "pre-tokenizer 'x' does not run here"),
         (

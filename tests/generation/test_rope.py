@@ -109,8 +109,8 @@ def test_bases_of_layers_with_a_window_are_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"llama.rope.scaling.factor": 0.0}, "llama.rope.scaling.factor must be above 0, got 0"),
-        ({"llama.rope.freq_base": 1.0}, "llama.rope.freq_base must be above 1, got 1"),
+        ({"llama.rope.scaling.factor": 0.0}, "'llama.rope.scaling.factor' must be above 0, got 0"),
+        ({"llama.rope.freq_base": 1.0}, "'llama.rope.freq_base' must be above 1, got 1"),
         ({"llama.rope.scaling.type": "llama3"}, "'llama3' does not run here: none, linear and"),
     ],
 )
