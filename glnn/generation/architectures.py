@@ -74,8 +74,10 @@ class Rope:
     """Angles of rotary embeddings.
 
     base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
-    `factor`. magnitude: what rotated numbers are multiplied by. The others are llama3's and yarn's
-    parameters; truncate: whether yarn's ramp is from a whole pair of numbers to another.
+    `factor`, or "longrope". magnitude: what rotated numbers are multiplied by. The others are
+    llama3's and yarn's parameters; truncate: whether yarn's ramp is from a whole pair of numbers to
+    another. short, long: divisors of the frequencies for contexts up to the original one, and for
+    longer ones, by longrope.
     """
 
     base: float = 10000.0
@@ -88,6 +90,8 @@ class Rope:
     beta_slow: float = 1.0
     magnitude: float = 1.0
     truncate: bool = True
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
 
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
         """Return cosines and sines of `count` / 2 angles by position, (context, count) float32.
@@ -103,6 +107,8 @@ class Rope:
             inverse = self._llama3(inverse)
         elif self.scaling == "yarn":
             inverse = self._yarn(inverse, count)
+        elif self.scaling == "longrope":
+            inverse = inverse / (self.long if context > self.original_context else self.short)
         angles = np.arange(context)[:, None] * inverse
         both = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * self.magnitude
         return both.astype(np.float32)
@@ -139,6 +145,11 @@ def yarn_magnitude(factor: float, share: float = 1.0) -> float:
     return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
+def longrope_magnitude(factor: float, original: int) -> float:
+    """Return what LongRoPE (Ding et al. 2024) multiplies rotated numbers by, as Phi-3 has it."""
+    return math.sqrt(1 + math.log(factor) / math.log(max(original, 2))) if factor > 1 else 1.0
+
+
 def every_nth(n: int, layers: int) -> frozenset[int]:
     """Return each n-th of so many layers, counted from 0: 1 and 3 of four for n = 2."""
     return frozenset(range(n - 1, layers, n))
@@ -171,6 +182,10 @@ class Config:
     """Factor of scores; 0 for 1 / sqrt(head_width)."""
     attention_cap: float = 0.0
     logits_cap: float = 0.0
+    tied: bool | None = None
+    """Whether logits are made by the embeddings' matrix; None where that is as the file's tensors
+    say.
+    """
     order: str = ""
     """Order of rotary numbers, where the weights have another than the architecture's in GGUF."""
 

@@ -18,7 +18,7 @@ import os
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -183,6 +183,11 @@ class GGUFFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
+
+    def others(self, names: Iterable[str]) -> list[str]:
+        """Return the names of the tensors that are none of `names`."""
+        known = set(names)
+        return [name for name in self.tensors if name not in known]
 
     @property
     def nbytes(self) -> int:

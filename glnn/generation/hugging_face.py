@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from glnn.generation.architectures import (
     Rope,
     architecture_named,
     every_nth,
+    longrope_magnitude,
     yarn_magnitude,
 )
 from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, Settings
@@ -57,18 +58,25 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "rope_theta": 1e6,
         "head_dim": 256,
     },
-    "phi3": {"rms_norm_eps": 1e-5},
+    "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
 }
 """What entries of config.json are where they are left out, and null is something else."""
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new")}
 """What config.json calls the activation of an architecture."""
-PLAIN = {
-    "use_bidirectional_attention": False,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
+ACTIVATION_ENTRIES = {
+    "gemma2": "hidden_activation",
+    "gemma3_text": "hidden_activation",
+    "gpt2": "activation_function",
 }
-"""Entries that change what is computed, with the one value that runs here."""
+"""The entry that says it, where that is not hidden_act."""
+PLAIN: Mapping[str, tuple[bool | str, ...]] = {
+    "use_bidirectional_attention": (False,),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "add_cross_attention": (False,),
+}
+"""Entries that change what is computed, with the values that run here, the default first."""
+ORIGINAL_CONTEXT = "original_max_position_embeddings"
 FORMAT_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 PARTS = {
     "attn_norm": "input_layernorm",
@@ -134,7 +142,8 @@ def folder_config(folder: Path) -> Config:
             f"{', '.join(ARCHITECTURES)}"
         )
     name = ARCHITECTURES[kind]
-    _check_plain(said, ACTIVATIONS[architecture_named(name).activation])
+    activations = ACTIVATIONS[architecture_named(name).activation]
+    _check_plain(said, {**PLAIN, ACTIVATION_ENTRIES.get(kind, "hidden_act"): activations})
     if kind == "gpt2":
         width, heads = said.size("n_embd"), said.size("n_head")
         return Config(
@@ -142,6 +151,7 @@ def folder_config(folder: Path) -> Config:
             max(width // heads, 1), said.size("vocab_size", most=MOST_VOCABULARY),
             said.size("n_positions", most=MOST_CONTEXT),
             said.at_least(0, "layer_norm_epsilon", 1e-5),
+            tied=said.optional("tie_word_embeddings", bool),
         )  # fmt: skip
     width, heads = said.size("hidden_size"), said.size("num_attention_heads")
     layers = said.size("num_hidden_layers", most=MOST_LAYERS)
@@ -174,15 +184,16 @@ def folder_config(folder: Path) -> Config:
         scale=1 / math.sqrt(said.above(0, "query_pre_attn_scalar", head)),
         attention_cap=said.at_least(0, "attn_logit_softcapping", 0.0),
         logits_cap=said.at_least(0, "final_logit_softcapping", 0.0),
+        tied=said.optional("tie_word_embeddings", bool),
         order=HALVES,
     )
 
 
-def _check_plain(said: Settings, activations: tuple[str, ...]) -> None:
-    """Raise ModelError where entries ask for what does not run here."""
-    known: dict[str, tuple[bool | str, ...]] = {key: (one,) for key, one in PLAIN.items()}
-    for key in ("hidden_act", "hidden_activation", "activation_function"):
-        known[key] = activations
+def _check_plain(said: Settings, known: Mapping[str, tuple[bool | str, ...]]) -> None:
+    """Raise ModelError where entries ask for what does not run here. known: see PLAIN.
+
+    Entries that transformers' own model does not read are not looked at.
+    """
     for key, values in known.items():
         found = said.get(key, type(values[0]), values[0])
         if found not in values:
@@ -190,6 +201,11 @@ def _check_plain(said: Settings, activations: tuple[str, ...]) -> None:
                 f"{said.path}: {key!r} {shown(found)} does not run here: "
                 f"{' and '.join(map(repr, values))} {'do' if len(values) > 1 else 'does'}"
             )
+    if said.get("quantization_config", dict, {}):
+        raise ModelError(
+            f"{said.path}: 'quantization_config' does not run here: weights of folders are F32, "
+            "F16 or BF16, those of GGUF files may be quantized"
+        )
 
 
 def _global_layers(said: Settings, kind: str, layers: int) -> frozenset[int]:
@@ -214,16 +230,25 @@ def _rope(said: Settings, more: Settings, base: float) -> Rope:
     """Return the angles that the entries `more` describe. base: where they do not say theirs."""
     base = more.above(1, "rope_theta", base)
     kind = more.get("rope_type", str, more.get("type", str, "default"))
-    if kind not in ("default", "linear", "llama3", "yarn"):
+    if kind in ("su", "yarn") and more.optional("long_factor", list):
+        kind = "longrope"  # as Phi-3's first files called it
+    if kind not in ("default", "linear", "llama3", "yarn", "longrope"):
         raise ModelError(
-            f"{said.path}: rope type {kind!r:.60} does not run here: default, linear, llama3 and "
-            "yarn do"
+            f"{said.path}: rope type {kind!r:.60} does not run here: default, linear, llama3, yarn "
+            "and longrope do"
         )
     if kind == "default":
         return Rope(base)
-    context = said.size("max_position_embeddings", most=MOST_CONTEXT)
-    original = more.size("original_max_position_embeddings", context, MOST_CONTEXT)
-    factor = more.above(0, "factor", context / original if kind == "yarn" else None)
+    context, key = said.size("max_position_embeddings", most=MOST_CONTEXT), ORIGINAL_CONTEXT
+    original = said.size(key, more.size(key, context, MOST_CONTEXT), MOST_CONTEXT)
+    by_length = context / original if kind in ("yarn", "longrope") else None
+    factor = more.above(0, "factor", by_length)
+    if kind == "longrope":
+        magnitude = more.above(0, "attention_factor", longrope_magnitude(factor, original))
+        short, long = more.numbers("short_factor"), more.numbers("long_factor")
+        return Rope(
+            base, kind, original_context=original, magnitude=magnitude, short=short, long=long
+        )
     low = more.above(0, "low_freq_factor", 1.0)
     return Rope(
         base,
@@ -248,6 +273,25 @@ def _yarn_magnitude(more: Settings, factor: float) -> float:
     return more.above(0, "attention_factor", found)
 
 
+def _weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights: those that transformers reads, or else all there are.
+
+    Raises ModelError where there is none, or the index names another than of `folder`.
+    """
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists():
+        return [whole]
+    if not index.exists():
+        if not (found := sorted(folder.glob("*.safetensors"))):
+            raise ModelError(f"{folder}: there is no file of safetensors")
+        return found
+    names = Settings(index, _json(index)).get("weight_map", dict).values()
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ModelError(f"{index}: 'weight_map' must name files beside it, got {shown(name)}")
+    return [folder / name for name in sorted(set(names))]
+
+
 class FolderWeights:
     """The weights of a folder, by GGUF's names; see `glnn.generation.architectures.Weights`."""
 
@@ -259,10 +303,26 @@ class FolderWeights:
         else:
             more = {"gemma2": GEMMA, "gemma3": GEMMA, "phi3": PHI}.get(self._name, {})
             self._layers, self._parts, self._whole = "model.layers", {**PARTS, **more}, WHOLE
-        paths = sorted(folder.glob("*.safetensors"))
-        if not paths:
-            raise ModelError(f"{folder}: there is no file of safetensors")
-        self._files = {name: file for file in map(SafetensorsFile, paths) for name in file.entries}
+        files = map(SafetensorsFile, _weight_files(folder))
+        self._files = {name: file for file in files for name in file.entries}
+        if config.tied:
+            self._drop_copy()
+
+    def _drop_copy(self) -> None:
+        """Leave out the matrix of logits, a copy of the embeddings.
+
+        Raises ModelError where it is another.
+        """
+        if "output.weight" in self:
+            (one, own), (other, embeddings) = map(
+                self._file, ("output.weight", "token_embd.weight")
+            )
+            if not np.array_equal(one.raw(own), other.raw(embeddings)):
+                raise ModelError(
+                    f"{self._folder}: 'tie_word_embeddings' is true in config.json, but {own!r} is "
+                    f"not {embeddings!r}: it must be left out, or the entry must be false"
+                )
+            del self._files[own]
 
     @property
     def nbytes(self) -> int:
@@ -287,6 +347,11 @@ class FolderWeights:
 
     def __contains__(self, name: str) -> bool:
         return self._their(name) in self._files
+
+    def others(self, names: Iterable[str]) -> list[str]:
+        """Return what the folder calls the tensors that are none of `names`."""
+        theirs = set(map(self._their, names))
+        return [name for name in self._files if name not in theirs]
 
     def _file(self, name: str) -> tuple[SafetensorsFile, str]:
         theirs = self._their(name)

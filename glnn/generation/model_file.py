@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
-from glnn.errors import ModelError
+import numpy as np
+
+from glnn.errors import ModelError, shown
 from glnn.generation.architectures import (
     GEMMA3_LOCAL_BASE,
+    LAYER,
     Config,
     Rope,
     Weights,
@@ -29,6 +34,31 @@ USUAL_CONTEXT = 4096
 """Tokens, where nobody asks for another number and the model was trained for more."""
 GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6}  # each so many-th layer sees all tokens
 LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}  # layers of those whose scores have another factor
+WINDOWED = "llama", "mistral", "gemma2", "gemma3", "phi3"
+HARMLESS = {
+    "vocab_size", "feed_forward_length", "tensor_data_layout", "rope.scaling.finetuned",
+    "pooling_type", "attention.layer_norm_epsilon",
+}  # fmt: skip
+"""Keys that change no logits, or say what tensors and other keys say, too."""
+NEUTRAL: Mapping[str, Any] = {
+    "expert_count": 0, "expert_used_count": 0, "logit_scale": 1.0, "residual_scale": 1.0,
+    "embedding_scale": 1.0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
+    "attention.causal": True, "attention.sliding_window": 0,
+}  # fmt: skip
+"""Values of keys with which they change nothing."""
+LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
+COMPUTED = ".attn_rot_embd.weight", ".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"
+"""Ends of the names of tensors that files may have though they follow from the sizes."""
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class StoredWeights(Weights, Protocol):
+    """Weights of a file that says which tensors it has."""
+
+    def others(self, names: Iterable[str]) -> list[str]:
+        """Return what the file calls the tensors that are none of `names`."""
+        ...
 
 
 def is_language_model(path: str | os.PathLike[str]) -> bool:
@@ -103,11 +133,18 @@ def gguf_config(file: GGUFFile) -> Config:
     eps_key = "attention.layer_norm_rms_epsilon"
     if f"{name}.{eps_key}" not in file.metadata:
         eps_key = "attention.layer_norm_epsilon"
-    local_base = said.above(1, "rope.freq_base_swa", GEMMA3_LOCAL_BASE)
-    window = said.size("attention.sliding_window", 0, MOST_CONTEXT, least=0)
+    if said.size("attention.value_length", head_width) != head_width:
+        raise ModelError(f"{file.path}: values of heads must be as long as keys, {head_width}")
+    window, every, local, global_layers = 0, GLOBAL_EVERY.get(name), None, frozenset[int]()
+    if name in WINDOWED:
+        window = said.size("attention.sliding_window", 0, MOST_CONTEXT, least=0)
+    if every is not None:
+        every = said.size("attention.sliding_window_pattern", every, MOST_LAYERS)
+        global_layers = every_nth(every, layers)
+    if name == "gemma3":
+        local = Rope(said.above(1, "rope.freq_base_swa", GEMMA3_LOCAL_BASE))
     scale = math.sqrt(heads / width) if layers == LARGEST_GEMMA.get(name) else 0.0
-    every = GLOBAL_EVERY.get(name)
-    return Config(
+    config = Config(
         architecture=name,
         layers=layers,
         width=width,
@@ -117,38 +154,65 @@ def gguf_config(file: GGUFFile) -> Config:
         vocabulary=file.entry("token_embd.weight").shape[0],
         context=context,
         eps=said.at_least(0, eps_key),
-        rope=_rope(said, context, "rope_factors_long.weight" in file),
-        rotary_width=said.size("rope.dimension_count", head_width) if name != "gpt2" else 0,
-        local_rope=Rope(local_base) if name == "gemma3" else None,
-        window=window if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
-        global_layers=every_nth(every, layers) if every else frozenset(),
+        rope=_rope(said, context, file),
+        rotary_width=said.size("rope.dimension_count", head_width),
+        local_rope=local,
+        window=window,
+        global_layers=global_layers,
         scale=said.at_least(0, "attention.scale", scale),
         attention_cap=said.at_least(0, "attn_logit_softcapping", 0.0),
         logits_cap=said.at_least(0, "final_logit_softcapping", 0.0),
     )
+    _check_unread(said, file.metadata, f"{name}.")
+    return config
 
 
-def _rope(said: Settings, context: int, long_factors: bool) -> Rope:
+def _check_unread(said: Settings, metadata: Mapping[str, Any], prefix: str) -> None:
+    """Raise ModelError for a key below `prefix` that nothing asked for and may change logits."""
+    for key in said.unread():
+        value = metadata[prefix + key]
+        plain = isinstance(value, (int, float)) and value == NEUTRAL.get(key)
+        if key not in HARMLESS and not plain:
+            raise ModelError(
+                f"{said.path}: {prefix + key!r:.60} {shown(value)} does not run here, and may "
+                "change the numbers"
+            )
+
+
+def _rope(said: Settings, context: int, file: GGUFFile) -> Rope:
     """Return the angles of a model that was trained for `context` tokens."""
-    scaling = said.get("rope.scaling.type", str, "none")
-    if long_factors:  # by which alone it is said
-        scaling = "longrope"
-    if scaling not in ("none", "linear", "yarn"):
+    # A factor without a type is linear; so was scale_linear, before there were types.
+    factor = said.above(0, "rope.scaling.factor", said.above(0, "rope.scale_linear", 1.0))
+    short, long = (_factors(file, name) for name in LONG_FACTORS)
+    default = "longrope" if short or long else "linear"
+    scaling = said.get("rope.scaling.type", str, default)
+    if scaling not in ("none", "linear", "yarn", "longrope"):
         raise ModelError(
-            f"{said.path}: rope.scaling.type {scaling!r:.60} does not run here: none, linear and "
-            "yarn do"
+            f"{said.path}: rope.scaling.type {scaling!r:.60} does not run here: none, linear, yarn "
+            "and longrope do"
         )
-    factor = said.above(0, "rope.scaling.factor", 1.0)
     magnitude = yarn_magnitude(factor) if scaling == "yarn" else 1.0
     return Rope(
         said.above(1, "rope.freq_base", 10000.0),
-        scaling,
+        "longrope" if scaling == "none" and default == "longrope" else scaling,
         factor,
         said.size("rope.scaling.original_context_length", context, MOST_CONTEXT),
         beta_fast=said.above(0, "rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=said.above(0, "rope.scaling.yarn_beta_slow", 1.0),
         magnitude=said.above(0, "rope.scaling.attn_factor", 1.0) * magnitude,
+        short=short,
+        long=long,
     )
+
+
+def _factors(file: GGUFFile, name: str) -> tuple[float, ...]:
+    """Return a tensor of divisors of frequencies; empty where there is none."""
+    if name not in file:
+        return ()
+    found = file.array(name).reshape(-1)
+    if not (found > 0).all() or not np.isfinite(found).all():
+        raise ModelError(f"{file.path}: {name!r} must be numbers above 0")
+    return tuple(map(float, found))
 
 
 def _check_heads(path: Path, config: Config) -> None:
@@ -160,53 +224,95 @@ def _check_heads(path: Path, config: Config) -> None:
         raise ModelError(f"{path}: a head must have {MOST_WIDTH} numbers at most, got {head}")
     rotated = config.rotary_width or head
     learned = architecture_named(config.architecture).learned_positions
+    for factors in (config.rope.short, config.rope.long):
+        if config.rope.scaling == "longrope" and len(factors) != rotated // 2:
+            raise ModelError(
+                f"{path}: longrope must have {rotated // 2} short and long factors, got "
+                f"{len(factors)}"
+            )
     if not learned and (rotated % 2 or rotated > head):
         raise ModelError(
             f"{path}: an even number of a head's {head} numbers must be rotated, got {rotated}"
         )
 
 
-def check_tensors(path: Path, config: Config, weights: Weights) -> None:
-    """Raise ModelError where a tensor has other sizes than `config` says, before any is read."""
+def check_tensors(path: Path, config: Config, weights: StoredWeights) -> None:
+    """Raise ModelError where a tensor has other sizes than `config` says, before any is read.
+
+    And where one is missing, or there is one that nothing here reads.
+    """
     _check_heads(path, config)
-    width, head = config.width, config.head_width
-    kv, heads = config.kv_heads * head, config.heads * head
-    needed: dict[str, tuple[int, ...]] = {
+    architecture, width = architecture_named(config.architecture), config.width
+    needed: Shapes = {
         "token_embd.weight": (config.vocabulary, width),
         "output_norm.weight": (width,),
     }
-    known: dict[str, tuple[int, ...]] = {
-        "output.weight": (config.vocabulary, width),
-        "output_norm.bias": (width,),
-    }
+    optional: Shapes = {}
+    logits = optional if config.tied is not False else needed
+    logits["output.weight"] = config.vocabulary, width
+    if architecture.norm == LAYER:
+        optional["output_norm.bias"] = (width,)
+    if architecture.learned_positions:
+        needed["position_embd.weight"] = _positions(path, config, weights)
+    elif config.local_rope is None:
+        pairs = ((config.rotary_width or config.head_width) // 2,)
+        optional["rope_freqs.weight"] = pairs
+        if config.rope.scaling == "longrope":
+            optional |= dict.fromkeys(LONG_FACTORS, pairs)
     for layer in range(config.layers):
-        block = f"blk.{layer}"
-        rows = {"attn_q": heads, "attn_k": kv, "attn_v": kv}
-        if f"{block}.attn_qkv.weight" in weights:
-            rows = {"attn_qkv": heads + 2 * kv}
-        down = f"{block}.ffn_down.weight"
-        hidden = weights.shape(down)[-1] if down in weights else 0
-        if hidden < 1 and down in weights:
-            raise ModelError(f"{path}: {down!r} must have numbers, got {weights.shape(down)}")
-        both = f"{block}.ffn_gate.weight" in weights or config.architecture == "gpt2"
-        rows["ffn_up"] = hidden if both else 2 * hidden
-        needed |= {f"{block}.{name}.weight": (n, width) for name, n in rows.items()}
-        needed |= {f"{block}.attn_output.weight": (width, heads), down: (width, hidden)}
-        needed |= {f"{block}.{name}.weight": (width,) for name in ("attn_norm", "ffn_norm")}
-        known |= {f"{block}.{name}.bias": (n,) for name, n in rows.items()}
-        known |= {f"{block}.{name}.bias": (width,) for name in ("attn_output", "ffn_down")}
-        known |= {f"{block}.{name}.bias": (width,) for name in ("attn_norm", "ffn_norm")}
-        known |= {f"{block}.attn_{name}_norm.weight": (head,) for name in "qk"}
-        known |= {f"{block}.post_{name}_norm.weight": (width,) for name in ("attention", "ffw")}
-        known |= {f"{block}.ffn_gate.weight": (hidden, width), f"{block}.ffn_gate.bias": (hidden,)}
-    wanted = needed | {name: shape for name, shape in known.items() if name in weights}
+        for shapes, own in zip((needed, optional), _block(path, layer, config, weights)):
+            shapes |= {f"blk.{layer}.{name}": shape for name, shape in own.items()}
+    wanted = needed | {name: shape for name, shape in optional.items() if name in weights}
     for name, shape in wanted.items():
         if name not in weights:
             raise ModelError(f"{path}: there is no tensor {name!r}")
         if (got := weights.shape(name)) != shape:
             raise ModelError(f"{path}: {name!r} must be {shape}, got {got}")
-    if config.architecture == "gpt2":
-        name = "position_embd.weight"
-        there = weights.shape(name) if name in weights else ()
-        if len(there) != 2 or there[0] < config.context or there[1] != width:
-            raise ModelError(f"{path}: {name!r} must be ({config.context}, {width}), got {there}")
+    others = [one for one in weights.others(wanted) if not one.endswith(COMPUTED)]
+    if others:
+        more = f" and {len(others) - 1} others" if len(others) > 1 else ""
+        raise ModelError(
+            f"{path}: there are tensors that {config.architecture} has no place for: "
+            f"{others[0]!r:.60}{more}"
+        )
+
+
+def _positions(path: Path, config: Config, weights: StoredWeights) -> tuple[int, ...]:
+    """Return the shape of the embeddings of positions, of which there may be more than needed."""
+    name = "position_embd.weight"
+    there = weights.shape(name) if name in weights else ()
+    if len(there) != 2 or there[0] < config.context or there[1] != config.width:
+        wanted = config.context, config.width
+        raise ModelError(f"{path}: {name!r} must be {wanted}, got {there}")
+    return there
+
+
+def _block(path: Path, layer: int, config: Config, weights: StoredWeights) -> tuple[Shapes, Shapes]:
+    """Return the shapes of the tensors that a block needs, and of those that it may have."""
+    architecture, width, head = (
+        architecture_named(config.architecture), config.width, config.head_width
+    )  # fmt: skip
+    kv, heads = config.kv_heads * head, config.heads * head
+    rows = {"attn_q": heads, "attn_k": kv, "attn_v": kv}
+    if f"blk.{layer}.attn_qkv.weight" in weights:
+        rows = {"attn_qkv": heads + 2 * kv}
+    down = f"blk.{layer}.ffn_down.weight"
+    hidden = (0, *weights.shape(down))[-1] if down in weights else 0
+    if hidden < 1 and down in weights:
+        raise ModelError(f"{path}: {down!r} must have numbers, got {weights.shape(down)}")
+    norms = ["attn_norm", "ffn_norm"]
+    if architecture.post_norms:
+        norms += ["post_attention_norm", "post_ffw_norm"]
+    gate = architecture.gated and f"blk.{layer}.ffn_gate.weight" in weights
+    if gate:
+        rows["ffn_gate"] = hidden
+    rows["ffn_up"] = 2 * hidden if architecture.gated and not gate else hidden
+    needed: Shapes = {f"{name}.weight": (n, width) for name, n in rows.items()}
+    needed |= {"attn_output.weight": (width, heads), "ffn_down.weight": (width, hidden)}
+    needed |= {f"{name}.weight": (width,) for name in norms}
+    optional: Shapes = {f"{name}.bias": (n,) for name, n in rows.items()}
+    optional |= {f"{name}.bias": (width,) for name in ("attn_output", "ffn_down")}
+    if architecture.norm == LAYER:
+        optional |= {f"{name}.bias": (width,) for name in norms}
+    optional |= {f"attn_{name}_norm.weight": (head,) for name in "qk"}
+    return needed, optional

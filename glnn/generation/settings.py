@@ -34,6 +34,10 @@ class Settings:
         self._read.add(key)
         return setting(self.path, self._entries, self._prefix + key, kind, default)
 
+    def optional(self, key: str, kind: type[Any]) -> Any:
+        """Return an entry, None where it is missing."""
+        return self.get(key, kind) if self._entries.get(self._prefix + key) is not None else None
+
     def above(self, least: float, key: str, default: float | None = None) -> float:
         """Return an entry that is a number above `least`."""
         found: float = self.get(key, float, default)
@@ -56,6 +60,13 @@ class Settings:
         if not least <= found <= most:
             raise self._refusal(key, f"must be from {least} to {most}", found)
         return found
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return an entry that is a list of numbers above 0."""
+        found = self.get(key, list)
+        if not all(isinstance(one, (int, float)) and 0 < one <= MOST_NUMBER for one in found):
+            raise self._refusal(key, "must be numbers above 0", found)
+        return tuple(map(float, found))
 
     def part(self, key: str) -> Settings:
         """Return the entries below an entry; none where it is not there."""

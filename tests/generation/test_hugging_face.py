@@ -249,6 +249,85 @@ def test_entries_mean_what_transformers_means_by_them(tmp_path: Path, case) -> N
     assert relative_error(found, expected) < 1e-5
 
 
+@pytest.mark.parametrize(("context", "kind"), [(8, "short"), (9, "long")])
+@pytest.mark.parametrize("name", ["longrope", "su"])
+def test_factors_of_longrope_are_those_of_the_context(tmp_path: Path, name, context, kind) -> None:
+    metadata, tensors = folder(tmp_path, "phi3")
+    factors = {"short": [1.5, 2, 3, 4], "long": [2, 5, 7.5, 9]}
+    scaling = {"type": name, **{f"{key}_factor": one for key, one in factors.items()}}
+    change_config(tmp_path, rope_scaling=scaling, original_max_position_embeddings=8)
+    metadata["phi3.rope.scaling.attn_factor"] = math.sqrt(1 + math.log(CONTEXT / 8) / math.log(8))
+    tensors["rope_freqs.weight"] = np.array(factors[kind], np.float32)
+    expected = references.logits(metadata, tensors, TOKENS)
+    found = LanguageModel(tmp_path, backend="cpu", context=context).logits(TOKENS)
+    assert relative_error(found, expected) < 1e-5
+
+
+def change_config(path: Path, **more: Any) -> None:
+    """Put entries into the config.json of a folder."""
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **more}))
+
+
+def test_the_entry_of_tied_embeddings_is_held_against_the_file(tmp_path: Path) -> None:
+    metadata, tensors = folder(tmp_path, "llama")
+    change_config(tmp_path, tie_word_embeddings=True)
+    with pytest.raises(
+        ModelError, match=r"'tie_word_embeddings' is true .* 'lm_head.weight' is not"
+    ):
+        LanguageModel(tmp_path, backend="cpu")
+    written = load_file(tmp_path / "model.safetensors")
+    written["lm_head.weight"] = written["model.embed_tokens.weight"].copy()
+    save_file(written, tmp_path / "model.safetensors")
+    del tensors["output.weight"]
+    found = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
+    assert relative_error(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
+    del written["lm_head.weight"]
+    save_file(written, tmp_path / "model.safetensors")
+    change_config(tmp_path, tie_word_embeddings=False)
+    with pytest.raises(ModelError, match=r"there is no tensor 'output.weight'"):
+        LanguageModel(tmp_path, backend="cpu")
+
+
+def test_activations_are_those_that_transformers_reads(tmp_path: Path) -> None:
+    folder(tmp_path, "gemma2")
+    expected = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
+    change_config(tmp_path, hidden_act="silu")  # of which Gemma's model knows nothing
+    np.testing.assert_array_equal(LanguageModel(tmp_path, backend="cpu").logits(TOKENS), expected)
+    change_config(tmp_path, hidden_activation="silu")
+    with pytest.raises(ModelError, match="'hidden_activation' 'silu' does not run here"):
+        LanguageModel(tmp_path, backend="cpu")
+
+
+def test_weights_are_of_the_files_that_transformers_reads(tmp_path: Path) -> None:
+    folder(tmp_path, "llama")
+    expected = LanguageModel(tmp_path, backend="cpu").logits(TOKENS)
+    other = {"model.norm.weight": np.zeros(WIDTH, np.float32), "x": np.zeros(1, np.float32)}
+    save_file(other, tmp_path / "consolidated.safetensors")
+    np.testing.assert_array_equal(LanguageModel(tmp_path, backend="cpu").logits(TOKENS), expected)
+    (tmp_path / "model.safetensors").rename(tmp_path / "model-1-of-1.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": "model-1-of-1.safetensors"}}))
+    np.testing.assert_array_equal(LanguageModel(tmp_path, backend="cpu").logits(TOKENS), expected)
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": "../x.safetensors"}}))
+    with pytest.raises(ModelError, match=r"'weight_map' must name files beside it, got '../x.safe"):
+        LanguageModel(tmp_path, backend="cpu")
+
+
+def test_tensors_that_nothing_reads_are_refused(tmp_path: Path) -> None:
+    folder(tmp_path, "llama")
+    written = load_file(tmp_path / "model.safetensors")
+    written["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(8, np.float32)
+    save_file(written, tmp_path / "model.safetensors")
+    LanguageModel(tmp_path, backend="cpu")
+    written["model.layers.1.self_attn.sinks"] = np.zeros(8, np.float32)
+    save_file(written, tmp_path / "model.safetensors")
+    with pytest.raises(
+        ModelError, match=r"llama has no place for: 'model.layers.1.self_attn.sinks'"
+    ):
+        LanguageModel(tmp_path, backend="cpu")
+
+
 def test_gpt2_may_have_a_matrix_for_logits(tmp_path: Path) -> None:
     metadata, tensors = folder(tmp_path, "gpt2")
     written = load_file(tmp_path / "model.safetensors")
@@ -289,7 +368,16 @@ def test_sizes_are_bounded_before_anything_is_made(tmp_path: Path, key) -> None:
         ({"num_hidden_layers": 9}, "there is no tensor 'blk.3.attn_q.weight'"),
         ({"hidden_size": "x"}, "'hidden_size' must be int, got 'x'"),
         ({"vocab_size": 9}, "'token_embd.weight' must be \\(9, 32\\)"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "rope type 'longrope' does not run here"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope type 'dynamic' does not run here"),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}},
+            "longrope must have 8 short and long factors, got 1",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 0]}},
+            "'short_factor' must be numbers above 0, got \\[1, 0\\]",
+        ),
+        ({"quantization_config": {"bits": 4}}, "'quantization_config' does not run here"),
         ({"rope_scaling": {"rope_type": "linear"}}, "it has no 'factor'"),
         (
             {"rope_scaling": {"rope_type": "linear", "factor": 0}},

@@ -248,6 +248,68 @@ def test_tensors_of_other_sizes_are_named(tmp_path: Path, name) -> None:
         LanguageModel(tmp_path / "m.gguf", backend="cpu")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "name", "size"),
+    [
+        ("llama", "blk.0.attn_sub_norm.weight", 32),
+        ("llama", "blk.0.attn_norm.bias", 32),
+        ("llama", "blk.1.post_ffw_norm.weight", 32),
+        ("gemma2", "output.bias", 65),
+        ("gpt2", "rope_freqs.weight", 4),
+        ("phi3", "blk.0.attn_q.bias", 64),
+        ("qwen2", "rope_factors_short.weight.x", 8),
+    ],
+)
+def test_tensors_that_nothing_reads_are_refused(tmp_path: Path, architecture, name, size) -> None:
+    metadata, tensors = small_model(tmp_path / "m.gguf", architecture)
+    write(tmp_path / "m.gguf", metadata, {**tensors, name: np.ones(size, np.float32)})
+    with pytest.raises(ModelError, match=f"{architecture} has no place for: '{name}'"):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "change"),
+    [
+        ("llama", {"logit_scale": 0.1}),
+        ("llama", {"residual_scale": 0.2}),
+        ("llama", {"embedding_scale": 12.0}),
+        ("llama", {"expert_count": 8}),
+        ("llama", {"attention.clamp_kqv": 0.01}),
+        ("llama", {"attention.max_alibi_bias": 8.0}),
+        ("llama", {"attention.causal": False}),
+        ("llama", {"a.key.of.tomorrow": "x"}),
+        ("qwen2", {"attention.sliding_window": 5}),
+        ("gemma3", {"rope.local.freq_base": 10000.0}),
+        ("gemma2", {"rope.freq_base_swa": 10000.0}),
+    ],
+)
+def test_keys_that_may_change_the_numbers_are_refused(tmp_path: Path, architecture, change) -> None:
+    more = {f"{architecture}.{key}": one for key, one in change.items()}
+    small_model(tmp_path / "m.gguf", architecture, **more)
+    (key,) = more
+    with pytest.raises(ModelError, match=f"'{key}' .* does not run here, and may change"):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu")
+
+
+def test_keys_that_change_nothing_are_no_fault(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama", seed=1)
+    expected = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
+    more = {"vocab_size": 65, "expert_count": 0, "logit_scale": 1.0, "attention.causal": True}
+    named = {f"llama.{key}": one for key, one in more.items()}
+    small_model(tmp_path / "m.gguf", "llama", seed=1, **named)
+    found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_layers_without_a_window_are_those_of_the_pattern(tmp_path: Path) -> None:
+    more = {"gemma3.attention.sliding_window_pattern": 2}
+    metadata, tensors = small_model(tmp_path / "m.gguf", "gemma3", **more)
+    count = metadata["gemma3.block_count"]
+    metadata["gemma3.global_layers"] = list(range(1, count, 2))
+    found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
+    assert apart(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
 def test_contexts_are_at_most_the_models(tmp_path: Path) -> None:
     small_model(tmp_path / "m.gguf", "llama")
     with pytest.raises(ModelError, match=f"context must be an integer from 1 to {CONTEXT}, got 99"):

@@ -111,7 +111,8 @@ def test_bases_of_layers_with_a_window_are_their_own(tmp_path: Path) -> None:
     [
         ({"llama.rope.scaling.factor": 0.0}, "'llama.rope.scaling.factor' must be above 0, got 0"),
         ({"llama.rope.freq_base": 1.0}, "'llama.rope.freq_base' must be above 1, got 1"),
-        ({"llama.rope.scaling.type": "llama3"}, "'llama3' does not run here: none, linear and"),
+        ({"llama.rope.scaling.type": "llama3"}, "'llama3' does not run here: none, linear, yarn"),
+        ({"llama.rope.scaling.type": "longrope"}, "longrope must have 8 short and long factors"),
     ],
 )
 def test_angles_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
@@ -120,9 +121,50 @@ def test_angles_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
         LanguageModel(tmp_path / "m.gguf", backend="cpu")
 
 
-def test_files_of_longrope_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("context", "kind"), [(8, "short"), (9, "long"), (24, "long")])
+def test_factors_of_longrope_are_those_of_the_context(
+    tmp_path: Path, backend, context, kind
+) -> None:
+    """Phi-3's files have divisors for contexts up to the original one, and for longer ones."""
+    original = {
+        "phi3.rope.scaling.original_context_length": 8,
+        "phi3.rope.scaling.attn_factor": 1.2,
+    }
+    metadata, tensors = small_model(tmp_path / "m.gguf", "phi3", **original)
+    factors = {"short": DIVISORS[:4], "long": 3 * DIVISORS[:4]}
+    named = {f"rope_factors_{name}.weight": one for name, one in factors.items()}
+    write(tmp_path / "m.gguf", metadata, {**tensors, **named})
+    expected = references.logits(
+        metadata, {**tensors, "rope_freqs.weight": factors[kind]}, TOKENS[:context]
+    )
+    assert relative_error(references.logits(metadata, tensors, TOKENS[:context]), expected) > 0.01
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend, context=context)
+    assert relative_error(lm.logits(TOKENS[:context]), expected) < 1e-5
+
+
+def test_divisors_that_no_angle_has_are_refused(tmp_path: Path) -> None:
     metadata, tensors = small_model(tmp_path / "m.gguf", "phi3")
-    tensors["rope_factors_long.weight"] = DIVISORS
-    write(tmp_path / "m.gguf", metadata, tensors)
-    with pytest.raises(ModelError, match="'longrope' does not run here"):
-        LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    for more, says in (
+        ({"rope_factors_long.weight": DIVISORS[:4]}, "longrope must have 4 short and long factors"),
+        ({"rope_factors_short.weight": 0 * DIVISORS[:4]}, "must be numbers above 0"),
+        ({"rope_freqs.weight": DIVISORS[:3]}, "'rope_freqs.weight' must be \\(4,\\), got"),
+    ):
+        write(tmp_path / "m.gguf", metadata, {**tensors, **more})
+        with pytest.raises(ModelError, match=says):
+            LanguageModel(tmp_path / "m.gguf", backend="cpu")
+
+
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ({"rope.scaling.factor": 3.0}, {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0}),
+        ({"rope.scale_linear": 3.0}, {"rope.scaling.type": "linear", "rope.scaling.factor": 3.0}),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 3.0}, {}),
+    ],
+)
+def test_a_factor_without_a_type_is_linear(tmp_path: Path, more, same) -> None:
+    more, same = ({f"llama.{key}": one for key, one in row.items()} for row in (more, same))
+    small_model(tmp_path / "m.gguf", "llama", **more)
+    metadata, tensors = small_model(tmp_path / "n.gguf", "llama", **same)
+    found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
+    assert relative_error(found, references.logits(metadata, tensors, TOKENS)) < 1e-5

@@ -117,6 +117,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    **{
+        f"phi3, longrope, {name}": (
+            "phi3",
+            {
+                "head_dim": None, "original_max_position_embeddings": original,
+                "rope_scaling": {
+                    "type": "longrope", "short_factor": [1.5, 2.0, 3.0, 4.0],
+                    "long_factor": [2.0, 5.0, 7.5, 9.0],
+                },
+            },
+        )
+        for name, original in (("short", 64), ("long", 32))
+    },
     "gpt2": ("gpt2", {"layer_norm_epsilon": 1e-4}),
     "gpt2, untied": ("gpt2", {"tie_word_embeddings": False, "n_inner": 40}),
 }  # fmt: skip
