@@ -10,7 +10,7 @@ from onnx import helper
 
 from glnn import InferenceSession
 from glnn.errors import DeviceError
-from tests.onnx.runtime import check, node_model
+from tests.onnx.runtime import check, node_model, runtime
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -49,6 +49,55 @@ CASES: list[tuple[str, int, tuple[int, ...], dict[str, Any]]] = [
 def test_pool(op, opset, shape, attributes) -> None:
     operands = [numbers(*shape)]
     check(node_model(op, operands, opset=opset, **attributes), operands)
+
+
+HANGING: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((1, 1, 6), {"kernel_shape": [4], "strides": [3], "pads": [3, 2]}),
+    ((1, 1, 9), {"kernel_shape": [4], "strides": [2], "pads": [1, 3]}),
+    ((1, 1, 7), {"kernel_shape": [2], "strides": [3], "pads": [0, 1]}),
+    ((1, 1, 10), {"kernel_shape": [2], "strides": [4], "pads": [1, 1]}),
+    ((1, 1, 7), {"kernel_shape": [4], "strides": [2], "pads": [3, 3]}),
+    ((2, 3, 6, 6), {"kernel_shape": [4, 4], "strides": [3, 3], "pads": [3, 3, 2, 2]}),
+    ((1, 2, 5, 9), {"kernel_shape": [3, 2], "strides": [1, 5], "pads": [2, 1, 2, 1]}),
+    (
+        (1, 2, 6, 5, 9),
+        {"kernel_shape": [4, 3, 4], "strides": [3, 2, 2], "pads": [3, 0, 1, 2, 2, 3]},
+    ),
+]
+"""Windows of which the last would begin in the padding behind the images: it is left out."""
+
+
+@pytest.mark.parametrize(("shape", "windows"), HANGING)
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("MaxPool", {}),
+        ("AveragePool", {}),
+        ("AveragePool", {"count_include_pad": 1}),
+        ("LpPool", {"p": 2}),
+    ],
+)
+def test_windows_begin_before_the_end(op, attributes, shape, windows) -> None:
+    x = numbers(*shape)
+    check(node_model(op, [x], opset=22, ceil_mode=1, **attributes, **windows), [x])
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+def test_windows_of_open_sizes_begin_before_the_end(op, backend) -> None:
+    windows = {"kernel_shape": [4, 4], "strides": [3, 2], "pads": [3, 1, 2, 3], "ceil_mode": 1}
+    model = node_model(op, [numbers(1, 2, 6, 6)], **windows)
+    for axis, name in ((2, "H"), (3, "W")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    try:
+        session = InferenceSession(model.SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    for h, w in ((6, 7), (7, 6), (8, 9), (9, 8), (10, 30), (31, 11)):
+        x = numbers(1, 2, h, w)
+        (expected,) = runtime(model, [x])
+        (found,) = session.run(None, {"x0": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("order", [0, 1])

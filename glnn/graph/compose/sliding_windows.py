@@ -78,6 +78,18 @@ class Window:
             raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
         return result
 
+    def covered(self, sizes: Sizes) -> Sizes:
+        """Return the padding behind each dimension up to the end of its last window.
+
+        With it there are as many windows without `ceil` as there are with it.
+        """
+        spans = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        rows = zip(self.outputs(sizes), self.stride, spans, sizes, self.before, strict=True)
+        return tuple(
+            max((count - 1) * step + span - size - before, 0)
+            for count, step, span, size, before in rows
+        )
+
     def part(self, start: int, stop: int) -> Window:
         """The windows along some of the dimensions."""
         cut = slice(start, stop)
@@ -410,11 +422,14 @@ def pool_images(
     add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None, counted: bool = True
 ) -> Value:
     """The same of images, and without a divisor the mean: with the padding's zeros if `counted`."""
-    sides = windows.sides
+    sides, ceil = windows.sides, windows.ceil
     if not _windows_fit(windows):
         # More than Pool2d takes: what no sum and no maximum sees is put around x.
         fill = 0.0 if mode == "average" else -np.inf
-        x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after), "constant", fill), x)
+        after = windows.after
+        if ceil:
+            after, ceil = windows.covered(TensorType(x.type.dims[2:]).shape), False
+        x = add(Pad((0, 0, *windows.before), (0, 0, *after), "constant", fill), x)
         sides = (0, 0, 0, 0)
     op = Pool2d(
         mode,
@@ -422,7 +437,7 @@ def pool_images(
         windows.stride,  # type: ignore[arg-type]
         sides,  # type: ignore[arg-type]
         windows.dilation,  # type: ignore[arg-type]
-        windows.ceil,
+        ceil,
         counted,
         divisor,
     )
