@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -44,14 +45,14 @@ class Sampling:
         }
         for name, (least, most) in bounds.items():
             value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not (whole or (name != "top_k" and isinstance(value, float))):
-                kind = "an integer" if name == "top_k" else "a number"
-                raise ModelError(f"{name} must be {kind}, got {shown(value)}")
-            if not least <= value <= most:
+            kind = Integral if name == "top_k" else Real
+            if isinstance(value, bool) or not isinstance(value, kind):
+                wanted = "an integer" if name == "top_k" else "a number"
+                raise ModelError(f"{name} must be {wanted}, got {shown(value)}")
+            if not least <= value <= most:  # type: ignore[operator]
                 raise ModelError(f"{name} must be from {least} to {most}, got {value}")
         if self.seed is not None and (
-            isinstance(self.seed, bool) or not isinstance(self.seed, int)
+            isinstance(self.seed, bool) or not isinstance(self.seed, Integral)
         ):
             raise ModelError(f"seed must be an integer or None, got {shown(self.seed)}")
         if self.seed is not None and self.seed < 0:
@@ -74,8 +75,16 @@ class Sampling:
         return np.random.default_rng(self.seed)
 
     def choose(self, logits: Array, before: Sequence[int], generator: np.random.Generator) -> int:
-        """Return the next token. logits: (vocabulary,). before: the tokens that are there."""
+        """Return the next token. logits: (vocabulary,). before: the tokens that are there.
+
+        Raises ModelError where the greatest of `logits` is no finite number.
+        """
         scores = logits.astype(np.float64)
+        if not np.isfinite(scores.max()):
+            raise ModelError(
+                f"the model's logits are no numbers, got {scores.max()}: its weights are damaged, "
+                "or too large for float32"
+            )
         if self.repetition_penalty != 1 and before:
             seen = np.unique(np.asarray(before))
             there = scores[seen]

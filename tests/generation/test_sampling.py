@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from glnn.errors import ModelError
 from glnn.generation.language_model import LanguageModel
 from glnn.generation.sampling import Sampling
 from tests.generation import references
@@ -157,3 +158,32 @@ def test_texts_are_drawn_by_the_rules(tmp_path: Path, options) -> None:
     lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
     expected = "".join(WORDS[i] for i in there[len(tokens) :] if i > END).replace("Ġ", " ")
     assert len(expected) > 2 and lm.generate(tokens, max_tokens=12, **options) == expected
+
+
+@pytest.mark.parametrize("logits", [[0, math.nan, 1], [0, math.inf, 1], [-math.inf] * 3])
+@pytest.mark.parametrize("rule", [{"temperature": 1.0}, {"repetition_penalty": 1.5}])
+def test_logits_that_are_no_numbers_are_refused(logits, rule) -> None:
+    sampling = Sampling(**rule)
+    with pytest.raises(ModelError, match="the model's logits are no numbers, got"):
+        sampling.choose(np.array(logits, np.float32), [0], sampling.generator())
+
+
+def test_logits_of_nothing_likely_are_numbers() -> None:
+    sampling = Sampling(temperature=1e-320)
+    logits = np.array([-math.inf, 2, 1], np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        assert sampling.choose(logits, [], sampling.generator()) == 1
+
+
+def test_options_are_numbers_of_numpy_too(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    plain = {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 4, "max_tokens": 9}
+    numpy = {
+        "temperature": np.float32(0.5), "top_k": np.int64(3), "top_p": np.float16(0.5),
+        "seed": np.uint8(4), "max_tokens": np.int32(9),
+    }  # fmt: skip
+    assert lm.generate("abc", **numpy) == lm.generate("abc", **plain)
+    for key, one in (("temperature", np.bool_(True)), ("top_k", np.float32(3)), ("seed", True)):
+        with pytest.raises(ModelError, match=f"{key} must be a"):
+            lm.generate("abc", **{key: one})

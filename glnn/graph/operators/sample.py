@@ -46,7 +46,8 @@ def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int
     random: a number from 0 to 1: that token is drawn with which the sum of the probabilities of
     those before it, and of its own, exceeds it.
     """
-    powers = np.exp((scores[tokens] - scores[tokens].max()) / temperature)
+    with np.errstate(over="ignore"):  # by a temperature of almost 0, of what is unlikely
+        powers = np.exp((scores[tokens] - scores[tokens].max()) / temperature)
     together = np.cumsum(powers)
     place = int(np.searchsorted(together, random * together[-1], side="right"))
     return int(tokens[min(place, len(tokens) - 1)])
