@@ -51,6 +51,7 @@ register(
         "write rovder": "glnn.documents.rovder",
         "import torch": "glnn.torch.importing",
         "read and write torch weights": "glnn.torch.files",
+        "write chats": "glnn.generation.chat_template",
     }
     | {
         f"decompose {name}": "glnn.documents.decompositions"

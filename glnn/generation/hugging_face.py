@@ -115,12 +115,16 @@ GPT2_WHOLE = {
 }
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _bytes(path: Path) -> bytes:
     check_file(path)
     try:
-        return parse_json(read_bytes(path, MOST_JSON), str(path))
-    except (OSError, ValueError) as error:
+        return read_bytes(path, MOST_JSON)
+    except OSError as error:
         raise ModelError(f"{path}: cannot be read: {fault(error)}") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return parse_json(_bytes(path), str(path))
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
@@ -411,27 +415,58 @@ class FolderWeights:
 def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
     """Return the tokenizer of `folder`. Raises ModelError where it has none that runs here."""
     inner = json_tokenizer(folder)
-    said = _optional_json(folder / "tokenizer_config.json")
     if inner.get_vocab_size() > vocabulary:
         raise ModelError(
             f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
         )
+    path = folder / "tokenizer_config.json"
+    said = Settings(path, _optional_json(path))
+    names = {}
+    for key in ("bos_token", "eos_token", "unk_token", "pad_token", "eot_token"):
+        token = said.any(key)
+        token = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(token, str):
+            names[key] = token
 
     def number(key: str) -> int | None:
-        token: Any = said.get(f"{key}_token")
-        token = token.get("content") if isinstance(token, Mapping) else token
-        token_id = inner.token_to_id(token) if isinstance(token, str) else None
+        token_id = inner.token_to_id(names[key]) if key in names else None
         return None if token_id is None else int(token_id)
 
-    ends = {one for key in ("eos", "eot") if (one := number(key)) is not None}
-    more = _optional_json(folder / "generation_config.json").get("eos_token_id", [])
-    ends |= {one for one in (more if isinstance(more, list) else [more]) if isinstance(one, int)}
-    template, file = said.get("chat_template", ""), folder / "chat_template.jinja"
-    if file.exists():
-        template = read_bytes(file, MOST_JSON).decode("utf-8", "replace")
-    begins = said.get("add_bos_token", number("bos") in _first_tokens(inner))
-    template = template if isinstance(template, str) else ""
-    return Tokenizer(inner, number("bos"), frozenset(ends), bool(begins), template)
+    ends = {one for key in ("eos_token", "eot_token") if (one := number(key)) is not None}
+    config = _end_tokens(folder / "config.json", vocabulary)
+    ends |= set(_end_tokens(folder / "generation_config.json", vocabulary) or config)
+    if config:
+        names.setdefault("eos_token", inner.id_to_token(config[0]) or "")
+    begins = said.get("add_bos_token", bool, number("bos_token") in _first_tokens(inner))
+    return Tokenizer(
+        inner, number("bos_token"), frozenset(ends), begins, _template(folder, said), names
+    )
+
+
+def _end_tokens(path: Path, vocabulary: int) -> list[int]:
+    """Return the tokens that end texts by the entry eos_token_id; none where it is not there."""
+    found = Settings(path, _optional_json(path)).any("eos_token_id")
+    numbers = [] if found is None else found if isinstance(found, list) else [found]
+    for one in numbers:
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < vocabulary:
+            raise ModelError(
+                f"{path}: 'eos_token_id' must be from 0 to {vocabulary - 1}, got {shown(one)}"
+            )
+    return numbers
+
+
+def _template(folder: Path, said: Settings) -> str:
+    """Return the template of chats; empty where there is none."""
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        return _bytes(path).decode("utf-8", "replace")
+    found = said.any("chat_template")
+    if isinstance(found, list):  # several by their names
+        named = {
+            str(one.get("name")): one.get("template") for one in found if isinstance(one, Mapping)
+        }
+        found = named.get("default")
+    return found if isinstance(found, str) else ""
 
 
 def _first_tokens(inner: Any) -> list[int]:

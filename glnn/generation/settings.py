@@ -34,6 +34,11 @@ class Settings:
         self._read.add(key)
         return setting(self.path, self._entries, self._prefix + key, kind, default)
 
+    def any(self, key: str) -> Any:
+        """Return an entry of any kind, None where it is missing."""
+        self._read.add(key)
+        return self._entries.get(self._prefix + key)
+
     def optional(self, key: str, kind: type[Any]) -> Any:
         """Return an entry, None where it is missing."""
         return self.get(key, kind) if self._entries.get(self._prefix + key) is not None else None

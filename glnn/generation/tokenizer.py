@@ -12,6 +12,7 @@ import numpy as np
 
 from glnn.errors import ModelError, extra, fault, shown
 from glnn.generation.gguf import GGUFFile, Texts
+from glnn.registry import module_for
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens in GGUF files."""
@@ -49,15 +50,22 @@ class Tokenizer:
     """Turns text into the numbers of tokens and back."""
 
     def __init__(
-        self, inner: Any, begin: int | None, ends: frozenset[int], begins: bool, template: str
+        self,
+        inner: Any,
+        begin: int | None,
+        ends: frozenset[int],
+        begins: bool,
+        template: str,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """inner: of the package tokenizers. begin: the token that texts begin with; `begins`:
         whether they do. ends: tokens that end a text. template: of chats, in Jinja's language; may
-        be empty.
+        be empty. names: how tokens are written that templates have names for, as "eos_token".
         """
         self._inner, self.begin, self.ends = inner, begin, ends
         self._token_bytes = _TokenBytes(inner)
         self._begins, self.template = begins and begin is not None, template
+        self._names = {"bos_token": "", "eos_token": "", **(names or {})}
 
     def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Return the tokens of `text`.
@@ -91,8 +99,8 @@ class Tokenizer:
         return Pieces(self._token_bytes, before)
 
     def token(self, number: int) -> str:
-        """Return how a token is written."""
-        return str(self._inner.id_to_token(number))
+        """Return how a token is written; empty for a number that has none."""
+        return self._inner.id_to_token(number) or ""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Return the text of a chat, by the model's own template, up to where an answer begins.
@@ -104,25 +112,10 @@ class Tokenizer:
         if not self.template:
             raise ModelError("the model has no chat template: use generate")
         try:
-            from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
+            templates = module_for("write chats")
         except ImportError:
             raise ModelError(f"chats need the package jinja2: {extra('llm')}") from None
-
-        def refuse(reason: str) -> None:
-            raise ModelError(f"the chat template refuses these messages: {reason}")
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = refuse
-        names = {"bos_token": self.begin, "eos_token": min(self.ends, default=None)}
-        known = {k: "" if v is None else self.token(v) for k, v in names.items()}
-        try:
-            written = environment.from_string(self.template).render(
-                messages=[dict(one) for one in messages], add_generation_prompt=True, **known
-            )
-        except TemplateError as error:
-            raise ModelError(f"the chat template fails: {error}") from None
-        return str(written)
+        return str(templates.render(self.template, messages, self._names))
 
 
 class _TokenBytes:
@@ -223,7 +216,11 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
     ends |= {int(i) for i in np.flatnonzero(types == CONTROL) if tokens[int(i)] in written}
     begins = file.value("tokenizer.ggml.add_bos_token", bool, kind == "llama")
     template = file.value("tokenizer.chat_template", str, "")
-    return Tokenizer(inner, number("bos"), frozenset(ends), begins, template)
+    names = {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        if (one := number(key)) is not None:
+            names[f"{name}_token"] = tokens[one]
+    return Tokenizer(inner, number("bos"), frozenset(ends), begins, template, names)
 
 
 def _add_special(inner: Any, tokens: Texts, types: Any) -> None:
