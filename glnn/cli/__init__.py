@@ -15,14 +15,14 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.options import print_json
+from glnn.cli.options import INTERRUPTED, print_json
 from glnn.cli.screen import say
 from glnn.core.progress_bar import progress
 from glnn.errors import GlnnError, ShaderError, printable
 from glnn.version import VERSION
 
 __all__ = ["load", "main"]
-USER_ERROR, INTERRUPTED = 2, 130
+USER_ERROR = 2
 
 
 VERBS = (

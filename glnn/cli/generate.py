@@ -10,10 +10,16 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.options import backend_option, gpu_option, output_options, print_json
+from glnn.cli.options import (
+    INTERRUPTED,
+    backend_option,
+    gpu_option,
+    output_options,
+    print_json,
+)
 from glnn.cli.screen import say
 from glnn.core.progress_bar import report_work
-from glnn.errors import ModelError
+from glnn.errors import ModelError, shown
 from glnn.generation.generation import Generation
 from glnn.generation.language_model import LanguageModel
 
@@ -95,7 +101,7 @@ def _summary_text(summary: dict[str, Any], backend: str) -> str:
 def generate(
     model: Path, backend: str, gpu: str | None, context: int | None, prompt: str,
     stop: tuple[str, ...], wide: bool, as_json: bool, **sampling: Any,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Continue a text by the language model in a GGUF file.
 
     \b
@@ -104,15 +110,22 @@ def generate(
       glnn generate model.gguf -p - --max-tokens 100 < text.txt
       glnn generate model.gguf -p "Once" --temperature 0.8 --top-p 0.95 --seed 1 --json
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _standard_input(sys.stdin.read) if prompt == "-" else prompt
     lm = _load(model, backend, gpu, context)
-    meter = _Meter(shown=not as_json)
-    meter.take(lm.start(text, stop=stop, **sampling))
+    meter, code = _Meter(shown=not as_json), 0
+    try:
+        meter.take(lm.start(text, stop=stop, **sampling))
+    except KeyboardInterrupt:
+        if not as_json:
+            raise
+        code = INTERRUPTED
     summary = meter.summary()
     if as_json:
-        print_json({"text": meter.text, "backend": lm.backend, **summary})
+        interrupted = {"interrupted": True} if code else {}
+        print_json({"text": meter.text, "backend": lm.backend, **summary, **interrupted})
     else:
         say(_summary_text(summary, lm.backend))
+    return code
 
 
 @click.command()
@@ -165,8 +178,18 @@ def _line(talking: bool) -> str | None:
             return input("> ").strip()
         except EOFError:
             return None
-    line = sys.stdin.readline()
+    line = _standard_input(sys.stdin.readline)
     return line.strip() if line else None
+
+
+def _standard_input(read: Callable[[], str]) -> str:
+    """Return what `read` reads of standard input. Raises ModelError where that is no text."""
+    try:
+        return read()
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"standard input must be {error.encoding}, got {shown(error.object[error.start :][:8])}"
+        ) from None
 
 
 def _answer(
@@ -174,13 +197,17 @@ def _answer(
 ) -> str:
     """Print the answer to `messages`. Ctrl-C ends the answer, not the conversation."""
     meter = _Meter(shown=not as_json)
+    interrupted = {}
     try:
         meter.take(lm.start(lm.tokenize_chat(messages), **sampling))
     except KeyboardInterrupt:
-        click.echo()
+        interrupted = {"interrupted": True}
+        if not as_json:
+            click.echo()
     summary = meter.summary()
     if as_json:
-        print_json({"text": meter.text, "backend": lm.backend, **summary}, indent=None)
+        found = {"text": meter.text, "backend": lm.backend, **summary, **interrupted}
+        print_json(found, indent=None)
     else:
         say(_summary_text(summary, lm.backend))
     return meter.text

@@ -196,6 +196,10 @@ def check_writable(option: str, path: str) -> None:
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+
 def print_json(document: dict[str, Any], indent: int | None = 2) -> None:
     """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text.
 

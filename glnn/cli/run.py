@@ -27,6 +27,7 @@ from glnn.cli.model_options import (
     weights_option,
 )
 from glnn.cli.options import (
+    INTERRUPTED,
     WritingCommand,
     backend_option,
     device_options,
@@ -331,8 +332,8 @@ def _summary(last: FrameResult, where: Mapping[str, Any]) -> str:
     return f"{last.number + 1} frames{rate} on {where['backend']}: {where['device']}"
 
 
-LEFT_OUT, INTERRUPTED = 2, 130
-"""The exit status where some pictures could not be read, and after Ctrl-C."""
+LEFT_OUT = 2
+"""The exit status where some pictures could not be read."""
 MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
 """Samples a run where nobody says how many: so many, or those of so many numbers."""
 

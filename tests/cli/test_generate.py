@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -56,6 +57,53 @@ def test_a_conversation_goes_on_and_is_forgotten(model: Path) -> None:
 def test_a_conversation_beyond_the_context_says_so(model: Path) -> None:
     done = glnn("chat", model, "--context", 8, "--max-tokens", 3, given="ab\n" * 5)
     assert done.returncode == 2 and "tokens, the context 8" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["generate", "chat"])
+def test_what_was_written_before_ctrl_c_is_printed(model: Path, verb, monkeypatch, capsys) -> None:
+    import click
+
+    from glnn.cli.generate import chat, generate
+    from glnn.generation.engine import Engine
+
+    compute, count = Engine.compute, 0
+
+    def interrupted(self, *inputs):
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise KeyboardInterrupt
+        return compute(self, *inputs)
+
+    whole = json.loads(glnn("generate", model, "-p", "aba", "--max-tokens", 9, "--json").stdout)
+    monkeypatch.setattr(Engine, "compute", interrupted)
+    options = [str(model), "--backend", "cpu", "--max-tokens", "9"]
+    if verb == "generate":
+        with pytest.raises(click.Abort):
+            generate.main([*options, "-p", "aba"], standalone_mode=False)
+        assert capsys.readouterr().out == whole["text"][:3]
+        count = 0
+        code = generate.main([*options, "-p", "aba", "--json"], standalone_mode=False)
+        assert code == 130
+    else:
+        monkeypatch.setattr("sys.stdin", io.StringIO("ab\n"))
+        chat.main([*options, "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["interrupted"] is True and found["text"] and found["tokens"] == 3
+    assert verb == "chat" or whole["text"].startswith(found["text"])
+
+
+@pytest.mark.parametrize("verb", ["generate", "chat"])
+def test_input_that_is_no_text_is_refused(model: Path, verb) -> None:
+    more = ["-p", "-"] if verb == "generate" else []
+    command = [sys.executable, "-m", "glnn", verb, str(model), *more, "--backend", "cpu"]
+    env = {**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, input=b"ab\xff\n", capture_output=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"glnn: standard input must be utf-8, got b'\\xff\\n'\n"
+    done = glnn("generate", model, "-p", "a\udcff")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "text must be Unicode" in done.stderr
 
 
 def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
