@@ -65,6 +65,17 @@ def test_hardmax_takes_the_first(backend: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_of_nothing_is_nothing(backend: str, opset: int) -> None:
+    for shape in ((4, 0), (0, 4), (4, 0, 3), (4, 3, 0)):
+        x = np.zeros(shape, np.float32)
+        for axis in range(len(shape)):
+            proto = model("Hardmax", [x], opset=opset, axis=axis)
+            (found,) = run(proto, feeds([x]), backend)
+            np.testing.assert_array_equal(found, runtime(proto, feeds([x]))[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_triangles_of_any_type(backend: str) -> None:
     rng = np.random.default_rng(2)
     for dtype, kind in ((np.bool_, BOOL), (np.int64, INT64), (np.int32, INT32)):

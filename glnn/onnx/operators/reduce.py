@@ -328,6 +328,8 @@ def _hardmax(call: OperatorCall, x: Value) -> Value:
     axis = call.axis(call.get("axis", -1 if call.version >= 13 else 1), x)
     if call.version < 13 and axis < len(shape) - 1:
         x = call.reshape(x, (*shape[:axis], int(np.prod(shape[axis:]))))
+    if x.type.shape[axis] == 0:
+        return call.reshape(x, shape)
     first = call(ArgReduce("max", axis, True), x)
     places = np.arange(x.type.shape[axis]).reshape(-1, *(1,) * (len(x.type.dims) - axis - 1))
     result = call.pointwise("equal(a, b)", first, call.constant(places, np.int32))
