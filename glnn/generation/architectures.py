@@ -349,11 +349,17 @@ class _Writer:
         eps = 0.0 if norm is None else self.config.eps
         operator = QuantizedMatmul(format.name, n // 2 if gate else n, k, eps, gate)
         y = self(name, operator, x, constant(packed), scale)
-        biases = [f"{one}.bias" for one in tensors if f"{one}.bias" in self.weights]
-        if biases:
-            bias = np.concatenate([self.weights.array(one) for one in biases])
+        if any(f"{one}.bias" in self.weights for one in tensors):
+            bias = np.concatenate([self.bias(one) for one in tensors])
             y = self.pointwise(f"{name}.biased", "a + b", y, constant(bias))
         return y
+
+    def bias(self, tensor: str) -> Array:
+        """Return the bias of a matrix; zeros where it has none."""
+        name = f"{tensor}.bias"
+        if name in self.weights:
+            return self.weights.array(name)
+        return np.zeros(self.weights.shape(f"{tensor}.weight")[0], np.float32)
 
     def join(self, name: str, parts: list[Value]) -> Value:
         """Put rows of several results behind one another."""

@@ -50,6 +50,10 @@ class LanguageModel:
         device: Device | None = None,
         gpu: int | str | None = None,
     ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ModelError(
+                f"a language model lies in a file, expected its path, got {shown(path)}"
+            )
         self.path = Path(path)
         self.sequences = sequences = whole_number("sequences", sequences, MOST_SEQUENCES)
         with open_model(self.path) as file:
@@ -59,6 +63,12 @@ class LanguageModel:
             graph = decoder(file.config, file.weights, self.context, sequences)
             nbytes = file.weights.nbytes
         self._engine = Engine(graph, self.context, sequences, backend, device, gpu, nbytes)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a LanguageModel cannot be pickled or copied: its weights and caches are on a device; "
+            f"load {str(self.path)!r} where it is needed"
+        )
 
     def __repr__(self) -> str:
         """The file, the architecture and where it runs."""
@@ -79,7 +89,9 @@ class LanguageModel:
         return self.tokenizer.encode(self.tokenizer.chat(messages), begin=False)
 
     def detokenize(self, tokens: Iterable[int]) -> str:
-        """Return the text of `tokens`, without control tokens."""
+        """Return the text of `tokens`, without control tokens. Raises ModelError for others."""
+        if not isinstance(tokens, Iterable):
+            raise ModelError(f"tokens must be integers, got {shown(tokens)}")
         return self.tokenizer.decode([_token(one, self.config.vocabulary) for one in tokens])
 
     def generate(
@@ -102,7 +114,7 @@ class LanguageModel:
         top_p: float = 1.0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         seed: int | None = None,
     ) -> Generation:
         """Begin a text that continues `prompt`: an iterator that knows its tokens and its end.
@@ -115,9 +127,7 @@ class LanguageModel:
         """
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         tokens = self._tokens(prompt)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        if not all(isinstance(one, str) and one for one in stops):
-            raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
+        stops = _stops(stop)
         most = whole_number("max_tokens", max_tokens)
         request = Request(tokens, most, self.tokenizer.ends, sampling)
         return Generation(self._engine, request, self.tokenizer.pieces(request.tokens), stops)
@@ -155,6 +165,16 @@ class LanguageModel:
             raise ModelError(f"prompt must be text or tokens, got {shown(prompt)}")
         self._engine.check(found)
         return found
+
+
+def _stops(stop: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the texts that end a generation. Raises ModelError unless they are texts."""
+    stops = (stop,) if isinstance(stop, str) else () if stop is None else stop
+    if isinstance(stops, Iterable):
+        texts = tuple(stops)
+        if all(isinstance(one, str) and one for one in texts):
+            return texts
+    raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
 
 
 def _token(value: object, vocabulary: int) -> int:

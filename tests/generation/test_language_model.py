@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 from pathlib import Path
 
@@ -308,6 +310,50 @@ def test_layers_without_a_window_are_those_of_the_pattern(tmp_path: Path) -> Non
     metadata["gemma3.global_layers"] = list(range(1, count, 2))
     found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
     assert apart(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
+@pytest.mark.parametrize("biased", ["q", "v", "qk"])
+@pytest.mark.parametrize("forms", [{}, {"blk.1.attn_k.weight": "f16"}])
+def test_some_of_several_matrices_have_biases(tmp_path: Path, biased, forms) -> None:
+    metadata, tensors = small_model(tmp_path / "m.gguf", "llama")
+    for i, part in enumerate(biased):
+        n = len(tensors[f"blk.1.attn_{part}.weight"])
+        tensors[f"blk.1.attn_{part}.bias"] = np.linspace(-1, i + 1, n).astype(np.float32)
+    for name in forms:
+        tensors[name] = tensors[name].astype(np.float16).astype(np.float32)
+    write(tmp_path / "m.gguf", metadata, tensors, forms)
+    found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
+    assert apart(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
+def test_what_is_no_path_no_text_and_no_tokens_is_refused(tmp_path: Path) -> None:
+    for path in (None, 5, b"m.gguf"):
+        with pytest.raises(ModelError, match="lies in a file, expected its path, got"):
+            LanguageModel(path)
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    assert lm.generate("a", max_tokens=5, stop=None) == lm.generate("a", max_tokens=5)
+    for stop in (5, b"x", ["a", 3], [None]):
+        with pytest.raises(ModelError, match="stop must be texts that are not empty, got"):
+            lm.generate("a", stop=stop)
+    for tokens in (5, None):
+        with pytest.raises(ModelError, match="tokens must be integers, got"):
+            lm.detokenize(tokens)
+    with pytest.raises(ModelError, match="a token must be from 0 to 64, got 'a'"):
+        lm.detokenize("ab")
+    for text in ("a\ud800", [{"role": "user", "content": "\udcff"}]):
+        with pytest.raises(ModelError, match=r"text must be Unicode|no chat template"):
+            lm.generate(text) if isinstance(text, str) else lm.chat(text)
+
+
+def test_models_are_not_copied(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            TypeError, match=r"cannot be pickled or copied: .* load '.*m.gguf' where"
+        ):
+            copied(lm)
 
 
 def test_contexts_are_at_most_the_models(tmp_path: Path) -> None:
