@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-import math
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
