@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import product
 from math import prod
 from operator import or_
@@ -13,6 +13,7 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
 from glnn.core.symint import greatest, hint, is_integer, parts_of
 from glnn.gl import Buffer, Device, Program, Source, confuses_values

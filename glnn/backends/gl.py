@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -15,6 +14,7 @@ from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
 from glnn.backends.launch import GlLaunch, bound
 from glnn.backends.programs import Programs
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
 from glnn.core.settings import Settings
 from glnn.core.symint import greatest

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count, repeat
 from typing import Any, Protocol
 
 from glnn.backends.backend import Launch
+from glnn.core.cached_property import cached_property
 from glnn.gl import Buffer, DataTexture, Device, Program
 from glnn.gl.command_buffer import BoundCommands, TextureView
 from glnn.gl.command_encoder import AccessLog, BufferPart, CommandEncoder, MemoryRange

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +22,7 @@ from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.executor import Executor, Saving
 from glnn.compiler.plan import Plan
 from glnn.compiler.range_plans import range_name
+from glnn.core.cached_property import cached_property
 from glnn.core.progress_bar import report_work
 from glnn.core.settings import BACKENDS, Settings
 from glnn.core.types import Array, Shape, beyond_int32

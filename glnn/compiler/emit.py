@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from weakref import ref
 
@@ -24,6 +24,7 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import ScheduledOp, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, parse
 from glnn.core.progress_bar import report_work
 from glnn.core.size_table import Size, SizeTable, Template

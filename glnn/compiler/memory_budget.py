@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol, TypeVar
 
 from glnn.backends import Backend, Choice
@@ -32,6 +31,7 @@ from glnn.compiler.states import (
 )
 from glnn.compiler.step import Step, resident_bytes
 from glnn.compiler.weights import Weight, Weights
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import parse
 from glnn.core.symint import hint
 from glnn.core.types import DType, Shape, widened

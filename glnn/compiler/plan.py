@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from itertools import chain
 from operator import ge, le
 from weakref import ref
@@ -21,6 +20,7 @@ from glnn.compiler.memory_budget import Outline
 from glnn.compiler.states import States, StateSpecs, check_read
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
+from glnn.core.cached_property import cached_property
 from glnn.core.process import check_memory, readable_bytes
 from glnn.core.progress_bar import report_work
 from glnn.core.settings import Settings

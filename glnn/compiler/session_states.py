@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from glnn.compiler.executor import Executor
 from glnn.compiler.partitioned_graph import PartitionedGraph
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
+from glnn.core.cached_property import cached_property
 from glnn.core.process import THIS, out_of_memory, process_lock
 from glnn.core.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
 from glnn.core.types import UNKNOWN, Array, DType, TensorType, narrowed

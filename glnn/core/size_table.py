@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.symint import PLAIN, SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
 
 T = TypeVar("T")

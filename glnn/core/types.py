@@ -6,13 +6,14 @@ import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.cached_property import cached_property
 from glnn.core.symint import is_integer, is_symbolic
 from glnn.errors import ShapeError, first_line, shown
 

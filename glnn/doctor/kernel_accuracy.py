@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
 from glnn.backends.gl import GlBackend
 from glnn.compiler import evaluate
+from glnn.core.cached_property import cached_property
 from glnn.core.layout.layout import PACKED
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import (

@@ -6,9 +6,10 @@ import time
 import weakref
 from collections.abc import Callable
 from ctypes import c_uint, c_uint64, c_void_p
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glnn.core.cached_property import cached_property
 from glnn.core.disk_cache import DiskCache
 from glnn.core.process import GL_PROCESS, give_way, process_lock, step_back
 from glnn.core.settings import Settings

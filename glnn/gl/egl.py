@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
+from glnn.core.cached_property import cached_property
 from glnn.core.settings import Libraries
 from glnn.errors import DeviceError, shown
 from glnn.gl.context import Context, StepError, Version

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_uint, c_void_p
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from glnn.core.cached_property import cached_property
 from glnn.core.disk_cache import DiskCache, digest
 from glnn.errors import DeviceError
 from glnn.gl.context import GlFunctions

@@ -6,11 +6,12 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int, c_int64, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.trace_spans import duration
 from glnn.errors import DeviceError
 from glnn.gl.device import Device

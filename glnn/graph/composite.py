@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
+from glnn.core.cached_property import cached_property
 from glnn.core.types import Array, TensorType, content
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Value

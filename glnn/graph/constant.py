@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.symint import Substitution, hint
 from glnn.core.types import Array, DType, TensorType
 from glnn.graph.epilogue import Epilogue

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, shown
 from glnn.graph.formula import read_formula

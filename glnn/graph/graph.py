@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.process import check_memory
 from glnn.core.symint import greatest
 from glnn.core.types import Array, Shape, TensorType, content

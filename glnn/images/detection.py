@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.core.array_functions import suppress_overlaps
+from glnn.core.cached_property import cached_property
 from glnn.core.types import Array, Shape
 from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels

@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from glnn.core.cached_property import cached_property
 from glnn.core.glsl import DOCUMENTS
 from glnn.errors import ShaderError
 from glnn.gl import Capabilities, DataTexture

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from glnn.core import fileio, glsl
+from glnn.core.cached_property import cached_property
 from glnn.core.glsl import DOCUMENTS, shaders_folder
 from glnn.core.settings import Settings
 from glnn.errors import GlnnError, ShaderError

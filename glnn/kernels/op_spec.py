@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, Morton, Strip, alone, narrowed, parse, resized
 from glnn.core.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajor
 from glnn.core.symint import Substitution, as_constant, divides, hint, is_integer, same

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
 from math import prod
 from operator import index
 from typing import Any, NamedTuple
 
 from glnn.compiler import Executor
+from glnn.core.cached_property import cached_property
 from glnn.core.tensor_info import (
     BATCH,
     ModelInfo,

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from glnn.core.cached_property import cached_property
 from glnn.core.fileio import atomic_write
 from glnn.core.tensor_info import TensorInfo, show
 from glnn.core.types import UNKNOWN, Array, DType, TensorType, as_one_of, of_tensor, to_float32

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, count
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.process import out_of_memory
 from glnn.core.types import ANYTHING, Array, TensorType
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.types import ANYTHING, UNKNOWN, UNRANKED, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant

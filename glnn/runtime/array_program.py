@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.core.array_functions import FUNCTIONS
+from glnn.core.cached_property import cached_property
 from glnn.core.process import check_memory
 from glnn.core.size_table import Size, SizeIndex, depends, maker, number, size_indices
 from glnn.core.types import Array

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, parse
 from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, size_indices
 from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check

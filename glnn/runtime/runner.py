@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, Protocol
 from weakref import ref
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.process import out_of_memory, process_lock
 from glnn.core.settings import Settings
 from glnn.core.types import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 from math import prod
 
 import numpy as np
 
+from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
 from glnn.core.layout.layout import PACKED
 from glnn.core.types import Array, DType, Shape, TensorType

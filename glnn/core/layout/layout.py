@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.cached_property import cached_property
 from glnn.core.symint import same
 from glnn.core.types import DType, TensorType
 from glnn.errors import LayoutError

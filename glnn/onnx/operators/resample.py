@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 from math import floor, prod
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glnn.core.array_functions import inside_table, nearest_table, taps_table
+from glnn.core.cached_property import cached_property
 from glnn.core.resampling import (
     CENTRES,
     MODES,
