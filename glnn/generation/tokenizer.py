@@ -16,6 +16,7 @@ from glnn.registry import module_for
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens in GGUF files."""
+MOST_PIECE = 1024  # letters of SentencePiece's tokens: those of Gemma have 31 at most
 SPACE = "\u2581"  # SentencePiece's sign for a space
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CASED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -265,6 +266,9 @@ def _sentence_piece(file: GGUFFile, tokens: list[str]) -> Any:
     scores = file.value("tokenizer.ggml.scores", np.ndarray)
     if len(scores) != len(tokens):
         raise ModelError(f"{file.path}: it has {len(tokens)} tokens and {len(scores)} scores")
+    longest = max(map(len, tokens), default=0)
+    if longest > MOST_PIECE:
+        raise ModelError(f"{file.path}: a token has {longest} letters, more than {MOST_PIECE}")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = sorted(_merges(tokens, vocabulary, scores), key=lambda one: one[0])
     unknown = file.value("tokenizer.ggml.unknown_token_id", int, 0)

@@ -268,6 +268,10 @@ def test_texts_begin_as_the_file_says(tmp_path: Path, asked, begins) -> None:
     [
         ({"tokenizer.ggml.scores": np.zeros(3, np.float32)}, "310 tokens and 3 scores"),
         ({"tokenizer.ggml.token_type": np.zeros(3, np.int32)}, "310 tokens and 3 types"),
+        (
+            {"tokenizer.ggml.tokens": ["a" * 200_000, *map(chr, range(97, 97 + 309))]},
+            "a token has 200000 letters, more than 1024",
+        ),
         ({"tokenizer.ggml.model": "t5"}, "tokenizer 't5' does not run here: gpt2, llama do"),
     ],
 )
