@@ -30,7 +30,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
 from glnn.runtime.options import BackendChoice, Options
 from glnn.runtime.requests import Requests
-from glnn.runtime.runner import Executing
+from glnn.runtime.runner import Executing, check_disjoint
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.stored.runs import StoredRuns
 
@@ -373,10 +373,10 @@ class InferenceSession(LazyPickle):
 
         feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
         numbers are. out: arrays of the caller's that outputs of these names are written to, each of
-        its output's shape and dtype; the others are new ones. states: of `make_states`, inputs that
-        are not fed, updated by outputs that are not given, None being all others then. Raises
-        ShapeError where an input is missing, unknown, or does not fit, or an array of `out`;
-        ModelError for an unknown output;
+        its output's shape and dtype, in memory of its own; the others are new ones. states: of
+        `make_states`, inputs that are not fed, updated by outputs that are not given, None being
+        all others then. Raises ShapeError where an input is missing, unknown, or does not fit, or
+        an array of `out`; ModelError for an unknown output;
         DeviceError where the driver resets the context, after which another call runs on a new
         device, and in a fork of a process that used GL.
         """
@@ -460,6 +460,7 @@ class InferenceSession(LazyPickle):
         for name in out:
             if name not in names:
                 raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
+        check_disjoint(out)
         return names, out
 
     def intermediates(

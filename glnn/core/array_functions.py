@@ -40,6 +40,21 @@ ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
 
+def overlaps_itself(array: Array) -> bool:
+    """Return True where elements of `array` share memory, as those of a window view do."""
+    if array.flags.c_contiguous or array.flags.f_contiguous or not array.size:
+        return False
+    reach = array.itemsize
+    sizes = zip(map(abs, array.strides), array.shape, strict=True)
+    for stride, size in sorted((stride, size) for stride, size in sizes if size > 1):
+        if stride < reach:  # then only the places of all elements tell
+            grid = np.ogrid[tuple(map(slice, array.shape))]
+            places = sum(i * step for i, step in zip(grid, array.strides, strict=True))
+            return bool(np.diff(np.sort(np.ravel(places))).min() < array.itemsize)
+        reach += (size - 1) * stride
+    return False
+
+
 def sigmoid(x: Array, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x)), written to `out` where that is given."""
     result = np.asarray(np.negative(x, out))

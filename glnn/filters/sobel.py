@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.backends import Backend
+from glnn.core.array_functions import overlaps_itself
 from glnn.core.types import Array, DType, as_one_of
 from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.filters.filter import Filter, Sketch
@@ -74,5 +75,7 @@ def _check_out(out: object, shape: tuple[int, ...]) -> None:
             raise ShapeError(f"sobel: out's {name} must be int8 {shape}, got {got}")
         if not array.flags.writeable:
             raise ShapeError(f"sobel: out's {name} must be writeable, got a read-only array")
+        if overlaps_itself(array):
+            raise ShapeError(f"sobel: out's {name} overlaps itself")
     if np.shares_memory(*out):
         raise ShapeError("sobel: out must be two arrays, got two that share memory")

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Generic, Protocol
 from weakref import ref
 
 import numpy as np
 
+from glnn.core.array_functions import overlaps_itself
 from glnn.core.cached_property import cached_property
 from glnn.core.process import out_of_memory, process_lock
 from glnn.core.settings import Settings
@@ -29,6 +31,8 @@ from glnn.gl import Device, Fence
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
+
+MOST_WORK = 1 << 16  # of NumPy, to see whether strided arrays share an element
 
 
 class Run(Protocol):
@@ -144,10 +148,32 @@ def unaliased(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str,
     }
 
 
+def check_disjoint(out: Mapping[str, Array]) -> None:
+    """Raise ShapeError where two arrays of `out` share memory."""
+    arrays = [(name, one) for name, one in out.items() if isinstance(one, np.ndarray)]
+    for (name, one), (other, another) in combinations(arrays, 2):
+        if np.may_share_memory(one, another) and _share_memory(one, another):
+            raise ShapeError(
+                f"out[{name!r}] and out[{other!r}] overlap: each must have its own memory"
+            )
+
+
+def _share_memory(one: Array, other: Array) -> bool:
+    """Return True unless the arrays are known to share no element."""
+    try:
+        return np.shares_memory(one, other, max_work=MOST_WORK)  # type: ignore[arg-type]
+    except RuntimeError:  # NumPy's TooHardError, which moved
+        return True
+
+
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
     """Raise ShapeError unless `array` can take the output called `name`, of that type."""
     like = isinstance(array, np.ndarray) and (array.shape, array.dtype) == (shape, dtype.numpy)
     if like and array.flags.writeable:  # type: ignore[attr-defined]
+        if overlaps_itself(array):  # type: ignore[arg-type]
+            raise ShapeError(
+                f"out[{name!r}] overlaps itself: each element must have its own memory"
+            )
         return
     got = shown(array)
     if isinstance(array, np.ndarray):

@@ -99,6 +99,13 @@ def test_what_is_no_image(x, said) -> None:
         ),
         ((np.broadcast_to(np.int8(0), (3, 4)), np.zeros((3, 4), np.int8)), "writeable"),
         ((np.zeros((3, 4), np.int8),) * 2, "two that share memory"),
+        (
+            (
+                np.zeros((3, 4), np.int8),
+                np.lib.stride_tricks.as_strided(np.zeros(9, np.int8), (3, 4), (1, 1)),
+            ),
+            "out's dy overlaps itself",
+        ),
     ],
 )
 def test_what_is_no_out(out, said) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends import NAMES
 from glnn.compiler import Executor
+from glnn.core.array_functions import overlaps_itself
 from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.gl import transfer
@@ -100,6 +101,54 @@ def test_arrays_that_do_not_fit(
     for key, array in before.items():  # nothing was written
         np.testing.assert_array_equal(out[key], array)
     np.testing.assert_array_equal(session.run(["r"], {"x": X})[0], RIGHT)
+
+
+WHOLE = np.zeros((4, 9), np.float32)
+WINDOWS = np.lib.stride_tricks.as_strided(WHOLE, (2, 3), (8, 4), writeable=True)
+WOVEN = np.lib.stride_tricks.as_strided(WHOLE, (2, 3), (12, 8), writeable=True)
+"""Rows that are a window further each; rows each of which lies between another's elements."""
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        ({"r": WHOLE[:2, :3], "s": WHOLE[:2, :3]}, r"out\['r'\] and out\['s'\] overlap"),
+        ({"r": WHOLE[:2, :3], "f": WHOLE[1:3, 2:5]}, r"out\['r'\] and out\['f'\] overlap"),
+        ({"f": WHOLE[:2, :6:2], "s": WHOLE[:2, 4::2]}, r"out\['f'\] and out\['s'\] overlap"),
+        ({"s": WINDOWS}, r"out\['s'\] overlaps itself"),
+    ],
+)
+def test_arrays_that_overlap(session: InferenceSession, way: str, out: Any, says: str) -> None:
+    WHOLE[:] = 7
+    with pytest.raises(ShapeError, match=says):
+        if way == "run":
+            session.run(None, {"x": X}, out=out)
+        else:
+            session.run_async(None, {"x": X}, out=out).result(60)
+    assert (WHOLE == 7).all()
+    apart = {"r": WHOLE[:2, :6:2], "f": WHOLE[:2, 1:6:2], "s": WHOLE[2:].T[3:0:-1].T}
+    for name, array in zip("rfs", session.run(None, {"x": X}, out=apart), strict=True):
+        assert array is apart[name]
+    np.testing.assert_array_equal(apart["r"], RIGHT)
+    np.testing.assert_array_equal(apart["f"], RIGHT)
+    np.testing.assert_array_equal(apart["s"], session.run(["s"], {"x": X})[0])
+    assert session.run(["r"], {"x": X}, out={"r": WOVEN})[0] is WOVEN and (WOVEN == RIGHT).all()
+
+
+def test_what_overlaps_itself_is_seen() -> None:
+    """Against the bytes of each element, of views with any strides."""
+    generator, memory = np.random.default_rng(0), np.zeros(4000, np.uint8)
+    for _ in range(2000):
+        shape = tuple(generator.integers(0, 5, generator.integers(1, 4)).tolist())
+        strides = tuple(generator.integers(-20, 21, len(shape)).tolist())
+        view = np.ndarray(shape, np.float32, memory, 2000, strides)
+        bytes_of = [
+            sum(i * step for i, step in zip(index, strides, strict=True)) + byte
+            for index in np.ndindex(shape)
+            for byte in range(4)
+        ]
+        assert overlaps_itself(view) == (len(set(bytes_of)) < len(bytes_of))
 
 
 def doubled() -> Graph:
