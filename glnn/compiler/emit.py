@@ -48,26 +48,26 @@ NOTHING = IOSpec((), ())
 
 @dataclass(frozen=True)
 class Body:
-    """A graph made ready to run."""
+    """The body of a branch or a loop, with memory for its inputs and results."""
 
     inputs: tuple[Store, ...]
-    """The inputs in the graph's order."""
+    """Memory of the inputs, in the graph's order."""
     run: Launch
-    """Performs all steps, without waiting."""
+    """Launches all steps, without waiting."""
     results: tuple[Callable[[], Store], ...]
-    """Give the outputs, row major, once it has run."""
+    """Functions that return the outputs' memory, row major, after a run."""
 
 
 @dataclass(frozen=True)
 class Called:
-    """A step that runs bodies."""
+    """An If or a Loop: a step whose bodies the host runs."""
 
     backend: Backend
     op: Operator
     numbers: Mapping[str, Callable[[], Array]]
-    """Read the operands that decide: conditions and trips."""
+    """Functions that read conditions and trip counts, by the operand's name."""
     given: tuple[Callable[[], Store], ...]
-    """The other operands, row major."""
+    """Functions that return the memory of the other operands, row major."""
     bodies: tuple[Body, ...]
     """The bodies of the operator."""
     outs: tuple[Store, ...]

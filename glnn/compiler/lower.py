@@ -287,7 +287,8 @@ def _shared(graph: Graph) -> tuple[str, ...]:
 class ScheduleOptions:
     """Options that all schedules of a graph share.
 
-    instead, left: see Schedule. body: whether it is that of a branch or a loop.
+    kernels, instead, moved_to_host: see Schedule. body: whether the graph is that of a branch or a
+    loop.
     """
 
     backend: Backend

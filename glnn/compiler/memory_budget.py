@@ -148,11 +148,11 @@ class Budget:
         return result
 
     def _saved(self, selection: Selection, move: Selection) -> int:
-        """Bytes."""
+        """Return the bytes that `move` saves where `selection` has been made."""
         return self.need(selection) - self.need({**selection, **move})
 
     def _worth(self, selection: Selection, move: Selection, missing: int) -> float:
-        """Bytes saved, of those that are missing, for each second lost."""
+        """Return the bytes of those `missing` that `move` saves for each second it costs."""
         saved = min(self._saved(selection, move), missing)
         losing = sum(
             self.decisions[i].seconds(option) - self.decisions[i].seconds(selection.get(i, 0))

@@ -104,9 +104,9 @@ class PartitionedGraph:
         *,
         by_numbers: bool = True,
     ) -> None:
-        """late: what `head`, the plan of the first part, leaves out. requested: what that gives.
-        told: the inputs whose numbers are known already. checked_inputs: see Plan. by_numbers: see
-        `plan_graph`.
+        """late: the nodes that `head`, the plan of the first part, leaves out. requested: the
+        outputs of `head`. shape_inputs: the inputs whose numbers are known already. checked_inputs:
+        see Plan. by_numbers: see `plan_graph`.
         """
         self.graph, self.backend, self._head = graph, shared.backend, head
         self._requested = tuple(requested)
@@ -125,9 +125,9 @@ class PartitionedGraph:
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, as far as the graph has been planned."""
-        checked_inputs = _hosted(self._now) if self.backend.device else ()
+        now = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
-        return (*self._head.hosted, *checked_inputs, *(op for part in parts for op in part.hosted))
+        return (*self._head.hosted, *now, *(op for part in parts for op in part.hosted))
 
     @property
     def is_open(self) -> bool:
@@ -201,7 +201,7 @@ class Plans:
     """
 
     def __init__(self, graph: Graph, shared: _Shared, checked_inputs: Mapping[str, str]) -> None:
-        """own: see Plan."""
+        """checked_inputs: see Plan."""
         self._graph, self._shared, self._checked_inputs = graph, shared, checked_inputs
         self._kept: OrderedDict[_Key, Plan | PartitionedGraph] = OrderedDict()
         self._range_plans = RangePlans[Plan | PartitionedGraph]()

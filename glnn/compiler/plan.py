@@ -77,12 +77,12 @@ def check_host(outline: Outline, weights: Weights) -> None:
     """
     nbytes = sum(hint(value.type.nbytes) for value in outline.graph.outputs)
     for within, part in outline.walk():
-        checked_inputs = {value.name for value in part.graph.inputs} if not within else set()
+        callers = {value.name for value in part.graph.inputs} if not within else set()
         memories: dict[str, int] = {}
         for tensor in part.schedule.tensors.values():
             taken = memories.get(tensor.memory, 0)
             memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
-        nbytes += sum(taken for memory, taken in memories.items() if memory not in checked_inputs)
+        nbytes += sum(taken for memory, taken in memories.items() if memory not in callers)
     for weight, layout, copied in dict.fromkeys(weight_keys(outline)):
         made = isinstance(weight.constant, OperatorResult) or weight.type.dtype is DType.float16
         if made and (weight, layout, copied) not in weights:
@@ -382,9 +382,10 @@ class Seen:
         self._note(sizes)
 
     def _note(self, sizes: tuple[int, ...]) -> None:
-        """Take smaller sizes for right, too, unless groups of threads may divide these.
+        """Record that the kernels are right for `sizes`, and so for smaller ones.
 
-        Then nothing was seen of groups that are cut short.
+        Not where a size that varies is even: workgroups may divide it, so that none was examined of
+        which a part lies outside of the result.
         """
         pairs = zip(sizes, self._executable.symbols, strict=True)
         cut = all(size % 2 or one.low == one.high for size, one in pairs)
@@ -470,12 +471,12 @@ def _io(
         )
         for name in (value.name for value in outline.graph.inputs if value.name not in carried)
     )
-    plan_graph = {value.name: value for value in outline.graph.outputs}
+    planned = {value.name: value for value in outline.graph.outputs}
     gives = []
     hidden = {output for name, output in states.updates.items() if name not in states.readable}
     for value in graph.outputs:
         if value.name not in hidden:
-            here = plan_graph[value.name]
+            here = planned[value.name]
             fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape
             gives.append(Output(value.name, value.type.dtype, shape, fixed))

@@ -71,7 +71,7 @@ class LoweredOp:
     """An operator on named tensors."""
 
     name: str
-    """The name of the layer, for people."""
+    """The name of the step, for people."""
     op: Operator
     """The operator to compute."""
     operands: Mapping[str, str]

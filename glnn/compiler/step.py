@@ -24,18 +24,28 @@ WeightKey = tuple[Weight, Layout, bool]
 class Step:
     """Description of a launch of a plan.
 
-    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is
-    whole. layouts: of each operand and of `out`. reads: by what the kernel reads each operand
-    (see `Backend.reads`). memory: where the result lies, a block's number; None with the host.
-    nbytes: of the result, of the step's parameters, and of copies of its operands, in textures;
-    what an earlier step of the plan has already is not counted again. host: whether the host
-    computes it, so that its operands are read back and its results uploaded, or runs its
-    bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
-    the parameters that go into textures, until they are there. fp16: the parameters that are
-    stored as float16, int8: those that are as int8, four in a word. saved: bytes that these would
-    take more as float32. joins: where it makes
-    several tensors at once, these, which lie one behind the other in its result. fixed_copies:
-    bytes of the copies of parameters, which are among `nbytes`.
+    name: the step's name, for people.
+    layer: the layer that it belongs to.
+    op: the operator.
+    kernel: the kernel that computes it.
+    via: the kernel of several stages that this is a stage of; None for a whole operator.
+    inputs, output: names of the tensors that it reads and makes.
+    shapes: of the operands, by the operands' names.
+    shape: of the result.
+    layouts: names of the layouts of each operand and of `out`.
+    reads: by what the kernel reads each operand (see `Backend.reads`).
+    memory: the number of the block that has the result; None for memory of the host.
+    nbytes: of the result, of the parameters, and of copies of operands in textures; without what
+        an earlier step of the plan has already.
+    passing: bytes of parameters that are copied into textures, until the copies are made.
+    cost: least work and memory traffic.
+    host: True where the host computes it, or runs its bodies: operands are read back and results
+        uploaded.
+    why: the reason that the host computes it though there is a GPU; else empty.
+    fp16, int8: the parameters that are stored as float16, and as int8, four in a word.
+    saved: bytes that these would take more as float32.
+    joins: the tensors that it makes at once, one behind the other in its result; empty for one.
+    fixed_copies: bytes of the copies of parameters, which are among `nbytes`.
     """
 
     name: str

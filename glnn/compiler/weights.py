@@ -66,7 +66,7 @@ MOVES = "reshape", "transpose", "broadcast_to", "flip", "tile", "roll", "cut", "
 
 @dataclass
 class _Item(Generic[Result]):
-    """Something that is wanted."""
+    """A result that a thread computes ahead, and how far it is."""
 
     nbytes: int
     """The bytes of the result."""
@@ -81,7 +81,8 @@ class _Item(Generic[Result]):
 class Ahead(Generic[Name, Result]):
     """Prefetcher: threads compute `make` for keys in order while the context manager is entered.
 
-    It is no other than without: who is given None makes it, and meets the errors that there are.
+    Results are the same as without it: where `take` returns None the caller calls `make` itself,
+    which raises what there is to raise.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Ahead(Generic[Name, Result]):
         make: Callable[[Name], Result],
         threads: int | None,
     ) -> None:
-        """wanted: each key with its bytes. threads: how many; what suits this machine if None."""
+        """sized_keys: each key with the bytes of its result, in order. threads: how many; None for
+        as many as suit the machine.
+        """
         self._items: dict[Name, _Item[Result]] = {key: _Item(nbytes) for key, nbytes in sized_keys}
         self._make, self._changed = make, threading.Condition()
         self._most = min(MOST, memory_limit() // SHARE)

@@ -22,30 +22,30 @@ END = 1 << 62  # behind the last byte of any buffer
 
 
 class AccessLog:
-    """Numbers that ranges of memory were marked with; -1 where there is none."""
+    """The last step that accessed each range of memory, by its number; -1 where none did."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
 
     def __bool__(self) -> bool:
-        """Return True unless the set is empty."""
+        """Return True where any range is marked."""
         return bool(self._found)
 
     def mark(self, part: MemoryRange, number: int) -> None:
-        """Mark `part`, unless it has a greater number."""
+        """Mark `part` with the step `number`, unless a later one is there."""
         name, *ends = part
         marks = self._found.setdefault(name, {})
         key = ends[0], ends[1]
         marks[key] = max(number, marks.get(key, -1))
 
     def latest(self, part: MemoryRange) -> int:
-        """The greatest number of what overlaps with `part`."""
+        """Return the last step that accessed memory which overlaps with `part`."""
         name, start, stop = part
         marks = self._found.get(name, {})
         return max((n for (a, b), n in marks.items() if a < stop and start < b), default=-1)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all marks."""
         self._found.clear()
 
 

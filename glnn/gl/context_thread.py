@@ -42,12 +42,12 @@ class WorkItem:
     work: Callable[[], Any]
     """The function to call; with `end` it returns a `PendingWork`."""
     end: Callable[[Any], Any] | None = None
-    """What makes the answer of that, once the device is done; other work may come in between."""
+    """Makes the result of the pending work, once the device is done; other work may run before."""
     answer: AnswerQueue = field(default_factory=SimpleQueue)
-    """Gets what it gives, or raises."""
+    """Gets the result, and the error or None."""
 
     def resolve(self, result: Any, error: BaseException | None = None) -> None:
-        """Tell who asked."""
+        """Put the result, or the error that was raised, into the caller's queue."""
         self.answer.put((result, error))
 
 
@@ -186,7 +186,7 @@ def _more_queued(tasks: WorkQueue, first: PendingWork) -> bool:
 
 
 def _finish(task: WorkItem, pending: Any) -> None:
-    """AnswerQueue `task`, whose work is under way as `pending`."""
+    """Pass the result of `task` to its caller, once `pending`, the work under way, has ended."""
     assert task.end is not None
     try:
         task.resolve(task.end(pending))
@@ -389,9 +389,7 @@ class SharedContext:
 
     @property
     def current(self) -> bool:
-        """Return True where this thread is is_inside `perform` and has the context current: it is
-        ready.
-        """
+        """Return True where this thread is inside `perform` and has the context current."""
         return self._lease.is_user and self._context.is_current()
 
     def _begin_here(self) -> bool:
@@ -412,7 +410,7 @@ class SharedContext:
     def hold(self, ready: Callable[[], object]) -> None:
         """Have the context current, outside `perform` until `release`, and call `ready`.
 
-        Only for the thread that opened it, and is_inside `perform`. Raises what `perform` raises.
+        Only for the thread that opened it, and inside `perform`. Raises what `perform` raises.
         """
         if not self._lease.is_inside and self._opener is not threading.current_thread():
             raise DeviceError(

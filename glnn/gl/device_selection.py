@@ -150,6 +150,7 @@ def check_gpu(gpu: object) -> None:
 def check_arguments(
     limits: str | None, version: tuple[int, int] | None, platform: str | None
 ) -> None:
+    """Raise DeviceError unless these are arguments that `open_context` takes."""
     check_limits(limits)
     if platform not in (None, *PLATFORMS):
         raise DeviceError(f"platform must be one of {PLATFORMS} or None, got {platform!r}")
@@ -159,7 +160,7 @@ def check_arguments(
 
 
 def parse_gpu(gpu: int | str | None) -> int | str | None:
-    """`gpu` with cuda_numbers in text, as from the environment, made indices."""
+    """Return `gpu`, text of digits as an index: the environment has numbers as text."""
     return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
 
 

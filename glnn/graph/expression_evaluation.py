@@ -236,7 +236,7 @@ def narrow_expression(
     """Return `expr` with int32 in the place of int64; None where an intermediate number may not fit
     int32.
 
-    given, dtypes: of the arguments.
+    intervals, dtypes: of the arguments.
     """
     types = expr.expanded.infer_parts(dtypes)
     parts = value_ranges_of(expr, intervals, dtypes)

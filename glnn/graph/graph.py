@@ -269,10 +269,10 @@ class Graph:
     def fixed(self) -> frozenset[Value]:
         """The values that no run changes: constants, variables, and what is made of these alone.
 
-        What control flow makes is none: its bodies have variables of their own. Nor are random
-        numbers, and what would
-        make the values larger, all together, than FOLDED and GROWTH times the constants and
-        variables: that is computed in each run, so that a small model stays small once loaded.
+        Results of control flow are not among them, as bodies have variables of their own, nor are
+        random numbers. Nor are results that would take more, all together, than FOLDED bytes and
+        GROWTH times the constants and variables: each run computes these, so that a small model
+        stays small once loaded.
         """
         values: set[Value] = set()
         spare = None

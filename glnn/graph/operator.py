@@ -48,11 +48,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class SampleSubset:
-    """`op` on operands of these `shapes`, few samples: what stands for as many as one likes.
+    """`op` on a few samples, whose results are those of any number of samples that repeat them.
 
-    stacks: of each operand that has samples, and of `out`, how many runs of all samples lie behind
-    one another along its first dimension. Where each run of the operands has the few samples over
-    and over, so has each of the result.
+    shapes: of the operands, with the few samples. stacks: of each operand that has samples, and of
+    `out`, how many times its first dimension goes through all samples, one time after the other.
     """
 
     op: Operator
@@ -61,7 +60,7 @@ class SampleSubset:
 
 
 class _Kind(ABCMeta):
-    """The type of operators' classes, of which an operator is one by inheritance alone."""
+    """Metaclass of operators, whose isinstance asks for inheritance alone."""
 
     __instancecheck__ = type.__instancecheck__  # that of ABCMeta takes ten times as long
 

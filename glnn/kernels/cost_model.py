@@ -26,13 +26,16 @@ Ask = Callable[[OpSpec, str | None], Kernel]
 class Pace:
     """Rates that glnn's kernels reach on devices of an architecture.
 
-    products: operations a second of matrix products and convolutions. others: operations a second
-    of all other ops, beside their memory traffic. bytes: memory bandwidth, bytes a second. launch:
-    seconds of an empty launch. rows, columns: tile of a product's result; partial tiles cost as
-    much as whole ones. step: seconds of each term of a product's or convolution's sums, however few
-    the results. feedback: least ratio of a network's time by transform feedback to that by compute
-    shaders. lone: share of `bytes` that a single workgroup reaches. wait, send: seconds, beside
-    its bytes, that the host takes in the middle of a plan to read a tensor back or to upload one.
+    products: operations a second of matrix products and convolutions, a multiply-add counting two.
+    others: operations a second of all other operators, beside their memory traffic.
+    bytes: bytes a second of memory traffic.
+    launch: seconds of an empty launch.
+    rows, columns: tile of a product's result; partial tiles cost as much as whole ones.
+    step: seconds of each term of a product's or convolution's sums, however few the results.
+    feedback: least ratio of a network's time by transform feedback to that by compute shaders.
+    lone: share of `bytes` that a single workgroup reaches.
+    wait: seconds, beside its bytes, to read a tensor back in the middle of a plan.
+    send: seconds, beside its bytes, to upload one there.
     bus: bytes a second of either transfer.
     """
 

@@ -23,8 +23,7 @@ from glnn.runtime.runner import Executing, Run
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
 LOG = logging.getLogger(__name__)
-"""The name of the threads that do what was asked for."""
-EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
+EXIT_SECONDS = 10.0  # that the process's end waits for requests under way
 
 
 @dataclass(frozen=True, eq=False)

@@ -413,11 +413,11 @@ class FitProgress:
 
     @property
     def place(self) -> Position:
-        """The same for a checkpoint."""
+        """The position and the seconds so far, for a checkpoint."""
         return Position(self.epoch, self.sample, self.began, self.spent)
 
     def begin(self, place: Position, batches: EpochBatches, history: History) -> None:
-        """Be there."""
+        """Begin an epoch, or go on in the middle of one, at `place`."""
         self.epoch, self.sample, self.began = place.epoch, place.sample, place.began
         self.seconds, self.resumed = place.seconds, perf_counter()
         self.batches, self.history = batches, history

@@ -107,9 +107,9 @@ def differentiate(
     """Return `graph` with the gradients of `result` by each of `by`, and these gradients, each of
     its value's shape.
 
-    of: one float32 number that the graph computes. by: float32 values of the graph, of any kind;
-    the gradient by one that `result` does not depend on is zeros. gradient: of something else by
-    `result`, which may be of any shape then; the gradients found are that one's. It is of the
+    result: one float32 number that the graph computes. by: float32 values of the graph, of any
+    kind; the gradient by one that `result` does not depend on is zeros. gradient: of something else
+    by `result`, which may be of any shape then; the gradients found are that one's. It is of the
     graph, of the shape of `result`, and itself taken as fixed. All sizes of the graph must be
     known, and no node may be a composite or have an epilogue: it is a pass before fusion. Where a
     function has no derivative, as |x| has none at 0, what its row says is taken, as PyTorch does.

@@ -21,10 +21,10 @@ ShapeArrays = Mapping[str, Array]
 def expand_composites(graph: Graph, types: Types, shape_arrays: ShapeArrays | None = None) -> Graph:
     """Return `graph` with composites replaced by the operators that they are made of.
 
-    types: of the inputs, by name, all sizes known. told: the numbers of inputs that are known. What
-    is known before a run is a constant then; inputs that nothing reads any more, as their numbers
-    are known, are left out. Every size must be known but by a run. Raises ShapeError,
-    UnsupportedOpError that names the node.
+    types: of the inputs, by name, all sizes known. shape_arrays: the numbers of inputs that are
+    known, by name. Values that follow from these become constants; inputs that nothing reads any
+    more are left out. Raises ShapeError where a size is open that a composite needs, and
+    UnsupportedOpError, which names the node.
     """
     if not any(node.operator.composite for node in graph.nodes):
         return graph

@@ -86,7 +86,7 @@ Dim = int | str | None
 Bytes = bytes | mmap.mmap
 VARINT, EIGHT, TEXT, FOUR = 0, 1, 2, 5
 """Wire types: a varint, 8 bytes, a length and as many bytes, 4 bytes."""
-# Fields, as a message begins each: its number, and wire_type it is written. Of a ModelProto,
+# Keys of fields, as they stand before each: its number and its wire type. Of a ModelProto,
 PRODUCER, DOMAIN, DESCRIPTION, GRAPH, METADATA = (n << 3 | TEXT for n in (2, 4, 6, 7, 14))
 VERSION = 5 << 3 | VARINT
 # a GraphProto,

@@ -220,8 +220,8 @@ class Session:
     ) -> None:
         """Call `callback(outputs, user_data, error)` once the outputs are there.
 
-        error: empty, or what is wrong, and then there are no outputs. The callback is another
-        thread's; no array of `input_feed` may change before. Raises ValueError where an input is
+        `error` is empty, or says what is wrong, and then there are no outputs. Another thread makes
+        the call; no array of `input_feed` may change before. Raises ValueError where an input is
         missing, TypeError for arguments of other types.
         """
         self._sess.run_async(output_names, input_feed, callback, user_data, run_options)
