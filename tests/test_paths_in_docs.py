@@ -1,4 +1,4 @@
-"""Pages name files and modules that exist."""
+"""Pages name files, modules and identifiers that exist, and count what there is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import glnn
+from glnn import layers
+from glnn.graph.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,6 +20,18 @@ READERS = re.compile(
     r"[A-Z]{3,}|^mine/|l2_normali|hypotenuse|sitecustomize|silero_vad|^shaders/matmul/(scalar|together)\.|^each\."
 )
 """Files of the reader, or of others."""
+NAMES = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\([^`]*\))?`")
+FOREIGN = {
+    *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ENV", "PickableInferenceSession"),
+    *("com.microsoft", "pkg_resources", "findMSB", "umulExtended", "unpackSnorm4x8"),
+    *("update_cs_shader_module", "vkCreateComputePipelines", "zink_bind_cs_state"),
+    *("WEIGHT_IN_C_4_4_C", "epilogue_scalar0", "weight_hh_l1_reverse"),
+}
+"""Names of others, and such as glnn makes of parts."""
+SCHEMES = re.compile(r"NAME|\.(py|c|json)$")
+"""Patterns of names, and files."""
+CURRENT = [page for page in PAGES if page.stem != "measurements"]
+"""Pages without results of kernels that are gone."""
 TREE = [
     path.relative_to(ROOT).as_posix()
     for folder in ("glnn", "shaders", "tests", "benchmarks", "examples")
@@ -56,3 +70,33 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_modules_that_a_page_names_exist(page: Path) -> None:
     named = set(MODULES.findall(page.read_text("utf-8")))
     assert not {name for name in named if not exists(name) and not READERS.search(name)}
+
+
+@pytest.fixture(scope="module")
+def words() -> set[str]:
+    """The words of all sources but this one."""
+    files = [ROOT / name for name in TREE if not __file__.endswith(name)] + [
+        ROOT / "pyproject.toml",
+        ROOT / "Makefile",
+    ]
+    return {word for path in files for word in re.findall(r"\w+", path.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
+def test_identifiers_that_a_page_names_exist(page: Path, words: set[str]) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    named = set(NAMES.findall(text)) - FOREIGN
+    assert not {
+        name
+        for name in named
+        if not SCHEMES.search(name) and not READERS.search(name)
+        if not words.issuperset(name.split("."))
+    }
+
+
+def test_the_front_page_counts_functions_and_layers() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    own = {"Add", "Bias", "Concat", "Layer", "Pointwise", "Subsample2d"}
+    classes = {name for name in layers.__all__ if isinstance(getattr(layers, name), type)} - own
+    assert f"any expression of {len(FUNCTIONS)} scalar functions" in text
+    assert f"{len(classes)} of its classes" in text

@@ -102,7 +102,7 @@ def generate(
     model: Path, backend: str, gpu: str | None, context: int | None, prompt: str,
     stop: tuple[str, ...], wide: bool, as_json: bool, **sampling: Any,
 ) -> int:  # fmt: skip
-    """Continue a text by the language model in a GGUF file.
+    """Continue a text by a language model, a GGUF file or a folder of Hugging Face's.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def chat(
     model: Path, backend: str, gpu: str | None, context: int | None, system: str | None,
     wide: bool, as_json: bool, **sampling: Any,
 ) -> None:  # fmt: skip
-    """Talk with the language model in a GGUF file, line by line.
+    """Talk with a language model, a GGUF file or a folder of Hugging Face's, line by line.
 
     With --json a line of JSON is printed for each answer.
 
