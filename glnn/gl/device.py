@@ -537,11 +537,6 @@ def limits_or_default(limits: str | None) -> str | None:
     return Settings.from_environment().limits if limits is None else limits
 
 
-def gpu_or_default(gpu: int | str | None) -> int | str | None:
-    """The GPU asked for, by an argument or by the environment."""
-    return Settings.from_environment().gpu if gpu is None else gpu
-
-
 SHARED = SharedDevices()
 
 

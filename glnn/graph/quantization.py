@@ -201,18 +201,14 @@ class QuantizedFormat:
         return self.name.upper()
 
     @property
-    def block_units(self) -> int:
-        """Return the units of a block; 1 where a block is smaller than a unit."""
-        return max(self.block // UNIT, 1)
-
-    @property
     def has_zeros(self) -> bool:
         """Return True where blocks have zero points."""
         return any(section.name == "zeros" for section in self.sections)
 
     def units(self, n: int, k: int) -> int:
         """Return the units of a weight of (n, k) numbers."""
-        return n * -(-k // (self.block_units * UNIT)) * self.block_units
+        whole = max(self.block // UNIT, 1)  # units that are padded to
+        return n * -(-k // (whole * UNIT)) * whole
 
     def first_quads(self, units: int) -> dict[str, int]:
         """Return each section's place in groups of 16 bytes, by name, and the whole as "end"."""

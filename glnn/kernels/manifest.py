@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from math import prod
@@ -14,16 +14,6 @@ from glnn.gl.texture import TEXELS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
 
-RENAMED: Mapping[str, tuple[str, ...]] = {
-    "also": ("aliases",),
-    "bytes": ("int8",),
-    "halves": ("fp16",),
-    "rate": ("throughput_rank",),
-    "stacks": ("batched",),
-    "strips": ("subviews",),
-    "where": ("requires", "suits"),
-}
-"""Keys of former declarations, by which a user's folder is told what they are called."""
 Reader = Callable[[Any], Any]
 """Function that converts a TOML value, or raises DeclarationError."""
 
@@ -115,17 +105,10 @@ def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
     result = {}
     for name, part in entries(value):
         if name not in keys:
-            check_renamed(name, keys)
             raise DeclarationError(f"unknown key {name!r}, expected one of {sorted(keys)}")
         with under(name):
             result[name] = keys[name](part)
     return result
-
-
-def check_renamed(name: str, keys: Container[str]) -> None:
-    """Raise DeclarationError where `name` is the former name of one of `keys`."""
-    if new := [repr(key) for key in RENAMED.get(name, ()) if key in keys]:
-        raise DeclarationError(f"key {name!r} is now called {' or '.join(new)}")
 
 
 def entries(value: Any) -> Iterator[tuple[str, Any]]:
@@ -482,8 +465,6 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 
     Raises DeclarationError.
     """
-    for key in declared:
-        check_renamed(key, ("aliases",))
     common = {key: value for key, value in declared.items() if key != "aliases"}
     with under("aliases"):
         others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))

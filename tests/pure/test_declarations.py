@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from dataclasses import fields, replace
@@ -468,32 +467,3 @@ def test_every_epilogue_compiles(tmp_path, called) -> None:
         paths.append(path)
     done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
     assert paths and done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("where = { m = { max = 4 } }", "key 'where' is now called 'requires' or 'suits'"),
-        ("rate = 2", "key 'rate' is now called 'throughput_rank'"),
-        ("operands.x.stacks = true", "operands.x: key 'stacks' is now called 'batched'"),
-        ("operands.x.halves = true", "operands.x: key 'halves' is now called 'fp16'"),
-        ("operands.x.bytes = true", "operands.x: key 'bytes' is now called 'int8'"),
-        ("operands.x.strips = true", "operands.x: key 'strips' is now called 'subviews'"),
-        ("also.matmul_parts = {}", "key 'also' is now called 'aliases'"),
-    ],
-)
-def test_a_former_key_of_a_users_folder_is_told_its_name(tmp_path, old, new) -> None:
-    """The error names the file, the key that stands there and what it is called now."""
-    folder = tmp_path / "matmul"
-    folder.mkdir()
-    (folder / "mine.comp").write_text("void main() {}\n")
-    (folder / "mine.toml").write_text(
-        f"{old}\n"
-        'summary = "Mine."\n'
-        "launch = { workgroup = [8], grid = ['n'] }\n"
-        "operands.x.layout = 'R'\noperands.x.binding = 0\n"
-        "operands.weight = { layout = 'R', binding = 1 }\n"
-        "operands.out = { layout = 'R', binding = 2 }\n"
-    )
-    with pytest.raises(ShaderError, match=re.escape(f"mine.toml: {new}")):
-        read_folder(tmp_path)
