@@ -204,12 +204,12 @@ def emit(
     weights: the session's. io: its inputs and outputs. domain: the sizes that it is for. Programs
     are compiled, and weights uploaded, for it. Raises what the backend raises of a kernel.
     """
-    return _Emitter(outline.schedule, outline.arena, weights, outline, domain).emitted(io)
+    return _Emitter(outline.schedule, outline.arena, weights, outline, domain).emit(io)
 
 
 def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted:
     """Return a schedule without inputs and outputs of its own as an executable."""
-    return _Emitter(schedule, arena, weights, None, SizeRange()).emitted(NOTHING)
+    return _Emitter(schedule, arena, weights, None, SizeRange()).emit(NOTHING)
 
 
 class _Emitter:
@@ -235,7 +235,7 @@ class _Emitter:
         self._weights: list[DeviceWeight] = []
         self._words: list[int] = []
 
-    def emitted(self, io: IOSpec) -> Emitted:
+    def emit(self, io: IOSpec) -> Emitted:
         """Return the executable."""
         sized = self._allocate_sized_weights()
         blocks = self._blocks()

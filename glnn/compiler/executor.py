@@ -317,22 +317,13 @@ class Executor:
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         result = run_within(
             backend,
-            lambda: self._run_inside(feeds, backend, names, out),
+            lambda: self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out)),
             lambda: self._begin_run(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             with suppress(DeviceError):  # closed by another thread: the run has its results
                 backend.perform(self.saving.settle)
         return result
-
-    def _run_inside(
-        self,
-        feeds: Mapping[str, Array],
-        backend: Backend,
-        names: tuple[str, ...] | None,
-        out: Mapping[str, Array] | None,
-    ) -> dict[str, Array]:
-        return self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
 
     def with_room(
         self,

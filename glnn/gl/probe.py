@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,29 +25,33 @@ void main() {{
     result[0] = sum;
 }}
 """
-FAULT = "confuses values"
 CAPTURED = "flat out highp int result;\nvoid main() { result = gl_VertexID + 7; }\n"
-REFUSAL = "captures into no mapped buffer"
-MOVED = "moves mapped buffers"
 VERTICES = WORDS = 4
 STARTS = (100, 200)  # what tells the two programs apart
 DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
 
 
+def asked_once(probe: Callable[[Device], bool]) -> Callable[[Device], bool]:
+    """Decorate `probe` so that it runs once for each device; its name is the result's key."""
+
+    @wraps(probe)
+    def ask(device: Device) -> bool:
+        if probe.__name__ not in device.probe_results:
+            device.probe_results[probe.__name__] = probe(device)
+        return device.probe_results[probe.__name__]
+
+    return ask
+
+
+@asked_once
 def confuses_values(device: Device) -> bool:
     """Return True where a program may run with the uniform values of an earlier dispatch.
 
     zink over a CPU's Vulkan (Mesa 25.0.7) builds the values that loops end at into the code, and
     takes the wrong one of a program's codes from the cache where the program is run with the values
     it had last, another having run between, once for one set of values and then for another.
-    A device is asked once. Raises DeviceError where it has no compute shaders.
+    Raises DeviceError where it has no compute shaders.
     """
-    if FAULT not in device.probe_results:
-        device.probe_results[FAULT] = _confuses_values(device)
-    return device.probe_results[FAULT]
-
-
-def _confuses_values(device: Device) -> bool:
     device.activate()
     out = device.context.buffer(np.ones(4, np.float32))
     programs = [_program(device, start) for start in STARTS]
@@ -68,18 +74,13 @@ def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> 
     return float(np.frombuffer(out.read(4), np.float32)[0])
 
 
+@asked_once
 def refuses_mapped_captures(device: Device) -> bool:
     """Return True where transform feedback fails into a buffer that stays mapped.
 
     EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
-    raises GL_INVALID_OPERATION. A device is asked once. Raises DeviceError where it is lost.
+    raises GL_INVALID_OPERATION. Raises DeviceError where it is lost.
     """
-    if REFUSAL not in device.probe_results:
-        device.probe_results[REFUSAL] = _refuses_mapped_captures(device)
-    return device.probe_results[REFUSAL]
-
-
-def _refuses_mapped_captures(device: Device) -> bool:
     device.activate()
     text = device.capabilities.header("feedback") + CAPTURED
     origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
@@ -96,19 +97,14 @@ def _refuses_mapped_captures(device: Device) -> bool:
     return not np.array_equal(words, np.arange(7, 7 + VERTICES))
 
 
+@asked_once
 def moves_mapped_buffers(device: Device) -> bool:
     """Return True where a copy into a mapped buffer that is in use is lost to the host.
 
     EXT_buffer_storage keeps such a buffer where it is mapped. ANGLE (2.1) gives it other memory
-    where the device is not done with it, and the map shows what was there before. A device is asked
-    once. Raises DeviceError where it is lost.
+    where the device is not done with it, and the map shows what was there before. Raises
+    DeviceError where it is lost.
     """
-    if MOVED not in device.probe_results:
-        device.probe_results[MOVED] = _moves_mapped_buffers(device)
-    return device.probe_results[MOVED]
-
-
-def _moves_mapped_buffers(device: Device) -> bool:
     device.activate()
     target, words = map_buffer(device, 4 * WORDS)
     copy = device.context.copy_buffer

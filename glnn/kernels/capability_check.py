@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 from math import prod
 
 from glnn.core.layout import parse
@@ -66,20 +66,13 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     The parameters for the device's architecture are tried first.
     """
     if device not in kernel.memo:
-        kernel.memo[device] = _fitted(kernel, device)
+        rows = (dict(zip(kernel.tune, row, strict=True)) for row in product(*kernel.tune.values()))
+        candidates = (kernel.with_parameters(**row) for row in rows)
+        familiar = kernel.for_architecture(architecture(device))
+        admitted = (k for k in chain([familiar], candidates) if why_not_device(k, device) is None)
+        kernel.memo[device] = next(admitted, None)
     result: Kernel | None = kernel.memo[device]
     return result
-
-
-def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    familiar = kernel.for_architecture(architecture(device))
-    if why_not_device(familiar, device) is None:
-        return familiar
-    for values in product(*kernel.tune.values()):
-        candidate = kernel.with_parameters(**dict(zip(kernel.tune, values, strict=True)))
-        if why_not_device(candidate, device) is None:
-            return candidate
-    return None
 
 
 def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:

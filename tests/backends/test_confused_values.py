@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from glnn import ops
 from glnn.backends.compute import Compute
 from glnn.gl import Device, Program, confuses_values
-from glnn.gl.probe import FAULT
 from tests import oracle
 from tests.backends.harness import TOLERANCE
 
@@ -91,7 +90,7 @@ def test_programs_are_shared_where_the_driver_is_right(own_device, rng) -> None:
     counts = []
     for confuses in (False, True):
         own_device.programs.clear()
-        own_device.probe_results[FAULT] = confuses
+        own_device.probe_results["confuses_values"] = confuses
         largest_error(own_device, "scalar_nt", rng)
         counts.append(len(own_device.programs))
     shared, apart = counts

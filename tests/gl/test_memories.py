@@ -25,7 +25,7 @@ from glnn.gl import (
     StagedMemory,
     transfer,
 )
-from glnn.gl.probe import MOVED, moves_mapped_buffers, refuses_mapped_captures
+from glnn.gl.probe import moves_mapped_buffers, refuses_mapped_captures
 from glnn.gl.transfer import COPY_POOL, allocate_buffer
 
 KINDS = [SharedMemory, MappedMemory, StagedMemory]
@@ -321,7 +321,7 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
     def refused(*given):
         raise DeviceError("GL_INVALID_OPERATION")
 
-    monkeypatch.setattr(device, "probe_results", {MOVED: False})
+    monkeypatch.setattr(device, "probe_results", {"moves_mapped_buffers": False})
     monkeypatch.setattr(Program, "capture", refused)
     assert device.perform(lambda: refuses_mapped_captures(device))
     kinds = {
