@@ -19,17 +19,17 @@ from glnn.compiler.lower import lowered
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import KernelChoice
-from glnn.compiler.states import (
+from glnn.compiler.state_binding import (
     NO_STATES,
     StateBinding,
     StateSpecs,
     assign_group_offsets,
     bind_states,
-    group,
     on_device,
     with_turns,
 )
 from glnn.compiler.step import Step, resident_bytes
+from glnn.compiler.update_fusion import fuse_updates
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import parse
@@ -535,7 +535,7 @@ class Outline:
         ):
             store_as_fp16(schedule, kept)
         if Pass.GROUP not in outline_options.without:
-            group(schedule, wholes, kept)
+            fuse_updates(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))

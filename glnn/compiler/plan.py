@@ -17,7 +17,8 @@ from glnn.backends.launch import GlLaunch, Sending
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.emit import Emitted, EntryStep, SizeRange, emit, weight_keys
 from glnn.compiler.memory_budget import Outline
-from glnn.compiler.states import States, StateSpecs, check_read
+from glnn.compiler.state_binding import StateSpecs, check_read
+from glnn.compiler.states import States
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
 from glnn.core.cached_property import cached_property

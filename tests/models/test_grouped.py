@@ -13,7 +13,8 @@ from glnn.backends import Backend, open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.plan import Plan
-from glnn.compiler.states import States, StateSpecs, aligned
+from glnn.compiler.state_binding import StateSpecs
+from glnn.compiler.states import States, aligned
 from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.builder import Builder

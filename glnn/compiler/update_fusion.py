@@ -1,0 +1,222 @@
+"""Updates of states that lie one behind the other are fused: one launch makes all of them.
+
+Optimisers do the same with each parameter, and launches of little work cost the host more time than
+the device. PyTorch has optimisers of many tensors for that, `foreach` and `fused`. Here memory is
+arranged instead (see `States.add_together`): states that are updated alike lie one behind the
+other, and so do the gradients that they are updated by. Pointwise work on each of them is then
+pointwise work on the whole range, which any kernel does. Its results between the tensors are read
+by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
+from glnn.compiler.state_binding import MemoryOffsets, move_memories
+from glnn.compiler.states import aligned
+from glnn.core.layout.layout import DENSE
+from glnn.core.types import DType, TensorType
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.operators.pointwise import Pointwise
+
+Kind = tuple[object, ...]
+"""The properties that entries of one launch share."""
+
+
+def fuse_updates(schedule: Schedule, wholes: Iterable[str], live_out: Iterable[str]) -> None:
+    """Join what updates states in the memories `wholes` alike; then what makes that which it reads.
+
+    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
+    """
+    wholes = set(wholes)
+    fixed = {schedule.tensors[name].memory for name in live_out}
+    done: set[tuple[str, ...]] = set()  # what was seen to need its order
+    while True:
+        runs = [run for run in _runs(schedule, wholes, fixed) if _names(run) not in done]
+        runs.sort(key=len, reverse=True)  # what lies beside a long one cannot beside others
+        movable = next((run for run in runs if _movable(schedule, run)), None)
+        if movable is None:
+            return
+        done.add(_names(movable))
+        wholes |= _join(schedule, movable)
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """An entry that may be joined with others.
+
+    at: its place among the entries. out: the tensor that it makes. alone: the operands whose memory
+    nobody has arranged yet.
+    """
+
+    entry: ScheduledOp
+    at: int
+    out: Tensor
+    alone: tuple[str, ...]
+
+    @property
+    def first(self) -> int:
+        """The word that its result begins at."""
+        return self.out.offset or 0
+
+    @property
+    def words(self) -> int:
+        """Return the words that the result takes."""
+        return self.out.layout.words(self.out.type)
+
+
+Run = Sequence[_Member]
+"""Members of one kind whose results lie one behind the other."""
+
+
+def _names(run: Run) -> tuple[str, ...]:
+    return tuple(member.entry.lowered.output for member in run)
+
+
+def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> Iterator[Run]:
+    """Yield groups of entries that can be joined if the order allows it."""
+    kinds: dict[Kind, list[_Member]] = {}
+    taken: set[Kind] = set()  # a gradient that two are updated by lies beside others but once
+    made = [schedule.tensors[entry.lowered.output].memory for entry in schedule.entries]
+    for at, entry in enumerate(schedule.entries):
+        out = schedule.tensors[entry.lowered.output]
+        lowered = entry.lowered
+        plain = isinstance(lowered.op, Pointwise) and not (
+            entry.host or lowered.parameters or lowered.more
+        )
+        if not plain or lowered.epilogue or out.memory not in wholes or not _dense(out):
+            continue
+        kind: list[object] = [lowered.op, entry.choice, out.memory]
+        alone: dict[str, str] = {}
+        for name, tensor in lowered.operands.items():
+            operand = schedule.tensors[tensor]
+            if operand.shape == ():
+                kind.append(tensor)
+            elif operand.type != out.type or not _dense(operand):
+                break
+            elif operand.offset is not None:
+                kind.append((operand.memory, operand.offset - (out.offset or 0)))
+            elif made.count(operand.memory) != 1 or not _free(schedule, operand.memory, fixed):
+                break
+            else:
+                kind.append(
+                    list(alone).index(operand.memory) if operand.memory in alone else len(alone)
+                )
+                alone.setdefault(operand.memory, name)
+        else:
+            if not any((*kind, memory) in taken for memory in alone):
+                member = _Member(entry, at, out, tuple(alone.values()))
+                kinds.setdefault(tuple(kind), []).append(member)
+                taken |= {(*kind, memory) for memory in alone}
+    for members in kinds.values():
+        yield from _adjoining(sorted(members, key=lambda member: member.first))
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Return True for float32 tensors that are row major without gaps."""
+    return tensor.type.dtype is DType.float32 and tensor.layout == DENSE
+
+
+def _free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
+    """Return True where `memory` may be a part of another: its tensors have one size."""
+    seen = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
+    alike = len({tensor.layout.words(tensor.type) for tensor in seen}) == 1
+    return memory not in fixed and alike
+
+
+def _adjoining(members: Run) -> Iterator[Run]:
+    """Yield the runs of `members`, sorted by place, that are adjacent in memory."""
+    ends = [
+        at
+        for at, (one, other) in enumerate(pairwise(members), 1)
+        if other.first != one.first + aligned(one.words)
+    ]
+    for first, last in pairwise((0, *ends, len(members))):
+        if last - first > 1:
+            yield members[first:last]
+
+
+def _movable(schedule: Schedule, run: Run) -> bool:
+    """Return True where all of `run` can be computed at the place of its last member."""
+    places = sorted(member.at for member in run)
+    positions = set(places)
+    writes: list[Tensor] = []
+    reads: list[Tensor] = []
+    for at in range(places[0], places[-1] + 1):
+        entry, tensors = schedule.entries[at], schedule.tensors
+        out = tensors[entry.lowered.output]
+        operands = [tensors[name] for name in entry.lowered.operands.values()]
+        made = [out, *(tensors[name] for name in entry.lowered.more)]
+        if _meet([*made, *operands], writes) or _meet(made, reads):
+            return False
+        if at in positions:
+            writes.append(out)
+            reads += operands
+    return True
+
+
+def _meet(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
+    """Return True where a tensor of `some` overlaps one of `others` in memory."""
+    return any(
+        one.memory == other.memory and _start(one) < _stop(other) and _start(other) < _stop(one)
+        for one in some
+        for other in others
+    )
+
+
+def _start(tensor: Tensor) -> int:
+    return tensor.offset or 0
+
+
+def _stop(tensor: Tensor) -> int:
+    return _start(tensor) + tensor.layout.words(tensor.type)
+
+
+def _join(schedule: Schedule, run: Run) -> set[str]:
+    """Have one entry, where the last of `run` is, in the place of all, and give the memories that
+    this puts others into; or leave all as it is, where no kernel takes so much.
+    """
+    first, last = run[0], run[-1]
+    type = TensorType((last.first + last.words - first.first,))
+    lowered, places = first.entry.lowered, _side_by_side(schedule, run)
+    before, operands = dict(schedule.tensors), dict(lowered.operands)
+    for name, tensor in lowered.operands.items():
+        operand = schedule.tensors[tensor]
+        if operand.shape != ():
+            memory, at = places.get(operand.memory) or (operand.memory, _start(operand))
+            operands[name] = schedule.free(f"{tensor} and others")
+            schedule.tensors[operands[name]] = Tensor(type, DENSE, memory, at)
+    names = list(dict.fromkeys(member.entry.lowered.name for member in run))
+    label = f"{names[0]} and {len(run) - 1} more" if len(names) > 1 else names[0]
+    output, end = schedule.free(f"{lowered.output} and others"), len(schedule.entries)
+    whole = LoweredOp(label, lowered.op, operands, {}, output, label, joins=_names(run))
+    try:
+        schedule.add(replace(whole, kernel=first.entry.choice.name))
+    except (LimitError, UnsupportedOpError):
+        schedule.tensors = before
+        return set()
+    schedule.tensors[output] = replace(first.out, type=type)
+    move_memories(schedule, places)
+    gone = {member.at for member in run}
+    at = max(gone)
+    left = [i for i in range(end) if i not in gone]
+    schedule.arrange([*(i for i in left if i < at), end, *(i for i in left if i > at)])
+    return {memory for memory, _ in places.values()}
+
+
+def _side_by_side(schedule: Schedule, run: Run) -> MemoryOffsets:
+    """Return places side by side for operands of `run` that have none yet, in the order of its
+    results.
+    """
+    places: MemoryOffsets = {}
+    for name in run[0].alone:
+        tensors = [(member, member.entry.lowered.operands[name]) for member in run]
+        whole = schedule.free(f"{tensors[0][1]} and others")
+        for member, tensor in tensors:
+            memory = schedule.tensors[tensor].memory
+            places[memory] = whole, member.first - run[0].first
+    return places
