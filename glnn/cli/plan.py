@@ -22,9 +22,9 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
-from glnn.compiler.executor import missing_numbers
 from glnn.compiler.memory_budget import Outline, Reason, reasons
 from glnn.compiler.partitioned_graph import single_plan_graph
+from glnn.compiler.shape_advice import missing_numbers
 from glnn.compiler.step import Step
 from glnn.core.settings import Settings
 from glnn.core.types import DType, Shape

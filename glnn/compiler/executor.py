@@ -8,15 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from traceback import clear_frames
-from typing import Any
+from typing import Any, NamedTuple
 
 from glnn.backends import Backend, open_backend, opened
 from glnn.compiler.cpu_fallback import Hosted
+from glnn.compiler.emit import SizeRange
 from glnn.compiler.partitioned_graph import PartitionedGraph, plan_graph
-from glnn.compiler.plan import Plan
+from glnn.compiler.plan import EXACT, Plan
 from glnn.compiler.range_plans import RangePlans
+from glnn.compiler.shape_advice import missing_numbers, nearby_sizes
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.core.process import memory_limit, process_lock
@@ -24,7 +25,6 @@ from glnn.core.settings import Settings
 from glnn.core.types import Array, DType, Shape, TensorType, all_small, content
 from glnn.errors import (
     DeviceError,
-    GlnnError,
     LimitError,
     NoRoomError,
     ShapeError,
@@ -39,103 +39,48 @@ from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.stored.plan_cache import PlanWriter
 
-STEPS = (2, 4, 8, 16, 32, 64, 128)
-"""Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
-LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
-
-Types = Mapping[str, TensorType]
 LOG = logging.getLogger(__name__)
 MOST_WAITING = 4
 """Plans that wait for their first results."""
 PLANS_KEPT = 4
 REPEATS = 32
 """Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
-Known = tuple[dict[str, Any], bool, int]
-"""What a plan is for beside shapes.
-
-The numbers of inputs that decide sizes (`Graph.shape_input_arrays`), by name; whether int64 inputs
-are small
-(`types.all_small`); the revision of the kernels that there are.
-"""
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
 SHARE = 16  # of the process's memory, where that is little
 MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
-def nearby_sizes(
-    graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None = None
-) -> str:
-    """Return which sizes of inputs would fit, as the end of a sentence; empty where none is found.
+class PlanKey(NamedTuple):
+    """The inputs and outputs that a plan is asked for, and the kernels that there are.
 
-    Sizes that `graph` leaves open are rounded to multiples of STEPS, down and up; the least step
-    that fits is named.
-
-    Args:
-        graph: The graph, as it was made.
-        types: Its inputs' types, of which some size does not fit.
-        shape_inputs: Numbers of inputs, by name, that sizes depend on.
+    shapes: of the inputs, by name.
+    contents: numbers of those inputs that decide sizes (`Graph.shape_input_arrays`), by name.
+    small: True where int64 inputs are small (`types.all_small`), so that more is int32.
+    kernels: the revision of the kernels that there are.
+    keep: True where every tensor is kept after a run.
+    outputs: the values to compute; None for the graph's outputs.
     """
-    if any(0 in type.shape for type in types.values()):  # a larger one is no advice for none
-        return ""
-    if _fits(graph, types, shape_inputs):  # it is not the sizes, or not these alone
-        return ""
-    for step in STEPS:
-        shapes = [_rounded(graph, types, step, up) for up in (False, True)]
-        kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
-        if all(
-            _fits(graph, one, shape_inputs) for one in kinds
-        ):  # one alone may be a multiple of more
-            listed = " or ".join(dict.fromkeys(_format_shapes(there, types) for there in shapes))
-            return f"; sizes that are multiples of {step} would do, as {listed}"
-    return ""
 
+    shapes: frozenset[tuple[str, Shape]]
+    contents: frozenset[tuple[str, Any]]
+    small: bool
+    kernels: int
+    keep: bool = False
+    outputs: tuple[Value, ...] | None = None
 
-def missing_numbers(
-    graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None = None
-) -> str:
-    """Return which inputs' numbers would say more of sizes and branches, as the end of a sentence.
-
-    Empty where all are among `shape_inputs`. The arguments are those of `nearby_sizes`.
-    """
-    shapes = {name: type.shape for name, type in types.items()}
-    missing = [name for name in graph.shape_input_names(shapes) if name not in (shape_inputs or {})]
-    if not missing:
-        return ""
-    names = ", ".join(map(repr, missing))
-    return f"; branches and sizes depend on the numbers of {names}, which are not given"
-
-
-def _fits(graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None) -> bool:
-    """Return whether the types of all values follow from those of the inputs."""
-    try:
-        graph.propagate_constants(types, shape_inputs)
-    except GlnnError:
-        return False
-    return True
-
-
-def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
-    """Round the open sizes of inputs but the batch's."""
-    result: dict[str, Shape] = {}
-    for value in graph.inputs:
-        shape, declared = types[value.name].shape, value.type.dims
-        result[value.name] = shape
-        if len(shape) >= LEAST_RANK and len(shape) == len(declared):
-            sides = (
-                max(step, -(-size // step) * step if up else size // step * step)
-                if i and isinstance(open_size, str)
-                else size
-                for i, (size, open_size) in enumerate(zip(shape, declared, strict=True))
-            )
-            result[value.name] = tuple(sides)
-    return result
-
-
-def _format_shapes(shapes: Mapping[str, Shape], types: Types) -> str:
-    """Name the inputs of other shapes than they have."""
-    return ", ".join(
-        f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
-    )
+    @classmethod
+    def create(
+        cls,
+        shapes: Mapping[str, Shape],
+        shape_inputs: Mapping[str, Array],
+        *,
+        small: bool = False,
+        keep: bool = False,
+        outputs: tuple[Value, ...] | None = None,
+    ) -> PlanKey:
+        """Return the key for inputs of `shapes`, of which `shape_inputs` decide sizes."""
+        contents = frozenset((name, content(array)) for name, array in shape_inputs.items())
+        return cls(frozenset(shapes.items()), contents, small, revision(), keep, outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,10 +231,11 @@ class Executor:
         self._logged_hosted = False  # of what the host computes
         self._lock = process_lock()
         self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[tuple[object, ...], Plan | PartitionedGraph] = OrderedDict()
-        self._range_plans: dict[tuple[Any, ...], RangePlans[Plan | PartitionedGraph]] = {}
-        """Plans for ranges of sizes, by the last two members of `Known`."""
-        self._latest: tuple[Mapping[str, Shape], Known, Plan | PartitionedGraph] | None = None
+        self._plans: OrderedDict[PlanKey, Plan | PartitionedGraph] = OrderedDict()
+        self._range_plans: dict[tuple[bool, int], RangePlans[Plan | PartitionedGraph]] = {}
+        """Plans for ranges of sizes, by `small` and `kernels` of a PlanKey."""
+        self._latest: tuple[PlanKey, Plan | PartitionedGraph] | None = None
+        """The plan of the last run."""
         self._weights = Weights(self.backend, graph) if weights is None else weights
         self._repeats = 0
         """How often the inputs had the shapes of those before, one after the other."""
@@ -405,22 +351,15 @@ class Executor:
         shapes = {name: array.shape for name, array in feeds.items()}
         shape_inputs = self.graph.shape_input_arrays(feeds)
         small = backend.device is not None and all_small(feeds)
-        latest = self._latest
-        if latest is not None and latest[0] == shapes and latest[2].backend is backend:
-            contents = {name: content(array) for name, array in shape_inputs.items()}
-            if latest[1] == (contents, small, revision()):
-                plan, self._repeats = latest[2], self._repeats + 1
-                if self._repeats == REPEATS and plan.was_chosen_for_others(feeds):
-                    with suppress(LimitError, MemoryError):  # then there is no room for another
-                        return self._plan(
-                            backend, shapes, False, shape_inputs=shape_inputs, small=small
-                        )
-                return plan
+        key, latest = PlanKey.create(shapes, shape_inputs, small=small), self._latest
+        if latest is not None and latest[0] == key and latest[1].backend is backend:
+            self._repeats += 1
+            if self._repeats == REPEATS and latest[1].was_chosen_for_others(feeds):
+                with suppress(LimitError, MemoryError):  # then there is no room for another
+                    return self._plan(key, backend, shape_inputs)
+            return latest[1]
         self._repeats = 0
-        ranged_feeds = None if exact else feeds
-        return self._plan(
-            backend, shapes, False, shape_inputs=shape_inputs, small=small, feeds=ranged_feeds
-        )
+        return self._plan(key, backend, shape_inputs, None if exact else feeds)
 
     def values(self, feeds: Mapping[str, Array], requested: tuple[Value, ...]) -> dict[str, Array]:
         """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
@@ -428,14 +367,14 @@ class Executor:
         Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
         reads them.
         """
-        shapes = {name: array.shape for name, array in feeds.items()}
         backend, names = self._open(), tuple(value.name for value in requested)
-        outputs = tuple(dict.fromkeys((*self.graph.outputs, *requested)))
-        return backend.perform(
-            lambda: self._plan(
-                backend, shapes, False, outputs, shape_inputs=self.graph.shape_input_arrays(feeds)
-            ).inside(feeds, names)
+        shapes, numbers = (
+            {k: v.shape for k, v in feeds.items()},
+            self.graph.shape_input_arrays(feeds),
         )
+        outputs = tuple(dict.fromkeys((*self.graph.outputs, *requested)))
+        key = PlanKey.create(shapes, numbers, outputs=outputs)
+        return backend.perform(lambda: self._plan(key, backend, numbers).inside(feeds, names))
 
     def plan(
         self,
@@ -453,10 +392,8 @@ class Executor:
         backend = self._open()
         small = backend.device is not None and has_int64_inputs(self.graph)
         shape_inputs = self.graph.shape_input_arrays(feeds or {})
-        result = within_memory(
-            backend,
-            lambda: self._plan(backend, shapes, keep, shape_inputs=shape_inputs, small=small),
-        )
+        key = PlanKey.create(shapes, shape_inputs, small=small, keep=keep)
+        result = within_memory(backend, lambda: self._plan(key, backend, shape_inputs))
         if isinstance(result, PartitionedGraph):
             raise UnsupportedOpError(f"{result.why}, so there is no single plan")
         self._weights.release()  # it may never run
@@ -480,89 +417,94 @@ class Executor:
 
     def _plan(
         self,
+        key: PlanKey,
         backend: Backend,
-        shapes: Mapping[str, Shape],
-        keep: bool,
-        outputs: tuple[Value, ...] | None = None,
-        shape_inputs: Mapping[str, Array] | None = None,
-        small: bool = False,
+        shape_inputs: Mapping[str, Array],
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan | PartitionedGraph:
-        """Return the plan for `shapes`: a kept one, one for a range with them, or a new one.
+        """Return the plan for `key`: a kept one, one for a range of sizes, or a new one.
 
-        outputs: those of the plan, None for the graph's. shape_inputs: inputs whose numbers decide
-        sizes. small: whether int64 inputs are `all_small`, so that more of what follows is int32.
-        feeds: the inputs, where the plan may be for a range of sizes; None where it must be for
-        exactly these.
+        shape_inputs: the inputs whose numbers decide sizes. feeds: the inputs, where the plan may
+        be for a range of sizes; None where it must be for exactly these.
         """
-        contents = {name: content(array) for name, array in (shape_inputs or {}).items()}
-        known = contents, small, revision()
-        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
-        fed = shapes
-        if (states := self._states) is not None:
-            shapes = {**shapes, **{name: states[name].type.shape for name in states.names}}
         with self._lock:
-            plan = self._plans.get(key)
-            if known[1:] not in self._range_plans:  # those of other kernels are found no more
-                self._range_plans = {
-                    k: v for k, v in self._range_plans.items() if k[-1] == known[-1]
-                }
-            range_plans = self._range_plans.setdefault(
-                known[1:], RangePlans[Plan | PartitionedGraph]()
-            )
+            plan, ranges = self._plans.get(key), self._ranges(key)
             if plan is None and feeds is not None:
-                plan = range_plans.find(feeds)
+                plan = ranges.find(feeds)
             if plan is None:
-                graph = self.graph
-                if outputs is not None:
-                    graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
-                if small:
-                    graph = mark_small_inputs(graph, shape_inputs or ())
-                saving = None if keep or outputs or contents else self.saving
-                types = graph.input_types(shapes)
-                make = partial(
-                    plan_graph,
-                    graph,
-                    backend,
-                    kernels=self._kernels,
-                    keep=keep,
-                    weights=self._weights,
-                    precision=self._precision,
-                    samples=batch_size_of(graph, shapes),
-                    without=self._without,
-                    states=self._states,
-                    updates=self._updates,
-                )
-                with self._weights.holding(
-                    0 if saving is None else min(HELD, memory_limit() // SHARE)
-                ):
-                    try:
-                        if feeds is not None:
-                            plan = range_plans.add(
-                                graph,
-                                shapes,
-                                shape_inputs or {},
-                                lambda types, shape_inputs, domain: make(
-                                    types, shape_inputs=shape_inputs, domain=domain
-                                ),
-                            )
-                        plan = plan or make(types, shape_inputs=shape_inputs)
-                    except ShapeError as error:
-                        advice = nearby_sizes(graph, types, shape_inputs)
-                        advice += missing_numbers(graph, types, shape_inputs)
-                        raise ShapeError(f"{error}{advice}") from None
-                if saving is not None and isinstance(plan, Plan):
-                    saving.made(plan, small)
-                elif saving is not None:
-                    self._weights.release()
-                self._log_hosted(plan.hosted)
+                plan = self._compile(key, backend, shape_inputs, None if feeds is None else ranges)
                 if not plan.is_open:
                     self._plans[key] = plan
                     if len(self._plans) > self._most_plans:
                         self._plans.popitem(last=False)
             if key in self._plans:
                 self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (fed, known, plan)
+            self._latest = None if key.keep or key.outputs else (key, plan)
+        return plan
+
+    def _ranges(self, key: PlanKey) -> RangePlans[Plan | PartitionedGraph]:
+        """Return the plans for ranges of sizes of `key`; those of former kernels are dropped."""
+        if (key.small, key.kernels) not in self._range_plans:
+            kept = {k: v for k, v in self._range_plans.items() if k[1] == key.kernels}
+            self._range_plans = {**kept, (key.small, key.kernels): RangePlans()}
+        return self._range_plans[key.small, key.kernels]
+
+    def _compile(
+        self,
+        key: PlanKey,
+        backend: Backend,
+        shape_inputs: Mapping[str, Array],
+        ranges: RangePlans[Plan | PartitionedGraph] | None,
+    ) -> Plan | PartitionedGraph:
+        """Return a new plan for `key`: for a range of sizes, added to `ranges`, where that can be.
+
+        Raises what `plan_graph` raises, ShapeError with advice.
+        """
+        graph, shapes = self.graph, dict(key.shapes)
+        if self._states is not None:
+            shapes |= {name: self._states[name].type.shape for name in self._states.names}
+        if key.outputs is not None:
+            graph = Graph(graph.nodes, graph.inputs, key.outputs, graph.name)
+        if key.small:
+            graph = mark_small_inputs(graph, shape_inputs)
+        types = graph.input_types(shapes)
+
+        def make(
+            types: Mapping[str, TensorType],
+            shape_inputs: Mapping[str, Array],
+            domain: SizeRange = EXACT,
+        ) -> Plan | PartitionedGraph:
+            return plan_graph(
+                graph,
+                backend,
+                types,
+                self._kernels,
+                keep=key.keep,
+                weights=self._weights,
+                precision=self._precision,
+                samples=batch_size_of(graph, shapes),
+                without=self._without,
+                shape_inputs=shape_inputs,
+                states=self._states,
+                updates=self._updates,
+                domain=domain,
+            )
+
+        saving = None if key.keep or key.outputs or key.contents else self.saving
+        held = 0 if saving is None else min(HELD, memory_limit() // SHARE)
+        with self._weights.holding(held):
+            try:
+                plan = None if ranges is None else ranges.add(graph, shapes, shape_inputs, make)
+                plan = plan or make(types, shape_inputs)
+            except ShapeError as error:
+                advice = nearby_sizes(graph, types, shape_inputs)
+                advice += missing_numbers(graph, types, shape_inputs)
+                raise ShapeError(f"{error}{advice}") from None
+        if saving is not None and isinstance(plan, Plan):
+            saving.made(plan, key.small)
+        elif saving is not None:
+            self._weights.release()
+        self._log_hosted(plan.hosted)
         return plan
 
     def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:
@@ -583,7 +525,7 @@ class Executor:
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """The operators that the host computes in the plan that ran last."""
-        return self._latest[2].hosted if self._latest else ()
+        return self._latest[1].hosted if self._latest else ()
 
     def _open(self) -> Backend:
         """Return the backend, opened on a new device where its own was lost."""

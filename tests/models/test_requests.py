@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn.backends import NAMES
+from glnn.compiler.executor import PlanKey
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.gl.window import WindowContext
@@ -153,10 +154,10 @@ def test_a_request_that_is_wrong_is_alone_in_that(name: str, monkeypatch, gate) 
         session.run_async(["y"], {"x": x})
     plan = session._executor._plan
 
-    def limited(backend: Any, shapes: Any, *more: Any, **named: Any) -> Any:
-        if shapes["x"][0] == 3:
+    def limited(key: PlanKey, *more: Any) -> Any:
+        if dict(key.shapes)["x"][0] == 3:
             raise LimitError("too much for this device")
-        return plan(backend, shapes, *more, **named)
+        return plan(key, *more)
 
     monkeypatch.setattr(session._executor, "_plan", limited)
     futures = ask(session, [x, y, z, y, x])
