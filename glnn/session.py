@@ -30,7 +30,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
 from glnn.runtime.options import BackendChoice, Options
 from glnn.runtime.requests import Requests
-from glnn.runtime.runner import Executing, check_disjoint
+from glnn.runtime.runner import ModelExecutor, check_disjoint
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.stored.runs import StoredRuns
 
@@ -181,7 +181,7 @@ class InferenceSession(LazyPickle):
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         stored = None if self.cache is None else self.cache.find(model, self._options)
         self._lazy = _LazyModel(model, self._options, stored, self.cache)
-        self._runs: Executing
+        self._runs: ModelExecutor
         if stored is not None:
             self._runs = StoredRuns(stored, self._lazy.executor)
             self._described(stored.info)
@@ -310,7 +310,7 @@ class InferenceSession(LazyPickle):
         names, into = self._check_outputs(output_names, out, states)
         logged = LOG.isEnabledFor(logging.DEBUG)
         start = perf_counter() if logged else 0.0
-        runs: Executing = self._runs if states is None else states
+        runs: ModelExecutor = self._runs if states is None else states
         results = runs.run(self._check_feeds(feeds, states), names, into)
         if logged:
             took = duration(perf_counter() - start)

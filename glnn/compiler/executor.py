@@ -337,7 +337,7 @@ class Executor:
         return self.with_room(feeds, backend, begin)
 
     def settle(self) -> None:
-        """See `glnn.runtime.runner.Executing`."""
+        """See `glnn.runtime.runner.ModelExecutor`."""
         if self.saving is not None and self.saving.waiting:
             self.saving.settle()
 

@@ -176,7 +176,7 @@ class SessionStates:
 
     @property
     def device(self) -> Device | None:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         return self._executor.device
 
     def run(
@@ -185,7 +185,7 @@ class SessionStates:
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """Run the model once, updating the states; see `Executing`."""
+        """Run the model once, updating the states; see `ModelExecutor`."""
         self._wait_for_requests()
         names = None if outputs is None else tuple(outputs)
         executor = self._chosen(feeds)
@@ -197,13 +197,13 @@ class SessionStates:
             raise out_of_memory(error) from None
 
     def perform(self, work: Callable[[], T]) -> T:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         return self._executor.perform(work)
 
     def begin(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         executor = self._chosen(feeds)
 
         def begin(plan: Plan) -> Run:
@@ -215,7 +215,7 @@ class SessionStates:
         return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
 
     def settle(self) -> None:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
 
     def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
         """Return what runs it; with `auto` measured by the first run, for all of its runs."""

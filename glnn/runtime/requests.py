@@ -18,7 +18,7 @@ import numpy as np
 
 from glnn.core.process import GL_PROCESS, THIS, process_lock
 from glnn.core.types import Array
-from glnn.runtime.runner import Executing, Run
+from glnn.runtime.runner import ModelExecutor, Run
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
@@ -106,7 +106,7 @@ class Requests:
     along the first dimension of all inputs and outputs.
     """
 
-    def __init__(self, executor: Executing, max_batch: int = 1) -> None:
+    def __init__(self, executor: ModelExecutor, max_batch: int = 1) -> None:
         self.executor, self.max_batch = executor, max_batch
         self._lock = process_lock()
         # By process, as a fork has no thread.

@@ -65,7 +65,7 @@ class FinishedRun(Generic[T]):
 class ThreadSafeRun:
     """A run that may be asked in any thread: it is asked inside the `perform` of `performer`."""
 
-    def __init__(self, performer: Executing, run: Run) -> None:
+    def __init__(self, performer: ModelExecutor, run: Run) -> None:
         self._performer, self._run = performer, run
 
     def wait(self, seconds: float = float("inf")) -> bool:
@@ -214,7 +214,7 @@ def _memory_told() -> Iterator[None]:
         raise out_of_memory(error) from None
 
 
-class Executing(Protocol):
+class ModelExecutor(Protocol):
     """An executor, or stored plans, as sessions use them: `run` waits, `begin` does not."""
 
     @property

@@ -10,7 +10,7 @@ from glnn.core.types import Array, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.gl.command_buffer import FormatError
-from glnn.runtime.runner import Executing, FinishedRun, Run, Runner, run_within
+from glnn.runtime.runner import FinishedRun, ModelExecutor, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
 
@@ -27,7 +27,7 @@ class StoredRuns:
     """
 
     def __init__(
-        self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int = KEPT
+        self, stored: StoredModel, otherwise: Callable[[], ModelExecutor], keep: int = KEPT
     ) -> None:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
@@ -44,7 +44,7 @@ class StoredRuns:
             self._stored = None
             self._plans.clear()
 
-    def _fallback(self) -> Executing:
+    def _fallback(self) -> ModelExecutor:
         result = self._otherwise()
         if self._stored is not None:
             self.give_up()
@@ -52,7 +52,7 @@ class StoredRuns:
 
     @property
     def device(self) -> Device | None:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         return self._fallback().device if self._stored is None else self._on.device
 
     def run(
@@ -61,7 +61,7 @@ class StoredRuns:
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         names = None if outputs is None else tuple(outputs)
 
         def inside() -> dict[str, Array] | None:
@@ -77,18 +77,18 @@ class StoredRuns:
         return self._fallback().run(feeds, names, out) if results is None else results
 
     def perform(self, work: Callable[[], T]) -> T:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         return (self._on if self._usable() else self._fallback()).perform(work)
 
     def begin(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         begun = self._by_plan(feeds, lambda plan: plan.begin(feeds, outputs, out))
         return self._fallback().begin(feeds, outputs, out) if begun is None else begun
 
     def settle(self) -> None:
-        """See `Executing`."""
+        """See `ModelExecutor`."""
         if self._stored is None:
             self._fallback().settle()
 
