@@ -37,7 +37,7 @@ from glnn.stored.runs import StoredRuns
 if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compiler import Executor, Plan
-    from glnn.compiler.backend_autotune import Fastest
+    from glnn.compiler.backend_autotune import AutoExecutor
     from glnn.compiler.session_states import SessionStates
     from glnn.gl import Device
     from glnn.model import Model
@@ -97,7 +97,7 @@ class _LazyModel:
             )
         return loaded
 
-    def executor(self) -> Executor | Fastest:
+    def executor(self) -> Executor | AutoExecutor:
         """Return the executor of the model, loaded on first use. Raises what `load` raises."""
         return self.load().executor
 
@@ -229,7 +229,7 @@ class InferenceSession(LazyPickle):
         return self._load().model
 
     @property
-    def _executor(self) -> Executor | Fastest:
+    def _executor(self) -> Executor | AutoExecutor:
         return self._load().executor
 
     @property

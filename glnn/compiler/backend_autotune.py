@@ -1,8 +1,8 @@
 """Choice of the fastest backend for a graph, measured at its first run and cached.
 
-A session that leaves the backend to glnn has a `Fastest` in the place of an `Executor`. The first
-run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is that
-of the first. Which was the fastest is kept by the device, in the user's cache.
+A session that leaves the backend to glnn has a `AutoExecutor` in the place of an `Executor`. The
+first run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is
+that of the first. Which was the fastest is kept by the device, in the user's cache.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def warm_seconds(
     return min(times), ""
 
 
-class Fastest:
+class AutoExecutor:
     """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
 
     backends: two or more that are open, by name. options: those of `Executor`. clock: tells
@@ -437,7 +437,7 @@ def executor_of(
     *,
     kernels: Mapping[str, str] | None = None,
     **options: Any,
-) -> Executor | Fastest:
+) -> Executor | AutoExecutor:
     """Return what runs `graph` on `backend`: with "auto" on the fastest, where several open.
 
     prefer: "fastest", or "gpu" to keep the CPU free where there is a GPU. The others are those of
@@ -446,7 +446,7 @@ def executor_of(
     asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
     backends = candidates(backend, kernels or {}, prefer, **asked)
     if len(backends) > 1:
-        return Fastest(graph, backends, options)
+        return AutoExecutor(graph, backends, options)
     return Executor(graph, backend, kernels=kernels, **options)
 
 

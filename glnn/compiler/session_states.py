@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from glnn.backends import Backend
-from glnn.compiler.backend_autotune import Fastest
+from glnn.compiler.backend_autotune import AutoExecutor
 from glnn.compiler.executor import Executor
 from glnn.compiler.partitioned_graph import PartitionedGraph
 from glnn.compiler.plan import Plan
@@ -60,7 +60,7 @@ class SessionStates:
 
     def __init__(
         self,
-        executor: Executor | Fastest,
+        executor: Executor | AutoExecutor,
         model: ModelInfo,
         pairs: Mapping[str, str] | None,
         initial: Mapping[str, Array] | None,
@@ -220,13 +220,13 @@ class SessionStates:
     def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
         """Return what runs it; with `auto` measured by the first run, for all of its runs."""
         result = self._executor
-        if isinstance(result, Fastest):
+        if isinstance(result, AutoExecutor):
             chosen = result.executor_for({**feeds, **self._initial})
             with self._lock:  # of several first runs at once the first one's choice is all's
-                if isinstance(self._executor, Fastest):
+                if isinstance(self._executor, AutoExecutor):
                     self._executor = chosen
                 result = self._executor
-            assert not isinstance(result, Fastest)
+            assert not isinstance(result, AutoExecutor)
         return result
 
     def _updating(

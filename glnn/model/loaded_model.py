@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from glnn.backends import Backend
 from glnn.compiler import Executor
-from glnn.compiler.backend_autotune import Fastest, executor_of
+from glnn.compiler.backend_autotune import AutoExecutor, executor_of
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.compiler.session_states import SessionStates, SharedPlans
 from glnn.core.fileio import record_opened_files
@@ -30,7 +30,7 @@ class LoadedModel:
 
     model: Model
     """The model."""
-    executor: Executor | Fastest
+    executor: Executor | AutoExecutor
     """Runs its graph."""
 
     shared: SharedPlans = field(default_factory=SharedPlans)
@@ -45,7 +45,7 @@ class LoadedModel:
     @property
     def choice(self) -> BackendChoice | None:
         """The choice that `auto` made for the shapes of the last run, if any."""
-        return self.executor.choice if isinstance(self.executor, Fastest) else None
+        return self.executor.choice if isinstance(self.executor, AutoExecutor) else None
 
     @classmethod
     def from_source(
@@ -80,7 +80,7 @@ class LoadedModel:
             plans=PLANS_KEPT + (options.max_batch - 1).bit_length(),
         )
         device, name = executor.device, executor.backend.name
-        if isinstance(executor, Fastest):
+        if isinstance(executor, AutoExecutor):
             device, name = executor.on, executor.saved
         if cache is not None and device is not None:
             writer = cache.writer(source, options, device, name, model.info, files)

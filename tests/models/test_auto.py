@@ -14,7 +14,7 @@ import pytest
 import glnn
 from glnn.backends import open_backend
 from glnn.backends.opening import _shared
-from glnn.compiler.backend_autotune import SOFTWARE_LAST, Fastest
+from glnn.compiler.backend_autotune import SOFTWARE_LAST, AutoExecutor
 from glnn.compiler.executor import Executor
 from glnn.errors import DeviceError, GlnnError, LimitError, ShaderError, ShapeError
 from glnn.layers import Linear, ReLU
@@ -53,7 +53,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return run(self, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Executor, "run", running)
-    monkeypatch.setattr(Fastest.__init__, "__defaults__", (lambda: seconds[0],))
+    monkeypatch.setattr(AutoExecutor.__init__, "__defaults__", (lambda: seconds[0],))
     return names
 
 
@@ -319,7 +319,7 @@ def test_losers_let_go_of_memory(model, ran, monkeypatch) -> None:
     session = glnn.InferenceSession(model)
     session.run(None, {"input": X})
     executor = session._executor
-    assert isinstance(executor, Fastest) and set(executor._executors) == {"cpu"}
+    assert isinstance(executor, AutoExecutor) and set(executor._executors) == {"cpu"}
 
 
 def test_of_one_backend_nothing_is_measured(model, ran, monkeypatch) -> None:
@@ -347,7 +347,7 @@ def test_new_plans_are_settled_where_their_device_is_held(model, ran, monkeypatc
 
     monkeypatch.setattr(executor, "perform", performed)
     auto = glnn.InferenceSession(model)._executor
-    assert isinstance(auto, Fastest)
+    assert isinstance(auto, AutoExecutor)
     monkeypatch.setattr(auto, "_latest", ({}, executor, None))
     auto.settle()
     assert inside == [True]
