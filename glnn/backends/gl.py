@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
-from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
+from glnn.backends.backend_choice_cache import BackendChoiceCache
 from glnn.backends.launch import GlLaunch, bound
 from glnn.backends.programs import Programs
 from glnn.core.cached_property import cached_property
@@ -76,10 +76,10 @@ class GlBackend(Programs):
         self._longest = longest if settings.launch is None else settings.launch
 
     @cached_property
-    def answers(self) -> Answers:
-        """The stored answers of the fastest backend for each model on this device."""
+    def choice_cache(self) -> BackendChoiceCache:
+        """The stored choices of the fastest backend for each model on this device."""
         settings = Settings.from_environment()
-        return Answers.load(settings.cache, self.device.capabilities, VERSION)
+        return BackendChoiceCache.load(settings.cache, self.device.capabilities, VERSION)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:

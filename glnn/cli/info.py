@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import NAMES, open_backend
-from glnn.backends.answers import Answer
+from glnn.backends.backend_choice_cache import CachedChoice
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
@@ -52,14 +52,14 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         failure, attempts = str(error), getattr(error, "attempts", ())
     backends: dict[str, dict[str, Any]] = {}
     seen: list[Seen] = []
-    answers: list[Answer] = []
+    entries: list[CachedChoice] = []
     for name in NAMES:
         reason = None if name == "cpu" else failure or None
         if device is not None and name != "cpu":
             try:
                 opened = open_backend(name, device)
                 assert isinstance(opened, GlBackend)
-                answers = list(opened.answers.found.values())
+                entries = list(opened.choice_cache.found.values())
                 seen += [one for one in opened.verdicts.seen() if one.backend == name]
             except DeviceError as error:
                 reason = str(error)
@@ -71,7 +71,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "backends": backends,
         "kernels": _kernels(seen),
         "certificates": _certificates(device),
-        "choices": [answer.to_json() for answer in answers],
+        "choices": [entry.to_json() for entry in entries],
         "gpus": [asdict(gpu) for gpu in gpus()],
         "attempts": [{"what": a.what, "step": a.step, "error": a.error} for a in attempts],
     }

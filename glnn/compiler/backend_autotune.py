@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from glnn.backends import Backend, open_backend, tried
-from glnn.backends.answers import Answers
+from glnn.backends.backend_choice_cache import BackendChoiceCache
 from glnn.backends.gl import GlBackend
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.executor import Executor, Saving
@@ -195,7 +195,7 @@ class AutoExecutor:
     ) -> None:
         self.graph, self._options, self._clock = graph, options, clock
         gl = next(one for one in backends.values() if isinstance(one, GlBackend))
-        self._offers, self._answers = gl.device.capabilities, gl.answers
+        self._offers, self._choice_cache = gl.device.capabilities, gl.choice_cache
         self.on: Device = gl.device
         """What those of them run on that are for a GPU."""
         self._names = [name for name in timing_order(self._offers) if name in backends]
@@ -207,12 +207,12 @@ class AutoExecutor:
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
         self._latest: tuple[dict[str, Shape], Executor, BackendChoice] | None = None
-        self._said_software(self._answers)
+        self._said_software(self._choice_cache)
 
-    def _said_software(self, answers: Answers) -> None:
+    def _said_software(self, cache: BackendChoiceCache) -> None:
         """Say once that the device is none."""
-        if self._offers.software and not answers.warned:
-            answers.warned = True
+        if self._offers.software and not cache.warned:
+            cache.warned = True
             name = self._offers.renderer
             LOG.warning("%s is a software renderer: OpenGL ES runs on the CPU here", name)
 
@@ -362,7 +362,7 @@ class AutoExecutor:
         """The choice for shapes of that class, of this session or another."""
         choice = self._choices.get(shapes)
         if choice is None:
-            choice = self._answers.find(self._key(shapes))
+            choice = self._choice_cache.find(self._key(shapes))
             if choice is None or choice.backend not in self._names:
                 return None
             self._choices[shapes] = choice
@@ -376,7 +376,7 @@ class AutoExecutor:
         return f"{fingerprint(self.graph)} {asked}"
 
     def _key(self, shapes: str) -> str:
-        return Answers.key(self._fingerprint, shapes)
+        return BackendChoiceCache.key(self._fingerprint, shapes)
 
     def _measured(
         self,
@@ -416,7 +416,7 @@ class AutoExecutor:
         self._choices[alike] = choice
         self._latest = shapes, self._executor_for(choice.backend), choice
         if lasting:
-            self._answers.keep(self._key(alike), choice, self.graph.name, alike)
+            self._choice_cache.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}
         for name in self._names:
             if name not in used:

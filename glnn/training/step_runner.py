@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from glnn.backends import Backend
-from glnn.backends.answers import Answers
+from glnn.backends.backend_choice_cache import BackendChoiceCache
 from glnn.backends.gl import GlBackend
 from glnn.compiler.backend_autotune import Clock, shape_class, time_backends, timing_order
 from glnn.compiler.plan import Plan
@@ -396,8 +396,8 @@ def choose_backend(
     device = gl.device.capabilities
     shapes = shape_class({name: array.shape for name, array in batch.items()})
     what = f"training {fingerprint(recipe.training(key).graph)} in {key.parts} parts"
-    answer_key = Answers.key(f"{what} on {','.join(sorted(candidates))}", shapes)
-    stored = gl.answers.find(answer_key)
+    choice_key = BackendChoiceCache.key(f"{what} on {','.join(sorted(candidates))}", shapes)
+    stored = gl.choice_cache.find(choice_key)
     if stored is not None and stored.backend in candidates:
         return stored
 
@@ -416,5 +416,5 @@ def choose_backend(
         return BackendChoice(next(iter(candidates)), why=timings.why)
     choice = timings.choice
     if timings.is_lasting:
-        gl.answers.keep(answer_key, choice, f"training of {recipe.model.name}", shapes)
+        gl.choice_cache.keep(choice_key, choice, f"training of {recipe.model.name}", shapes)
     return choice

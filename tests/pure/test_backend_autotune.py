@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.backends.answers import Answers
+from glnn.backends.backend_choice_cache import BackendChoiceCache
 from glnn.compiler.backend_autotune import shape_class, warm_seconds
 from glnn.core.settings import Settings
 from glnn.core.types import TensorType
@@ -124,43 +124,45 @@ def test_a_fingerprint_is_the_same_in_another_process(python) -> None:
 
 def test_answers_are_kept_by_device(tmp_path: Path) -> None:
     choice = BackendChoice("cpu", {"cpu": 0.5, "compute": 2.0}, {"feedback": "it does not open"})
-    answers = Answers.load(tmp_path, DEVICE, "1")
-    answers.keep("a key", choice, "net", "x=1x4")
-    again = Answers.load(tmp_path, DEVICE, "1")
+    cache = BackendChoiceCache.load(tmp_path, DEVICE, "1")
+    cache.keep("a key", choice, "net", "x=1x4")
+    again = BackendChoiceCache.load(tmp_path, DEVICE, "1")
     assert again.find("a key") == replace(choice, remembered=True)
     assert again.find("another key") is None
     assert (again.found["a key"].model, again.found["a key"].shapes) == ("net", "x=1x4")
-    assert Answers.load(tmp_path, DEVICE, "2").find("a key") is None
+    assert BackendChoiceCache.load(tmp_path, DEVICE, "2").find("a key") is None
     other = replace(DEVICE, renderer="Other GPU")
-    assert Answers.load(tmp_path, other, "1").find("a key") is None
+    assert BackendChoiceCache.load(tmp_path, other, "1").find("a key") is None
     assert (
         "remembered" in json.loads(next(tmp_path.rglob("*.json")).read_text())["fastest"]["a key"]
     )
 
 
 def test_answers_live_without_a_folder() -> None:
-    answers = Answers.load(None, DEVICE, "1")
-    answers.keep("a key", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1")
-    assert answers.find("a key") == BackendChoice("cpu", {"cpu": 1.0}, remembered=True)
+    cache = BackendChoiceCache.load(None, DEVICE, "1")
+    cache.keep("a key", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1")
+    assert cache.find("a key") == BackendChoice("cpu", {"cpu": 1.0}, remembered=True)
 
 
 def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
-    Answers.load(tmp_path, DEVICE, "1").keep("k", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1")
+    BackendChoiceCache.load(tmp_path, DEVICE, "1").keep(
+        "k", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1"
+    )
     (file,) = tmp_path.rglob("*.json")
     file.write_text(file.read_text().replace('"backend": "cpu"', '"backend": "gpu"'))
     with pytest.warns(UserWarning, match="damaged"):
-        assert Answers.load(tmp_path, DEVICE, "1").find("k") is None
+        assert BackendChoiceCache.load(tmp_path, DEVICE, "1").find("k") is None
 
 
 def test_the_oldest_answers_go(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 20
-    monkeypatch.setattr("glnn.backends.answers.MOST", most)
+    monkeypatch.setattr("glnn.backends.backend_choice_cache.MOST", most)
     now = iter(range(1, most + 2))
-    monkeypatch.setattr("glnn.backends.answers.time", lambda: next(now))
-    answers, choice = Answers.load(None, DEVICE, "1"), BackendChoice("cpu", {"cpu": 1.0})
+    monkeypatch.setattr("glnn.backends.backend_choice_cache.time", lambda: next(now))
+    cache, choice = BackendChoiceCache.load(None, DEVICE, "1"), BackendChoice("cpu", {"cpu": 1.0})
     for i in range(most + 1):
-        answers.keep(str(i), choice, "net", "x=1")
-    assert len(answers.found) == most and answers.find("0") is None and answers.find("1")
+        cache.keep(str(i), choice, "net", "x=1")
+    assert len(cache.found) == most and cache.find("0") is None and cache.find("1")
 
 
 @pytest.mark.parametrize(
