@@ -17,7 +17,7 @@ from glnn.core.trace_spans import duration
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
 from glnn.gl import Device, gpus
-from glnn.kernels.verdicts import Seen
+from glnn.kernels.verdicts import VerdictRecord
 from glnn.version import VERSION
 
 
@@ -51,7 +51,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
             raise
         failure, attempts = str(error), getattr(error, "attempts", ())
     backends: dict[str, dict[str, Any]] = {}
-    seen: list[Seen] = []
+    seen: list[VerdictRecord] = []
     entries: list[CachedChoice] = []
     for name in NAMES:
         reason = None if name == "cpu" else failure or None
@@ -89,7 +89,7 @@ def _certificates(device: Device | None) -> list[dict[str, Any]]:
     return [{**asdict(one), "holds": one.holds, "said": one.text} for one in result]
 
 
-def _kernels(seen: list[Seen]) -> dict[str, Any]:
+def _kernels(seen: list[VerdictRecord]) -> dict[str, Any]:
     """Count the kernels that were verified here, and list those that are not used without
     restriction.
     """

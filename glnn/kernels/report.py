@@ -22,7 +22,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
-from glnn.kernels.verdicts import Seen, Verdicts
+from glnn.kernels.verdicts import VerdictRecord, Verdicts
 
 BLOCKS = 4  # storage blocks that every device binds
 SCALED = Prologue(call("relu", call("mul", Arg(0), Arg(1))), ("image",))
@@ -183,7 +183,7 @@ def rows(
             )
 
 
-def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
+def _said(kernel: Kernel, seen: Iterable[VerdictRecord]) -> list[VerdictRecord]:
     """Return the verdicts on `kernel` among `seen`."""
     called = kernel.backend, kernel.op, kernel.name
     return [one for one in seen if (one.backend, one.op, one.kernel) == called]

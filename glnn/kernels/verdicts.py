@@ -154,7 +154,7 @@ def within(launch: Launched, larger: Launched) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VerdictRecord:
     """A `verdict` on a kernel of `backend`, by name, with the `attributes` it was compared with."""
 
     backend: str
@@ -244,18 +244,18 @@ class Verdicts:
         self.revision += 1
         self.file.remove()
 
-    def seen(self) -> Iterator[Seen]:
+    def seen(self) -> Iterator[VerdictRecord]:
         """Yield the verdicts on kernels and functions whose source has not changed since."""
         kernels = {(one.backend, one.op, one.name): one for one in declared()}
         for key, verdict in sorted(self.found.items()):
             backend, op, name, printed, *attributes = key.split(" ")
             if op == FUNCTION:
                 if name in FUNCTIONS and function_fingerprint(name) == printed:
-                    yield Seen(backend, op, name, " ".join(attributes), verdict)
+                    yield VerdictRecord(backend, op, name, " ".join(attributes), verdict)
                 continue
             kernel = kernels.get((backend, op, name))
             if kernel is not None and known_fingerprint(kernel) == printed:
-                yield Seen(backend, op, name, " ".join(attributes), verdict)
+                yield VerdictRecord(backend, op, name, " ".join(attributes), verdict)
 
 
 def _keys(kernel: Kernel, spec: OpSpec, device: Capabilities) -> tuple[str, ...]:

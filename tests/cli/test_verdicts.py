@@ -13,7 +13,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.op_spec import OpSpec
-from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
+from glnn.kernels.verdicts import Verdict, VerdictRecord, Verdicts, verdict_key
 from tests.cli.conftest import Glnn
 
 WRONG = "its results are wrong, off by 9.5e-01"
@@ -112,7 +112,7 @@ def test_nothing_was_seen_yet(cli: Glnn) -> None:
 def test_how_many_were_seen(
     cli: Glnn, monkeypatch: pytest.MonkeyPatch, wrong: int, right: int, says: str
 ) -> None:
-    one = Seen("compute", "matmul", "gemm_tiled_128x128", "", Verdict(wrong=WRONG))
+    one = VerdictRecord("compute", "matmul", "gemm_tiled_128x128", "", Verdict(wrong=WRONG))
     other = dataclasses.replace(one, verdict=Verdict(((5000, 1, 1, 0),)))
     seen = [one] * wrong + [other] * right
     monkeypatch.setattr(Verdicts, "seen", lambda self: seen)
