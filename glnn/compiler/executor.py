@@ -157,12 +157,12 @@ class Saving:
             return "a weight was assigned"
         why = _why_not(new.plan)
         if why is None:
-            executable = new.plan.seen.executable
+            executable = new.plan.validated_sizes.executable
             fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
             self._writer.save(executable, new.plan.device_weights, fixed, new.small)
             # Written again once it is seen to be right for larger sizes, as of a cache that grows.
             saving, plan, small = weakref.ref(self), weakref.ref(new.plan), new.small
-            new.plan.seen.on_growth = lambda: _write_again(saving(), plan(), small)
+            new.plan.validated_sizes.on_growth = lambda: _write_again(saving(), plan(), small)
         return why
 
 

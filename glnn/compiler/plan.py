@@ -258,8 +258,8 @@ class Plan(Runner):
         LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
 
     def right_for(self, sizes: tuple[int, ...]) -> bool:
-        """Return True where its kernels are right for these sizes of its symbols: see `Seen`."""
-        return sizes == self._sizes or self.seen.covers(sizes)
+        """Return True where its kernels are right for these sizes (`ValidatedSizes`)."""
+        return sizes == self._sizes or self.validated_sizes.covers(sizes)
 
     @property
     def is_open(self) -> bool:
@@ -280,9 +280,9 @@ class Plan(Runner):
         return self.executable.sizes(feeds) != self.chosen_for
 
     @cached_property
-    def seen(self) -> Seen:
-        """The sizes for which its kernels were seen to be right."""
-        return Seen(self.executable, self.outline, self._sizes)
+    def validated_sizes(self) -> ValidatedSizes:
+        """The sizes for which its kernels were examined and are right."""
+        return ValidatedSizes(self.executable, self.outline, self._sizes)
 
     @property
     def uploaded(self) -> tuple[Span, ...]:
@@ -364,10 +364,10 @@ class Plan(Runner):
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
 
 
-class Seen:
-    """The sizes for which the kernels of a plan were seen to be right.
+class ValidatedSizes:
+    """The sizes for which the kernels of a plan were examined and are right.
 
-    sizes: those of the symbols that they were examined for.
+    sizes: the values of the symbols that they were examined for first.
     """
 
     def __init__(self, executable: Executable, outline: Outline, sizes: tuple[int, ...]) -> None:
@@ -379,7 +379,7 @@ class Seen:
         self._measure = compiled(tuple(measures), symbols)
         self._most: tuple[int, ...] | None = None if measures else ()
         self.on_growth: Callable[[], None] = lambda: None
-        """Called when larger sizes were seen to be right, so that what is on disk is for them."""
+        """Called when larger sizes were found right, so that what is on disk is for them."""
         self._note(sizes)
 
     def _note(self, sizes: tuple[int, ...]) -> None:
@@ -394,16 +394,16 @@ class Seen:
             self._largest, self._most = sizes, self._measure(sizes)
 
     def covers(self, sizes: tuple[int, ...]) -> bool:
-        """Return True where they are right for these sizes; they are looked at where need be.
+        """Return True where they are right for these sizes, examining them where need be.
 
         Raises NoRoomError where there is no memory to do that.
         """
         if self._most is not None and all(map(le, self._measure(sizes), self._most)):
             return True
         with suppress(LimitError):  # less may do
-            if self._look(self._larger(sizes)):
+            if self._validate(self._larger(sizes)):
                 return True
-        return self._look(sizes)
+        return self._validate(sizes)
 
     def _larger(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Return odd sizes within the symbols' bounds, larger than these where possible."""
@@ -415,7 +415,7 @@ class Seen:
             for n, most, one in each
         )
 
-    def _look(self, sizes: tuple[int, ...]) -> bool:
+    def _validate(self, sizes: tuple[int, ...]) -> bool:
         if not self._executable.holds(sizes) or not self._right(sizes):
             return False
         self._note(sizes)
@@ -429,12 +429,12 @@ class Seen:
 
     @property
     def executable(self) -> Executable:
-        """The executable for no other sizes than were seen, or are covered by these."""
-        if self._most == ():  # nothing need be seen
+        """The executable, restricted to the sizes that were examined or are covered by these."""
+        if self._most == ():  # nothing need be examined
             return self._executable
         if self._most is None:
             with suppress(LimitError):
-                self._look(self._larger(self._largest))
+                self._validate(self._larger(self._largest))
         pairs = zip(self._executable.symbols, self._largest, strict=True)
         exact = self._most is None
         symbols = (

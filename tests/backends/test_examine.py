@@ -383,10 +383,10 @@ def test_stored_plans_are_for_sizes_that_were_looked_at(examined, rng, monkeypat
     session.run(None, {"x": rng((1, 2, 8, 64))})
     (plan,) = session._executor.range_plans
     with monkeypatch.context() as patch:
-        patch.setattr(type(plan.seen), "_look", lambda self, sizes: False)
-        (exact,) = plan.seen.executable.symbols
+        patch.setattr(type(plan.validated_sizes), "_validate", lambda self, sizes: False)
+        (exact,) = plan.validated_sizes.executable.symbols
         assert (exact.low, exact.high) == (64, 64)
-    (symbol,) = plan.seen.executable.symbols
+    (symbol,) = plan.validated_sizes.executable.symbols
     assert symbol.low < 64 < symbol.high and symbol.high % 2
 
 
