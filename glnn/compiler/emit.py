@@ -609,7 +609,7 @@ class ControlStep(EntryStep):
             )
             body_buffers = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
             body_buffers.bind(buffers.sizes)
-            resources.looks = True
+            resources.checks_free_memory = True
         body_buffers.bind(buffers.sizes)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:

@@ -75,7 +75,7 @@ class SessionStates:
         self.shared, self._lock = shared, shared.lock
         self._pending = dict(self._initial)  # what is to be written before the next run
         self._plans: Plans | None = None
-        self._torn = False
+        self._states_lost = False
         """True where the last run was stopped while it updated them."""
         self.parked: States | None = None  # the content, while another stream runs
         self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
@@ -234,7 +234,7 @@ class SessionStates:
     ) -> R:
         """Do `run` by the plan for `feeds`, with these states on the device.
 
-        Where it raises they are as before, or torn, or of the run, whose results could not be had.
+        Where it raises they are as before, or lost, or of the run, whose results could not be had.
         Only inside `perform`.
         """
         with self._lock:
@@ -250,17 +250,17 @@ class SessionStates:
             try:
                 return run(plan)
             except BaseException:
-                self._torn = before is not None or plan.torn
+                self._states_lost = before is not None or plan.states_lost
                 if before is not None and plan.backend.device and not plan.backend.device.lost:
                     plans.restore(before)
-                    self._torn = False
+                    self._states_lost = False
                 raise
 
     def _check_lost(self) -> None:
         """Raise DeviceError where the content of some went with a device or a run."""
         device = None if self._plans is None else self._plans.backend.device
         lost = device is not None and (device.lost or device.closed)
-        if not lost and not self._torn:
+        if not lost and not self._states_lost:
             return
         if gone := [name for name in self.names if name not in self._pending]:
             why = device.lost or "the device was closed" if device and lost else "a run was stopped"
@@ -268,7 +268,7 @@ class SessionStates:
                 f"{why}; with it went the states {', '.join(map(repr, gone))} of {self._model}: "
                 "reset() or write() them"
             )
-        self._torn = False
+        self._states_lost = False
         if lost:
             self._plans, self.parked = None, None
 

@@ -69,9 +69,9 @@ class Resources:
     """The blocks of memory that are not each BufferSet's own."""
     textures: dict[int, DataTexture] = field(default_factory=dict)
     """The textures that show these, by their numbers."""
-    looks: bool = False
+    checks_free_memory: bool = False
     """Whether free memory is looked at before more is taken: for the first the plan has looked."""
-    torn: bool = False
+    states_lost: bool = False
     """Whether a run ended while it updated states: their content is of no run."""
     generation: int = 0
     """Counts the times that one of `memories` was replaced by a larger one."""
@@ -220,7 +220,7 @@ class BufferSet:
                 assert self.device is not None
                 wanted.append((there, i, size))
                 slack.append(with_slack(size, self.device) - size if is_open else 0)
-        if self._shared.looks and wanted:
+        if self._shared.checks_free_memory and wanted:
             free = self._shared.available()
             more = 4 * sum(size for _, _, size in wanted)
             if free is not None and more + 4 * sum(slack) > free:
@@ -462,12 +462,12 @@ class BufferSet:
             if self.device is None and self._shared.states:
                 self._perform_here()
             else:
-                self._shared.torn = self._in_place
+                self._shared.states_lost = self._in_place
                 self.commands()
-                self._shared.torn = bool(self._turning)
+                self._shared.states_lost = bool(self._turning)
                 for state in self._turning:
                     state.turn()
-            self._shared.torn = False
+            self._shared.states_lost = False
         finally:
             device = self.device
             if device is not None:  # only now: a run may wait for the device in the middle
@@ -487,7 +487,7 @@ class BufferSet:
             # A view may be one of an input, which is the caller's own, and has that one's shape.
             owned = content if content.base is None else np.array(content)
             new.append((state, owned.reshape(state.type.shape)))
-        self._shared.torn = True
+        self._shared.states_lost = True
         for state, array in new:
             state.set(array)
 

@@ -289,7 +289,7 @@ class Runner:
             runner = self_ref()
             return None if runner is None else runner.available()
 
-        resources.available, resources.looks = available, True
+        resources.available, resources.checks_free_memory = available, True
 
     @property
     def buffers(self) -> BufferSet:
@@ -310,11 +310,11 @@ class Runner:
         return free
 
     @property
-    def torn(self) -> bool:
+    def states_lost(self) -> bool:
         """Return True where the last run ended while it updated states, which leaves their content
         invalid.
         """
-        return self._resources.torn
+        return self._resources.states_lost
 
     def reserve(self, feeds: Mapping[str, Array]) -> None:
         """Have memory for a run of `feeds`. Only inside `perform`. Raises NoRoomError."""
@@ -432,7 +432,7 @@ class Runner:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> InFlightRun:
-        self._resources.torn = False
+        self._resources.states_lost = False
         self._before(outputs or ())
         buffers = self._latest = self._bound(self.executable.sizes(feeds))
         if out:

@@ -112,7 +112,9 @@ def make_runner(
     and what Runner raises.
     """
     programs = [_program(device, key) for key in executable.commands.programs]
-    resources = Resources(device, programs, weights, lambda: available(device), looks=True)
+    resources = Resources(
+        device, programs, weights, lambda: available(device), checks_free_memory=True
+    )
     return Runner(
         executable,
         OnDevice(device),
