@@ -20,7 +20,7 @@ from glnn.core.settings import Settings
 from glnn.core.symint import greatest
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import DeviceError
-from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
+from glnn.gl import Buffer, BufferBlock, DataTexture, Device, Fence
 from glnn.gl.buffer import MEMORIES, MIN_WORDS
 from glnn.gl.command_buffer import TextureView
 from glnn.gl.command_encoder import BufferPart, TextureOperand
@@ -228,7 +228,7 @@ class GlBackend(Programs):
         dtype: DType = DType.float32,
         offset: int | None = None,
     ) -> Buffer:
-        assert memory is None or isinstance(memory, SharedMemory)
+        assert memory is None or isinstance(memory, BufferBlock)
         floats = self.capacity(layout.words(TensorType(shape, dtype)))
         buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype, offset=offset)
         buffer.push(self.device)
@@ -237,7 +237,7 @@ class GlBackend(Programs):
     def holds(self, dtype: DType) -> bool:
         return dtype.on_gpu
 
-    def memory(self, floats: int, way: Transfer | None = None) -> SharedMemory:
+    def memory(self, floats: int, way: Transfer | None = None) -> BufferBlock:
         return MEMORIES[self.memory_kind(floats, way)](floats, self.device)
 
     def memory_kind(self, floats: int, way: Transfer | None = None) -> str:

@@ -23,7 +23,7 @@ from glnn.doctor.scratch_program import (
     floats,
     scatter,
 )
-from glnn.gl import Capabilities, DataTexture, Program, SharedMemory
+from glnn.gl import BufferBlock, Capabilities, DataTexture, Program
 from glnn.gl.device_info import MINIMUM
 
 GROUPS = 1 << 21
@@ -260,7 +260,7 @@ def block_size(ground: ScratchSpace, nbytes: int) -> str | None:
 
 
 def _walk(
-    ground: ScratchSpace, program: Program, out: SharedMemory, first: int, count: int, words: int
+    ground: ScratchSpace, program: Program, out: BufferBlock, first: int, count: int, words: int
 ) -> None:
     """Let `program` write `count` of all `words` of `out`, from the `first` on."""
     values = {"first": first, "count": count, "words": words}
@@ -292,7 +292,7 @@ def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
 
 def _memory_difference(
     ground: ScratchSpace,
-    out: SharedMemory,
+    out: BufferBlock,
     expected: Callable[[int, int], Words],
     words: int | None = None,
 ) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import DeviceError, NoRoomError
-from glnn.gl import Device, Program, SharedMemory, Source
+from glnn.gl import BufferBlock, Device, Program, Source
 
 if TYPE_CHECKING:
     import moderngl
@@ -72,13 +72,13 @@ class ScratchSpace:
         origin = tuple(("doctor", line) for line, _ in enumerate(text.splitlines(), 1))
         return Source("doctor", text, origin)
 
-    def memory(self, words: int, content: Words | None = None) -> SharedMemory:
+    def memory(self, words: int, content: Words | None = None) -> BufferBlock:
         """Allocate words on the device, `content` at the beginning, or all POISON without.
 
         Raises NoRoomError.
         """
         try:
-            made = SharedMemory(words, self.device)
+            made = BufferBlock(words, self.device)
         except DeviceError as error:
             if self.device.lost is not None:
                 raise
@@ -95,7 +95,7 @@ class ScratchSpace:
         self,
         program: Program,
         groups: tuple[int, int, int],
-        bound: Sequence[SharedMemory],
+        bound: Sequence[BufferBlock],
         uniforms: Mapping[str, Given] | None = None,
     ) -> None:
         """Run a compute shader over `bound`, storage blocks 0, 1, ..., and wait for it."""
@@ -133,7 +133,7 @@ class ScratchSpace:
             out.copy.read_into(part, 4 * count * each)
         return result
 
-    def read(self, memory: SharedMemory, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
+    def read(self, memory: BufferBlock, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
         """Yield `words` of `memory` from `start` on, in pieces, each with its first place."""
         for first in range(start, start + words, PIECE):
             piece = np.empty(min(PIECE, start + words - first), np.uint32)

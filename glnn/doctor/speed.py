@@ -27,7 +27,7 @@ from glnn.core.types import TensorType
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import PIECE, Words, count_from
 from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError, first_line
-from glnn.gl import Buffer, Device, SharedMemory, Source
+from glnn.gl import Buffer, BufferBlock, Device, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
@@ -537,7 +537,7 @@ def _compiling(backend: GlBackend) -> CompileTimes:
     backend.finish()
     start = perf_counter()
     program = backend.compile(source)
-    compiled, out = perf_counter(), SharedMemory(4 * FEW, device)
+    compiled, out = perf_counter(), BufferBlock(4 * FEW, device)
     begin = perf_counter()
     if backend.name == "compute":
         out.copy.bind_to_storage_buffer(0)
@@ -572,11 +572,11 @@ def _room(device: Device, full: bool) -> MemoryCheck:
     """Write to free memory, all of it allocated at once, and test that it keeps its content."""
     told = device.memory_available()
     asked = ROOM if told is None else min(MOST_ROOM, told // 2) if full else min(ROOM, told // 4)
-    held: list[SharedMemory] = []
+    held: list[BufferBlock] = []
     pieces, fault = asked // (4 * PIECE), None
     try:
         for number in range(pieces):
-            held.append(SharedMemory(PIECE, device))
+            held.append(BufferBlock(PIECE, device))
             held[-1].copy.write(_piece_content(number))
         device.wait()
         device.check_always("use memory")

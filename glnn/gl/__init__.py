@@ -1,6 +1,6 @@
 """The GPU through OpenGL: contexts, buffers, programs, textures, timers. Knows no networks."""
 
-from glnn.gl.buffer import Buffer, MappedMemory, SharedMemory, StagedMemory
+from glnn.gl.buffer import Buffer, BufferBlock, MappedBlock, StagedBlock
 from glnn.gl.context import Attempt, NoDeviceError
 from glnn.gl.device import Device, Fence
 from glnn.gl.device_info import Capabilities
@@ -13,17 +13,17 @@ from glnn.gl.timer import Timer, Timestamps
 __all__ = [
     "Attempt",
     "Buffer",
+    "BufferBlock",
     "Capabilities",
     "DataTexture",
     "Device",
     "Fence",
     "Gpu",
-    "MappedMemory",
+    "MappedBlock",
     "NoDeviceError",
     "Program",
-    "SharedMemory",
     "Source",
-    "StagedMemory",
+    "StagedBlock",
     "Timer",
     "Timestamps",
     "confuses_values",

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MIN_WORDS = 4  # floats: GL has no empty buffers, and kernels read whole vec4
 
 
-class SharedMemory:
-    """Room for `floats` on `device`; zeros at first. Raises DeviceError where memory runs out."""
+class BufferBlock:
+    """A block of `floats` words of `device`, zeros at first. Raises DeviceError without room."""
 
     host: NDArray[np.uint32] | None = None
     """The words as the host sees them, where it does."""
@@ -59,7 +59,7 @@ class SharedMemory:
         return []
 
 
-class MappedMemory(SharedMemory):
+class MappedBlock(BufferBlock):
     """Room in the host's memory that the device reads and writes where it lies.
 
     For devices with `buffer_storage`. The host must not write what the device still reads.
@@ -70,7 +70,7 @@ class MappedMemory(SharedMemory):
         return made
 
 
-class StagedMemory(SharedMemory):
+class StagedBlock(BufferBlock):
     """Room on the device and, beside it, in the host's memory: one command copies to the other.
 
     For devices with `buffer_storage`.
@@ -101,10 +101,10 @@ class StagedMemory(SharedMemory):
         copy(target, source, size, read_offset=at, write_offset=at)
 
 
-MEMORIES: Mapping[str, type[SharedMemory]] = {
-    "shared": SharedMemory,
-    "mapped": MappedMemory,
-    "staged": StagedMemory,
+MEMORIES: Mapping[str, type[BufferBlock]] = {
+    "shared": BufferBlock,
+    "mapped": MappedBlock,
+    "staged": StagedBlock,
 }
 """Kinds of memory by their names in files."""
 
@@ -131,7 +131,7 @@ class Buffer:
         layout: Layout,
         *,
         capacity: int | None = None,
-        memory: SharedMemory | None = None,
+        memory: BufferBlock | None = None,
         dtype: DType = DType.float32,
         offset: int | None = None,
     ) -> None:
@@ -254,7 +254,7 @@ class Buffer:
         self._host_newer = False
 
     def _write_to_host_memory(
-        self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]
+        self, memory: BufferBlock, words: NDArray[np.uint32], array: NDArray[Any]
     ) -> None:
         """Write `array` to `memory`, which the host sees as `words`."""
         view, cuts = self._view, self._copy_parts

@@ -13,7 +13,7 @@ from glnn.core.size_table import Maker, depends, maker, number
 from glnn.core.symint import Substitution
 from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import LimitError, NoRoomError
-from glnn.gl import Buffer, DataTexture, Device, SharedMemory
+from glnn.gl import Buffer, BufferBlock, DataTexture, Device
 from glnn.gl.buffer import MEMORIES
 from glnn.gl.command_buffer import (
     BoundCommands,
@@ -65,7 +65,7 @@ class Resources:
     available: Callable[[], int | None]
     """Bytes of device memory that are free; None where nobody knows."""
     states: Mapping[str, StateMemory] = field(default_factory=dict)
-    memories: dict[int, SharedMemory] = field(default_factory=dict)
+    memories: dict[int, BufferBlock] = field(default_factory=dict)
     """The blocks of memory that are not each BufferSet's own."""
     textures: dict[int, DataTexture] = field(default_factory=dict)
     """The textures that show these, by their numbers."""
@@ -120,7 +120,7 @@ class BufferSet:
     def __init__(self, executable: Executable, resources: Resources) -> None:
         self.executable, self._shared = executable, resources
         self.device = resources.device
-        self._memories: dict[int, SharedMemory] = {}
+        self._memories: dict[int, BufferBlock] = {}
         self._arrangements: dict[tuple[int, ...], _Arrangement] = {}
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
@@ -208,7 +208,7 @@ class BufferSet:
 
     def _grow(self, sizes: tuple[int, ...], numbers: Sequence[int]) -> None:
         """Replace blocks that are too small for a binding by larger ones: none shrinks."""
-        wanted: list[tuple[dict[int, SharedMemory], int, int]] = []
+        wanted: list[tuple[dict[int, BufferBlock], int, int]] = []
         slack: list[int] = []
         for i, block, is_open in self._blocks:
             there = self._memories if block.own else self._shared.memories

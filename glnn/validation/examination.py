@@ -21,7 +21,7 @@ import numpy as np
 from glnn.core.layout import Layout
 from glnn.core.progress_bar import report_work
 from glnn.core.types import Array, DType, Shape
-from glnn.gl import Buffer, Device, SharedMemory
+from glnn.gl import Buffer, BufferBlock, Device
 from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part
 from glnn.graph.operator import upper
@@ -91,13 +91,13 @@ class ExaminedBackend(Protocol):
 
     def capacity(self, floats: int) -> int: ...
 
-    def memory(self, floats: int) -> SharedMemory: ...
+    def memory(self, floats: int) -> BufferBlock: ...
 
     def allocate(
         self,
         shape: Shape,
         layout: Layout,
-        memory: SharedMemory | None = None,
+        memory: BufferBlock | None = None,
         dtype: DType = DType.float32,
     ) -> Buffer: ...
 

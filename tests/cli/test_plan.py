@@ -9,7 +9,7 @@ import pytest
 
 from glnn.backends import NAMES, open_backend
 from glnn.errors import DeviceError
-from glnn.gl import SharedMemory
+from glnn.gl import BufferBlock
 from glnn.layers import ReLU
 from glnn.model import Model
 from glnn.model.load import BUILDERS, vgg16
@@ -28,7 +28,7 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("memory was allocated")
 
-    monkeypatch.setattr(SharedMemory, "__init__", refuse)
+    monkeypatch.setattr(BufferBlock, "__init__", refuse)
     for name in ("compute", "feedback"):
         try:
             context = open_backend(name).device.context  # type: ignore[union-attr]

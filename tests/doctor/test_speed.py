@@ -19,7 +19,7 @@ from glnn.doctor import report, speed
 from glnn.doctor.report import advice, describe_machine, mesa
 from glnn.doctor.speed import measure_speed, median_seconds
 from glnn.errors import DeviceError
-from glnn.gl import Device, SharedMemory
+from glnn.gl import BufferBlock, Device
 from glnn.gl.buffer import Buffer
 
 
@@ -81,13 +81,13 @@ def test_bytes_that_come_back_otherwise_are_no_measure(device, monkeypatch) -> N
 
 def test_memory_that_wraps_is_not_confirmed(device, monkeypatch, small) -> None:
     """Every second piece lies where the one before it does."""
-    made: list[SharedMemory] = []
+    made: list[BufferBlock] = []
 
     def wrapped(words, on):
-        made.append(made[-1] if len(made) % 2 else SharedMemory(words, on))
+        made.append(made[-1] if len(made) % 2 else BufferBlock(words, on))
         return made[-1]
 
-    monkeypatch.setattr(speed, "SharedMemory", wrapped)
+    monkeypatch.setattr(speed, "BufferBlock", wrapped)
     room = device.perform(lambda: speed._room(device, False))
     assert (room.tried, room.confirmed) == (32 << 20, 16 << 20)
     assert room.fault == "what was written to piece 1 of 16 MiB came back otherwise"
@@ -97,7 +97,7 @@ def test_memory_that_runs_out_is_told(device, monkeypatch, small) -> None:
     def short(words, on):
         raise DeviceError("GL_OUT_OF_MEMORY")
 
-    monkeypatch.setattr(speed, "SharedMemory", short)
+    monkeypatch.setattr(speed, "BufferBlock", short)
     room = device.perform(lambda: speed._room(device, False))
     assert (room.confirmed, room.fault) == (0, "GL_OUT_OF_MEMORY")
 

@@ -18,17 +18,17 @@ from glnn.core.types import DType
 from glnn.errors import DeviceError
 from glnn.gl import (
     Buffer,
+    BufferBlock,
     Device,
-    MappedMemory,
+    MappedBlock,
     Program,
-    SharedMemory,
-    StagedMemory,
+    StagedBlock,
     transfer,
 )
 from glnn.gl.probe import moves_mapped_buffers, refuses_mapped_captures
 from glnn.gl.transfer import COPY_POOL, allocate_buffer
 
-KINDS = [SharedMemory, MappedMemory, StagedMemory]
+KINDS = [BufferBlock, MappedBlock, StagedBlock]
 DTYPES = [DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool]
 SHAPES = [
     ("R", (0, 3)),
@@ -53,11 +53,11 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-def kind(request: pytest.FixtureRequest, device: Device) -> Iterator[type[SharedMemory]]:
+def kind(request: pytest.FixtureRequest, device: Device) -> Iterator[type[BufferBlock]]:
     offers = device.capabilities
-    if request.param is not SharedMemory and not offers.buffer_storage:
+    if request.param is not BufferBlock and not offers.buffer_storage:
         pytest.skip("no memory stays mapped here")
-    if request.param is StagedMemory and not offers.compute:
+    if request.param is StagedBlock and not offers.compute:
         pytest.skip(offers.why_no_compute() or "")
     yield request.param
     device.finish()
@@ -86,14 +86,14 @@ def stored(x: np.ndarray, layout: str) -> np.ndarray:
     return words.ravel()
 
 
-def seen(device: Device, memory: SharedMemory) -> np.ndarray:
+def seen(device: Device, memory: BufferBlock) -> np.ndarray:
     """What the device has, as no host sees mapped memory: by way of another buffer."""
     plain = device.context.buffer(reserve=memory.nbytes)
     device.context.copy_buffer(plain, memory.copy, memory.nbytes)
     return np.frombuffer(plain.read(), np.uint32)
 
 
-def compute(device: Device, buffer: Buffer, memory: SharedMemory, words: np.ndarray) -> None:
+def compute(device: Device, buffer: Buffer, memory: BufferBlock, words: np.ndarray) -> None:
     """What a kernel does: write the device's copy."""
     if words.size:
         memory.copy.write(np.ascontiguousarray(words))
@@ -104,7 +104,7 @@ def compute(device: Device, buffer: Buffer, memory: SharedMemory, words: np.ndar
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize(("layout", "shape"), SHAPES)
 def test_up_and_down(
-    device: Device, kind: type[SharedMemory], layout: str, shape: tuple[int, ...], dtype: DType
+    device: Device, kind: type[BufferBlock], layout: str, shape: tuple[int, ...], dtype: DType
 ) -> None:
     x = numbers(shape, dtype)
     real = stored(np.ones(shape, bool), layout) == 1  # and no padding, whose content is open
@@ -146,7 +146,7 @@ def outs(x: np.ndarray) -> list[np.ndarray]:
 
 
 def test_parts_as_large_as_they_are(
-    device: Device, kind: type[SharedMemory], monkeypatch: pytest.MonkeyPatch
+    device: Device, kind: type[BufferBlock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     x = numbers((2**19 + 3,), DType.float32)
@@ -166,7 +166,7 @@ def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) 
     if not (device.capabilities.buffer_storage and device.capabilities.compute):
         pytest.skip("no memory is staged here")
     x, waits = numbers((129,), DType.float32), []
-    memory = device.perform(lambda: StagedMemory(132, device))
+    memory = device.perform(lambda: StagedBlock(132, device))
     buffer = Buffer(x.shape, parse("R"), memory=memory)
 
     def work() -> np.ndarray:
@@ -180,7 +180,7 @@ def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) 
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_device_that_is_gone(kind: type[SharedMemory], lost: bool, device: Device) -> None:
+def test_a_device_that_is_gone(kind: type[BufferBlock], lost: bool, device: Device) -> None:
     x = numbers((129,), DType.float32)
     gone = Device()
     memory = gone.perform(lambda: kind(132, gone))
@@ -209,7 +209,7 @@ def test_nobody_reads_what_a_lost_device_unmaps(
         pytest.skip("no memory is staged here")
     closed, copyto, late = threading.Event(), np.copyto, []
     gone = Device()
-    memory = gone.perform(lambda: StagedMemory(1024, gone))
+    memory = gone.perform(lambda: StagedBlock(1024, gone))
     buffer = Buffer((1024,), parse("R"), memory=memory)
     end = gone._end
 
@@ -231,14 +231,14 @@ def test_nobody_reads_what_a_lost_device_unmaps(
     assert closed.is_set() and late and not any(late)
 
 
-def test_what_does_not_fit_is_refused(device: Device, kind: type[SharedMemory]) -> None:
+def test_what_does_not_fit_is_refused(device: Device, kind: type[BufferBlock]) -> None:
     memory = device.perform(lambda: kind(8, device))
     assert memory.nbytes == 32
     with pytest.raises(DeviceError, match="64 bytes do not fit into 32"):
         Buffer((16,), parse("R"), memory=memory)
 
 
-@pytest.mark.parametrize("kind", [MappedMemory, StagedMemory])
+@pytest.mark.parametrize("kind", [MappedBlock, StagedBlock])
 def test_a_device_without_mapped_memory_says_so(device: Device, kind, monkeypatch) -> None:
     load = Device.load
     none = {"glMapBufferRange": lambda *_: None, "glBufferStorageEXT": lambda *_: None}
@@ -253,7 +253,7 @@ def test_a_device_without_mapped_memory_says_so(device: Device, kind, monkeypatc
 def test_several_that_lie_beside_one_another(device: Device, layout) -> None:
     """Each is written, read and copied, and leaves the others as they are."""
     shapes = ((3, 5), (64,), (1,), (7, 129))
-    memory = SharedMemory(4 * 1024, device)
+    memory = BufferBlock(4 * 1024, device)
     rng, parts = np.random.default_rng(0), list[Buffer]()
     for i, shape in enumerate(shapes):
         parts.append(Buffer(shape, parse(layout), memory=memory, offset=i * 1024))
@@ -285,7 +285,7 @@ def test_what_the_host_sees_begins_where_its_memory_does(device: Device) -> None
     if not device.capabilities.buffer_storage:
         pytest.skip("no memory that both see")
     with pytest.raises(DeviceError, match="begins where that does"):
-        Buffer((3,), parse("R"), memory=MappedMemory(128, device), offset=64)
+        Buffer((3,), parse("R"), memory=MappedBlock(128, device), offset=64)
 
 
 @pytest.mark.parametrize("words", [4, 7, 256, 257, 511, 512, 1025])
@@ -328,8 +328,8 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
         backend: type(device.perform(lambda b=backend: b(device).memory(64, Transfer.TO_HOST)))
         for backend in (Feedback, Compute)
     }
-    assert kinds[Feedback] is SharedMemory
-    assert not device.capabilities.compute or kinds[Compute] is MappedMemory
+    assert kinds[Feedback] is BufferBlock
+    assert not device.capabilities.compute or kinds[Compute] is MappedBlock
 
 
 def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -> None:
@@ -350,4 +350,4 @@ def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -
         )
         for way in Transfer:
             made = device.perform(lambda way=way: backend.memory(1 << 22, way))
-            assert type(made) is SharedMemory
+            assert type(made) is BufferBlock

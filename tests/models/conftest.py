@@ -13,7 +13,7 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.errors import DeviceError
-from glnn.gl import Device, SharedMemory
+from glnn.gl import BufferBlock, Device
 from glnn.layers import (
     AdaptiveAvgPool2d,
     Add,
@@ -50,13 +50,13 @@ def compute(request):
 @pytest.fixture
 def poisoned(monkeypatch) -> None:
     """Memory that tensors share holds NaN before anything is computed."""
-    start = SharedMemory.__init__
+    start = BufferBlock.__init__
 
-    def poison(self: SharedMemory, *arguments) -> None:
+    def poison(self: BufferBlock, *arguments) -> None:
         start(self, *arguments)
         self.copy.write(np.full(self.size, np.nan, np.float32))
 
-    monkeypatch.setattr(SharedMemory, "__init__", poison)
+    monkeypatch.setattr(BufferBlock, "__init__", poison)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from glnn.compiler.plan import Plan
 from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.core.types import DType
 from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
-from glnn.gl import SharedMemory
+from glnn.gl import BufferBlock
 from glnn.graph.passes import Pass
 from glnn.layers import (
     Add,
@@ -196,13 +196,13 @@ def planned(model: Model, backend: Backend, kernels: Kernels | None = None, **mo
     "more", [{}, {"keep": True}, {"without": frozenset(Pass)}], ids=["joined", "kept", "apart"]
 )
 def test_nobody_reads_what_others_left(rng, monkeypatch, backend, case, more) -> None:
-    allocate = SharedMemory.__init__
+    allocate = BufferBlock.__init__
 
     def poisoned(self, floats, device) -> None:
         allocate(self, floats, device)
         self.copy.write(np.full(self.size, np.nan, np.float32))
 
-    monkeypatch.setattr(SharedMemory, "__init__", poisoned)
+    monkeypatch.setattr(BufferBlock, "__init__", poisoned)
     model, kernels = case
     plan = planned(model, backend, kernels, **more)
     allowed = 1e-4 if "winograd" in str(kernels) else 1e-5

@@ -15,7 +15,7 @@ from glnn.compiler import Plan
 from glnn.compiler.emit import ways
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError
-from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, transfer
+from glnn.gl import BufferBlock, Device, MappedBlock, StagedBlock, transfer
 from glnn.gl.probe import moves_mapped_buffers
 from glnn.gl.transfer import COPY_POOL
 from glnn.graph.builder import Builder, constant
@@ -26,7 +26,7 @@ from glnn.graph.operators import Concat, Matmul, Pointwise, Reduce, Reshape, Sli
 from glnn.graph.passes import Pass
 from glnn.runtime.buffer_set import BufferSet
 
-KINDS = {"plain": SharedMemory, "mapped": MappedMemory, "staged": StagedMemory}
+KINDS = {"plain": BufferBlock, "mapped": MappedBlock, "staged": StagedBlock}
 ADD, MUL = call("add", Arg(0), Arg(1)), call("mul", Arg(0), Arg(1))
 DOUBLE = call("mul", Arg(0), 2.0)
 Found = dict[str, Array]
