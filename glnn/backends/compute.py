@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
+from glnn.backends.launch import FlushPolicy, GlLaunch, MemoryAccess, TextureSource
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
 from glnn.core.symint import greatest, hint, is_integer, parts_of
@@ -67,10 +67,10 @@ class ComputeLaunch(GlLaunch):
         self._dispatches, self._textures, self._in_place = dispatches, textures, in_place
 
     @property
-    def touches(self) -> Touched:
+    def memory_access(self) -> MemoryAccess:
         reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
         reads += [] if self._in_place is None else [memory_range(self._in_place)]
-        return Touched(frozenset(reads), frozenset((memory_range(self.out),)))
+        return MemoryAccess(frozenset(reads), frozenset((memory_range(self.out),)))
 
     def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
         return (dispatch.uniforms for dispatch in self._dispatches)
@@ -85,7 +85,7 @@ class ComputeLaunch(GlLaunch):
         )
         return list(dict.fromkeys(ends))
 
-    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
+    def record(self, encoder: CommandEncoder, flush_policy: FlushPolicy) -> None:
         out, updated = self.out, self._in_place
         if updated is not None and memory_range(updated) != memory_range(out):
             encoder.copy(out, updated)
@@ -94,7 +94,7 @@ class ComputeLaunch(GlLaunch):
         encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
         for dispatch in self._dispatches:
             if dispatch.after:
-                sending.next(encoder)
+                flush_policy.next(encoder)
                 encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
             for part, binding, first, nbytes in dispatch.buffers:
                 encoder.bind_range(part, binding, first, nbytes)

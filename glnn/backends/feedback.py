@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import GlLaunch, Sending, TextureSource
+from glnn.backends.launch import FlushPolicy, GlLaunch, TextureSource
 from glnn.core.symint import greatest, parts_of
 from glnn.errors import ShaderError
 from glnn.gl import Buffer, Device, Program, Source
@@ -71,7 +71,7 @@ class FeedbackLaunch(GlLaunch):
     def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
         return (uniforms for _, uniforms in self._draws)
 
-    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
+    def record(self, encoder: CommandEncoder, flush_policy: FlushPolicy) -> None:
         encoder.textures(self._textures)
         for draw, uniforms in self._draws:
             encoder.uniforms(self._program, uniforms)

@@ -27,14 +27,14 @@ class TextureSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Touched:
+class MemoryAccess:
     """The memory that a launch reads and writes."""
 
     reads: frozenset[MemoryRange]
     writes: frozenset[MemoryRange]
 
 
-class Sending:
+class FlushPolicy:
     """Schedule of flushes between launches, and between the dispatches of a launch."""
 
     def __init__(self, device: Device) -> None:
@@ -61,11 +61,11 @@ class GlLaunch(ABC):
         return self._program.name
 
     @abstractmethod
-    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
-        """Record the GL commands. sending: consulted before each dispatch but the first."""
+    def record(self, encoder: CommandEncoder, flush_policy: FlushPolicy) -> None:
+        """Record the GL commands. flush_policy: consulted before each dispatch but the first."""
 
     @property
-    def touches(self) -> Touched | None:
+    def memory_access(self) -> MemoryAccess | None:
         """The memory it reads and writes; None where it must not be reordered."""
         return None
 
@@ -118,12 +118,12 @@ def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
 
 def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) -> list[Launch]:
     """Record `launches` in order; return those that run on the host."""
-    sending, host = Sending(device), list[Launch]()
+    flush_policy, host = FlushPolicy(device), list[Launch]()
     for launch in launches:
-        sending.next(encoder)
+        flush_policy.next(encoder)
         if isinstance(launch, GlLaunch):
             encoder.step(launch.name)
-            launch.record(encoder, sending)
+            launch.record(encoder, flush_policy)
         else:
             encoder.step("host")
             encoder.host(len(host))
@@ -134,7 +134,8 @@ def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) 
 def in_levels(launches: Iterable[Launch]) -> list[Launch]:
     """Reorder `launches`, each as early as its dependences allow, for fewer barriers.
 
-    A launch depends on those that wrote memory it touches and on those that read memory it writes.
+    A launch depends on those that wrote memory which it accesses, and on those that read memory
+    which it writes.
     """
     result: list[Launch] = []
     together: list[tuple[int, Launch]] = []
@@ -147,7 +148,7 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
         read.clear()
 
     for launch in launches:
-        touched = launch.touches if isinstance(launch, GlLaunch) else None
+        touched = launch.memory_access if isinstance(launch, GlLaunch) else None
         if touched is None:
             end()
             result.append(launch)

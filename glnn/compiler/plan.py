@@ -13,7 +13,7 @@ from weakref import ref
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.backends.launch import GlLaunch, Sending
+from glnn.backends.launch import FlushPolicy, GlLaunch
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.emit import Emitted, EntryStep, SizeRange, emit, weight_keys
 from glnn.compiler.memory_budget import Outline
@@ -311,7 +311,7 @@ class Plan(Runner):
         assert isinstance(launch, GlLaunch) and device is not None
         encoder = self._emitted.encoder.fork()
         encoder.step(launch.name)
-        launch.record(encoder, Sending(device))
+        launch.record(encoder, FlushPolicy(device))
         return buffers.alone(encoder.finish())
 
     @property

@@ -6,7 +6,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import cast
 
-from glnn.backends.launch import Sending, _batches
+from glnn.backends.launch import FlushPolicy, _batches
 from glnn.gl import Device
 from glnn.gl.command_encoder import CommandEncoder
 
@@ -31,9 +31,9 @@ def test_turns_of_a_launch_count_as_launches() -> None:
         capabilities=SimpleNamespace(renderer="X", vendor="Y"), low_priority=False
     )
     encoder = SimpleNamespace(flush=lambda: events.append("flush"))
-    sending = Sending(cast(Device, device))
+    flush_policy = FlushPolicy(cast(Device, device))
     for _ in range(10):
-        sending.next(cast(CommandEncoder, encoder))
+        flush_policy.next(cast(CommandEncoder, encoder))
         events.append("turn")
     before = [i - events[:i].count("flush") for i, one in enumerate(events) if one == "flush"]
     assert before == [1, 3, 7]

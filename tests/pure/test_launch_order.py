@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
+from glnn.backends.launch import FlushPolicy, GlLaunch, MemoryAccess, in_levels
 from glnn.compiler.lower import updates_last
 from glnn.core.types import TensorType
 from glnn.gl.command_encoder import END, AccessLog, CommandEncoder
@@ -24,14 +24,14 @@ class Fake(GlLaunch):
         self.reads, self.writes = frozenset(reads), frozenset(writes)
 
     @property
-    def touches(self) -> Touched:
+    def memory_access(self) -> MemoryAccess:
         reads, writes = ({(name, 0, END) for name in some} for some in (self.reads, self.writes))
-        return Touched(frozenset(reads), frozenset(writes))
+        return MemoryAccess(frozenset(reads), frozenset(writes))
 
     def uniform_sets(self) -> tuple[()]:
         return ()
 
-    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
+    def record(self, encoder: CommandEncoder, flush_policy: FlushPolicy) -> None:
         raise NotImplementedError
 
     def waits(self, other: Fake) -> bool:
