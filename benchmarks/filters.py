@@ -348,7 +348,7 @@ def _steps(made: Filter, backend: Backend, x: Array) -> float | None:
         return None
     plan = made.plan(TensorType.of(x), backend)
     plan.run({"image": x})
-    return 1e3 * time_work(backend, plan.perform, 3).seconds
+    return 1e3 * time_work(backend, plan.launch, 3).seconds
 
 
 def _timed(work: Callable[[], Any], seconds: float) -> float:

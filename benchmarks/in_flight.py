@@ -124,7 +124,7 @@ def in_flight(model: glnn.Model, backend: str, batch: int, seconds: float) -> li
 
     def steps(count: int) -> None:
         for _ in range(count):
-            plan.perform()
+            plan.launch()
         plan.backend.finish()
 
     alone = "steps, back to back"

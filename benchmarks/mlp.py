@@ -117,7 +117,7 @@ def _ours(title: str, session: glnn.InferenceSession, x: Array) -> Contender:
     def kernel_ms(repeat: int) -> float:
         plan = session.plan({name: array.shape for name, array in feed.items()})
         plan.upload(feed)
-        return 1e3 * time_work(plan.backend, plan.perform, min(repeat, 10)).seconds
+        return 1e3 * time_work(plan.backend, plan.launch, min(repeat, 10)).seconds
 
     return Contender(title, lambda: session.run(None, feed)[0], kernel_ms)
 

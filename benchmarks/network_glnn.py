@@ -34,7 +34,7 @@ def main(asked: Asked) -> Found:
     plan = session.plan({session.get_inputs()[0].name: x.shape})
 
     def resident() -> None:
-        plan.perform()
+        plan.launch()
         plan.backend.finish()
 
     steps = list(plan.outline.every)

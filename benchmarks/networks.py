@@ -54,7 +54,7 @@ def ours(session: glnn.InferenceSession, x: Array, kernels: Mapping[str, str]) -
 
     def resident() -> None:
         plan.backend.activate()
-        plan.perform()
+        plan.launch()
         plan.backend.finish()
 
     forced = "".join(f", {op}={kernel}" for op, kernel in kernels.items())

@@ -55,12 +55,12 @@ def parts(plan: Any) -> dict[str, Callable[[], float]]:
     """A plan's steps: issued, which waits for nothing, and in all, on what is there."""
 
     def issued() -> float:
-        spent = milliseconds(plan.perform)
+        spent = milliseconds(plan.launch)
         plan.backend.finish()
         return spent
 
     def waited() -> None:
-        plan.perform()
+        plan.launch()
         plan.backend.finish()
 
     return {"issued": issued, "in all": lambda: milliseconds(waited)}

@@ -248,11 +248,11 @@ class Backend(ABC):
         The caller must call `mark_written` of their stores for the results to be seen.
         """
 
-        def perform() -> None:
+        def run() -> None:
             for launch in launches:
                 launch()
 
-        return perform
+        return run
 
     def finish(self) -> None:
         """Wait until all submitted work is done."""

@@ -41,21 +41,21 @@ class NumpyStep:
         shapes: tuple[Shape | None, ...],
         out: Store,
     ) -> None:
-        self._compute, self._out = compute, out
+        self._function, self._out = compute, out
         self._operands = tuple(zip(operands, shapes, strict=True))
 
     def __call__(self) -> None:
         with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
-            self.perform()
+            self.compute()
 
-    def perform(self) -> None:
+    def compute(self) -> None:
         """Compute the step, within `np.errstate`."""
         arrays = []
         for store, shape in self._operands:
             array = store.pull()
             known = shape is None or array.shape == shape
             arrays.append(array if known else array.reshape(shape))
-        self._out.set(self._compute(arrays))
+        self._out.set(self._function(arrays))
 
 
 class Cpu(Backend):
@@ -117,11 +117,11 @@ class Cpu(Backend):
         return NumpyStep(compute, stores, shapes, out)
 
     def combine(self, launches: Sequence[Launch]) -> Launch:
-        works = [one.perform if isinstance(one, NumpyStep) else one for one in launches]
+        works = [one.compute if isinstance(one, NumpyStep) else one for one in launches]
 
-        def perform() -> None:
+        def launch() -> None:
             with np.errstate(all="ignore"):
                 for work in works:
                     work()
 
-        return perform
+        return launch

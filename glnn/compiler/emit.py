@@ -93,14 +93,14 @@ def launch(called: Called) -> Launch:
 def _branch(called: Called) -> Launch:
     then, otherwise = called.bodies
 
-    def perform() -> None:
+    def launch() -> None:
         taken = bool(called.numbers["condition"]().item())
         body, first = (then, 0) if taken else (otherwise, len(then.inputs))
         called.copy((operand() for operand in called.given[first:]), body.inputs)
         body.run()
         called.copy((result() for result in body.results), called.outs)
 
-    return perform
+    return launch
 
 
 def _loop(called: Called, op: Loop) -> Launch:
@@ -122,7 +122,7 @@ def _loop(called: Called, op: Loop) -> Launch:
             return 0
         return min(bounds, default=None)
 
-    def perform() -> None:
+    def launch() -> None:
         most, done = begin(), 0
         while most is None or done < most:
             if op.counts:
@@ -136,7 +136,7 @@ def _loop(called: Called, op: Loop) -> Launch:
             if asked and not body.results[0]().pull().item():
                 break
 
-    return perform
+    return launch
 
 
 def _put(store: Store, number: int | bool) -> None:
@@ -527,7 +527,7 @@ class ScheduledHostStep(EntryStep):
 
         buffers_ref = ref(buffers)  # who has what is bound: a circle would keep device memory
 
-        def perform() -> None:
+        def launch() -> None:
             arrays = {k: _pull(buffers_ref, v) for k, v in operands.items()}
             arrays |= {k: weight.read() for k, weight in fixed.items()}
             arrays = {k: array.reshape(spec.shapes[k]) for k, array in arrays.items()}
@@ -540,7 +540,7 @@ class ScheduledHostStep(EntryStep):
                 store.set(array.reshape(type.shape))
                 backend.upload(store)
 
-        return perform
+        return launch
 
 
 @dataclass(frozen=True, eq=False)
@@ -567,7 +567,7 @@ class CpuStep(EntryStep):
         stores += [buffers.weight(number).store for number in self.numbers.values()]
         compute = self.preparation(*self.parts(buffers.numbers))
         shapes = self.shapes(buffers.numbers)
-        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.lowered.output)).perform
+        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.lowered.output)).compute
 
 
 @dataclass(frozen=True, eq=False)
@@ -618,7 +618,7 @@ class ControlStep(EntryStep):
             else:
                 results.append(self._store(outline.constants[value], change))
         inputs = tuple(body_buffers.store(value.name) for value in outline.graph.inputs)
-        return Body(inputs, body_buffers.perform, tuple(results))
+        return Body(inputs, body_buffers.launch, tuple(results))
 
     def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
         """Gives the store of `weight` in row major, for the sizes that `change` puts in."""

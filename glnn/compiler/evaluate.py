@@ -55,8 +55,8 @@ def evaluate(
     chosen = opened(backend)
 
     def work() -> NDArray[Any]:
-        perform, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
-        perform()
+        launch, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
+        launch()
         return out.pull()
 
     return chosen.perform(work)
@@ -142,11 +142,11 @@ def _prepare_stages(
         buffers.store(name).set(operands[name])
         backend.upload(buffers.store(name))
 
-    def perform() -> None:
-        buffers.perform()
+    def launch() -> None:
+        buffers.launch()
         buffers.computed("result")
 
-    return perform, buffers.store("result")
+    return launch, buffers.store("result")
 
 
 def _uploaded(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:

@@ -107,11 +107,11 @@ def _profile(
     doubt = None if timer else "no GPU"
     if device and not device.capabilities.timer_query:
         doubt = "no timer query"
-    _, kernel = _spent(timer, plan.perform, backend.finish, repeat)
+    _, kernel = _spent(timer, plan.launch, backend.finish, repeat)
     doubt = doubt or _doubt(timer, "all steps together")
     layers = []
-    for step, perform in zip(plan.steps, plan.launches, strict=True):
-        layers.append(_step(step, *_spent(timer, perform, backend.finish, repeat)))
+    for step, launch in zip(plan.steps, plan.launches, strict=True):
+        layers.append(_step(step, *_spent(timer, launch, backend.finish, repeat)))
         doubt = doubt or _doubt(timer, f"step {step.name}")
         advance()
     if timer is not None and doubt is None:
@@ -210,16 +210,16 @@ def _parts(
         plan.upload(feeds)
         plan.backend.finish()
 
-    def perform() -> None:
-        plan.perform()
+    def launch() -> None:
+        plan.launch()
         plan.backend.finish()
 
-    uploads, performs, downloads = [], [], []
+    uploads, launches, downloads = [], [], []
     for _ in range(repeat):
         uploads.append(_seconds(upload))
-        performs.append(_seconds(perform))
+        launches.append(_seconds(launch))
         downloads.append(_seconds(plan.download))
-    return 1e3 * median(uploads), 1e3 * median(performs), 1e3 * median(downloads)
+    return 1e3 * median(uploads), 1e3 * median(launches), 1e3 * median(downloads)
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -71,7 +71,7 @@ class Trace:
         traced.runs += 1
         start = perf_counter()
         self._upload(traced, feeds, weights=True)
-        self._perform(traced, feeds, [("all steps", plan.perform)])
+        self._perform(traced, feeds, [("all steps", plan.launch)])
         begun = perf_counter()
         results = plan.download()
         self._add(

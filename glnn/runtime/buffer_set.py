@@ -339,12 +339,12 @@ class BufferSet:
         self._bind_host(now, others)
         works = now.host
 
-        def perform() -> None:
+        def launch() -> None:
             with np.errstate(all="ignore"):
                 for work in works:
                     work()
 
-        now.commands = perform
+        now.commands = launch
 
     def _forget_stores(self, now: _Arrangement) -> None:
         """Drop or resize the stores of tensors whose sizes or places differ between bindings."""
@@ -456,11 +456,11 @@ class BufferSet:
         for one in self.executable.io.inputs:
             self.store(one.name).put(feeds[one.name])
 
-    def perform(self) -> None:
-        """Perform every step, without waiting for the device."""
+    def launch(self) -> None:
+        """Launch every step, without waiting for the device."""
         try:
             if self.device is None and self._shared.states:
-                self._perform_here()
+                self._launch_here()
             else:
                 self._shared.states_lost = self._in_place
                 self.commands()
@@ -473,7 +473,7 @@ class BufferSet:
             if device is not None:  # only now: a run may wait for the device in the middle
                 self._segment = device.timeline.current
 
-    def _perform_here(self) -> None:
+    def _launch_here(self) -> None:
         """Perform every step where arrays are the host's: those of states change places."""
         for one in self.executable.states:
             if one.name in self.executable.slots:

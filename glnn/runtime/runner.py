@@ -370,9 +370,9 @@ class Runner:
             arrays[name] = narrowed(f"input {name!r}", arrays[name])
         buffers.upload(arrays)
 
-    def perform(self) -> None:
-        """Perform every step, without waiting for the device."""
-        self._performer.perform(lambda: self._idle_buffers().perform())
+    def launch(self) -> None:
+        """Launch every step, without waiting for the device."""
+        self._performer.perform(lambda: self._idle_buffers().launch())
 
     def download(self) -> dict[str, Array]:
         """Return the outputs, waiting for them."""
@@ -440,7 +440,7 @@ class Runner:
                 if one.name in out:
                     check_out(one.name, out[one.name], buffers.number(one.shape), one.dtype)
         self._upload(buffers, unaliased(feeds, out) if out else feeds)
-        buffers.perform()
+        buffers.launch()
         return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
 
     def _bound(self, sizes: tuple[int, ...]) -> BufferSet:

@@ -204,7 +204,7 @@ def _run_stages(
     for name in inputs:
         packed = _with_poisoned_padding(buffers.store(name).layout, operands[name])
         buffers.store(name).push(backend.device).write(packed)
-    buffers.perform()
+    buffers.launch()
     backend.device.check_always(f"{op.name} by {choice.name}")
     for block, copy in copies.items():
         guard = np.frombuffer(copy.read(), np.uint32)[arena.sizes[block] :]

@@ -146,8 +146,8 @@ def waits(monkeypatch):
         plan = Plan(model.graph, backend, {"input": (1, 3)}, without=frozenset(Pass))
         launches = tuple(lambda seconds=seconds: query.wait(seconds) for seconds in WAITS)
         monkeypatch.setattr(Plan, "launches", launches)
-        monkeypatch.setattr(Plan, "perform", lambda self: [launch() for launch in launches])
-        monkeypatch.setattr(Plan, "run", lambda self, feeds: (self.perform(), self.download())[1])
+        monkeypatch.setattr(Plan, "launch", lambda self: [launch() for launch in launches])
+        monkeypatch.setattr(Plan, "run", lambda self, feeds: (self.launch(), self.download())[1])
 
         def trace(stamps: Callable[..., object]) -> tuple[list[dict], dict]:
             monkeypatch.setattr("glnn.profiling.clocks.Timestamps", stamps)

@@ -163,7 +163,7 @@ def test_outputs_of_every_kind(backends: dict[str, Backend], count: int) -> None
 
 
 def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend]) -> None:
-    """Two BufferSets; `upload`, `perform` and `value` take none from a run that is under way."""
+    """Two BufferSets; `upload`, `launch` and `value` take none from a run that is under way."""
     graph, expected = tangled()
     for backend in backends.values():
         feeds = [given(7, seed) for seed in range(5)]
@@ -178,7 +178,7 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
                 same(run.results(), one)
             runs = [plan.begin(one, ("shifted", "x")) for one in feeds[:2]]
             plan.upload(feeds[2])
-            plan.perform()
+            plan.launch()
             for run, one in zip(runs, alone, strict=False):
                 same(run.results(), {k: one[k] for k in ("shifted", "x")})
             same(plan.download(), alone[2])
@@ -280,12 +280,12 @@ def test_inputs_are_not_overwritten_while_they_are_read(
             kept = []
             for one in feeds:
                 buffers.upload(one)
-                buffers.perform()
-                order.append("perform")
+                buffers.launch()
+                order.append("launch")
                 store: Any = buffers.result("y")
                 kept.append(device.context.buffer(reserve=store.nbytes))
                 device.context.copy_buffer(kept[-1], store.push(device), store.nbytes)
-            round = ["put", *["wait"] * waits, "perform", "wait"]
+            round = ["put", *["wait"] * waits, "launch", "wait"]
             assert order == (round * len(feeds))[:-1]
             flat = [np.frombuffer(one.read(), np.float32)[: 256 * 256] for one in kept]
             return [store.layout.unpack(one, (256, 256)) for one in flat]
