@@ -263,7 +263,9 @@ class Executor:
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         result = run_within(
             backend,
-            lambda: self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out)),
+            lambda: self.with_room(
+                feeds, backend, lambda plan: plan.run_on_thread(feeds, names, out)
+            ),
             lambda: self._begin_run(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
@@ -331,7 +333,7 @@ class Executor:
     ) -> Run:
         def begin(plan: Plan | PartitionedGraph) -> Run:
             if isinstance(plan, PartitionedGraph) or backend.device is None or outputs == ():
-                return FinishedRun(plan.inside(feeds, outputs, out))
+                return FinishedRun(plan.run_on_thread(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
         return self.with_room(feeds, backend, begin)
@@ -374,7 +376,9 @@ class Executor:
         )
         outputs = tuple(dict.fromkeys((*self.graph.outputs, *requested)))
         key = PlanKey.create(shapes, numbers, outputs=outputs)
-        return backend.perform(lambda: self._plan(key, backend, numbers).inside(feeds, names))
+        return backend.perform(
+            lambda: self._plan(key, backend, numbers).run_on_thread(feeds, names)
+        )
 
     def plan(
         self,
@@ -553,5 +557,7 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
     types = graph.input_types({name: array.shape for name, array in feeds.items()})
     shape_inputs = graph.shape_input_arrays(feeds)
     return chosen.perform(
-        lambda: plan_graph(graph, chosen, types, shape_inputs=shape_inputs).inside(feeds, None)
+        lambda: plan_graph(graph, chosen, types, shape_inputs=shape_inputs).run_on_thread(
+            feeds, None
+        )
     )

@@ -142,14 +142,14 @@ class PartitionedGraph:
         """Return True where that part's kernels were chosen for other sizes."""
         return self._head.was_chosen_for_others(feeds)
 
-    def inside(
+    def run_on_thread(
         self,
         feeds: Mapping[str, Array],
         outputs: Iterable[str] | None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """See `Plan.inside`; outputs whose sizes do not fit those of `out` are a ShapeError."""
-        first_results = self._head.inside(feeds, None)
+        """See `Plan.run_on_thread`. Raises ShapeError where an output does not fit its `out`."""
+        first_results = self._head.run_on_thread(feeds, None)
         arrays = {value: first_results[value.name] for value in self._requested}
         for node in self._now:
             arrays |= zip(node.outputs, self._results(node, arrays), strict=True)
@@ -226,7 +226,7 @@ class Plans:
         """
         plan = self._plan(feeds)
         try:
-            return plan.inside(feeds, None)
+            return plan.run_on_thread(feeds, None)
         except (LimitError, MemoryError) as error:
             clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
             if not plan.is_open:
@@ -237,7 +237,7 @@ class Plans:
                     self._kept.clear()
                     self._range_plans.plans.clear()
         del plan
-        return self._plan(feeds, exact=True).inside(feeds, None)
+        return self._plan(feeds, exact=True).run_on_thread(feeds, None)
 
     def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | PartitionedGraph:
         """The plan for such inputs. exact: whether it must be for just their sizes."""

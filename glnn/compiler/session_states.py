@@ -191,7 +191,9 @@ class SessionStates:
         executor = self._chosen(feeds)
         try:
             return executor.perform(
-                lambda: self._updating(executor, feeds, lambda plan: plan.inside(feeds, names, out))
+                lambda: self._updating(
+                    executor, feeds, lambda plan: plan.run_on_thread(feeds, names, out)
+                )
             )
         except MemoryError as error:
             raise out_of_memory(error) from None
@@ -208,7 +210,7 @@ class SessionStates:
 
         def begin(plan: Plan) -> Run:
             if plan.backend.device is None:
-                return FinishedRun(plan.inside(feeds, outputs, out))
+                return FinishedRun(plan.run_on_thread(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
         begun = executor.perform(lambda: self._updating(executor, feeds, begin))

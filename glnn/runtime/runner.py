@@ -395,15 +395,15 @@ class Runner:
         """
         self._check(feeds)
         names = None if outputs is None else tuple(outputs)
-        return self._performer.perform(lambda: self.inside(feeds, names, out))
+        return self._performer.perform(lambda: self.run_on_thread(feeds, names, out))
 
-    def inside(
+    def run_on_thread(
         self,
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """Do what `run` does, for callers that are inside `Performer.perform`."""
+        """Run as `run` does, on the thread of the device: only inside `Performer.perform`."""
         with self._lock:
             if outputs == () and self._performer.device is not None:
                 self.begin(feeds, outputs, out)  # and wait for nothing

@@ -65,7 +65,7 @@ class StoredRuns:
         names = None if outputs is None else tuple(outputs)
 
         def inside() -> dict[str, Array] | None:
-            return self._by_plan(feeds, lambda plan: plan.inside(feeds, names, out))
+            return self._by_plan(feeds, lambda plan: plan.run_on_thread(feeds, names, out))
 
         def begin() -> Run | FinishedRun[dict[str, Array] | None]:
             if names == ():

@@ -173,7 +173,7 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
         def work(plan: Plan = plan, feeds: Any = feeds, alone: Any = alone) -> None:
             runs = [plan.begin(one, None) for one in feeds[:4]]  # more than there are BufferSets
             same({"double": plan.value("double")}, {"double": alone[3]["double"]})
-            same(plan.inside(feeds[4], None), alone[4])
+            same(plan.run_on_thread(feeds[4], None), alone[4])
             for run, one in zip(runs, alone, strict=False):
                 same(run.results(), one)
             runs = [plan.begin(one, ("shifted", "x")) for one in feeds[:2]]

@@ -374,15 +374,15 @@ def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options, monk
     session = session_of(made(text), options)
     states, x = session.make_states({"s": "n"}, first), {"x": np.ones(2, F32)}
     session.run(None, x, states=states)
-    inside, device = Plan.inside, session.backend.device
+    run_on_thread, device = Plan.run_on_thread, session.backend.device
 
     def broken(*arguments: Any) -> Any:
         if device is not None:
-            inside(*arguments)
+            run_on_thread(*arguments)
         raise RuntimeError("host")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Plan, "inside", broken)
+        patch.setattr(Plan, "run_on_thread", broken)
         patch.setattr(Plan, "hosted", ("a step",) if device else ())
         with pytest.raises(RuntimeError, match="host"):
             session.run(None, x, states=states)
