@@ -11,7 +11,7 @@ from glnn.compiler.scheduled_op import Tensor, can_reorder
 from glnn.core.layout.layout import DENSE
 from glnn.core.symint import hint
 from glnn.core.types import DType
-from glnn.graph.contraction import prologue_of
+from glnn.graph.handwritten_operator import prologue_of
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,

@@ -38,9 +38,9 @@ from glnn.core.symint import Substitution, divides, hint, same
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.compose.decompositions import Decomposition
-from glnn.graph.contraction import Contraction
 from glnn.graph.expression import Arg
 from glnn.graph.graph import Value
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape, Transpose
 from glnn.graph.operators.move import Move
@@ -415,7 +415,7 @@ class Schedule:
         if isinstance(lowered.op, Pointwise) and lowered.output in self._rows:
             layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
             layouts["out"] = self._rows[lowered.output].name
-        if isinstance(lowered.op, Contraction):  # which take what is turned as it lies
+        if isinstance(lowered.op, HandwrittenOperator):  # which take what is turned as it lies
             computed = (name for name in lowered.operands if name in types and name not in extents)
             layouts |= {
                 name: self.layouts_of(lowered.operands[name]).unpacked.name for name in computed

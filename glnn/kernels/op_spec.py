@@ -15,8 +15,8 @@ from glnn.core.symint import Substitution, as_constant, divides, hint, is_intege
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import Decomposition, decomposition_named
-from glnn.graph.contraction import prologue_of
 from glnn.graph.epilogue import Epilogue, Extent, Prologue
+from glnn.graph.handwritten_operator import prologue_of
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.codegen.expression import scalars, scalars_before

@@ -13,7 +13,7 @@ import numpy as np
 from glnn.core.symint import divides
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError, shown
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes
 
 
@@ -49,7 +49,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Attention(Contraction):
+class Attention(HandwrittenOperator):
     """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
 
     q, k, v and mask: any shapes, float32, read as the walks `at` say, so that heads need not be

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators.rotary import HALVES, Cached
 
@@ -160,7 +160,7 @@ class AttentionParts(CachedAttention):
 
 
 @dataclass(frozen=True)
-class AttentionSum(Contraction):
+class AttentionSum(HandwrittenOperator):
     """Attention of the parts that AttentionParts makes. Result: (tokens, heads width)."""
 
     name: ClassVar[str] = "attention_sum"

@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 from glnn.core.symint import common_unit, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import ContractionWithPrologue
 from glnn.graph.epilogue import Prologue
 from glnn.graph.gathering import FEW, Gathering, for_shapes
+from glnn.graph.handwritten_operator import ContractionWithPrologue
 from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.pool2d import MODES, Pool2d

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.conv2d import COLUMN_BYTES, FEW_CHANNELS
@@ -19,7 +19,7 @@ from glnn.graph.operators.windows import Pair, Sides
 
 
 @dataclass(frozen=True)
-class Conv2dInputGradient(Contraction):
+class Conv2dInputGradient(HandwrittenOperator):
     """The gradient of a convolution by its x: for each place, the sum of dy times the weights that
     x is multiplied by.
 
@@ -127,7 +127,7 @@ class Conv2dInputGradient(Contraction):
 
 
 @dataclass(frozen=True)
-class Conv2dWeightGradient(Contraction):
+class Conv2dWeightGradient(HandwrittenOperator):
     """The gradient of a convolution by its weight: for each number, the sum of dy times the x that
     it is multiplied by.
 

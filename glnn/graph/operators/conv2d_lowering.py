@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Constants, Cost, Operator, SampleSubset, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
@@ -20,7 +20,7 @@ from glnn.graph.operators.winograd import winograd
 
 
 @dataclass(frozen=True)
-class Im2row(Contraction):
+class Im2row(HandwrittenOperator):
     """The elements of x that each window of a convolution meets, 0 outside of the image.
 
     x: (n, c, h, w). Result: (n * oh * ow, kh * kw * c), channels innermost. into: optional, where
@@ -92,7 +92,7 @@ class Im2row(Contraction):
 
 
 @dataclass(frozen=True)
-class ShiftAdd(Contraction):
+class ShiftAdd(HandwrittenOperator):
     """A convolution of stride 1 from what every tap makes of every pixel: Cronin 2018, 2.4.5.
 
     images: n, h and w of what is convolved. x: (n * h * w, kh * kw * o), output channels innermost.
@@ -158,7 +158,7 @@ class ShiftAdd(Contraction):
         return windows.defines(*self._geometry)
 
 
-class _View(Contraction):
+class _View(HandwrittenOperator):
     """An op that moves nothing."""
 
     view: ClassVar[bool] = True
@@ -215,7 +215,7 @@ class Images(_View):
 
 
 @dataclass(frozen=True)
-class Zero(Contraction):
+class Zero(HandwrittenOperator):
     """Zeros of `shape` in `layout`, the padding of which is zero too."""
 
     name: ClassVar[str] = "zero"

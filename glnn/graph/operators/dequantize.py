@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import FLOATS
+from glnn.graph.handwritten_operator import FLOATS
 from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.quantization import FORMATS, IntegerBlocks
 

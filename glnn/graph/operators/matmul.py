@@ -11,9 +11,9 @@ import numpy as np
 from glnn.core.symint import divides
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction, ContractionWithPrologue
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, Expr
+from glnn.graph.handwritten_operator import ContractionWithPrologue, HandwrittenOperator
 from glnn.graph.operator import Reference, SampleSubset, Shapes, Types, rank, shrink_size
 
 FEW = 8  # columns of a result
@@ -143,7 +143,7 @@ ORDERS = (ROWS, COLUMNS, TRANSPOSED)
 
 
 @dataclass(frozen=True)
-class MatmulParts(Contraction):
+class MatmulParts(HandwrittenOperator):
     """x weight^T with the sum over k cut into `parts`, which MatmulSum adds up.
 
     x: (m, k). weight: (n, k). The result depends on `order`:
@@ -212,7 +212,7 @@ class MatmulParts(Contraction):
 
 
 @dataclass(frozen=True)
-class MatmulSum(Contraction):
+class MatmulSum(HandwrittenOperator):
     """The sum over the parts of what MatmulParts gives.
 
     x: (parts m, n), (1, n, m, parts) or (1, n, parts, m), as `order` says there. Result: (m, n).
@@ -279,7 +279,7 @@ def pad_width(width: int) -> int:
 
 
 @dataclass(frozen=True)
-class Perceptron(Contraction):
+class Perceptron(HandwrittenOperator):
     """f2(W2 f1(W1 x + b1) + b2) and so on: fully connected layers, one behind another.
 
     x: (n, c), or images of one pixel (n, c, 1, 1). weights: one dimension, layer after layer a row

@@ -12,15 +12,15 @@ import numpy as np
 from glnn.core.symint import divides, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.expression_evaluation import runs
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.reductions import axes_of, check_axes
 
 
 @dataclass(frozen=True)
-class Normalize(Contraction):
+class Normalize(HandwrittenOperator):
     """(x - mean) / sqrt(variance + eps) * weight + bias, all float32.
 
     With `dims`, over the last so many dimensions of x, of whose shape weight and bias are: layer
@@ -156,7 +156,7 @@ class Normalize(Contraction):
 
 
 @dataclass(frozen=True)
-class Softmax(Contraction):
+class Softmax(HandwrittenOperator):
     """exp(x) over its sum along `axis`, or the logarithm of that. x: any shape but (), float32.
 
     A row with NaN, with infinity or of nothing but minus infinity is NaN altogether.
@@ -225,7 +225,7 @@ class Softmax(Contraction):
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(Contraction):
+class LocalResponseNorm(HandwrittenOperator):
     """x / (k + alpha / size s) ** beta, s being the sum of the squares of `size` channels.
 
     They are size // 2 channels before x's own, itself, and (size - 1) // 2 behind it, as far as

@@ -11,8 +11,8 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.gathering import FEW, Gathering, for_shapes
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Reference, Shapes, Types, rank, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
@@ -22,7 +22,7 @@ MOST_PADDING = 255  # of images that are smaller: beyond it there is nothing but
 
 
 @dataclass(frozen=True)
-class Pool2d(Contraction):
+class Pool2d(HandwrittenOperator):
     """The greatest element (NaN, if there is one) or the mean of each window, by PyTorch's rules.
 
     x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
@@ -259,7 +259,7 @@ LEVELS = 4  # of the numbers that maxima are tried with, so that some of them ar
 
 
 @dataclass(frozen=True)
-class Pool2dGradient(Contraction):
+class Pool2dGradient(HandwrittenOperator):
     """The gradient of a pool by its x: the sum of dy over the windows that cover each place.
 
     dy: (n, c, oh, ow), the gradient by the pool's result. x, y: what was pooled, (n, c, h, w), and
@@ -377,7 +377,7 @@ class Pool2dGradient(Contraction):
 
 
 @dataclass(frozen=True)
-class Subsample(Contraction):
+class Subsample(HandwrittenOperator):
     """weight mean + bias, the mean being that of each window of an image.
 
     x: (n, c, h, w). weight, bias: (c,), of each channel. Result: (n, c, h / kh, w / kw), rounded

@@ -10,8 +10,8 @@ import numpy as np
 
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import FLOATS, Contraction
 from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.handwritten_operator import FLOATS, HandwrittenOperator
 from glnn.graph.operator import Constants, Shapes, Types, rank, shrink_size
 from glnn.graph.quantization import FORMATS, QUAD, QuantizedFormat
 
@@ -44,7 +44,7 @@ def gated(gate: str) -> Expr:
     return call("mul", call(gate, Arg(0)), Arg(1))
 
 
-class WithPackedWeight(Contraction):
+class WithPackedWeight(HandwrittenOperator):
     """Base of operators whose `weight` of (rows, k) numbers stays packed."""
 
     format: str

@@ -12,7 +12,7 @@ from glnn.core.layout.layout import Blocked, RowMajor
 from glnn.core.symint import same
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types
 from glnn.graph.operators.move import Pad, Slice, Transpose
 from glnn.graph.operators.views import Reshape
@@ -21,7 +21,7 @@ LEVELS = 4  # that a shader takes
 
 
 @dataclass(frozen=True)
-class Reorder(Contraction):
+class Reorder(HandwrittenOperator):
     """A change of layout: x, unchanged, from the layout `source` to the layout `target`.
 
     x: (n, c), between row major and Morton layouts, or (n, c, h, w).

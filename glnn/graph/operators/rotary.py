@@ -16,7 +16,7 @@ import numpy as np
 
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Constants, Shapes, Types, rank
 
 MOST_WIDTH = 512  # numbers of a head, which kernels keep in shared memory
@@ -46,7 +46,7 @@ def rotate(x: Array, table: Array, positions: Array, order: str) -> Array:
     return turned
 
 
-class Cached(Contraction):
+class Cached(HandwrittenOperator):
     """Base of operators that read rows of tokens by `places` and may rotate them by `rotary`.
 
     x: (tokens, numbers), of which `heads` heads of `width` numbers each begin at `start`.

@@ -17,7 +17,7 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Cost, Operands, Operator, SampleSubset, Shapes, rank, typed
 from glnn.graph.operators import windows
 from glnn.graph.operators.pool2d import MODES, Pool2d
@@ -91,7 +91,7 @@ def _matrices(tile: int, points: tuple[float, ...]) -> Winograd:
 
 
 @dataclass(frozen=True)
-class WinogradInput(Contraction):
+class WinogradInput(HandwrittenOperator):
     """B^T d B of every patch d of x, for a 3 x 3 convolution of stride 1.
 
     x: (n, c, h, w). Result: a stack of (tile + 2)^2 matrices of a row for each tile and a column
@@ -188,7 +188,7 @@ class WinogradInput(Contraction):
 
 
 @dataclass(frozen=True)
-class WinogradOutput(Contraction):
+class WinogradOutput(HandwrittenOperator):
     """A^T m A for every tile m of the products, and the pool of that, if there is one.
 
     images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it. part: the

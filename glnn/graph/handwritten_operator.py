@@ -17,7 +17,7 @@ from glnn.graph.operator import Constants, Cost, Operands, Operator, Shapes, Typ
 FLOATS = (DType.float32, DType.float16)
 
 
-class Contraction(Operator):
+class HandwrittenOperator(Operator):
     """An operator of one float32 result, whose kernels are written by hand.
 
     `inputs` are the operands that change from run to run,
@@ -92,7 +92,7 @@ class Contraction(Operator):
             raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
 
 
-class ContractionWithPrologue(Contraction):
+class ContractionWithPrologue(HandwrittenOperator):
     """A contraction of `prologue`(x): its operands p1, p2, ... are the operator's last.
 
     Those are no parameters: they may be fixed, or computed in each run.
