@@ -108,13 +108,13 @@ def workgroup_times(
         if reason := why_not(one, spec, backend.device.capabilities):
             raise GlnnError(f"{kernel}: {reason}")
         if expected is not None:
-            out = backend.allocate(spec.output, layouts["out"])
+            out = backend.allocate(spec.result_shape, layouts["out"])
             backend.prepare(one, spec, stores, out)()
             worst = max(worst, relative_error(out.pull(), expected))
             if not worst <= TOLERANCE:
                 raise GlnnError(f"{kernel}: the result is off by {worst:.1e}, no time is given")
         # A result that was read back may stay on the host: another is timed.
-        out = backend.allocate(spec.output, layouts["out"])
+        out = backend.allocate(spec.result_shape, layouts["out"])
         work = backend.prepare(one, spec, stores, out)
         timing = time_work(backend, work, RUNS, WARM_SECONDS)
         runs += [(seconds, one.launch.local_size(one.defaults)) for seconds in timing.runs]
@@ -229,7 +229,7 @@ def workgroups(backend: GlBackend, n: int) -> Rows:
             one = declared.with_parameters(WG_X=size)
             if why_not(one, spec, backend.device.capabilities):
                 continue
-            checked, out = (backend.allocate(spec.output, layouts["out"]) for _ in range(2))
+            checked, out = (backend.allocate(spec.result_shape, layouts["out"]) for _ in range(2))
             backend.prepare(one, spec, stores, checked)()
             if not (error := relative_error(checked.pull(), expected)) <= one.tolerance:
                 raise GlnnError(f"{name}: the result is off by {error:.1e}, no time is given")

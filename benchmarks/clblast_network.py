@@ -77,10 +77,12 @@ class ClblastNetwork:
                 read = [schedule.tensors[tensor].memory for tensor in lowered.operands.values()]
                 if read != [name]:
                     raise GlnnError(f"CLBlast: {model.name} is no chain at {lowered.name}")
-                name, self._shape = lowered.output, spec.output
-                source, at = at, self._room(prod(spec.output))
+                name, self._shape = lowered.output, spec.result_shape
+                source, at = at, self._room(prod(spec.result_shape))
                 seen = spec.shapes[next(iter(lowered.operands))]
-                self.layers[lowered.name] = self._layer(lowered, source, seen, at, spec.output)
+                self.layers[lowered.name] = self._layer(
+                    lowered, source, seen, at, spec.result_shape
+                )
             self._output = at
 
     def run(self, x: Array) -> Array:
@@ -226,7 +228,7 @@ def _most_columns(schedule: Schedule) -> int:
     """Floats of the longest im2col matrix of one image: all convolutions share its buffer."""
     return max(
         (
-            prod(entry.shapes["weight"][1:]) * prod(entry.spec.output[2:])
+            prod(entry.shapes["weight"][1:]) * prod(entry.spec.result_shape[2:])
             for entry in schedule.entries
             if isinstance(entry.lowered.op, Conv2d)
         ),

@@ -100,7 +100,7 @@ def measured(
         for label, epilogue in epilogues.items():
             beside = {
                 name: generator.standard_normal(shape, dtype=np.float32)
-                for name, shape in epilogue.shapes(spec.output).items()
+                for name, shape in epilogue.shapes(spec.result_shape).items()
             }
             given = {**operands, **beside}
             try:

@@ -84,7 +84,7 @@ def kernel_time(
             one()
 
     timing = time_work(backend, works[0] if sets == 1 else all_of, repeat)
-    nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(spec.output)
+    nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(spec.result_shape)
     return KernelTime(
         chosen, timing.seconds / sets, timing.by_timer, error, nbytes, _deviation(timing.runs)
     )

@@ -132,7 +132,7 @@ def far_slower(spec: OpSpec, tunings: Iterable[Tuning]) -> frozenset[str]:
             or theirs["k"] > min(theirs["m"], theirs["n"])
         ):
             continue
-        if prod(tuning.spec.output) < TELLING or tuning.spec.layouts != spec.layouts:
+        if prod(tuning.spec.result_shape) < TELLING or tuning.spec.layouts != spec.layouts:
             continue
         if all(size <= sizes[name] for name, size in theirs.items()):
             far |= tuning.far
@@ -246,7 +246,7 @@ class _Search:
             return prepare(op, self._operands, self._backend, kernel.name, lie, epilogue)
         layouts = self._backend.layouts(kernel, self._op_spec)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}
-        out = self._backend.allocate(self._op_spec.output, layouts["out"])
+        out = self._backend.allocate(self._op_spec.result_shape, layouts["out"])
         return self._backend.prepare(kernel, self._op_spec, stores, out), out
 
     def _store(self, name: str, layout: Layout) -> Buffer:

@@ -164,7 +164,7 @@ class Feedback(GlBackend):
         instances = self._instances(kernel, spec)
         # Those of an instance follow those of the one before: no padding may come between.
         if kernel.launch.instances:
-            return prod(spec.output) // instances, instances
+            return prod(spec.result_shape) // instances, instances
         return spec.chosen_layouts(kernel)["out"].words(spec.results[0]), instances
 
     def right_until(self, kernel: Kernel, spec: OpSpec, first: int) -> int:

@@ -256,7 +256,7 @@ def _sliced(entry: ScheduledOp) -> int | None:
     lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
     if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
         return None
-    x, out = entry.spec.shape("x"), entry.spec.output
+    x, out = entry.spec.shape("x"), entry.spec.result_shape
     index_map = op.map(x)
     start = next((axis.start for axis in index_map.dims[1] if axis.axis == 1), 0)
     axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))

@@ -48,8 +48,8 @@ def evaluate(
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
     spec = _op_spec(op, operands, epilogue)
-    if 0 in spec.output:
-        return np.empty(spec.output, spec.results[0].dtype.numpy)
+    if 0 in spec.result_shape:
+        return np.empty(spec.result_shape, spec.results[0].dtype.numpy)
     if op.view:
         return np.array(spec.compute(operands))
     chosen = opened(backend)
@@ -87,7 +87,7 @@ def prepare(
         return _prepare_stages(schedule, operands)
     taken = backend.layouts(choice, spec)
     stores = {name: _uploaded(backend, array, taken[name]) for name, array in operands.items()}
-    out = backend.allocate(spec.output, taken["out"], dtype=spec.results[0].dtype)
+    out = backend.allocate(spec.result_shape, taken["out"], dtype=spec.results[0].dtype)
     return backend.prepare(choice, spec, stores, out), out
 
 

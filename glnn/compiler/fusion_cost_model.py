@@ -81,7 +81,7 @@ def perceptron_pays(case: Case) -> bool:
     spec, of = case.spec, case.of
     assert isinstance(spec.op, Perceptron)
     nbytes = 4 * prod(spec.shape("weights"))
-    time = max(nbytes / of.lone, spec.output[0] * nbytes) / of.bytes
+    time = max(nbytes / of.lone, spec.result_shape[0] * nbytes) / of.bytes
     spared = (len(spec.op.widths) - 1) * of.launch
     return time <= spared
 

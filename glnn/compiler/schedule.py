@@ -203,7 +203,7 @@ class Schedule:
             return
         lowered = self._with_vectors(lowered)
         spec = self._op_spec(lowered)
-        if 0 in spec.output and not lowered.more:
+        if 0 in spec.result_shape and not lowered.more:
             self.tensors[lowered.output] = Tensor(spec.results[0], DENSE, lowered.output)
             return
         if lowered.more or lowered.output in self._moved_to_host:
@@ -442,7 +442,7 @@ class Schedule:
         if outputs is None or "full" not in spec.extents.values():
             return False
         layout = self.backend.layouts(choice, spec)["out"]
-        return layout.at(spec.output) != outputs.at(spec.output)
+        return layout.at(spec.result_shape) != outputs.at(spec.result_shape)
 
     def finish(self, outputs: Iterable[str]) -> None:
         """Have the tensors `outputs` be there, and leave out what nobody came to want."""

@@ -468,7 +468,7 @@ class Form:
         """Return the problem with as many samples as a large result has; unchanged where none has
         one.
         """
-        op, output = self.spec.op, self.spec.output
+        op, output = self.spec.op, self.spec.result_shape
         if not (self.first and op.samples and self.spec.along) or 0 in output:
             return self.spec
         large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
@@ -485,7 +485,7 @@ class Form:
     def each(self) -> int:
         """The numbers of a sample's result."""
         size = 1
-        for extent in self.spec.output[1:]:
+        for extent in self.spec.result_shape[1:]:
             size *= extent
         return size
 
@@ -589,7 +589,7 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
 def _with_epilogue(spec: OpSpec, epilogue: Epilogue) -> OpSpec | None:
     """Return `spec` with that epilogue; None where it cannot have it."""
     try:
-        extra = {name: TensorType(s) for name, s in epilogue.shapes(spec.output).items()}
+        extra = {name: TensorType(s) for name, s in epilogue.shapes(spec.result_shape).items()}
         types = {**dict(spec.operands), **extra}
         return OpSpec.create(spec.op, types, spec.layouts, epilogue)
     except (ShapeError, IndexError):

@@ -112,7 +112,7 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
     if isinstance(spec.op, Reorder):
         wanted = {"x": spec.op.source, "out": spec.op.target}
         if kernel.wants("x") == (ANY,):
-            if not spec.op.is_matrix or len(spec.output) != 2:
+            if not spec.op.is_matrix or len(spec.result_shape) != 2:
                 return "it reorders matrices only"
         elif not all(_takes(kernel, spec, name, text) for name, text in wanted.items()):
             return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"

@@ -368,7 +368,7 @@ class OpSpec:
         return tuple(name for name, one in self.types.items() if one.dtype is DType.float16)
 
     @property
-    def output(self) -> Shape:
+    def result_shape(self) -> Shape:
         """The first result's shape."""
         return self.results[0].shape
 
@@ -411,7 +411,7 @@ class OpSpec:
     @cached_property
     def meant_sizes(self) -> dict[str, int]:
         """The sizes that a declaration's `suits` may restrict, except for the operands' layouts."""
-        more = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
+        more = {"outputs": prod(self.result_shape), "prologue": int(self.prologue is not None)}
         return {**self.op_sizes, **more}
 
     @cached_property

@@ -164,9 +164,9 @@ class Trial:
         self.size = prod(backend.launch_size(kernel, spec))
         case, self._tolerance = self._best_case(special_values, whole, seeds)
         layouts = backend.layouts(kernel, spec)
-        self._memory = backend.memory(backend.capacity(layouts["out"].size(spec.output)))
+        self._memory = backend.memory(backend.capacity(layouts["out"].size(spec.result_shape)))
         dtype = spec.results[0].dtype
-        self._out = backend.allocate(spec.output, layouts["out"], self._memory, dtype)
+        self._out = backend.allocate(spec.result_shape, layouts["out"], self._memory, dtype)
         self._updated: Callable[[], None] | None = None
         self._stores = {
             name: self._allocate_operand(
@@ -269,7 +269,7 @@ class Trial:
             return error, None
         self.fault = self._fault(pieces, error)
         first = self._first_wrong(looked, pieces)
-        words = first * self._out.words // self._out.layout.size(self._op_spec.output)
+        words = first * self._out.words // self._out.layout.size(self._op_spec.result_shape)
         return error, self._backend.right_until(self._kernel, self._op_spec, words)
 
     def _judged(self, looked: Sequence[Part], tolerance: Tolerance) -> tuple[list[Piece], float]:
@@ -485,11 +485,11 @@ def wrong_again(
     It is tried on as many operands, then on more. Of several random sets the one with the least
     cancellation in its results is taken.
     """
-    small = sum(map(prod, spec.shapes.values())) + prod(spec.output) <= CONFIRMED
+    small = sum(map(prod, spec.shapes.values())) + prod(spec.result_shape) <= CONFIRMED
     looks = [spec]
     if small and spec.op.sample_operands(spec.op_shapes):
-        few = spec.output[0]
-        more = spec.of_samples(max(2 * few, min(CONFIRMED // prod(spec.output[1:]), MORE)))
+        few = spec.result_shape[0]
+        more = spec.of_samples(max(2 * few, min(CONFIRMED // prod(spec.result_shape[1:]), MORE)))
         offers = backend.device.capabilities
         fault = why_not_spec(kernel, more) or why_not_here(kernel, more, offers)
         if fault is None and verdict_key(kernel, more, offers) == verdict_key(kernel, spec, offers):
@@ -534,7 +534,7 @@ def _specs_to_try(
         yield large, False
         return
     few: dict[str, Shape] = dict(shapes)
-    if spec.output[:1] > (PERIOD,):
+    if spec.result_shape[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.sample_operands(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
     small = next(filter(fits, map(spec.resized, chain(map(op.shrink, deep), deep))), spec)

@@ -206,7 +206,7 @@ def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
         much = cost.flops > EXACT or cost.bytes > LARGE
         apart = special_values and not stacks.keys().isdisjoint(special_value_operands(spec))
         if apart or not much or count == FEWER:  # a special value needs a sample of its own
-            less = few.op.shape_of(few.shapes)[0] < spec.output[0]
+            less = few.op.shape_of(few.shapes)[0] < spec.result_shape[0]
             return replace(few, stacks=stacks) if less else None
     return None
 

@@ -81,7 +81,7 @@ def computed(spec: OpSpec, operands: dict[str, np.ndarray], kernel: Any) -> np.n
         shapes = {operand: array.shape for operand, array in given.items()}
         made = OpSpec.create(stage.op, shapes, {}, epilogue)
         known[stage.name] = made.compute(given)
-        assert known[stage.name].shape == made.output
+        assert known[stage.name].shape == made.result_shape
     assert sum(stage.finishes for stage in lowered.stages) == 1
     return known[lowered.stages[-1].name]
 
