@@ -526,7 +526,7 @@ class Outline:
         ends = (name for one in there for name in (one.before, one.after) if name is not None)
         kept = [*outputs.values(), *ends]
         if (
-            Pass.STRIPS not in outline_options.without
+            Pass.SUBVIEWS not in outline_options.without
             and not {"concat", "move"} & outline_options.kernels.keys()
         ):
             alias_concats(schedule, kept)

@@ -92,7 +92,7 @@ class Pass(Enum):
     """Updates of states that lie one behind the other in memory become one launch."""
     STACK = "stack"
     """Convolutions and products of the same operand become one, of which they are slices."""
-    STRIPS = "strips"
+    SUBVIEWS = "subviews"
     """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
     """Small work between steps of the host's is the host's, too."""
