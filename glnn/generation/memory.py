@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from glnn.backends import Backend
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.range_plans import OpenSizes, bounds_of
-from glnn.compiler.states import StateSpecs
+from glnn.compiler.state_binding import StateSpecs
 from glnn.compiler.step import WeightKey, parameter_bytes
 from glnn.core.symint import SymInt
 from glnn.core.types import DType, Shape, TensorType

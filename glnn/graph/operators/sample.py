@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Constants, Shapes, Types, rank
 
 RULES = ("temperature", "top_k", "top_p", "min_p")
@@ -54,7 +54,7 @@ def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int
 
 
 @dataclass(frozen=True)
-class Sample(Contraction):
+class Sample(HandwrittenOperator):
     """A number of each row of logits, drawn by their probabilities.
 
     x: (rows, n), logits. rules: (rows, 4), temperature, top_k, top_p and min_p of each row: see
