@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.process import check_memory
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ModelError
 from glnn.graph.builder import Builder, constant
@@ -40,6 +41,7 @@ from glnn.graph.operators.sample import RULES
 from glnn.graph.quantization import QuantizedFormat
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
+ANGLE_BYTES = 20  # of the host's memory for each cosine or sine, while they are computed
 RMS, LAYER = "rms", "layer"
 GEMMA3_LOCAL_BASE = 10000.0
 """Base of the angles of Gemma 3's layers with a window, where a file does not say it."""
@@ -96,8 +98,12 @@ class Rope:
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
         """Return cosines and sines of `count` / 2 angles by position, (context, count) float32.
 
-        divisors: of the frequencies, before they are scaled.
+        divisors: of the frequencies, before they are scaled. Raises LimitError where the host has
+        too little memory.
         """
+        check_memory(
+            ANGLE_BYTES * context * count, lambda: f"the table of angles of {context} tokens"
+        )
         inverse = 1.0 / self.base ** (np.arange(0, count, 2) / count)
         if divisors is not None:
             inverse = inverse / divisors.astype(np.float64)

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from glnn.errors import ModelError
+from glnn.core import process
+from glnn.errors import LimitError, ModelError
 from glnn.generation.architectures import Rope, yarn_magnitude
 from glnn.generation.language_model import LanguageModel
 from glnn.validation.comparison import relative_error
@@ -168,3 +169,13 @@ def test_a_factor_without_a_type_is_linear(tmp_path: Path, more, same) -> None:
     metadata, tensors = small_model(tmp_path / "n.gguf", "llama", **same)
     found = LanguageModel(tmp_path / "m.gguf", backend="cpu").logits(TOKENS)
     assert relative_error(found, references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
+def test_angles_of_more_tokens_than_memory_are_refused(tmp_path: Path, monkeypatch) -> None:
+    small_model(tmp_path / "m.gguf", "llama", **{"llama.context_length": 1 << 24})
+    LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    monkeypatch.setattr(process, "free_memory", lambda: 1 << 30)
+    with pytest.raises(
+        LimitError, match=r"table of angles of 16777216 tokens needs [0-9]+ bytes of the"
+    ):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu", context=1 << 24)
