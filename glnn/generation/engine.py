@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from os import getpid
 from threading import Condition
 from typing import NamedTuple
@@ -16,18 +16,18 @@ from glnn.backends import Backend, open_backend
 from glnn.compiler import Executor
 from glnn.compiler.executor import REPEATS
 from glnn.compiler.states import States
+from glnn.core.cached_property import cached_property
 from glnn.core.process import process_lock
 from glnn.core.types import Array
 from glnn.errors import DeviceError, LimitError, ModelError
 from glnn.generation.architectures import Decoder
-from glnn.generation.sampling import Sampling
+from glnn.generation.sampling import Sampling, logits_are_no_numbers
 from glnn.gl import Device
 from glnn.graph.operators import Sample
 from glnn.graph.operators.sample import RULES
 from glnn.kernels.op_spec import OpSpec
 from glnn.runtime.runner import Run, within_memory
 
-NO_NUMBERS = "a logit is not a number, so that no token can be drawn"
 SHORT = 1024
 """Tokens of sequences for which attention is planned at least; then 4, 16, ... times as many."""
 CHUNK = 512  # tokens of prompts in one run: what is computed of them takes memory
@@ -420,7 +420,7 @@ class Engine:
             if request.done or request.cancelled:  # after the run was begun
                 continue
             if token < 0:
-                request.error = ModelError(NO_NUMBERS)
+                request.error = logits_are_no_numbers()
                 self._end(request)
                 continue
             results.append((request, token))

@@ -81,10 +81,7 @@ class Sampling:
         """
         scores = logits.astype(np.float64)
         if not np.isfinite(scores.max()):
-            raise ModelError(
-                f"the model's logits are no numbers, got {scores.max()}: its weights are damaged, "
-                "or too large for float32"
-            )
+            raise logits_are_no_numbers()
         if self.repetition_penalty != 1 and before:
             seen = np.unique(np.asarray(before))
             there = scores[seen]
@@ -95,3 +92,10 @@ class Sampling:
             return int(scores.argmax())
         tokens = kept(scores, self.top_k, self.top_p, self.min_p)
         return draw(scores, tokens, self.temperature, generator.random())
+
+
+def logits_are_no_numbers() -> ModelError:
+    """Return the error for logits of which the greatest is not finite."""
+    return ModelError(
+        "the model's logits are no numbers: its weights are damaged, or too large for float32"
+    )

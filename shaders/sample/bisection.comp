@@ -136,9 +136,10 @@ void main() {
     vec4 greatest = joined(vec4(most, is_number ? 0.0 : 1.0, 0.0, 0.0), true);
     bool mine = first < n && most == greatest.x;
     most = greatest.x;
-    if (greatest.y > 0.0 || temperature == 0.0) {
+    bool refused = greatest.y > 0.0 || !is_finite(most);
+    if (refused || temperature == 0.0) {
         float place = joined(vec4(mine ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
-        if (lane == 0) result[row] = greatest.y > 0.0 ? -1 : int(-place);
+        if (lane == 0) result[row] = refused ? -1 : int(-place);
         return;
     }
 

@@ -106,14 +106,19 @@ def test_odd_logits(opened, name, kernel) -> None:
             [2, 2, 2, 2, 2],
             [-0.0, 0.0, -1, -2, -3],
             [5, 5, 1, 5, 0],
+            [1, infinite, 2, 3, 0],
+            [-infinite] * 5,
         ],
         np.float32,
     )
-    rules = np.array([[1, 0, 1, 0]] * 3 + [[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 0]], np.float32)
-    random = np.array([0.5, 0.999, 0.999, 0.5, 0.9, 0.5], np.float32)
+    rules = np.array(
+        [[1, 0, 1, 0]] * 3 + [[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 0]] + [[1, 0, 1, 0]] * 2,
+        np.float32,
+    )
+    random = np.array([0.5, 0.999, 0.999, 0.5, 0.9, 0.5, 0.5, 0.5], np.float32)
     operands = {"x": x, "rules": rules, "random": random}
     # Of equal logits all are kept: 0.5 is in the third of five, 0.9 in the second of two zeros.
-    expected = [-1, 1, 0, 2, 1, 0]
+    expected = [-1, 1, 0, 2, 1, 0, -1, -1]
     assert Sample().compute(operands).tolist() == expected
     assert run(opened(name), Sample(), operands, kernel).tolist() == expected
 

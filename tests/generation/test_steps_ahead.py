@@ -187,7 +187,7 @@ def test_logits_that_are_no_numbers_end_a_sequence_on_the_device(path) -> None:
     next(stream), next(stream)
     for name in engine._states.names:
         engine._states.write({name: np.full(engine._states[name].type.shape, np.nan, np.float32)})
-    with pytest.raises(ModelError, match="a logit is not a number"):
+    with pytest.raises(ModelError, match="logits are no numbers"):
         list(stream)
     assert request.done
 

@@ -18,7 +18,7 @@ RULES = ("temperature", "top_k", "top_p", "min_p")
 MOST = 1 << 24
 """Logits of a row, which kernels count as floats."""
 NOT_A_NUMBER = -1
-"""The result for logits of which one is NaN."""
+"""The result for logits of which one is NaN, or the greatest infinite."""
 
 
 def kept(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
@@ -59,7 +59,7 @@ class Sample(HandwrittenOperator):
 
     x: (rows, n), logits. rules: (rows, 4), temperature, top_k, top_p and min_p of each row: see
     `kept`; a temperature of 0 takes the first of the greatest. random: (rows,) from 0 to 1. Result:
-    (rows,) int32, NOT_A_NUMBER for a row with a NaN.
+    (rows,) int32, NOT_A_NUMBER for a row with a NaN, or of which the greatest is infinite.
     """
 
     name: ClassVar[str] = "sample"
@@ -93,7 +93,7 @@ class Sample(HandwrittenOperator):
         result = np.full(len(x), NOT_A_NUMBER, np.int32)
         for row, (temperature, top_k, top_p, min_p) in enumerate(rules.tolist()):
             scores = x[row].astype(np.float64)
-            if np.isnan(scores).any():
+            if not np.isfinite(scores.max()):
                 continue
             if temperature == 0:
                 result[row] = scores.argmax()
