@@ -61,6 +61,9 @@ class Work:
     """Cache lines that workgroups read, of a product by a kernel that shares no memory."""
     strided: bool = False
     """Whether its outermost loop is along the grid, where most walk it once."""
+    loops: tuple[int, ...] = ()
+    """How often an invocation walks each loop of the shader, as they stand in its text, each time
+    that it comes to it; empty where that is estimated."""
 
 
 class Sources:
@@ -70,8 +73,10 @@ class Sources:
         folder.mkdir(parents=True, exist_ok=True)
         self._backend, self._folder = backend, folder
 
-    def work(self, model: str, step: str, kernel: Kernel, spec: OpSpec) -> Work:
-        """What `kernel` is asked for by `spec`; its shader is written."""
+    def work(
+        self, model: str, step: str, kernel: Kernel, spec: OpSpec, loops: tuple[int, ...] = ()
+    ) -> Work:
+        """What `kernel` is asked for by `spec`; its shader is written. loops: see `Work`."""
         groups = self._backend.launch_size(kernel, spec)
         local = kernel.launch.local_size(kernel.defaults)
         source = self._source(kernel, spec)
@@ -94,6 +99,7 @@ class Sources:
             prod(spec.shape("weight")[2:]) if isinstance(spec.op, Conv2d) else 1,
             _lines(kernel, spec) * prod(groups),
             kernel.launch.strided,
+            loops,
         )
 
     def _source(self, kernel: Kernel, spec: OpSpec) -> Source:

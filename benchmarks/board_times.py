@@ -5,15 +5,19 @@
 issue: the instructions of all invocations over what the GPU issues a second. loads: theirs of up
 to four floats, likewise. lines: of cache that workgroups of a product read (Gronqvist's model,
 `glnn kernels --cache`). memory: the bytes of the operands and the result over the bandwidth. depth:
-the instructions of one invocation, one after the other. An inner loop counts as often as its
-multiply-adds are needed; where a kernel has none, as often as its loads are. It is for ranking
-kernels and finding what a board would spend its time on, and no measurement: rates are vendors'
-public figures or, for bandwidth and launches, rough.
+the instructions of one invocation, one after the other. Each loop counts as often as the step says
+that it is walked; where it does not, an inner loop as often as its multiply-adds are needed, or, of
+a kernel that has none, its loads. It is for ranking kernels and finding what a board would spend
+its time on, and no measurement: rates are vendors' public figures or, for bandwidth and launches,
+rough.
 
-`benchmarks.board_plan` writes the steps and the shaders, an offline compiler the statistics, one
-JSON object a line (see `benchmarks.boards`). --measured: are kernels ranked as they were timed?
+`benchmarks.board_plan` and `benchmarks.board_decoders` write the steps and the shaders, an offline
+compiler the statistics, one JSON object a line (see `benchmarks.boards`). --measured: are kernels
+ranked as they were timed?
 
     python -m benchmarks.board_times v3d-7.1 --steps steps --statistics lines
+    python -m benchmarks.board_times v3d-7.1 --steps steps --statistics lines --totals \\
+        --bandwidth 17
     python -m benchmarks.board_times H200 --steps steps --statistics lines \\
         --measured benchmarks/measured/rovder_2017.json
 """
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,7 @@ from glnn.errors import GlnnError
 
 MULTIPLY_ADDS = ("fma", "mad_f", "fmul", "mul_f")
 LOADS = ("ld", "ldib", "tmua")
+PARTS = ("launch", "issue", "loads", "lines", "memory", "depth")
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,15 @@ class Time:
     depth: float
 
     @property
+    def longest(self) -> str:
+        """The part that takes the longest once it is launched."""
+        parts = {name: value for name, value in asdict(self).items() if name != "launch"}
+        return max(parts, key=lambda name: parts[name])
+
+    @property
     def bound(self) -> str:
         """What it is bound by."""
-        parts = {name: value for name, value in asdict(self).items() if name != "launch"}
-        most = max(parts, key=lambda name: parts[name])
-        return "launch" if self.launch > parts[most] else most
+        return "launch" if self.launch > self.seconds - self.launch else self.longest
 
     @property
     def seconds(self) -> float:
@@ -107,16 +116,47 @@ class Time:
         return self.launch + max(self.issue, self.loads, self.lines, self.memory, self.depth)
 
 
+@dataclass(frozen=True)
+class Total:
+    """What all launches of a network would take, one after the other.
+
+    shares: of its seconds, those of launches, and those that each part binds.
+    """
+
+    model: str
+    launches: int
+    seconds: float
+    shares: Mapping[str, float]
+
+    @classmethod
+    def of_models(cls, times: Sequence[tuple[Work, Time]]) -> list[Total]:
+        """The total of each network, in their order."""
+        found = []
+        for model in dict.fromkeys(work.model for work, _ in times):
+            own = [(work, time) for work, time in times if work.model == model]
+            seconds = sum(time.seconds for _, time in own)
+            parts = dict.fromkeys(PARTS, 0.0)
+            for _, time in own:
+                parts["launch"] += time.launch
+                parts[time.longest] += time.seconds - time.launch
+            shares = {name: part / seconds for name, part in parts.items()}
+            found.append(cls(model, sum(work.launches for work, _ in own), seconds, shares))
+        return found
+
+
 def time_of(work: Work, entry: Mapping[str, Any], machine: Machine, taps: int = 1) -> Time:
     """What `work` would take, of whose shader a compiler says `entry`."""
     found = statistics(dict(entry))
     loops = [loop for stage in entry.get("loops") or [] for loop in stage["loops"]]
     whole = float(found.get(machine.unit) or found.get("inst") or 0)
-    inner, outer, trips = _loops(work, loops, machine)
-    around = float(outer.get(machine.unit, 0)) - float(inner.get(machine.unit, 0))
-    each = whole - float(outer.get(machine.unit, 0)) + taps * around
-    each += trips * float(inner.get(machine.unit, 0))
-    loaded = trips * _first(inner, LOADS)
+    if work.loops:
+        each, loaded = _walked(work, loops, machine, whole)
+    else:
+        inner, outer, trips = _loops(work, loops, machine)
+        around = float(outer.get(machine.unit, 0)) - float(inner.get(machine.unit, 0))
+        each = whole - float(outer.get(machine.unit, 0)) + taps * around
+        each += trips * float(inner.get(machine.unit, 0))
+        loaded = trips * _first(inner, LOADS)
     return Time(
         work.launches * machine.launch,
         work.invocations * each / (machine.issues * machine.clock),
@@ -125,6 +165,31 @@ def time_of(work: Work, entry: Mapping[str, Any], machine: Machine, taps: int = 
         work.bytes / machine.memory,
         each * machine.latency / machine.clock,
     )
+
+
+def _walked(
+    work: Work, loops: Sequence[Mapping[str, Any]], machine: Machine, whole: float
+) -> tuple[float, float]:
+    """The instructions and the loads in loops of an invocation that walks loops as `work` says.
+
+    whole: the instructions of the shader, each once. Raises GlnnError where the compiler has other
+    loops than the shader.
+    """
+    if len(loops) != len(work.loops):
+        raise GlnnError(
+            f"{work.source}: expected {len(work.loops)} loops, {machine.compiler}'s compiler "
+            f"has {len(loops)}"
+        )
+    instructions, loaded = whole, 0.0
+    times = [1.0]  # how often the loops around are walked, by depth
+    for loop, trips in zip(loops, work.loops, strict=True):
+        depth = int(loop["depth"])
+        around = times[depth - 1]
+        times[depth:] = [around * trips]
+        # Once for each time around it is counted with what is around already.
+        instructions += (times[depth] - around) * float(loop.get(machine.unit, 0))
+        loaded += (times[depth] - (around if depth > 1 else 0.0)) * _first(loop, LOADS)
+    return instructions, loaded
 
 
 def _loops(
@@ -196,12 +261,19 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 @click.option("--statistics", "lines", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--measured", multiple=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--top", default=8, help="Steps of each network that are shown.")
+@click.option("--totals", is_flag=True, help="Show a row for each network and none for its steps.")
+@click.option(
+    "--bandwidth", type=click.FloatRange(0, min_open=True), help="GB/s, in place of the machine's."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
-    name: str, steps: Path, lines: Path, measured: tuple[Path, ...], top: int, as_json: bool
-) -> None:
+    name: str, steps: Path, lines: Path, measured: tuple[Path, ...], top: int, totals: bool,
+    bandwidth: float | None, as_json: bool,
+) -> None:  # fmt: skip
     """See above."""
     machine = MACHINES[name]
+    if bandwidth is not None:
+        machine = replace(machine, memory=1e9 * bandwidth)
     said = {e["file"]: e for e in _lines(lines) if e["target"] == machine.compiler and e["ok"]}
     works = [Work(**one) for one in _lines(steps)]
     if missing := {work.source for work in works} - set(said):
@@ -211,7 +283,9 @@ def main(
     ranked = ranking(by_name, measured)
     if as_json:
         rows = [{**asdict(w), **asdict(t), "seconds": t.seconds} for w, t in times]
-        print_json({"machine": name, "steps": rows, "ranking": ranked})
+        models = [asdict(one) for one in Total.of_models(times)]
+        what = {"machine": name, "bandwidth": machine.memory, "predicted": True}
+        print_json({**what, "models": models, "steps": rows, "ranking": ranked})
         return
     out = Screen()
     if ranked:
@@ -219,6 +293,15 @@ def main(
         for row in ranked:
             shown.add(row["size"], str(row["kernels"]), number(row["correlation"]))
         out.show(shown)
+        return
+    if totals:
+        shown = table("network", ">launches", ">a second", ">ms", *(f">of {p}" for p in PARTS))
+        for total in Total.of_models(times):
+            shares = (f"{total.shares[part]:.0%}" for part in PARTS)
+            rates = number(1 / total.seconds), number(1e3 * total.seconds)
+            shown.add(total.model, str(total.launches), *rates, *shares)
+        title = f"predicted for {name} by a model, not measured; {machine.memory / 1e9:g} GB/s"
+        out.show(shown, title)
         return
     for model in dict.fromkeys(work.model for work in works):
         own = [(work, time) for work, time in times if work.model == model]

@@ -44,10 +44,11 @@ SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=0)
 COPIED = 1 << 26  # floats: beyond any cache
 SHAPES = {
     "smollm2": Config("llama", 30, 576, 9, 3, 64, 49152, 8192, 1e-5, Rope(100000.0)),
+    "qwen3_0_6b": Config("qwen3", 28, 1024, 16, 8, 128, 151936, 40960, 1e-6, Rope(1000000.0)),
     "llama_1b": Config("llama", 16, 2048, 32, 8, 64, 128256, 8192, 1e-5, Rope(500000.0)),
     "llama_8b": Config("llama", 32, 4096, 32, 8, 128, 128256, 8192, 1e-5, Rope(500000.0)),
 }
-HIDDEN = {"smollm2": 1536, "llama_1b": 8192, "llama_8b": 14336}
+HIDDEN = {"smollm2": 1536, "qwen3_0_6b": 3072, "llama_1b": 8192, "llama_8b": 14336}
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class SeededWeights:
     format: QuantizedFormat
 
     def __contains__(self, name: str) -> bool:
-        return not name.endswith(".bias") and name.split(".")[-2] not in (
-            "output", "rope_freqs", "attn_qkv", "attn_q_norm", "attn_k_norm",
-        )  # fmt: skip
+        part = name.split(".")[-2]
+        if part in ("attn_q_norm", "attn_k_norm"):
+            return self.config.architecture == "qwen3"
+        return not name.endswith(".bias") and part not in ("output", "rope_freqs", "attn_qkv")
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
@@ -72,7 +74,8 @@ class SeededWeights:
             "token_embd": (config.vocabulary, width), "attn_q": (heads, width),
             "attn_k": (kv, width), "attn_v": (kv, width), "attn_output": (width, heads),
             "ffn_gate": (self.hidden, width), "ffn_up": (self.hidden, width),
-            "ffn_down": (width, self.hidden),
+            "ffn_down": (width, self.hidden), "attn_q_norm": (config.head_width,),
+            "attn_k_norm": (config.head_width,),
         }.get(part, (width,))  # fmt: skip
 
     def alike(self, *names: str) -> bool:
@@ -184,7 +187,10 @@ def torch_rate(name: str, context: int, repeat: int) -> dict[str, Any]:
         mask = torch.where(rows <= place, 0.0, -60000.0).half()
         for qkv, output, up, down, cache in layers:
             found = (norm(x, (width,), ones) @ qkv.T).view(heads + 2 * kv, size)
-            a, b = found[: heads + kv].chunk(2, 1)
+            rotated = found[: heads + kv]
+            if config.architecture == "qwen3":
+                rotated = norm(rotated, (size,), ones[:size])
+            a, b = rotated.chunk(2, 1)
             turned = torch.cat((a * cosine - b * sine, a * sine + b * cosine), 1)
             cache[0].index_copy_(1, place, turned[heads:][:, None])
             cache[1].index_copy_(1, place, found[heads + kv :][:, None])

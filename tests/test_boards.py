@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,41 @@ def test_layers_of_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     spilled = next(row for row in rows if "spills" in row and "96 of 28" in row)
     assert spilled.startswith("| depthwise 5x5, 96 of 28 | `depthwise")
     assert spilled.endswith("` 7 2t (**spills**) |")
+
+
+def test_a_token_of_a_language_model(tmp_path: Path) -> None:
+    """Loops that are walked as a step says add up, and each position is a network of its own."""
+    options = ["--positions", "9,99", "--sources", str(tmp_path / "sources")]
+    found = run("benchmarks.board_decoders", "smollm2", *options)
+    steps = [json.loads(line) for line in found.splitlines()]
+    names = ("smollm2 q4_0 at 9", "smollm2 q4_0 at 99")
+    assert tuple(dict.fromkeys(step["model"] for step in steps)) == names
+    products = [step for step in steps if step["step"] == "blk.7.gated"]
+    assert products[0]["loops"][1:] == products[1]["loops"][1:] and len(products) == 2
+    weights = 2 * 1536 * 576 // 32 * 18
+    assert products[0]["bytes"] == pytest.approx(weights, rel=0.02)
+    first, second = (step for step in steps if step["step"] == "blk.7.attention")
+    seen = 4 * 2 * 3 * 64  # bytes of keys and values of a token
+    assert second["bytes"] - first["bytes"] == 90 * seen
+
+    def stats(step: dict[str, Any]) -> dict[str, Any]:
+        whole = {"shader": "COMPUTE", "inst": 1000, "spills": 0}
+        loops = [{"inst": 10, "ld": 1, "depth": 1} for _ in step["loops"]]
+        if step["op"] == "quantized_matmul":  # the second is in the first
+            loops[0]["inst"], loops[1]["depth"] = 30, 2
+        entry = {"target": "mali-g610", "file": step["source"], "ok": True, "stats": [whole]}
+        return {**entry, "loops": [{"loops": loops}]}
+
+    chosen = [{**one, "loops": [3, 4, 1, 5, 1][: len(one["loops"])]} for one in products[:1]]
+    (tmp_path / "steps").write_text("\n".join(map(json.dumps, chosen)), "utf-8")
+    (tmp_path / "lines").write_text("\n".join(json.dumps(stats(one)) for one in chosen), "utf-8")
+    files = ["--steps", str(tmp_path / "steps"), "--statistics", str(tmp_path / "lines")]
+    command = ["benchmarks.board_times", "mali-g610", *files, "--bandwidth", "34"]
+    result = json.loads(run(*command, "--json"))
+    assert result["predicted"] and result["bandwidth"] == 34e9
+    (step,), (model,) = result["steps"], result["models"]
+    walked = 1000 + (3 - 1) * 30 + (3 * 4 - 3) * 10 + (5 - 1) * 10
+    assert step["issue"] == pytest.approx(step["invocations"] * walked / (256 * 0.95e9))
+    assert step["memory"] == pytest.approx(step["bytes"] / 34e9)
+    assert model["seconds"] == step["seconds"] and sum(model["shares"].values()) == pytest.approx(1)
+    assert "predicted for mali-g610 by a model, not measured; 34 GB/s" in run(*command, "--totals")
