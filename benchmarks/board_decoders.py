@@ -30,7 +30,7 @@ from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.scheduled_op import ScheduledOp
-from glnn.compiler.states import StateSpecs
+from glnn.compiler.state_binding import StateSpecs
 from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError
 from glnn.generation.architectures import decoder

@@ -68,7 +68,7 @@ class PlainLlama:
         """Read the weights as float32."""
         with open_model(path) as file:
             weights, self.config, self.tokenizer = file.weights, file.config, file.tokenizer()
-            plain = self.config.architecture == "llama" and self.config.rope.scaling == "none"
+            plain = self.config.architecture == "llama" and self.config.rope.factor == 1
             if not plain or not isinstance(weights, GGUFFile) or "rope_freqs.weight" in weights:
                 raise GlnnError(f"{path}: expected a GGUF file of llama with plain angles")
             self.weights = {name: weights.array(name) for name in weights.tensors}
