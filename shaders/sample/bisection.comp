@@ -115,8 +115,8 @@ void main() {
     lane = int(gl_LocalInvocationID.x);
     int row = int(WORKGROUP_ID.y);
     from = row * (x_row / 4);
-    float temperature = rules[4 * row], top_k = rules[4 * row + 1];
-    float top_p = rules[4 * row + 2], min_p = rules[4 * row + 3];
+    float temperature = rules[4 * row], top_k = floor(rules[4 * row + 1]);
+    float top_p = rules[4 * row + 2], min_p = min(rules[4 * row + 3], 1.0);
 
     // The greatest logit, the first that is it, and whether there is a NaN.
     float most = uintBitsToFloat(0xff800000u);
@@ -137,7 +137,7 @@ void main() {
     bool mine = first < n && most == greatest.x;
     most = greatest.x;
     bool refused = greatest.y > 0.0 || !is_finite(most);
-    if (refused || temperature == 0.0) {
+    if (refused || temperature <= 0.0) {
         float place = joined(vec4(mine ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
         if (lane == 0) result[row] = refused ? -1 : int(-place);
         return;
@@ -160,7 +160,7 @@ void main() {
         float own = 0.0;
         for (int i = first_own; i < last_own; ++i) own += weight_of(i, least, most, min_p, temperature);
         float sum = up_to(own);
-        if (target < 0.0) target = random[row] * shares[LANES - 1].x;
+        if (target < 0.0) target = max(random[row], 0.0) * shares[LANES - 1].x;
         // Whose sum exceeds it; for want of that by rounding, the last that has any.
         bool within = own > 0.0 && before + sum > target;
         int chosen = -int(joined(vec4(within ? float(-lane) : float(-LANES), 0.0, 0.0, 0.0), true).x);

@@ -37,7 +37,7 @@ def kept(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
         together = np.cumsum(np.exp(likely - likely[0]))
         count = int(np.searchsorted(together, top_p * together[-1]))
         least = max(least, likely[min(count, len(likely) - 1)])
-    return np.flatnonzero((scores >= least) & (powers >= min_p))
+    return np.flatnonzero((scores >= least) & (powers >= min(min_p, 1)))
 
 
 def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int:
@@ -49,7 +49,7 @@ def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int
     with np.errstate(over="ignore"):  # by a temperature of almost 0, of what is unlikely
         powers = np.exp((scores[tokens] - scores[tokens].max()) / temperature)
     together = np.cumsum(powers)
-    place = int(np.searchsorted(together, random * together[-1], side="right"))
+    place = int(np.searchsorted(together, max(random, 0) * together[-1], side="right"))
     return int(tokens[min(place, len(tokens) - 1)])
 
 
@@ -58,8 +58,8 @@ class Sample(HandwrittenOperator):
     """A number of each row of logits, drawn by their probabilities.
 
     x: (rows, n), logits. rules: (rows, 4), temperature, top_k, top_p and min_p of each row: see
-    `kept`; a temperature of 0 takes the first of the greatest. random: (rows,) from 0 to 1. Result:
-    (rows,) int32, NOT_A_NUMBER for a row with a NaN, or of which the greatest is infinite.
+    `kept`; a temperature of 0 or less takes the first of the greatest. random: (rows,) from 0 to 1.
+    Result: (rows,) int32, NOT_A_NUMBER for a row with a NaN, or of which the greatest is infinite.
     """
 
     name: ClassVar[str] = "sample"
@@ -95,7 +95,7 @@ class Sample(HandwrittenOperator):
             scores = x[row].astype(np.float64)
             if not np.isfinite(scores.max()):
                 continue
-            if temperature == 0:
+            if temperature <= 0:
                 result[row] = scores.argmax()
                 continue
             tokens = kept(scores, int(top_k), top_p, min_p)
