@@ -66,7 +66,7 @@ PICKLED = np.array([{}], object)
         (f"bench lenet --batch {10**40}", "is not in the range 1<=x<=2147483647"),
         ("verify lenet --tolerance -1", "-1.0 is not in the range x>=0"),
         ("verify lenet --batch 0", "0 is not in the range"),
-        ("kernels --op lstm", "no kernels for 'lstm', expected one of attention, cache_update"),
+        ("kernels --op lstm", "no kernels for 'lstm', expected one of attention, attention_parts"),
         ("kernels --export /proc/new", "cannot write to /proc/new"),
         ("kernels --export /dev/null", "/dev/null"),
     ],
