@@ -166,6 +166,7 @@ def test_the_device_draws_what_the_host_draws(path) -> None:
 def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "REPEATS", 1)
     host = LanguageModel(path, backend="cpu")._engine
+    named(path, "compute")  # or the test is skipped
     engine = LanguageModel(path, backend="compute", sequences=2)._engine
     samplings = [Sampling(), SAMPLED]
     requests = [
