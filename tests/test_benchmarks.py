@@ -125,6 +125,10 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
         ("filters --only no", "--only: no 'no', expected beginnings of gaussian_blur 5, "),
         ("filters --sizes 9", "--sizes: expected sizes as 1920x1080,640x480, got '9'"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
+        ("packed_products --sizes 9", "--sizes: expected NxK as 4096x4096, got '9'"),
+        ("packed_products --rows 1,x", "--rows: expected numbers as 1,2,8, got 'x'"),
+        ("packed_products --formats Q9", "--formats: expected some of f32, "),
+        ("packed_products --kernel no", "--kernel: quantized_matmul has no kernel 'no'"),
         ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
         ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
         ("epilogues --epilogues no", "--epilogues: expected some of bias, ReLU, "),
@@ -587,6 +591,25 @@ def test_convolutions_by_kernels_with_parameters() -> None:
     assert [row["kernel"] for row in rows[:4]] == walked
     assert len(rows) == 5 and rows[4]["kernel"].startswith("grouped WG_X=")
     assert all(row["ms"] > 0 and row["error"] < 1e-6 for row in rows)
+
+
+@pytest.mark.parametrize("options", [(), ("--norm", "--gate", "silu")])
+def test_packed_products_by_rows(options: tuple[str, ...]) -> None:
+    """The kernel that is chosen, and those that are asked for, for each number of rows."""
+    asked = ["--rows", "1,3,64", "--sizes", "66x96", "--formats", "Q4_0,q8_0", "--repeat", "1"]
+    kernel = ["--kernel", "gemv ROWS=1,2"]
+    found = json.loads(run("benchmarks.packed_products", *asked, *kernel, *options, "--json"))
+    rows = {name: [] for name in ("dense", "Q4_0", "Q8_0")}
+    for row in found["rows"]:
+        assert row["us"] > 0 < row["gb_s"] and row["size"] == "66x96"
+        rows[row["format"]].append(row)
+    assert [row["rows"] for row in rows["dense"]] == [64]
+    for packed in (rows["Q4_0"], rows["Q8_0"]):
+        chosen = [row for row in packed if row["chosen"]]
+        assert [row["rows"] for row in chosen] == [1, 3, 64] and chosen[0]["over_one"] == 1
+        assert all(row["error"] < 1e-6 for row in packed)
+        others = [row["parameters"]["ROWS"] for row in packed if not row["chosen"]]
+        assert others == ([1, 2] * 3 if not options else [])
 
 
 def test_what_follows_an_operator_by_kernel() -> None:
