@@ -3,6 +3,9 @@
 // and with ZEROS a zero point, which is else the middle of their range. The includer has PACKED(i),
 // number i of the memory's uvec4; what unpacks a format is a case below. A weight is a value times
 // its half unit's scale, plus the unit's minimum.
+//
+// To load words and to make numbers of them are functions apart, so that a kernel may have words on
+// their way while it multiplies others: whoever makes numbers of words waits for these.
 #define INTEGER -1
 #define F32 0
 #define F16 1
@@ -49,95 +52,129 @@ vec2 unpackHalf2x16(uint word) {
 }
 #endif
 
+#if FORMAT == F32
+#define UNIT_QUADS 8  // uvec4 of a unit's quants
+#elif FORMAT == F16 || FORMAT == BF16
+#define UNIT_QUADS 4
+#elif FORMAT == Q8_0 || FORMAT == INTEGER && BITS == 8
+#define UNIT_QUADS 2
+#else
+#define UNIT_QUADS 1
+#endif
+
 struct Scales {
     vec2 scale;  // of the first 16 weights of a unit, and of the others
     float minimum;
+    vec2 zeros;  // their zero points, where these are no constants
 };
 
 uint packed_word(int i) {
     return PACKED(i >> 2)[i & 3];
 }
 
-// A byte of each word's four as a number: an integer below 2^23 in the mantissa of 2^23. Drivers
-// convert integers at a quarter of the rate of this.
+// An integer below 2^23 in the mantissa of 2^23, as a number. Drivers convert integers at a quarter
+// of the rate of this.
 vec4 small_integers(uvec4 v, float offset) {
     return uintBitsToFloat(v | 0x4b000000u) - (8388608.0 + offset);
 }
 
-vec4 bytes_at(uint word, uint mask, int shift, float offset) {
-    return small_integers((uvec4(word, word >> 8, word >> 16, word >> 24) >> shift) & mask, offset);
+// The bits of `mask` of each byte of a word, from bit `shift` of it on, as numbers less `offset`.
+// They stay where they are in the mantissa and are scaled there, which is exact: one shift for all.
+vec4 bytes_of(uint word, uint mask, int shift, float offset) {
+    uvec2 low = uvec2(mask << shift, mask << (shift + 8));
+    vec2 place = vec2(1.0 / float(1 << shift), 1.0 / float(256 << shift));
+    uvec4 bits = uvec4(low & word, low & (word >> 16)) | 0x4b000000u;
+    return uintBitsToFloat(bits) * place.xyxy - (8388608.0 * place.xyxy + offset);
+}
+
+// The words of a unit's scales and zero points.
+uvec4 scale_words(int unit) {
+    uvec4 words = uvec4(0u);
+#if FORMAT == INTEGER
+#if BLOCK < 32
+    int block = 2 * unit;
+#else
+    int block = unit / (BLOCK / 32);
+#endif
+#if HALF_SCALES
+    words.x = packed_word(4 * scales_first + (block >> 1));
+#else
+    words.x = packed_word(4 * scales_first + block);
+#if BLOCK < 32
+    words.y = packed_word(4 * scales_first + block + 1);
+#endif
+#endif
+#if ZEROS
+    words.z = packed_word(4 * zeros_first + (block >> 2));
+#endif
+#elif FORMAT == Q4_K || FORMAT == Q5_K
+    words = PACKED(scales_first + (unit >> 3));
+#elif FORMAT == Q6_K
+    int block = scales_first + 2 * (unit >> 3);
+    words.xy = uvec2(PACKED(block)[(unit >> 1) & 3], PACKED(block + 1).x);
+#elif FORMAT == Q4_1 || FORMAT == Q5_1
+    words.x = packed_word(4 * scales_first + unit);
+#elif FORMAT != F32 && FORMAT != F16 && FORMAT != BF16
+    words.x = packed_word(4 * scales_first + (unit >> 1));
+#endif
+    return words;
 }
 
 #if FORMAT == INTEGER
-float scale_of(int block) {
+float integer_scale(uint word, int block) {
 #if HALF_SCALES
-    vec2 both = unpackHalf2x16(packed_word(4 * scales_first + (block >> 1)));
+    vec2 both = unpackHalf2x16(word);
     return (block & 1) == 0 ? both.x : both.y;
 #else
-    return uintBitsToFloat(packed_word(4 * scales_first + block));
+    return uintBitsToFloat(word);
 #endif
 }
 
-float zero_of(int block) {
+float integer_zero(uint word, int block) {
 #if ZEROS
-    return float((packed_word(4 * zeros_first + (block >> 2)) >> (8 * (block & 3))) & 255u);
+    return float((word >> (8 * (block & 3))) & 255u);
 #else
     return float(1 << (BITS - 1));
 #endif
 }
+#endif
 
+// What `scale_words` loaded for a unit, as numbers.
+Scales scales_of(uvec4 words, int unit) {
+#if FORMAT == INTEGER
 #if BLOCK < 32
-Scales scales_of(int unit) {
-    return Scales(vec2(scale_of(2 * unit), scale_of(2 * unit + 1)), 0.0);
-}
-
-vec2 zeros_of(int unit) {
-    return vec2(zero_of(2 * unit), zero_of(2 * unit + 1));
-}
+    int block = 2 * unit;
+    uint second = HALF_SCALES == 1 ? words.x : words.y;
+    vec2 scale = vec2(integer_scale(words.x, block), integer_scale(second, block + 1));
+    return Scales(scale, 0.0, vec2(integer_zero(words.z, block), integer_zero(words.z, block + 1)));
 #else
-Scales scales_of(int unit) {
-    return Scales(vec2(scale_of(unit / (BLOCK / 32))), 0.0);
-}
-
-vec2 zeros_of(int unit) {
-    return vec2(zero_of(unit / (BLOCK / 32)));
-}
+    int block = unit / (BLOCK / 32);
+    return Scales(vec2(integer_scale(words.x, block)), 0.0, vec2(integer_zero(words.z, block)));
 #endif
 #elif FORMAT == Q4_K || FORMAT == Q5_K
-// Scale and minimum of eight units: two halves, and six bits of each of a unit's.
-Scales scales_of(int unit) {
-    uvec4 block = PACKED(scales_first + (unit >> 3));
-    vec2 of_block = unpackHalf2x16(block.x);
+    // Scale and minimum of eight units: two halves, and six bits of each of a unit's.
+    vec2 of_block = unpackHalf2x16(words.x);
     int shift = (unit & 3) * 8;
-    uvec3 bytes = block.yzw >> shift;
+    uvec3 bytes = words.yzw >> shift;
     uvec2 six = (unit & 4) == 0 ? bytes.xy & 63u
                                 : uvec2(bytes.z & 15u, (bytes.z >> 4) & 15u) | ((bytes.xy >> 6 & 3u) << 4);
     vec2 both = of_block * vec2(six);
-    return Scales(vec2(both.x), -both.y);
-}
+    return Scales(vec2(both.x), -both.y, vec2(0.0));
 #elif FORMAT == Q6_K
-// Scales of eight units: a byte for each half of each, and a half for all.
-Scales scales_of(int unit) {
-    int block = scales_first + 2 * (unit >> 3);
-    uint two = PACKED(block)[(unit >> 1) & 3] >> ((unit & 1) * 16);
+    // Scales of eight units: a byte for each half of each, and a half for all.
+    uint two = words.x >> ((unit & 1) * 16);
     vec2 signed_bytes = vec2((ivec2(int(two) << 24, int(two) << 16)) >> 24);
-    return Scales(unpackHalf2x16(PACKED(block + 1).x).x * signed_bytes, 0.0);
-}
+    return Scales(unpackHalf2x16(words.y).x * signed_bytes, 0.0, vec2(0.0));
 #elif FORMAT == Q4_1 || FORMAT == Q5_1
-Scales scales_of(int unit) {
-    vec2 both = unpackHalf2x16(packed_word(4 * scales_first + unit));
-    return Scales(vec2(both.x), both.y);
-}
+    vec2 both = unpackHalf2x16(words.x);
+    return Scales(vec2(both.x), both.y, vec2(0.0));
 #elif FORMAT == F32 || FORMAT == F16 || FORMAT == BF16
-Scales scales_of(int unit) {
-    return Scales(vec2(1.0), 0.0);
-}
+    return Scales(vec2(1.0), 0.0, vec2(0.0));
 #else
-Scales scales_of(int unit) {
-    vec2 both = unpackHalf2x16(packed_word(4 * scales_first + (unit >> 1)));
-    return Scales(vec2((unit & 1) == 0 ? both.x : both.y), 0.0);
-}
+    vec2 both = unpackHalf2x16(words.x);
+    return Scales(vec2((unit & 1) == 0 ? both.x : both.y), 0.0, vec2(0.0));
 #endif
+}
 
 #if FORMAT == IQ4_NL
 // The value of each of sixteen quants, four in a word.
@@ -147,62 +184,78 @@ float value_of(uint quant) {
 }
 #endif
 
-#if FORMAT != INTEGER
-// Zero points of both halves of a unit: those of the other formats are constants.
-vec2 zeros_of(int unit) {
-    return vec2(0.0);
-}
+// The words of weights 4 part to 4 part + 3 of a unit; part is below 8.
+uvec4 quant_words(int unit, int part) {
+    uvec4 words = uvec4(0u);
+#if UNIT_QUADS == 8
+    words = PACKED(8 * unit + part);
+#elif UNIT_QUADS == 4
+    uvec4 eight = PACKED(4 * unit + (part >> 1));
+    words.xy = (part & 1) == 0 ? eight.xy : eight.zw;
+#elif UNIT_QUADS == 2
+    words.x = PACKED(2 * unit + (part >> 2))[part & 3];
+#else
+    words.x = PACKED(unit)[part & 3];
 #endif
-
-// Values of weights 4 part to 4 part + 3 of a unit, to be scaled; part is below 8. zeros: its `zeros_of`.
-vec4 values_of(int unit, int part, vec2 zeros) {
-#if FORMAT == INTEGER
-#if BITS == 8
-    return bytes_at(PACKED(2 * unit + (part >> 2))[part & 3], 255u, 0, zeros[part >> 2]);
-#else
-    return bytes_at(PACKED(unit)[part & 3], 15u, part & 4, zeros[part >> 2]);
-#endif
-#elif FORMAT == F32
-    return uintBitsToFloat(PACKED(8 * unit + part));
-#elif FORMAT == F16
-    uvec4 words = PACKED(4 * unit + (part >> 1));
-    uvec2 two = (part & 1) == 0 ? words.xy : words.zw;
-    return vec4(unpackHalf2x16(two.x), unpackHalf2x16(two.y));
-#elif FORMAT == BF16
-    uvec4 words = PACKED(4 * unit + (part >> 1));
-    uvec2 two = (part & 1) == 0 ? words.xy : words.zw;
-    return uintBitsToFloat(uvec4(two.x << 16, two.x & 0xffff0000u, two.y << 16, two.y & 0xffff0000u));
-#elif FORMAT == Q8_0
-    uint word = PACKED(2 * unit + (part >> 2))[part & 3];
-    return bytes_at(word ^ 0x80808080u, 255u, 0, 128.0);
-#else
-    uint word = PACKED(unit)[part & 3];
-    int shift = part & 4;
-#if FORMAT == IQ4_NL
-    uvec4 quants = (uvec4(word, word >> 8, word >> 16, word >> 24) >> shift) & 15u;
-    return vec4(value_of(quants.x), value_of(quants.y), value_of(quants.z), value_of(quants.w));
-#elif FORMAT == Q4_0
-    return bytes_at(word, 15u, shift, 8.0);
-#elif FORMAT == Q4_1 || FORMAT == Q4_K
-    return bytes_at(word, 15u, shift, 0.0);
-#else
-    uvec4 quants = (uvec4(word, word >> 8, word >> 16, word >> 24) >> shift) & 15u;
 #if FORMAT == Q6_K
-    uint high = packed_word(4 * high_first + 2 * unit + (part >> 2)) >> (8 * (part & 3));
+    words.y = packed_word(4 * high_first + 2 * unit + (part >> 2));
+#elif FORMAT == Q5_0 || FORMAT == Q5_1 || FORMAT == Q5_K
+    words.y = packed_word(4 * high_first + unit);
+#endif
+    return words;
+}
+
+// What `quant_words` loaded, as numbers to be scaled. zeros: those of the unit's `Scales`.
+vec4 values_of(uvec4 words, int part, vec2 zeros) {
+#if FORMAT == F32
+    return uintBitsToFloat(words);
+#elif FORMAT == F16
+    return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y));
+#elif FORMAT == BF16
+    return uintBitsToFloat(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
+#elif FORMAT == INTEGER && BITS == 8
+    return bytes_of(words.x, 255u, 0, zeros[part >> 2]);
+#elif FORMAT == INTEGER
+    return bytes_of(words.x, 15u, part & 4, zeros[part >> 2]);
+#elif FORMAT == Q8_0
+    return bytes_of(words.x ^ 0x80808080u, 255u, 0, 128.0);
+#elif FORMAT == Q4_0
+    return bytes_of(words.x, 15u, part & 4, 8.0);
+#elif FORMAT == Q4_1 || FORMAT == Q4_K
+    return bytes_of(words.x, 15u, part & 4, 0.0);
+#else
+    uvec4 quants = (uvec4(words.x, words.x >> 8, words.x >> 16, words.x >> 24) >> (part & 4)) & 15u;
+#if FORMAT == IQ4_NL
+    return vec4(value_of(quants.x), value_of(quants.y), value_of(quants.z), value_of(quants.w));
+#elif FORMAT == Q6_K
+    uint high = words.y >> (8 * (part & 3));
     quants |= (uvec4(high, high >> 2, high >> 4, high >> 6) & 3u) << 4;
     return small_integers(quants, 32.0);
 #else
-    uint high = packed_word(4 * high_first + unit) >> (4 * part);
+    uint high = words.y >> (4 * part);
     quants |= (uvec4(high, high >> 1, high >> 2, high >> 3) & 1u) << 4;
     return small_integers(quants, FORMAT == Q5_0 ? 16.0 : 0.0);
 #endif
 #endif
-#endif
 }
 
-// Weights 4 i to 4 i + 3 of all rows, each of which has whole units.
+// The words of weights 4 i to 4 i + 3 of all rows, each of which has whole units.
+struct FourWords {
+    uvec4 quants, scales;
+};
+
+FourWords four_words(int i) {
+    return FourWords(quant_words(i >> 3, i & 7), scale_words(i >> 3));
+}
+
+// What `four_words` loaded for number i, as weights.
+vec4 unpacked(FourWords words, int i) {
+    int part = i & 7;
+    Scales scales = scales_of(words.scales, i >> 3);
+    return values_of(words.quants, part, scales.zeros) * scales.scale[part >> 2] + scales.minimum;
+}
+
+// Weights 4 i to 4 i + 3 of all rows.
 vec4 unpacked(int i) {
-    int unit = i >> 3, part = i & 7;
-    Scales scales = scales_of(unit);
-    return values_of(unit, part, zeros_of(unit)) * scales.scale[part >> 2] + scales.minimum;
+    return unpacked(four_words(i), i);
 }

@@ -108,16 +108,15 @@ void main() {
         for (int i = 0; i < SUMS; ++i) {
             int of_row = min(row + i / HALVES, n - 1) + i % HALVES * n;
             int unit = of_row * units + first + lane;
-            vec2 zeros = zeros_of(unit);
+            Scales scales = scales_of(scale_words(unit), unit);
             vec4 products[PARTS * COLUMNS];
             for (int j = 0; j < PARTS * COLUMNS; ++j) products[j] = vec4(0.0);
             for (int part = 0; part < FOURS; ++part) {
-                vec4 values = values_of(unit, part, zeros);
+                vec4 values = values_of(quant_words(unit, part), part, scales.zeros);
                 for (int column = 0; column < COLUMNS; ++column)
                     products[PARTS * column + part * PARTS / 8] +=
                         values * part_of_x[(column * 8 + part) * STRIDE + lane];
             }
-            Scales scales = scales_of(unit);
             for (int column = 0; column < COLUMNS; ++column) {
                 float total = 0.0;
                 for (int j = 0; j < PARTS; ++j)
