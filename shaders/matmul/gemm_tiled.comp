@@ -46,6 +46,10 @@ int batch = 0;
 #if HAS_PROLOGUE
 int fetched = 0;  // the first depth of the step that was fetched
 #endif
+#if QUANTIZED
+FourWords words_next[B_LOADS];  // of b_next
+int b_fetched = 0;              // as `fetched`, of B
+#endif
 int a_from[A_LOADS], b_from[B_LOADS];  // where the loads of the first step lie, in vec4
 #if X_IN_C
 #define A_STRIDE (x_rows / 4)  // from a depth to the next
@@ -101,7 +105,9 @@ void fetch(int of_step) {
 #endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
-#if WEIGHT_IN_R4
+#if QUANTIZED
+        words_next[i] = four_words(b_from[i] + (b_start >> 2));
+#elif WEIGHT_IN_R4
         b_next[i] = weight_at(b_from[i] + (b_start >> 2));
 #else
         b_next[i] = weight_at(b_from[i] + b_start * B_STRIDE);
@@ -110,10 +116,13 @@ void fetch(int of_step) {
 #if HAS_PROLOGUE
     fetched = a_start;
 #endif
+#if QUANTIZED
+    b_fetched = b_start;
+#endif
 }
 
-// Puts what was fetched into shared memory: of x, what the prologue makes of it. It is done here, and
-// not as the numbers are loaded, so that nobody waits for them before.
+// Puts what was fetched into shared memory: of x, what the prologue makes of it, and of packed weights
+// their numbers. It is done here, and not as they are loaded, so that nobody waits for them before.
 void put(int turn) {
 #if HAS_PROLOGUE
     for (int i = 0; i < A_LOADS; ++i) {
@@ -121,6 +130,10 @@ void put(int turn) {
         int depth = min(fetched + from.x, k - 1), at = batch * m + min(tile_row + from.y, m - 1);
         a_next[i] = prologue(a_next[i], depth / 4, at / image_rows);
     }
+#endif
+#if QUANTIZED
+    for (int i = 0; i < B_LOADS; ++i)
+        b_next[i] = unpacked(words_next[i], b_from[i] + (b_fetched >> 2));
 #endif
     store(turn);
 }
