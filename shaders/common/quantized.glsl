@@ -239,6 +239,36 @@ vec4 values_of(uvec4 words, int part, vec2 zeros) {
 #endif
 }
 
+#if UNIT_QUADS <= 2
+// All words of a unit.
+struct UnitWords {
+    uvec4 quants[UNIT_QUADS];
+    uvec2 high;
+    uvec4 scales;
+};
+
+UnitWords unit_words(int unit) {
+    UnitWords words;
+    for (int i = 0; i < UNIT_QUADS; ++i) words.quants[i] = PACKED(UNIT_QUADS * unit + i);
+#if FORMAT == Q6_K
+    int at = 4 * high_first + 2 * unit;
+    words.high = uvec2(packed_word(at), packed_word(at + 1));
+#elif FORMAT == Q5_0 || FORMAT == Q5_1 || FORMAT == Q5_K
+    words.high = uvec2(packed_word(4 * high_first + unit), 0u);
+#else
+    words.high = uvec2(0u);
+#endif
+    words.scales = scale_words(unit);
+    return words;
+}
+
+// Those of a part, as `quant_words` loads them.
+uvec4 words_of(UnitWords words, int part) {
+    uint high = words.high[FORMAT == Q6_K ? part >> 2 : 0];
+    return uvec4(words.quants[UNIT_QUADS == 2 ? part >> 2 : 0][part & 3], high, 0u, 0u);
+}
+#endif
+
 // The words of weights 4 i to 4 i + 3 of all rows, each of which has whole units.
 struct FourWords {
     uvec4 quants, scales;

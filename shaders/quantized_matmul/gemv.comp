@@ -20,18 +20,9 @@
 #ifndef HAS_NORM
 #define HAS_NORM 0
 #endif
-#ifndef GATE
-#define GATE 0
-#endif
 #ifndef SUBGROUP_SIZE
 #define SUBGROUP_SIZE 0
 #endif
-#if GATE
-#define HALVES 2  // a result is made of two rows of weights
-#else
-#define HALVES 1
-#endif
-#define SUMS (HALVES * ROWS)
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/first_of.glsl"
@@ -41,6 +32,7 @@ layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #include "common/quantized.glsl"
 #include "matmul/scalar.glsl"
+#include "quantized_matmul/gate.glsl"
 #if HAS_NORM
 layout(std430, binding = 3) buffer Norm { vec4 norm[]; };
 uniform float eps;
@@ -48,16 +40,7 @@ float squares = 0.0;  // of what this invocation loaded
 #endif
 uniform int m, n, k, units;
 uniform int x_row, out_row;  // floats, multiples of 4
-#if GATE == 1
-float gated(float v) {
-    return v / (1.0 + exp(clamp(-v, -80.0, 80.0)));
-}
-#elif GATE == 2
-float gated(float v) {
-    float inner = clamp(0.7978845608028654 * v * (1.0 + 0.044715 * v * v), -20.0, 20.0);
-    return v / (1.0 + exp(-2.0 * inner));
-}
-#endif
+#define SUMS (HALVES * ROWS)
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
 #define SHARE (8 * LANES)   // vec4s of a row of x that are shared
 #define PARTS (FORMAT == Q6_K || FORMAT == INTEGER && BLOCK < 32 ? 2 : 1)  // with scales of their own

@@ -8,11 +8,14 @@ import pytest
 from glnn.graph.operators import QuantizedMatmul
 from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.quantization import FORMATS, GGML_FORMATS, IntegerBlocks
+from glnn.kernels import kernels_for
+from glnn.kernels.capability_check import why_not_device
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 from tests.quantized import INTEGERS, fitting, random_blocks, random_integers, unpacked
 
 NORMED = "gemv_normed", "stages", "feedback_stages"
+SKINNY = tuple(k.name for k in kernels_for("quantized_matmul", "compute") if "skinny" in k.name)
 GATED = "gated_stages", "feedback_gated_stages"
 SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67, 131, 288)]
 
@@ -64,7 +67,7 @@ def test_zero_points_are_subtracted_exactly(opened, name, kernel) -> None:
 @pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
 @pytest.mark.parametrize(("m", "n", "k"), [*SHAPES, (2, 33, 1152)])
 def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
-    if kernel not in NORMED:
+    if kernel not in (*NORMED, *SKINNY):
         pytest.skip("this kernel takes rows as they are")
     k = fitting("q4_1", k)
     blocks = random_blocks("q4_1", n, k, seed=k)
@@ -85,7 +88,7 @@ def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 33, 576), (3, 130, 96), (20, 7, 32)])
 def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
-    able = {"gemv", "gemv_4", *GATED} if not normed else {"gemv_normed", *GATED}
+    able = {"gemv", "gemv_4", *SKINNY, *GATED} if not normed else {"gemv_normed", *SKINNY, *GATED}
     if kernel not in able:
         pytest.skip("this kernel is for other products")
     blocks = random_blocks("q4_0", 2 * n, k, seed=k)
@@ -99,4 +102,47 @@ def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
     inner = np.sqrt(2 / np.pi) * (first + 0.044715 * first**3)
     silu, gelu = first / (1 + np.exp(-first)), 0.5 * first * (1 + np.tanh(inner))
     expected = {"silu": silu, "gelu_tanh": gelu}[gate] * second
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+LARGE = [
+    *((name, {"AHEAD": ahead}) for name in SKINNY for ahead in (0, 1)),
+    ("gemm_skinny_4x64", {"LANES": 32, "ROW_GROUPS": 8, "AHEAD": 1}),
+    ("gemm_skinny_8x128", {"ROWS": 2}),
+    ("gemm_skinny_8x128", {"ROWS": 8, "ROW_GROUPS": 16}),
+    ("gemm_skinny_16x32", {"LANES": 8, "ROW_GROUPS": 4, "AHEAD": 1}),
+    *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
+]
+"""Kernels, and values beside those that NVIDIA's GPUs take."""
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize("format", ["q4_0", "q4_k", "q6_k", "q8_0", "f16", "uint8_16_float16"])
+@pytest.mark.parametrize(("kernel", "values"), LARGE, ids=str)
+def test_parameters_of_large_gpus(opened, rng, kernel, values, format) -> None:
+    """Several workgroups each way, all formats' words on their way, norms and gates of some."""
+    m, n, k = 19, 133, 1179 if format in INTEGERS else fitting(format, 1179)
+    skinny, backend = kernel in SKINNY, opened("compute")
+    gate, norm = ("silu" if skinny and format == "q4_k" else ""), skinny and format == "q8_0"
+    rows = 2 * n if gate else n
+    declared = next(k for k in kernels_for("quantized_matmul", "compute") if k.name == kernel)
+    choice = declared.for_architecture("NVIDIA").with_parameters(**values)
+    if reason := why_not_device(choice, backend.device.capabilities):
+        pytest.skip(reason)
+    if format in INTEGERS:
+        weight, wide = random_integers(format, rows, k, seed=k)
+    else:
+        blocks = random_blocks(format, rows, k, seed=k)
+        weight, wide = FORMATS[format].pack(blocks, rows, k), unpacked(format, blocks, rows, k)
+    operands = {"x": rng((m, k)), "weight": weight}
+    x = operands["x"].astype(np.float64)
+    if norm:
+        operands["norm"] = rng((k,))
+        x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * operands["norm"]
+    expected = x @ wide.astype(np.float64).T
+    if gate:
+        first, second = np.split(expected, 2, 1)
+        expected = first / (1 + np.exp(-np.clip(first, -80, 80))) * second
+    op = QuantizedMatmul(format, n, k, 1e-5 if norm else 0.0, gate)
+    got = run_kernel(backend, op, operands, choice)
     assert oracle.error(got, expected) <= TOLERANCE

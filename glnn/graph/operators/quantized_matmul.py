@@ -186,7 +186,7 @@ class QuantizedMatmul(WithPackedWeight):
         return {"weight": "R", "norm": "R"}
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        return {**super().sizes(shapes), "m": shapes["x"][0], "batch": 1}
+        return {**super().sizes(shapes), "m": shapes["x"][0], "weight_n": self.rows, "batch": 1}
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         return shapes["x"][0], self.n

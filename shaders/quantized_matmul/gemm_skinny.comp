@@ -1,0 +1,235 @@
+#version 310 es
+// x W^T for several rows of x, COLUMNS of them, and packed weights, each of which is unpacked once for
+// all of them. LANES invocations walk along the units of ROWS rows of weights side by side, ROW_GROUPS
+// such groups in a workgroup. Its share of x is in shared memory, and each four numbers loaded from
+// there are multiplied by ROWS fours of weights; the next share, and with AHEAD the next units'
+// words, are on their way into registers meanwhile. Four neighbours are of four groups and read the
+// same numbers of x. With GATE half of the rows are of each half of the weight.
+#ifndef LANES
+#define LANES 8
+#endif
+#ifndef ROW_GROUPS
+#define ROW_GROUPS 16
+#endif
+#ifndef ROWS
+#define ROWS 4
+#endif
+#ifndef COLUMNS
+#define COLUMNS 8
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+#ifndef HAS_NORM
+#define HAS_NORM 0
+#endif
+#ifndef GATE
+#define GATE 0
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/first_of.glsl"
+#include "common/x.glsl"
+layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
+layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
+#define PACKED(i) weight[i]
+#include "common/quantized.glsl"
+#include "matmul/scalar.glsl"
+#include "quantized_matmul/gate.glsl"
+#if HAS_NORM
+layout(std430, binding = 3) buffer Norm { vec4 norm[]; };
+uniform float eps;
+#endif
+uniform int m, n, k, units;
+uniform int x_row, out_row;  // floats, multiples of 4
+#define INVOCATIONS (LANES * ROW_GROUPS)
+#define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
+#define SHARE (8 * LANES)   // vec4s of a row of x that are shared
+#define LOADS ((COLUMNS * SHARE + INVOCATIONS - 1) / INVOCATIONS)
+#define RESULTS (ROW_GROUPS * ROWS / HALVES)  // of a row of x
+#define SUMS (ROWS * COLUMNS)                 // of an invocation
+#define HELD 2                                // vec4s of them that are added up at a time
+#define WORDS_AHEAD (AHEAD == 1 && UNIT_QUADS <= 2)
+shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
+shared vec4 parts[HELD * INVOCATIONS];
+
+int index, lane, group, row, top;
+vec4 x_next[LOADS];
+#if HAS_NORM
+vec4 norm_next[LOADS];
+float squares[LOADS];  // sums of squares of what each load was
+#endif
+float sum[SUMS];
+
+// Which number of the sums is that of row `i` of weights and a row of x: both halves side by side.
+int sum_of(int i, int column) {
+    return (i / HALVES * COLUMNS + column) * HALVES + i % HALVES;
+}
+
+// Loads the share of x of LANES units from `first` on, or else what is there: nothing is waited for.
+void fetch(int first) {
+    for (int j = 0; j < LOADS; ++j) {
+        int i = j * INVOCATIONS + index;
+        int quad = max(min(first * 8 + i % SHARE, (k - 1) / 4), 0);
+        x_next[j] = x_at(min(top + min(i / SHARE, COLUMNS - 1), m - 1) * (x_row / 4) + quad);
+#if HAS_NORM
+        norm_next[j] = norm[quad];
+#endif
+    }
+}
+
+// Puts what was loaded into shared memory; zeros for what is behind k and behind the last row.
+void put(int first) {
+    for (int j = 0; j < LOADS; ++j) {
+        int i = j * INVOCATIONS + index, column = i / SHARE, place = i % SHARE;
+        if (COLUMNS * SHARE % INVOCATIONS != 0 && column >= COLUMNS) break;
+        int left = top + column < m ? k - 4 * (first * 8 + place) : 0;
+        vec4 a = first_of(x_next[j], left);
+#if HAS_NORM
+        squares[j] += dot(a, a);
+        a *= first_of(norm_next[j], left);
+#endif
+        part_of_x[(column * 8 + place % 8) * STRIDE + place / 8] = a;
+    }
+}
+
+// The unit of row `i` of this invocation's weights that is number `at` along the row.
+int unit_of(int i, int at) {
+    return (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + min(at, units - 1);
+}
+
+#if UNIT_QUADS <= 2
+UnitWords words[ROWS];
+#define SCALE_WORDS(i, unit) words[i].scales
+#define QUANT_WORDS(i, unit, part) words_of(words[i], part)
+#else
+#define SCALE_WORDS(i, unit) scale_words(unit)
+#define QUANT_WORDS(i, unit, part) quant_words(unit, part)
+#endif
+
+// Multiplies the units that are number `at` along their rows.
+void multiply(int at) {
+    Scales scales[ROWS];
+    for (int i = 0; i < ROWS; ++i) scales[i] = scales_of(SCALE_WORDS(i, unit_of(i, at)), unit_of(i, at));
+    for (int part = 0; part < 8; ++part) {
+        vec4 b[ROWS];
+        for (int i = 0; i < ROWS; ++i) {
+            vec4 values = values_of(QUANT_WORDS(i, unit_of(i, at), part), part, scales[i].zeros);
+            b[i] = values * scales[i].scale[part >> 2] + scales[i].minimum;
+        }
+        for (int column = 0; column < COLUMNS; ++column) {
+            vec4 a = part_of_x[(column * 8 + part) * STRIDE + lane];
+            for (int i = 0; i < ROWS; ++i) {
+                int to = sum_of(i, column);
+                sum[to] = sum[to] + a.x * b[i].x + a.y * b[i].y + a.z * b[i].z + a.w * b[i].w;
+            }
+        }
+    }
+}
+
+// Adds up HELD fours of the sums of all lanes. Turns are numbers in the text, since an array indexed by
+// a loop's variable would leave the registers.
+#define LEND(turn, i) \
+    if (4 * (HELD * turn + i) < SUMS) \
+        parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (HELD * turn + i));
+#define ADD(turn) \
+    if (4 * HELD * turn < SUMS) { \
+        wait(); \
+        LEND(turn, 0) \
+        LEND(turn, 1) \
+        wait(); \
+        add_up(HELD * turn); \
+    }
+
+vec4 four_sums(const int i) {
+    return vec4(sum[i], sum[min(i + 1, SUMS - 1)], sum[min(i + 2, SUMS - 1)], sum[min(i + 3, SUMS - 1)]);
+}
+
+// Has the first lanes add up those fours that are lent, and keep them where x was.
+void add_up(int first) {
+    for (int i = lane; i < HELD; i += LANES) {
+        if (4 * (first + i) >= SUMS) break;
+        vec4 total = vec4(0.0);
+        for (int j = 0; j < LANES; ++j) total += parts[i * INVOCATIONS + group * LANES + j];
+        part_of_x[group * ((SUMS + 3) / 4) + first + i] = total;
+    }
+}
+
+#if HAS_NORM
+// Finds by what the sums of each row of x are multiplied, in `parts`.
+void find_scales() {
+    wait();
+    for (int j = 0; j < LOADS; ++j) {
+        int i = j * INVOCATIONS + index;
+        if (i < COLUMNS * SHARE) part_of_x[i].x = squares[j];
+    }
+    wait();
+    for (int i = index; i < 8 * COLUMNS; i += INVOCATIONS) {
+        float total = 0.0;
+        for (int j = 0; j < LANES; ++j) total += part_of_x[i * LANES + j].x;
+        parts[i].x = total;
+    }
+    wait();
+    for (int column = index; column < COLUMNS; column += INVOCATIONS) {
+        float total = 0.0;
+        for (int j = 0; j < 8; ++j) total += parts[8 * column + j].x;
+        parts[8 * column].y = inversesqrt(total / float(k) + eps);
+    }
+    wait();
+}
+#endif
+
+void main() {
+    index = int(gl_LocalInvocationIndex);
+    lane = index / 4 % LANES;
+    group = index / (4 * LANES) * 4 + index % 4;
+    row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * (ROWS / HALVES);
+    top = int(WORKGROUP_ID.z) * COLUMNS;
+    for (int i = 0; i < SUMS; ++i) sum[i] = 0.0;
+#if HAS_NORM
+    for (int j = 0; j < LOADS; ++j) squares[j] = 0.0;
+#endif
+    fetch(0);
+#if WORDS_AHEAD
+    UnitWords words_next[ROWS];
+    for (int i = 0; i < ROWS; ++i) words_next[i] = unit_words(unit_of(i, lane));
+#endif
+    for (int first = 0; first < units; first += LANES) {
+#if WORDS_AHEAD
+        for (int i = 0; i < ROWS; ++i) words[i] = words_next[i];
+#elif UNIT_QUADS <= 2
+        for (int i = 0; i < ROWS; ++i) words[i] = unit_words(unit_of(i, first + lane));
+#endif
+        if (first > 0) wait();
+        put(first);
+        wait();
+        fetch(first + LANES);
+#if WORDS_AHEAD
+        for (int i = 0; i < ROWS; ++i) words_next[i] = unit_words(unit_of(i, first + LANES + lane));
+#endif
+        if (first + lane < units) multiply(first + lane);
+    }
+#if HAS_NORM
+    find_scales();
+    float scale_of_row[COLUMNS];
+    for (int column = 0; column < COLUMNS; ++column) scale_of_row[column] = parts[8 * column].y;
+    for (int i = 0; i < ROWS; ++i)
+        for (int column = 0; column < COLUMNS; ++column)
+            sum[sum_of(i, column)] *= scale_of_row[column];
+#endif
+    ADD(0) ADD(1) ADD(2) ADD(3) ADD(4) ADD(5) ADD(6) ADD(7)
+    ADD(8) ADD(9) ADD(10) ADD(11) ADD(12) ADD(13) ADD(14) ADD(15)
+    wait();
+    for (int i = index; i < RESULTS * COLUMNS; i += INVOCATIONS) {
+        int of_tile = i % RESULTS, of_x = i / RESULTS;
+        int of_group = of_tile / (ROWS / HALVES), of_row = of_tile % (ROWS / HALVES);
+        int first = sum_of(of_row * HALVES, of_x);
+        vec4 four = part_of_x[of_group * ((SUMS + 3) / 4) + first / 4];
+        float found = four[first % 4];
+#if GATE
+        found = gated(found) * four[first % 4 + 1];
+#endif
+        int column = int(WORKGROUP_ID.y) * RESULTS + of_tile;
+        if (column < n && top + of_x < m) finish(found, column, (top + of_x) * out_row + column);
+    }
+}
