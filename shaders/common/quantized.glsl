@@ -205,8 +205,9 @@ uvec4 quant_words(int unit, int part) {
     return words;
 }
 
-// What `quant_words` loaded, as numbers to be scaled. zeros: those of the unit's `Scales`.
-vec4 values_of(uvec4 words, int part, vec2 zeros) {
+// What `quant_words` loaded, as numbers to be scaled. zeros: those of the unit's `Scales`. shift: from
+// which bit on quants of four bits lie in each byte, best a constant.
+vec4 values_of(uvec4 words, int part, int shift, vec2 zeros) {
 #if FORMAT == F32
     return uintBitsToFloat(words);
 #elif FORMAT == F16
@@ -216,15 +217,15 @@ vec4 values_of(uvec4 words, int part, vec2 zeros) {
 #elif FORMAT == INTEGER && BITS == 8
     return bytes_of(words.x, 255u, 0, zeros[part >> 2]);
 #elif FORMAT == INTEGER
-    return bytes_of(words.x, 15u, part & 4, zeros[part >> 2]);
+    return bytes_of(words.x, 15u, shift, zeros[part >> 2]);
 #elif FORMAT == Q8_0
     return bytes_of(words.x ^ 0x80808080u, 255u, 0, 128.0);
 #elif FORMAT == Q4_0
-    return bytes_of(words.x, 15u, part & 4, 8.0);
+    return bytes_of(words.x, 15u, shift, 8.0);
 #elif FORMAT == Q4_1 || FORMAT == Q4_K
-    return bytes_of(words.x, 15u, part & 4, 0.0);
+    return bytes_of(words.x, 15u, shift, 0.0);
 #else
-    uvec4 quants = (uvec4(words.x, words.x >> 8, words.x >> 16, words.x >> 24) >> (part & 4)) & 15u;
+    uvec4 quants = (uvec4(words.x, words.x >> 8, words.x >> 16, words.x >> 24) >> shift) & 15u;
 #if FORMAT == IQ4_NL
     return vec4(value_of(quants.x), value_of(quants.y), value_of(quants.z), value_of(quants.w));
 #elif FORMAT == Q6_K
@@ -269,6 +270,10 @@ uvec4 words_of(UnitWords words, int part) {
 }
 #endif
 
+vec4 values_of(uvec4 words, int part, vec2 zeros) {
+    return values_of(words, part, part & 4, zeros);
+}
+
 // The words of weights 4 i to 4 i + 3 of all rows, each of which has whole units.
 struct FourWords {
     uvec4 quants, scales;
@@ -282,7 +287,11 @@ FourWords four_words(int i) {
 vec4 unpacked(FourWords words, int i) {
     int part = i & 7;
     Scales scales = scales_of(words.scales, i >> 3);
-    return values_of(words.quants, part, scales.zeros) * scales.scale[part >> 2] + scales.minimum;
+#if UNIT_QUADS == 1
+    words.quants.x >>= part & 4;
+#endif
+    vec4 values = values_of(words.quants, part, 0, scales.zeros);
+    return values * scales.scale[part >> 2] + scales.minimum;
 }
 
 // Weights 4 i to 4 i + 3 of all rows.
