@@ -4,7 +4,8 @@
 // such groups in a workgroup. Its share of x is in shared memory, and each four numbers loaded from
 // there are multiplied by ROWS fours of weights; the next share, and with AHEAD the next units'
 // words, are on their way into registers meanwhile. Four neighbours are of four groups and read the
-// same numbers of x. With GATE half of the rows are of each half of the weight.
+// same numbers of x. UNROLLED writes the parts of a unit out: its words are then found in registers,
+// whatever a compiler does to a long loop. With GATE half of the rows are of each half of the weight.
 #ifndef LANES
 #define LANES 8
 #endif
@@ -19,6 +20,9 @@
 #endif
 #ifndef AHEAD
 #define AHEAD 0
+#endif
+#ifndef UNROLLED
+#define UNROLLED 0
 #endif
 #ifndef HAS_NORM
 #define HAS_NORM 0
@@ -107,24 +111,38 @@ UnitWords words[ROWS];
 #define QUANT_WORDS(i, unit, part) quant_words(unit, part)
 #endif
 
-// Multiplies the units that are number `at` along their rows.
-void multiply(int at) {
-    Scales scales[ROWS];
-    for (int i = 0; i < ROWS; ++i) scales[i] = scales_of(SCALE_WORDS(i, unit_of(i, at)), unit_of(i, at));
-    for (int part = 0; part < 8; ++part) {
-        vec4 b[ROWS];
+Scales scales[ROWS];  // of the units that are multiplied
+
+// Multiplies part `part` of the units that are number `at` along their rows.
+void multiply_part(int at, const int part) {
+    vec4 b[ROWS];
+    for (int i = 0; i < ROWS; ++i) {
+        vec4 values = values_of(QUANT_WORDS(i, unit_of(i, at), part), part, scales[i].zeros);
+        b[i] = values * scales[i].scale[part >> 2] + scales[i].minimum;
+    }
+    for (int column = 0; column < COLUMNS; ++column) {
+        vec4 a = part_of_x[(column * 8 + part) * STRIDE + lane];
         for (int i = 0; i < ROWS; ++i) {
-            vec4 values = values_of(QUANT_WORDS(i, unit_of(i, at), part), part, scales[i].zeros);
-            b[i] = values * scales[i].scale[part >> 2] + scales[i].minimum;
-        }
-        for (int column = 0; column < COLUMNS; ++column) {
-            vec4 a = part_of_x[(column * 8 + part) * STRIDE + lane];
-            for (int i = 0; i < ROWS; ++i) {
-                int to = sum_of(i, column);
-                sum[to] = sum[to] + a.x * b[i].x + a.y * b[i].y + a.z * b[i].z + a.w * b[i].w;
-            }
+            int to = sum_of(i, column);
+            sum[to] = sum[to] + a.x * b[i].x + a.y * b[i].y + a.z * b[i].z + a.w * b[i].w;
         }
     }
+}
+
+void multiply(int at) {
+    for (int i = 0; i < ROWS; ++i) scales[i] = scales_of(SCALE_WORDS(i, unit_of(i, at)), unit_of(i, at));
+#if UNROLLED
+    multiply_part(at, 0);
+    multiply_part(at, 1);
+    multiply_part(at, 2);
+    multiply_part(at, 3);
+    multiply_part(at, 4);
+    multiply_part(at, 5);
+    multiply_part(at, 6);
+    multiply_part(at, 7);
+#else
+    for (int part = 0; part < 8; ++part) multiply_part(at, part);
+#endif
 }
 
 // Adds up HELD fours of the sums of all lanes. Turns are numbers in the text, since an array indexed by
