@@ -54,7 +54,9 @@ uniform int x_row, out_row;  // floats, multiples of 4
 #define SUMS (ROWS * COLUMNS)                 // of an invocation
 #define HELD 2                                // vec4s of them that are added up at a time
 #define WORDS_AHEAD (AHEAD == 1 && UNIT_QUADS <= 2)
-shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
+#define FOURS ((SUMS + 3) / 4)
+// The results take its memory at last.
+shared vec4 part_of_x[COLUMNS * 8 * STRIDE > ROW_GROUPS * FOURS ? COLUMNS * 8 * STRIDE : ROW_GROUPS * FOURS];
 shared vec4 parts[HELD * INVOCATIONS];
 
 int index, lane, group, row, top;
@@ -169,12 +171,12 @@ void add_up(int first) {
         if (4 * (first + i) >= SUMS) break;
         vec4 total = vec4(0.0);
         for (int j = 0; j < LANES; ++j) total += parts[i * INVOCATIONS + group * LANES + j];
-        part_of_x[group * ((SUMS + 3) / 4) + first + i] = total;
+        part_of_x[group * FOURS + first + i] = total;
     }
 }
 
 #if HAS_NORM
-// Finds by what the sums of each row of x are multiplied, in `parts`.
+// Finds by what the sums of each row of x are multiplied, where x was: the first numbers of its share.
 void find_scales() {
     wait();
     for (int j = 0; j < LOADS; ++j) {
@@ -185,13 +187,13 @@ void find_scales() {
     for (int i = index; i < 8 * COLUMNS; i += INVOCATIONS) {
         float total = 0.0;
         for (int j = 0; j < LANES; ++j) total += part_of_x[i * LANES + j].x;
-        parts[i].x = total;
+        part_of_x[i * LANES].x = total;
     }
     wait();
     for (int column = index; column < COLUMNS; column += INVOCATIONS) {
         float total = 0.0;
-        for (int j = 0; j < 8; ++j) total += parts[8 * column + j].x;
-        parts[8 * column].y = inversesqrt(total / float(k) + eps);
+        for (int j = 0; j < 8; ++j) total += part_of_x[column * SHARE + j * LANES].x;
+        part_of_x[column * SHARE].y = inversesqrt(total / float(k) + eps);
     }
     wait();
 }
@@ -230,7 +232,7 @@ void main() {
 #if HAS_NORM
     find_scales();
     float scale_of_row[COLUMNS];
-    for (int column = 0; column < COLUMNS; ++column) scale_of_row[column] = parts[8 * column].y;
+    for (int column = 0; column < COLUMNS; ++column) scale_of_row[column] = part_of_x[column * SHARE].y;
     for (int i = 0; i < ROWS; ++i)
         for (int column = 0; column < COLUMNS; ++column)
             sum[sum_of(i, column)] *= scale_of_row[column];
@@ -242,7 +244,7 @@ void main() {
         int of_tile = i % RESULTS, of_x = i / RESULTS;
         int of_group = of_tile / (ROWS / HALVES), of_row = of_tile % (ROWS / HALVES);
         int first = sum_of(of_row * HALVES, of_x);
-        vec4 four = part_of_x[of_group * ((SUMS + 3) / 4) + first / 4];
+        vec4 four = part_of_x[of_group * FOURS + first / 4];
         float found = four[first % 4];
 #if GATE
         found = gated(found) * four[first % 4 + 1];

@@ -111,6 +111,7 @@ LARGE = [
     ("gemm_skinny_8x128", {"ROWS": 2}),
     ("gemm_skinny_8x128", {"ROWS": 8, "ROW_GROUPS": 16}),
     ("gemm_skinny_16x32", {"LANES": 8, "ROW_GROUPS": 4, "AHEAD": 1}),
+    ("gemm_skinny_2x64", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
     *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
 ]
 """Kernels, and values beside those that NVIDIA's GPUs take."""

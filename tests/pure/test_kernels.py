@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 
 from glnn.core.glsl import shaders_folder
+from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul
+from glnn.graph.operators import Conv2d, Matmul, QuantizedMatmul
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read
@@ -206,6 +207,45 @@ NVIDIA = replace(
     max_compute_work_group_size=(1024, 1024, 64),
     max_compute_shared_memory_size=48 << 10,
 )
+
+
+@pytest.mark.parametrize("operator", [{}, {"eps": 1e-5}, {"gate": "silu"}])
+@pytest.mark.parametrize(
+    ("m", "n", "taken"),
+    [
+        (1, 4096, "gemv"),
+        (2, 4096, "gemm_skinny_2x64"),
+        (3, 4096, "gemm_skinny_4x64"),
+        (8, 128256, "gemm_skinny_8x128"),
+        (8, 576, "gemm_skinny_8x32"),
+        (12, 576, "gemm_skinny_8x32"),
+        (16, 4096, "gemm_skinny_16x32"),
+        (12, 128256, "gemm_skinny_16x128"),
+        (16, 128256, "gemm_skinny_16x128"),
+    ],
+)
+def test_weights_are_unpacked_once_for_several_rows(m, n, taken, operator) -> None:
+    """Whatever is done to rows before and to products behind; by how many processors have work."""
+    op = QuantizedMatmul("q4_0", n, 4096, **operator)
+    shapes = {"x": (m, 4096), "weight": (op.packing.words(op.rows, 4096),)}
+    types = {"x": TensorType(shapes["x"]), "weight": TensorType(shapes["weight"], DType.int32)}
+    if op.eps:
+        types["norm"] = TensorType((4096,))
+    device = replace(NVIDIA, multiprocessors=132, max_shader_storage_block_size=1 << 31)
+    kernel = choose("compute", OpSpec.create(op, types, {}), device).name
+    assert kernel == ("gemv_normed" if m == 1 and op.eps else taken)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "taken"),
+    [(64, 576, "16x32"), (64, 4096, "32x64_long_k"), (512, 576, "32x32"), (512, 4096, "128x128")],
+)
+def test_tiles_of_packed_weights_fill_the_processors(m, n, taken) -> None:
+    op = QuantizedMatmul("q4_k", n, 1024)
+    weight = TensorType((op.packing.words(n, 1024),), DType.int32)
+    spec = OpSpec.create(op, {"x": TensorType((m, 1024)), "weight": weight}, {})
+    device = replace(NVIDIA, multiprocessors=132)
+    assert choose("compute", spec, device).name == f"gemm_tiled_{taken}"
 
 
 @pytest.mark.parametrize(
