@@ -2,7 +2,8 @@
 // Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
 // of CHUNK keys are put into shared memory, a key an invocation at a time, and their powers taken;
 // then each invocation adds up four columns of some of the values. FETCHES loads are under way at a
-// time. Longer sequences go on from the maximum so far (Milakov and Gimelshein 2018).
+// time, those of the first values while the scores are computed. Longer sequences go on from the
+// maximum so far (Milakov and Gimelshein 2018).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -17,6 +18,9 @@
 #endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
+#endif
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
@@ -55,6 +59,13 @@ float score(int key) {
 
 // The greatest of all invocations' numbers.
 float greatest(int lane, float own) {
+#if SUBGROUP_SIZE
+    own = subgroupMax(own);  // which may pass over a NaN: the power of that one is NaN
+    if (subgroupElect()) shares[gl_SubgroupID] = own;
+    wait();
+    for (uint i = 0u; i < gl_NumSubgroups; ++i) own = max(own, shares[i]);
+    return own;
+#else
     shares[lane] = own;
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
@@ -62,6 +73,7 @@ float greatest(int lane, float own) {
     }
     wait();
     return shares[0];
+#endif
 }
 
 void main() {
@@ -80,6 +92,10 @@ void main() {
     vec4 sum = vec4(0.0);
     for (int first = 0; first < seen; first += CHUNK) {
         int count = min(CHUNK, seen - first);
+        vec4 fours[FETCHES];
+        if (part < across)
+            for (int j = 0; j < FETCHES; ++j)
+                fours[j] = cache[values + (first + min(part + j * across, count - 1)) * row];
         float own = -3.0e38;
         for (int i = lane; i < count; i += LANES) {
             float found = score(keys + (first + i) * row);
@@ -94,9 +110,9 @@ void main() {
         total *= shrink;
         if (part < across)
             for (int i = part; i < count; i += FETCHES * across) {
-                vec4 fours[FETCHES];
-                for (int j = 0; j < FETCHES; ++j)
-                    fours[j] = cache[values + (first + min(i + j * across, count - 1)) * row];
+                if (i > part)
+                    for (int j = 0; j < FETCHES; ++j)
+                        fours[j] = cache[values + (first + min(i + j * across, count - 1)) * row];
                 for (int j = 0; j < FETCHES; ++j)
                     if (i + j * across < count) {
                         sum += weights[i + j * across] * fours[j];
