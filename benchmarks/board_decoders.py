@@ -109,7 +109,7 @@ def entries(shape: str, form: str, backend: Compute) -> list[ScheduledOp]:
     types["tokens"] = TensorType((1,), DType.int32)
     updates = {**made.updates, "tokens": "next"}
     specs = StateSpecs(types, (), updates, readable=("tokens",))
-    graph = made.following(1, SHORT, sampled=False)
+    graph = made.following(1, SHORT, sampled=False, own_keys=False)
     shapes = {"places": (1,), **specs.shapes(graph)}
     return list(Outline.create(graph, backend, shapes, states=specs).schedule.entries)
 

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends import Backend
 from glnn.core.process import check_memory
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ModelError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import formula
-from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import (
     CachedAttention,
     CacheUpdate,
@@ -39,6 +40,7 @@ from glnn.graph.operators.reductions import ArgReduce
 from glnn.graph.operators.rotary import HALVES, PAIRS
 from glnn.graph.operators.sample import RULES
 from glnn.graph.quantization import QuantizedFormat
+from glnn.kernels.op_spec import OpSpec
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
 ANGLE_BYTES = 20  # of the host's memory for each cosine or sine, while they are computed
@@ -265,12 +267,14 @@ class Decoder:
     updates: Mapping[str, str]
     chosen: tuple[Value, Value]
 
-    def following(self, count: int, longest: int, sampled: bool) -> Graph:
+    def following(self, count: int, longest: int, sampled: bool, own_keys: bool) -> Graph:
         """Return the graph of the next tokens of `count` sequences whose last ones are a state.
 
         That state is "tokens" (count,), to be updated by the output "next"; the other inputs are
         places and, where the tokens are `sampled`, what `Sample` takes: rules and random. longest:
-        tokens that a sequence has at most; attention is planned for so many.
+        tokens that a sequence has at most; attention is planned for so many. own_keys: attention
+        takes the tokens' own keys and values from where they were made, so that it does not wait
+        for the caches' update.
         """
         rows, chosen = self.chosen
         type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
@@ -280,12 +284,15 @@ class Decoder:
                 instead[value] = Value(value.name, type, Kind.INPUT)
             if value.name != "logit_rows":
                 inputs.append(instead.get(value, value))
+        producers = {node.outputs[0]: node for node in self.graph.nodes}
         nodes = []
         for node in self.graph.nodes:
             attention = node.operator
             if isinstance(attention, CachedAttention):
                 window = min(attention.window or longest, longest)
                 node = replace(node, operator=replace(attention, window=window))
+                if own_keys:
+                    node = _with_own_keys(node, producers)
             if sampled and isinstance(node.operator, ArgReduce):
                 rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
                 random = Value("random", TensorType((count,)), Kind.INPUT)
@@ -300,6 +307,37 @@ class Decoder:
             outputs,
             f"{self.graph.name}, next tokens",
         )
+
+    def suits_own_keys(self, backend: Backend) -> bool:
+        """Return True where kernels of `backend` suit attention that takes tokens' own keys."""
+        producers = {node.outputs[0]: node for node in self.graph.nodes}
+        found = (n for n in self.graph.nodes if isinstance(n.operator, CachedAttention))
+        specs = {_spec_of_token(_with_own_keys(node, producers)) for node in found}
+        return all(map(backend.suits, specs))
+
+
+def _with_own_keys(node: Node, producers: Mapping[Value, Node]) -> Node:
+    """Return attention that takes the tokens' keys and values from what updates its cache.
+
+    It reads the cache before the update then.
+    """
+    attention, kept = node.operator, node.operator.named(node.inputs)["cache"]
+    update = producers[kept].operator
+    assert isinstance(attention, CachedAttention) and isinstance(update, CacheUpdate)
+    before = update.named(producers[kept].inputs)["cache"]
+    operator = replace(attention, keys_start=update.start, values_start=update.values_start)
+    return replace(node, operator=operator).with_values({kept: before})
+
+
+def _spec_of_token(node: Node) -> OpSpec:
+    """Return the spec of `node` for a single token."""
+    types = {
+        name: TensorType((1, *value.type.dims[1:]), value.type.dtype)
+        if name in ("x", "places")
+        else value.type
+        for name, value in node.operator.named(node.inputs).items()
+    }
+    return OpSpec.create(node.operator, types, {})
 
 
 class _Writer:

@@ -100,7 +100,9 @@ class _Planner:
         return RunMemory(tokens, logits, False, nbytes)
 
     def _run_ahead(self, count: int, context: int) -> RunMemory:
-        graph = self._decoder.following(count, context, sampled=False)
+        graph = self._decoder.following(
+            count, context, False, self._decoder.suits_own_keys(self._backend)
+        )
         types = {**self._caches, "tokens": TensorType((count,), DType.int32)}
         updates = {**self._decoder.updates, "tokens": "next"}
         specs = StateSpecs(types, (), updates, readable=("tokens",))

@@ -3,7 +3,7 @@
 // takes a token, a head of the cache and `keys` of its rows, for the GROUP heads of queries that read
 // it. LANES keys at a time, a key an invocation; then each invocation adds up four columns of some of
 // the values for all queries, so that a row of the cache is read once. FETCHES loads are under way at
-// a time.
+// a time. With OWN_KEYS the first part begins with the token itself, whose key and value are in x.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -19,6 +19,9 @@
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
 #endif
+#ifndef OWN_KEYS
+#define OWN_KEYS 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/nan.glsl"
@@ -33,6 +36,10 @@ layout(std430, binding = 4) buffer Rotary { float rotary[]; };
 #endif
 uniform int heads, kv_heads, width, context, start, rows, group, window, keys, parts;
 uniform int x_row, rotary_row, out_row;
+#if OWN_KEYS
+uniform int keys_start, values_start;
+shared vec4 own_key[ROOM / 4];
+#endif
 uniform float scale;
 #define NUMBER(head, i) x[(head) + (i)]
 #define TABLE(row, i) rotary[(row) + (i)]
@@ -73,11 +80,32 @@ void attend(int token, int part, int kv_head, int head, int count) {
         most[lane] = -3.0e38;
         total[lane] = 0.0;
     }
-    int seen = there ? min(position + 1, window) : 0, end = min(seen, (part + 1) * keys);
+    int seen = there ? min(position + 1, window) : 0, cached = seen;
     int first = place - seen + 1, row = 2 * kv_heads * quads;
     int quad = lane % quads, slice = lane / quads;
     vec4 sums[GROUP];
     for (int query = 0; query < GROUP; ++query) sums[query] = vec4(0.0);
+#if OWN_KEYS
+    cached = max(seen - 1, 0);
+    int of_head = token * x_row + kv_head * width;
+    for (int i = lane; i < quads; i += LANES)
+        for (int j = 0; j < 4; ++j)
+            own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
+    wait();
+    if (part == 0 && there) {
+        if (lane < count) {
+            vec4 products = vec4(0.0);
+            for (int i = 0; i < quads; ++i) products += queries[lane * quads + i] * own_key[i];
+            most[lane] = capped(dot(products, vec4(1.0)) * scale);
+            total[lane] = 1.0;
+        }
+        int own = of_head + values_start + 4 * quad;
+        if (slice == 0)
+            for (int query = 0; query < GROUP; ++query)
+                sums[query] = vec4(x[own], x[own + 1], x[own + 2], x[own + 3]);
+    }
+#endif
+    int end = min(cached, (part + 1) * keys);
     for (int at = part * keys; at < end; at += LANES) {
         wait();
         bool own_key = at + lane < end;

@@ -3,7 +3,8 @@
 // of CHUNK keys are put into shared memory, a key an invocation at a time, and their powers taken;
 // then each invocation adds up four columns of some of the values. FETCHES loads are under way at a
 // time, those of the first values while the scores are computed. Longer sequences go on from the
-// maximum so far (Milakov and Gimelshein 2018).
+// maximum so far (Milakov and Gimelshein 2018); with OWN_KEYS all begin with the token itself, whose
+// key and value are in x.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -18,6 +19,9 @@
 #endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
+#endif
+#ifndef OWN_KEYS
+#define OWN_KEYS 0
 #endif
 #ifndef SUBGROUP_SIZE
 #define SUBGROUP_SIZE 0
@@ -36,6 +40,10 @@ layout(std430, binding = 4) buffer Rotary { float rotary[]; };
 #endif
 uniform int heads, kv_heads, width, context, start, rows, group, window;
 uniform int x_row, rotary_row, out_row;
+#if OWN_KEYS
+uniform int keys_start, values_start;
+shared vec4 own_key[ROOM / 4];
+#endif
 uniform float scale;
 #define NUMBER(head, i) x[(head) + (i)]
 #define TABLE(row, i) rotary[(row) + (i)]
@@ -84,14 +92,31 @@ void main() {
     for (int i = lane; i < quads; i += LANES)
         for (int j = 0; j < 4; ++j)
             query[i][j] = rotated(from, position * rotary_row, 4 * i + j);
-    wait();
-    int seen = there ? min(position + 1, window) : 0;
-    int row = 2 * kv_heads * quads, keys = (place - seen + 1) * row + head / group * quads;
+    int seen = there ? min(position + 1, window) : 0, cached = seen, first_row = place - seen + 1;
+    int row = 2 * kv_heads * quads, keys = first_row * row + head / group * quads;
     int quad = lane % quads, part = lane / quads, values = keys + kv_heads * quads + quad;
     float most = -3.0e38, total = 0.0;
     vec4 sum = vec4(0.0);
-    for (int first = 0; first < seen; first += CHUNK) {
-        int count = min(CHUNK, seen - first);
+#if OWN_KEYS
+    int of_head = token * x_row + head / group * width;
+    for (int i = lane; i < quads; i += LANES)
+        for (int j = 0; j < 4; ++j)
+            own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
+    wait();
+    vec4 products = vec4(0.0);
+    for (int i = 0; i < quads; ++i) products += query[i] * own_key[i];
+    most = capped(dot(products, vec4(1.0)) * scale);
+    if (part == 0) {
+        int own = of_head + values_start + 4 * quad;
+        sum = vec4(x[own], x[own + 1], x[own + 2], x[own + 3]);
+        total = 1.0;
+    }
+    cached = max(seen - 1, 0);
+#else
+    wait();
+#endif
+    for (int first = 0; first < cached; first += CHUNK) {
+        int count = min(CHUNK, cached - first);
         vec4 fours[FETCHES];
         if (part < across)
             for (int j = 0; j < FETCHES; ++j)

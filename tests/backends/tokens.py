@@ -35,3 +35,24 @@ def places_of(tokens: int, rows: int) -> np.ndarray:
 def heads_of(x: np.ndarray, token: int, start: int, heads: int, width: int) -> list[list[float]]:
     row = x[token].astype(np.float64).tolist()
     return [row[start + h * width : start + (h + 1) * width] for h in range(heads)]
+
+
+def places_apart(tokens: int) -> np.ndarray:
+    """Rows of tokens of a sequence each, one of them of no token."""
+    places = places_of(tokens, tokens * CONTEXT)
+    apart = places % CONTEXT + np.arange(tokens, dtype=np.int32) * CONTEXT
+    return np.where(places < 0, places, apart)
+
+
+def with_own_rows(op, x: np.ndarray, cache: np.ndarray, places: np.ndarray, angles) -> np.ndarray:
+    """The cache in float64 with the keys and values that x has of the tokens themselves."""
+    found = cache.astype(np.float64)
+    for token, place in enumerate(places):
+        if place < 0:
+            continue
+        keys = heads_of(x, token, op.keys_start, op.kv_heads, op.width)
+        values = heads_of(x, token, op.values_start, op.kv_heads, op.width)
+        if angles is not None:
+            keys = [turn(key, angles[place % CONTEXT].tolist(), op.order) for key in keys]
+        found[place] = np.ravel([keys, values])
+    return found

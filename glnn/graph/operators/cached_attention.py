@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -22,8 +22,10 @@ class CachedAttention(Cached):
     x: (tokens, numbers), queries of `heads` heads from `start` on, rotated if there is `rotary`.
     cache: (rows, 2 kv_heads width). places: (tokens,) int32. Head h reads head h kv_heads // heads
     of the cache (Ainslie et al. 2023). window: how many tokens are seen, itself too; 0 for all.
-    cap: scores s become cap tanh(s / cap); 0 for none. Result: (tokens, heads width); zeros for a
-    token without a place.
+    cap: scores s become cap tanh(s / cap); 0 for none. keys_start, values_start: where x has the
+    tokens' own keys, which are rotated like the queries, and values; the cache need not have them
+    then, and no two tokens are of one sequence. -1 where they are in the cache. Result: (tokens,
+    heads width); zeros for a token without a place.
     """
 
     name: ClassVar[str] = "cached_attention"
@@ -37,25 +39,44 @@ class CachedAttention(Cached):
     cap: float = 0.0
     start: int = 0
     order: str = HALVES
+    keys_start: int = field(default=-1, kw_only=True)
+    values_start: int = field(default=-1, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check()
+        if (self.keys_start < 0) != (self.values_start < 0):
+            raise ShapeError(
+                f"{self.name}: keys_start and values_start must both be 0 or more, or both -1, "
+                f"got {self.keys_start} and {self.values_start}"
+            )
         if self.kv_heads < 1 or self.heads % self.kv_heads or self.window < 0 or self.cap < 0:
             raise ShapeError(
                 f"cached_attention: kv_heads must divide heads, window and cap must be 0 or more, "
                 f"got {self.kv_heads} of {self.heads}, {self.window} and {self.cap}"
             )
 
+    @property
+    def has_own(self) -> bool:
+        """Whether x has the tokens' own keys and values."""
+        return self.keys_start >= 0
+
     def shape_of(self, shapes: Shapes) -> Shape:
         self.check_tokens(shapes)
         self.check_cache(shapes["cache"], self.kv_heads)
+        last = max(self.keys_start, self.values_start) + self.kv_heads * self.width
+        if self.has_own and shapes["x"][1] < last:
+            raise ShapeError(
+                f"{self.name}: x {shapes['x']} ends before the keys and values of {self.kv_heads} "
+                f"heads of {self.width} from {self.keys_start} and {self.values_start} on"
+            )
         return shapes["x"][0], self.heads * self.width
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         queries = self.tokens(operands)
         result = np.zeros(queries.shape, queries.dtype)
         for token, place, first in self._seen(operands):
-            scores, values = self._scores(operands, queries[token], first, place + 1)
+            rows = range(first, place if self.has_own else place + 1)
+            scores, values = self._scores(operands, token, queries[token], rows, own=True)
             powers = np.exp(scores - scores.max(-1, keepdims=True))
             mean = (powers / powers.sum(-1, keepdims=True)) @ values
             result[token] = mean.reshape(self.heads, self.width)
@@ -69,11 +90,20 @@ class CachedAttention(Cached):
                 yield token, place, max(first, place - self.window + 1) if self.window else first
 
     def _scores(
-        self, operands: Mapping[str, Array], queries: Array, first: int, end: int
+        self, operands: Mapping[str, Array], token: int, queries: Array, rows: range, own: bool
     ) -> tuple[Array, Array]:
-        """Return scores (kv_heads, group, rows) and values (kv_heads, rows, width) of some rows."""
+        """Return scores (kv_heads, group, n) and values (kv_heads, n, width) of some rows.
+
+        own: behind them those that x has of the token itself, if there are.
+        """
         cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
-        keys, values = cache[first:end].transpose(1, 2, 0, 3)
+        keys, values = cache[rows.start : rows.stop].transpose(1, 2, 0, 3)
+        if own and self.has_own:
+            key = self.rotated(operands, self.keys_start, self.kv_heads)[token]
+            end = self.values_start + self.kv_heads * self.width
+            value = operands["x"][token, self.values_start : end].reshape(key.shape)
+            keys = np.concatenate((keys, key[:, None]), axis=1)
+            values = np.concatenate((values, value[:, None]), axis=1)
         asked = queries.reshape(self.kv_heads, -1, self.width)
         scores = (asked @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
         return self.cap * np.tanh(scores / self.cap) if self.cap else scores, values
@@ -90,10 +120,13 @@ class CachedAttention(Cached):
             "kv_heads": self.kv_heads,
             "group": self.heads // self.kv_heads,
             "window": self.window or self.context,
+            "keys_start": self.keys_start,
+            "values_start": self.values_start,
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {**super().defines(shapes), "CAPPED": int(self.cap > 0)}
+        macros = {"CAPPED": int(self.cap > 0), "OWN_KEYS": int(self.has_own)}
+        return {**super().defines(shapes), **macros}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"whole": 1} where heads are whole vec4."""
@@ -118,7 +151,8 @@ class AttentionParts(CachedAttention):
 
     Result: (tokens, heads parts (width + 4)): of each part the sum of values by the powers of their
     scores less the greatest, that greatest, the sum of the powers, 1 if the token has a place, and
-    a 0. A part without tokens has -3e38 for the greatest, and zeros.
+    a 0. A part without tokens has -3e38 for the greatest, and zeros. The first part has the token
+    itself where x has its key.
     """
 
     name: ClassVar[str] = "attention_parts"
@@ -144,9 +178,10 @@ class AttentionParts(CachedAttention):
         result[..., self.width] = -3e38
         for token, place, first in self._seen(operands):
             result[token, ..., self.width + 2] = 1
-            for part, begin in enumerate(range(first, place + 1, self.keys)):
-                end = min(begin + self.keys, place + 1)
-                scores, values = self._scores(operands, queries[token], begin, end)
+            last = place if self.has_own else place + 1
+            for part, begin in enumerate(range(first, max(last, first + 1), self.keys)):
+                rows, own = range(begin, min(begin + self.keys, last)), part == 0
+                scores, values = self._scores(operands, token, queries[token], rows, own)
                 greatest = scores.max(-1, keepdims=True)
                 powers = np.exp(scores - greatest)
                 part_result = result[token, :, part]

@@ -116,9 +116,12 @@ class Cached(HandwrittenOperator):
 
     def tokens(self, operands: Mapping[str, Array]) -> Array:
         """Return the heads of x, (tokens, heads, width), rotated where that is asked for."""
+        return self.rotated(operands, self.start, self.heads)
+
+    def rotated(self, operands: Mapping[str, Array], start: int, count: int) -> Array:
+        """Return `count` heads of x from `start` on, rotated where that is asked for."""
         x, places = operands["x"], operands["places"]
-        part = x[:, self.start : self.start + self.heads * self.width]
-        heads = part.reshape(len(x), self.heads, self.width)
+        heads = x[:, start : start + count * self.width].reshape(len(x), count, self.width)
         if "rotary" not in operands:
             return heads
         return rotate(heads, operands["rotary"], places % self.context, self.order)
