@@ -3,8 +3,8 @@
 // neighbouring results. The host writes the operands, how each is fetched, the expressions, and
 // what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
 // other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
-// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
-// fetched before they are added up.
+// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, a power of
+// two, are fetched before they are added up.
 // Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
@@ -135,14 +135,15 @@ VALUE walked(int i, int last, int apart) {
     while (i < last) {
         int stop = min(last, i + RUN * apart);
         VALUE run = START;
-        for (; i + (AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
-            VALUE a = value(i), b = value(i + apart);
-#if AT_ONCE == 4
-            VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);
-            run = join(run, join(join(a, b), join(c, d)));
-#else
-            run = join(run, join(a, b));
-#endif
+        for (; i + (ARG == 1 ? 0 : AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
+            VALUE some[AT_ONCE];
+            for (int j = 0; j < AT_ONCE; ++j) {
+                some[j] = START;  // behind the end, where the order of joining does not matter
+                if (ARG == 0 || i + j * apart < stop) some[j] = value(i + j * apart);
+            }
+            for (int count = AT_ONCE / 2; count > 0; count /= 2)
+                for (int j = 0; j < count; ++j) some[j] = join(some[2 * j], some[2 * j + 1]);
+            run = join(run, some[0]);
         }
         for (; i < stop; i += apart) run = join(run, value(i));
         whole = join(whole, run);
