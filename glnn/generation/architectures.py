@@ -298,8 +298,6 @@ class Decoder:
                 random = Value("random", TensorType((count,)), Kind.INPUT)
                 inputs += [rules, random]
                 node = replace(node, operator=Sample(), inputs=(*node.inputs, rules, random))
-            if isinstance(node.operator, QuantizedMatmul):
-                node = _with_norm(node, producers)
             if chosen not in node.outputs:
                 nodes.append(node.with_values(instead))
         outputs = tuple(value for value in self.graph.outputs if value.name in kept)
@@ -329,20 +327,6 @@ def _with_own_keys(node: Node, producers: Mapping[Value, Node]) -> Node:
     before = update.named(producers[kept].inputs)["cache"]
     operator = replace(attention, keys_start=update.start, values_start=update.values_start)
     return replace(node, operator=operator).with_values({kept: before})
-
-
-def _with_norm(node: Node, producers: Mapping[Value, Node]) -> Node:
-    """Return a product that normalises its rows itself, where RMS normalisation makes them."""
-    product, operands = node.operator, node.operator.named(node.inputs)
-    before = producers.get(operands["x"])
-    if before is None or "norm" in operands or not isinstance(product, QuantizedMatmul):
-        return node
-    norm, normed = before.operator, before.operator.named(before.inputs)
-    if not isinstance(norm, Normalize) or norm.centred or "bias" in normed:
-        return node
-    operands |= {"x": normed["x"], "norm": normed["weight"]}
-    operator = replace(product, eps=norm.eps)
-    return replace(node, operator=operator, inputs=tuple(operator.positional(operands)))
 
 
 def _spec_of_token(node: Node) -> OpSpec:

@@ -1,6 +1,6 @@
 #version 310 es
 // Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
-// of CHUNK keys are put into shared memory, a key an invocation at a time, and their powers taken;
+// of CHUNK keys are put into shared memory, a key SPLIT invocations at a time, and their powers taken;
 // then each invocation adds up four columns of some of the values. FETCHES loads are under way at a
 // time, those of the first values while the scores are computed. Longer sequences go on from the
 // maximum so far (Milakov and Gimelshein 2018); with OWN_KEYS all begin with the token itself, whose
@@ -16,6 +16,9 @@
 #endif
 #ifndef FETCHES
 #define FETCHES 1
+#endif
+#ifndef SPLIT
+#define SPLIT 1
 #endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
@@ -53,16 +56,17 @@ shared float weights[CHUNK];
 shared float shares[LANES];
 shared vec4 sums[LANES];
 
-float score(int key) {
+// Of a key and the query the products of every SPLIT-th four numbers from `first` on, added up.
+float products(int key, int first) {
     vec4 sum = vec4(0.0);
     int quads = width / 4;
-    for (int i = 0; i < quads; i += FETCHES) {
+    for (int i = first; i < quads; i += FETCHES * SPLIT) {
         vec4 fours[FETCHES];
-        for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j, quads - 1)];
+        for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j * SPLIT, quads - 1)];
         for (int j = 0; j < FETCHES; ++j)
-            if (i + j < quads) sum += query[i + j] * fours[j];
+            if (i + j * SPLIT < quads) sum += query[i + j * SPLIT] * fours[j];
     }
-    return capped(dot(sum, vec4(1.0)) * scale);
+    return dot(sum, vec4(1.0));
 }
 
 // The greatest of all invocations' numbers.
@@ -103,9 +107,9 @@ void main() {
         for (int j = 0; j < 4; ++j)
             own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
     wait();
-    vec4 products = vec4(0.0);
-    for (int i = 0; i < quads; ++i) products += query[i] * own_key[i];
-    most = capped(dot(products, vec4(1.0)) * scale);
+    vec4 of_own = vec4(0.0);
+    for (int i = 0; i < quads; ++i) of_own += query[i] * own_key[i];
+    most = capped(dot(of_own, vec4(1.0)) * scale);
     if (part == 0) {
         int own = of_head + values_start + 4 * quad;
         sum = vec4(x[own], x[own + 1], x[own + 2], x[own + 3]);
@@ -122,11 +126,26 @@ void main() {
             for (int j = 0; j < FETCHES; ++j)
                 fours[j] = cache[values + (first + min(part + j * across, count - 1)) * row];
         float own = -3.0e38;
-        for (int i = lane; i < count; i += LANES) {
-            float found = score(keys + (first + i) * row);
-            weights[i] = found;
-            own = greater(own, found);
+        for (int base = 0; base < count; base += LANES / SPLIT) {
+            int key = base + lane / SPLIT;
+            float found = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
+#if SPLIT > 1
+            wait();  // others may still read those of the keys before
+            shares[lane] = found;
+            wait();
+            key = lane < LANES / SPLIT ? base + lane : count;
+            found = 0.0;
+            for (int i = 0; i < SPLIT; ++i) found += shares[(lane * SPLIT + i) % LANES];
+#endif
+            if (key < count) {
+                found = capped(found * scale);
+                weights[key] = found;
+                own = greater(own, found);
+            }
         }
+#if SPLIT > 1
+        wait();
+#endif
         float now = greater(most, greatest(lane, own)), shrink = exp(most - now);
         most = now;
         for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - now);

@@ -3,8 +3,8 @@
 // neighbouring results. The host writes the operands, how each is fetched, the expressions, and
 // what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
 // other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
-// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, a power of
-// two, are fetched before they are added up.
+// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
+// fetched before they are added up, FETCHES before the place of their extreme is looked for.
 // Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
@@ -23,6 +23,9 @@
 #endif
 #ifndef AT_ONCE
 #define AT_ONCE 4
+#endif
+#ifndef FETCHES
+#define FETCHES 4
 #endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
@@ -135,17 +138,25 @@ VALUE walked(int i, int last, int apart) {
     while (i < last) {
         int stop = min(last, i + RUN * apart);
         VALUE run = START;
-        for (; i + (ARG == 1 ? 0 : AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
-            VALUE some[AT_ONCE];
-            for (int j = 0; j < AT_ONCE; ++j) {
-                some[j] = START;  // behind the end, where the order of joining does not matter
-                if (ARG == 0 || i + j * apart < stop) some[j] = value(i + j * apart);
-            }
-            for (int count = AT_ONCE / 2; count > 0; count /= 2)
-                for (int j = 0; j < count; ++j) some[j] = join(some[2 * j], some[2 * j + 1]);
-            run = join(run, some[0]);
+#if ARG
+        for (; i < stop; i += FETCHES * apart) {
+            VALUE some[FETCHES];
+            for (int j = 0; j < FETCHES; ++j) some[j] = value(min(i + j * apart, stop - 1));
+            for (int j = 0; j < FETCHES; ++j)
+                if (i + j * apart < stop) run = join(run, some[j]);
+        }
+#else
+        for (; i + (AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
+            VALUE a = value(i), b = value(i + apart);
+#if AT_ONCE == 4
+            VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);
+            run = join(run, join(join(a, b), join(c, d)));
+#else
+            run = join(run, join(a, b));
+#endif
         }
         for (; i < stop; i += apart) run = join(run, value(i));
+#endif
         whole = join(whole, run);
     }
     return whole;
