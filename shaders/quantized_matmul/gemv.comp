@@ -1,10 +1,10 @@
 #version 310 es
-// x W^T for few rows of x and packed weights. LANES invocations walk along the units of a row of
-// weights side by side, ROW_GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
-// is in shared memory, where neighbours read neighbouring vec4s. Four sums of products are added up side
-// by side, and multiplied by the unit's scale only once; the minimum is by the sum of its x. With
-// HAS_NORM the root of the mean of squares, of which the invocations add up what they load, divides the
-// sums at the end. LANES invocations that are a subgroup add up their sums at once.
+// x W^T for a row of x and packed weights. LANES invocations walk along the units of a row of weights
+// side by side, ROW_GROUPS of them at ROWS rows each; the workgroup's share of x, of STEPS units an
+// invocation, is in shared memory, where neighbours read neighbouring vec4s. Four sums of products are
+// added up side by side, and multiplied by the unit's scale only once; the minimum is by the sum of its
+// x. With HAS_NORM the root of the mean of squares, of which the invocations add up what they load,
+// divides the sums at the end. LANES invocations that are a subgroup add up their sums at once.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -14,8 +14,8 @@
 #ifndef ROWS
 #define ROWS 2
 #endif
-#ifndef COLUMNS
-#define COLUMNS 1
+#ifndef STEPS
+#define STEPS 1
 #endif
 #ifndef HAS_NORM
 #define HAS_NORM 0
@@ -28,7 +28,7 @@
 #include "common/first_of.glsl"
 #include "common/x.glsl"
 layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
-layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
+layout(std430, binding = 1) readonly buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #include "common/quantized.glsl"
 #include "matmul/scalar.glsl"
@@ -41,90 +41,89 @@ float squares = 0.0;  // of what this invocation loaded
 uniform int m, n, k, units;
 uniform int x_row, out_row;  // floats, multiples of 4
 #define SUMS (HALVES * ROWS)
-#define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
-#define SHARE (8 * LANES)   // vec4s of a row of x that are shared
+#define STRIDE (STEPS * LANES + 1)  // vec4s from a part of the units to the next: another bank for each
+#define SHARE (8 * STEPS * LANES)   // vec4s of x that are shared
 #define PARTS (FORMAT == Q6_K || FORMAT == INTEGER && BLOCK < 32 ? 2 : 1)  // with scales of their own
 #if FORMAT == F32
 #define FOURS min(8 * units, 8)  // 8, which Mali's compiler must not know: it loads all first, and spills
 #else
 #define FOURS 8
 #endif
-shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
-shared float sums[ROW_GROUPS * SUMS * COLUMNS * LANES];
+shared vec4 part_of_x[8 * STRIDE];
+shared float sums[ROW_GROUPS * SUMS * LANES];
+float sum[SUMS];  // of a row of weights and what this invocation takes of x
 
-// Puts the numbers of LANES units of x from `first` on into shared memory; what is behind k as zeros.
-void share(int first, int top) {
-    for (int i = int(gl_LocalInvocationIndex); i < COLUMNS * SHARE; i += LANES * ROW_GROUPS) {
-        int column = i / SHARE, place = i % SHARE;
+// Puts the numbers of STEPS LANES units of x from `first` on into shared memory, those behind k as zeros.
+void share(int first, int of_row) {
+    int count = min(SHARE, 8 * (units - first));
+    for (int place = int(gl_LocalInvocationIndex); place < count; place += LANES * ROW_GROUPS) {
         int quad = first * 8 + place, left = k - 4 * quad;
-        vec4 a = vec4(0.0);
-        if (left > 0 && top + column < m)
-            a = first_of(x_at((top + column) * (x_row / 4) + quad), left);
+        vec4 a = left > 0 ? first_of(x_at(of_row * (x_row / 4) + quad), left) : vec4(0.0);
 #if HAS_NORM
         squares += dot(a, a);
         if (left > 0) a *= first_of(norm[quad], left);
 #endif
-        part_of_x[(column * 8 + place % 8) * STRIDE + place / 8] = a;
+        part_of_x[place % 8 * STRIDE + place / 8] = a;
+    }
+}
+
+// Adds up the products of a unit of each row from `row` on, of which x is shared at `place`.
+void add_unit(int row, int unit, int place) {
+    Scales scales[SUMS];
+    int numbers[SUMS];
+    vec4 products[PARTS * SUMS];
+    for (int i = 0; i < SUMS; ++i) {
+        numbers[i] = (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
+        scales[i] = scales_of(scale_words(numbers[i]), numbers[i]);
+    }
+    for (int i = 0; i < PARTS * SUMS; ++i) products[i] = vec4(0.0);
+    vec4 of_x = vec4(0.0);
+    for (int part = 0; part < FOURS; ++part) {
+        vec4 a = part_of_x[part * STRIDE + place];
+        of_x += a;
+        for (int i = 0; i < SUMS; ++i)
+            products[PARTS * i + part * PARTS / 8] +=
+                values_of(quant_words(numbers[i], part), part, scales[i].zeros) * a;
+    }
+    for (int i = 0; i < SUMS; ++i) {
+        for (int j = 0; j < PARTS; ++j)
+            sum[i] += scales[i].scale[j] * dot(products[PARTS * i + j], vec4(1.0));
+#if HAS_MINIMUM
+        sum[i] += scales[i].minimum * dot(of_x, vec4(1.0));
+#endif
     }
 }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), group = int(gl_LocalInvocationID.y);
-    int row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * ROWS;
-    int top = int(WORKGROUP_ID.z) * COLUMNS;
-    float sum[SUMS * COLUMNS];
-    for (int i = 0; i < SUMS * COLUMNS; ++i) sum[i] = 0.0;
-    for (int first = 0; first < units; first += LANES) {
+    int row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * ROWS, of_row = int(WORKGROUP_ID.z);
+    for (int i = 0; i < SUMS; ++i) sum[i] = 0.0;
+    for (int first = 0; first < units; first += STEPS * LANES) {
         if (first > 0) wait();
-        share(first, top);
+        share(first, of_row);
         wait();
-        if (first + lane >= units) continue;
-#if HAS_MINIMUM
-        float of_x[COLUMNS];
-        for (int column = 0; column < COLUMNS; ++column) {
-            vec4 total = vec4(0.0);
-            for (int part = 0; part < 8; ++part)
-                total += part_of_x[(column * 8 + part) * STRIDE + lane];
-            of_x[column] = dot(total, vec4(1.0));
+#if STEPS > 1
+        if (first + STEPS * LANES <= units) {  // loads of several units may be under way
+            for (int step = 0; step < STEPS; ++step)
+                add_unit(row, first + step * LANES + lane, step * LANES + lane);
+            continue;
         }
 #endif
-        for (int i = 0; i < SUMS; ++i) {
-            int of_row = min(row + i / HALVES, n - 1) + i % HALVES * n;
-            int unit = of_row * units + first + lane;
-            Scales scales = scales_of(scale_words(unit), unit);
-            vec4 products[PARTS * COLUMNS];
-            for (int j = 0; j < PARTS * COLUMNS; ++j) products[j] = vec4(0.0);
-            for (int part = 0; part < FOURS; ++part) {
-                vec4 values = values_of(quant_words(unit, part), part, scales.zeros);
-                for (int column = 0; column < COLUMNS; ++column)
-                    products[PARTS * column + part * PARTS / 8] +=
-                        values * part_of_x[(column * 8 + part) * STRIDE + lane];
-            }
-            for (int column = 0; column < COLUMNS; ++column) {
-                float total = 0.0;
-                for (int j = 0; j < PARTS; ++j)
-                    total += scales.scale[j] * dot(products[PARTS * column + j], vec4(1.0));
-#if HAS_MINIMUM
-                total += scales.minimum * of_x[column];
-#endif
-                sum[i * COLUMNS + column] += total;
-            }
-        }
+        for (int place = lane; place < min(STEPS * LANES, units - first); place += LANES)
+            add_unit(row, first + place, place);
     }
-    int first = group * SUMS * COLUMNS * LANES;
 #if HAS_NORM && SUBGROUP_SIZE == LANES
     squares = subgroupAdd(squares);
     if (lane == 0) sums[group] = squares;
     wait();
     squares = 0.0;
     for (int i = 0; i < ROW_GROUPS; ++i) squares += sums[i];
-    wait();
 #elif HAS_NORM
-    int place = int(gl_LocalInvocationIndex);
-    sums[place] = squares;
+    int here = int(gl_LocalInvocationIndex);
+    sums[here] = squares;
     for (int width = LANES * ROW_GROUPS / 2; width > 0; width /= 2) {
         wait();
-        if (place < width) sums[place] += sums[place + width];
+        if (here < width) sums[here] += sums[here + width];
     }
     wait();
     squares = sums[0];
@@ -136,27 +135,24 @@ void main() {
     const float divisor = 1.0;
 #endif
 #if SUBGROUP_SIZE == LANES
-    for (int i = 0; i < SUMS * COLUMNS; ++i) {
-        float total = subgroupAdd(sum[i]);
-        if (lane == 0) sums[first + i * LANES] = total;
-    }
+    for (int i = 0; i < SUMS; ++i) sum[i] = subgroupAdd(sum[i]);
 #else
-    for (int i = 0; i < SUMS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
+    int begin = group * SUMS * LANES;
+    for (int i = 0; i < SUMS; ++i) sums[begin + i * LANES + lane] = sum[i];
     for (int width = LANES / 2; width > 0; width /= 2) {
         wait();
         if (lane < width)
-            for (int i = 0; i < SUMS * COLUMNS; ++i)
-                sums[first + i * LANES + lane] += sums[first + i * LANES + lane + width];
+            for (int i = 0; i < SUMS; ++i)
+                sums[begin + i * LANES + lane] += sums[begin + i * LANES + lane + width];
     }
-#endif
     wait();
-    for (int i = lane; i < ROWS * COLUMNS; i += LANES) {
-        int column = row + i / COLUMNS, of_row = top + i % COLUMNS;
-        int at = first + (i / COLUMNS * HALVES * COLUMNS + i % COLUMNS) * LANES;
-        float found = sums[at] * divisor;
-#if GATE
-        found = gated(found) * (sums[at + COLUMNS * LANES] * divisor);
+    for (int i = 0; i < SUMS; ++i) sum[i] = sums[begin + i * LANES];
 #endif
-        if (column < n && of_row < m) finish(found, column, of_row * out_row + column);
+    for (int i = 0; i < ROWS; ++i) {
+        float found = sum[i * HALVES] * divisor;
+#if GATE
+        found = gated(found) * (sum[i * HALVES + 1] * divisor);
+#endif
+        if (lane == 0 && row + i < n) finish(found, row + i, of_row * out_row + row + i);
     }
 }
