@@ -67,23 +67,36 @@ void share(int first, int of_row) {
     }
 }
 
+#if UNIT_QUADS <= 2
+#define SCALE_WORDS(i) words[i].scales
+#define QUANT_WORDS(i, part) words_of(words[i], part)
+#else
+#define SCALE_WORDS(i) scale_words(numbers[i])
+#define QUANT_WORDS(i, part) quant_words(numbers[i], part)
+#endif
+
 // Adds up the products of a unit of each row from `row` on, of which x is shared at `place`.
 void add_unit(int row, int unit, int place) {
-    Scales scales[SUMS];
-    int numbers[SUMS];
-    vec4 products[PARTS * SUMS];
+    int numbers[SUMS];  // of the units, one of each row
+#if UNIT_QUADS <= 2
+    UnitWords words[SUMS];
+#endif
     for (int i = 0; i < SUMS; ++i) {
         numbers[i] = (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
-        scales[i] = scales_of(scale_words(numbers[i]), numbers[i]);
+#if UNIT_QUADS <= 2
+        words[i] = unit_words(numbers[i]);
+#endif
     }
+    Scales scales[SUMS];
+    for (int i = 0; i < SUMS; ++i) scales[i] = scales_of(SCALE_WORDS(i), numbers[i]);
+    vec4 products[PARTS * SUMS], of_x = vec4(0.0);
     for (int i = 0; i < PARTS * SUMS; ++i) products[i] = vec4(0.0);
-    vec4 of_x = vec4(0.0);
     for (int part = 0; part < FOURS; ++part) {
         vec4 a = part_of_x[part * STRIDE + place];
         of_x += a;
         for (int i = 0; i < SUMS; ++i)
             products[PARTS * i + part * PARTS / 8] +=
-                values_of(quant_words(numbers[i], part), part, scales[i].zeros) * a;
+                values_of(QUANT_WORDS(i, part), part, scales[i].zeros) * a;
     }
     for (int i = 0; i < SUMS; ++i) {
         for (int j = 0; j < PARTS; ++j)

@@ -85,26 +85,24 @@ NUMBERS join(NUMBERS a, NUMBERS b) {
 #include <prologue>
 #if ARG
 struct Extreme {
-    NUMBER number;
+    int key;  // of its number: the more extreme, the greater
     int at;
 };
 #define VALUE Extreme
-#define START Extreme(NOTHING, LAST == 1 ? -1 : 0x7fffffff)
+#define START Extreme(-0x7fffffff - 1, LAST == 1 ? -1 : 0x7fffffff)
 
-// Whether a is more extreme than b.
-bool beyond(float a, float b) {
-    if (is_nan(a) || is_nan(b)) return !is_nan(b);
-    return KIND == 2 ? a > b : a < b;
+// The order of numbers as that of integers; NaN, and 0 as -0.
+int key_of(float x) {
+    int bits = floatBitsToInt(x == 0.0 ? 0.0 : x), key = bits ^ ((bits >> 31) & 0x7fffffff);
+    return is_nan(x) ? 0x7fffffff : KIND == 2 ? key : ~key;
 }
 
-bool beyond(int a, int b) {
-    return KIND == 2 ? a > b : a < b;
+int key_of(int x) {
+    return KIND == 2 ? x : ~x;
 }
 
 Extreme join(Extreme a, Extreme b) {
-    bool other = (a.at < b.at) == (LAST == 1);
-    if (beyond(b.number, a.number)) other = true;
-    if (beyond(a.number, b.number)) other = false;
+    bool other = b.key > a.key || (b.key == a.key && (a.at < b.at) == (LAST == 1));
     if (other) return b;
     return a;
 }

@@ -107,11 +107,13 @@ def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
 
 LARGE = [
     *((name, {"AHEAD": ahead}) for name in SKINNY for ahead in (0, 1)),
-    ("gemm_skinny_4x64", {"LANES": 32, "ROW_GROUPS": 8, "AHEAD": 1}),
-    ("gemm_skinny_8x128", {"ROWS": 2}),
-    ("gemm_skinny_8x128", {"ROWS": 8, "ROW_GROUPS": 16}),
+    ("gemm_skinny_4x16", {"LANES": 16, "ROW_GROUPS": 16, "ROWS": 4, "AHEAD": 1}),
+    ("gemm_skinny_8x32", {"LANES": 8, "ROW_GROUPS": 32, "ROWS": 4}),
+    ("gemm_skinny_8x32", {"ROWS": 8}),
     ("gemm_skinny_16x32", {"LANES": 8, "ROW_GROUPS": 4, "AHEAD": 1}),
-    ("gemm_skinny_2x64", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
+    ("gemm_skinny_2x16", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
+    ("gemv", {"STEPS": 4, "ROW_GROUPS": 8}),
+    ("gemv", {"STEPS": 2, "ROW_GROUPS": 16, "ROWS": 4}),
     *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
 ]
 """Kernels, and values beside those that NVIDIA's GPUs take."""

@@ -199,7 +199,7 @@ def generate_reduce(
             ),
             "prologue": lambda: function(values.prologue, dtypes, "prologue", BEFORE),
             "finish": lambda: function(finish, [number], "finish", AFTER),
-            "fetches": lambda: f"    return {f'Extreme({value}, i)' if arg else value};",
+            "fetches": lambda: f"    return {f'Extreme(key_of({value}), i)' if arg else value};",
         },
         defines,
         known,
