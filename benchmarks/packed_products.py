@@ -8,7 +8,7 @@ of 256 of the weight's rows are held against float64 before anything is timed.
 
     python -m benchmarks.packed_products
     python -m benchmarks.packed_products --rows 1,2,4,8,16 --sizes 4096x4096 --formats Q4_0 --json
-    python -m benchmarks.packed_products --rows 8 --kernel "gemv ROWS=1,2,4" --kernel gemm_skinny_8x32
+    python -m benchmarks.packed_products --rows 8 --kernel "gemv ROWS=1,2" --kernel gemm_skinny_8x16
     python -m benchmarks.packed_products --rows 1,8 --norm --gate silu
 """
 
