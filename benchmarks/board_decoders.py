@@ -62,17 +62,19 @@ def loops_of(kernel: Kernel, spec: OpSpec, seen: int) -> tuple[int, ...]:
     if isinstance(spec.op, QuantizedMatmul) and kernel.path.stem == "gemv":
         lanes, groups = numbers["LANES"], numbers["ROW_GROUPS"]
         steps = ceil_div(spec.op.packing.units(1, spec.op.k), lanes)
-        shared = ceil_div(8 * numbers["COLUMNS"], groups)
         squares = (halvings(lanes * groups),) if "norm" in spec.shapes else ()
-        return steps, shared, *squares, halvings(lanes), 1
+        turns = numbers["STEPS"]
+        around = ceil_div(steps, turns), ceil_div(8 * turns, groups), turns
+        return *around, *squares, halvings(lanes)
     if isinstance(spec.op, CachedAttention) and kernel.path.stem == "chunked":
         lanes, fetches, quads = numbers["LANES"], numbers["FETCHES"], spec.op.width // 4
-        across, count = lanes // quads, min(seen, numbers["CHUNK"])
-        scores = ceil_div(count, lanes)
+        seen -= spec.op.has_own
+        across, count, split = lanes // quads, min(seen, numbers["CHUNK"]), numbers["SPLIT"]
+        own = (ceil_div(quads, lanes), quads) if spec.op.has_own else ()
         return (
-            ceil_div(quads, lanes), ceil_div(seen, numbers["CHUNK"]),
-            scores, ceil_div(quads, fetches), halvings(lanes), scores,
-            ceil_div(count, fetches * across), across - 1,
+            ceil_div(quads, lanes), *own, ceil_div(seen, numbers["CHUNK"]),
+            ceil_div(count * split, lanes), ceil_div(quads, fetches * split), halvings(lanes),
+            ceil_div(count, lanes), ceil_div(count, fetches * across), across - 1,
         )  # fmt: skip
     return ()
 
@@ -109,7 +111,7 @@ def entries(shape: str, form: str, backend: Compute) -> list[ScheduledOp]:
     types["tokens"] = TensorType((1,), DType.int32)
     updates = {**made.updates, "tokens": "next"}
     specs = StateSpecs(types, (), updates, readable=("tokens",))
-    graph = made.following(1, SHORT, sampled=False, own_keys=False)
+    graph = made.following(1, SHORT, sampled=False, own_keys=made.suits_own_keys(backend))
     shapes = {"places": (1,), **specs.shapes(graph)}
     return list(Outline.create(graph, backend, shapes, states=specs).schedule.entries)
 

@@ -5,6 +5,8 @@
 // added up side by side, and multiplied by the unit's scale only once; the minimum is by the sum of its
 // x. With HAS_NORM the root of the mean of squares, of which the invocations add up what they load,
 // divides the sums at the end. LANES invocations that are a subgroup add up their sums at once.
+// UNROLLED takes one row of weights after the other and writes the parts of a unit out, for compilers that
+// keep long loops, and for few registers.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -16,6 +18,9 @@
 #endif
 #ifndef STEPS
 #define STEPS 1
+#endif
+#ifndef UNROLLED
+#define UNROLLED 0
 #endif
 #ifndef HAS_NORM
 #define HAS_NORM 0
@@ -67,44 +72,60 @@ void share(int first, int of_row) {
     }
 }
 
+int numbers[SUMS];  // of the units at hand, one of each row
 #if UNIT_QUADS <= 2
+UnitWords words[SUMS];
 #define SCALE_WORDS(i) words[i].scales
 #define QUANT_WORDS(i, part) words_of(words[i], part)
 #else
 #define SCALE_WORDS(i) scale_words(numbers[i])
 #define QUANT_WORDS(i, part) quant_words(numbers[i], part)
 #endif
+Scales scales[SUMS];
+vec4 products[PARTS * SUMS], of_x;
+
+// Begins with a unit of row `row` + i of weights.
+void load(int i, int row, int unit) {
+    numbers[i] = (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
+#if UNIT_QUADS <= 2
+    words[i] = unit_words(numbers[i]);
+#endif
+    scales[i] = scales_of(SCALE_WORDS(i), numbers[i]);
+    for (int j = 0; j < PARTS; ++j) products[PARTS * i + j] = vec4(0.0);
+}
+
+void add_part(int i, int part, vec4 a) {
+    of_x += i > 0 ? vec4(0.0) : a;
+    products[PARTS * i + part * PARTS / 8] +=
+        values_of(QUANT_WORDS(i, part), part, scales[i].zeros) * a;
+}
+
+void add_sum(int i) {
+    for (int j = 0; j < PARTS; ++j)
+        sum[i] += scales[i].scale[j] * dot(products[PARTS * i + j], vec4(1.0));
+#if HAS_MINIMUM
+    sum[i] += scales[i].minimum * dot(of_x, vec4(1.0));
+#endif
+}
 
 // Adds up the products of a unit of each row from `row` on, of which x is shared at `place`.
 void add_unit(int row, int unit, int place) {
-    int numbers[SUMS];  // of the units, one of each row
-#if UNIT_QUADS <= 2
-    UnitWords words[SUMS];
-#endif
+    of_x = vec4(0.0);
+#if UNROLLED
+#define ADD(part) add_part(i, part, part_of_x[part * STRIDE + place]);
     for (int i = 0; i < SUMS; ++i) {
-        numbers[i] = (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
-#if UNIT_QUADS <= 2
-        words[i] = unit_words(numbers[i]);
-#endif
+        load(i, row, unit);
+        ADD(0) ADD(1) ADD(2) ADD(3) ADD(4) ADD(5) ADD(6) ADD(7)
+        add_sum(i);
     }
-    Scales scales[SUMS];
-    for (int i = 0; i < SUMS; ++i) scales[i] = scales_of(SCALE_WORDS(i), numbers[i]);
-    vec4 products[PARTS * SUMS], of_x = vec4(0.0);
-    for (int i = 0; i < PARTS * SUMS; ++i) products[i] = vec4(0.0);
+#else
+    for (int i = 0; i < SUMS; ++i) load(i, row, unit);
     for (int part = 0; part < FOURS; ++part) {
         vec4 a = part_of_x[part * STRIDE + place];
-        of_x += a;
-        for (int i = 0; i < SUMS; ++i)
-            products[PARTS * i + part * PARTS / 8] +=
-                values_of(QUANT_WORDS(i, part), part, scales[i].zeros) * a;
+        for (int i = 0; i < SUMS; ++i) add_part(i, part, a);
     }
-    for (int i = 0; i < SUMS; ++i) {
-        for (int j = 0; j < PARTS; ++j)
-            sum[i] += scales[i].scale[j] * dot(products[PARTS * i + j], vec4(1.0));
-#if HAS_MINIMUM
-        sum[i] += scales[i].minimum * dot(of_x, vec4(1.0));
+    for (int i = 0; i < SUMS; ++i) add_sum(i);
 #endif
-    }
 }
 
 void main() {

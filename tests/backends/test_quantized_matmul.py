@@ -112,7 +112,7 @@ LARGE = [
     ("gemm_skinny_8x32", {"ROWS": 8}),
     ("gemm_skinny_16x32", {"LANES": 8, "ROW_GROUPS": 4, "AHEAD": 1}),
     ("gemm_skinny_2x16", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
-    ("gemv", {"STEPS": 4, "ROW_GROUPS": 8}),
+    ("gemv", {"STEPS": 4, "ROW_GROUPS": 8, "UNROLLED": 1}),
     ("gemv", {"STEPS": 2, "ROW_GROUPS": 16, "ROWS": 4}),
     *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
 ]
