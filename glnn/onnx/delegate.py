@@ -18,6 +18,7 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.host_node import HostNode, host_graph
 from glnn.onnx.numpy_nodes import NODES
+from glnn.onnx.operators.call import Signature
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto, type_text
 from glnn.onnx.reference_table import OLDEST, describe, is_allowed, is_checked
 from glnn.onnx.schemas import defaults, domain_of
@@ -44,6 +45,9 @@ class Delegate:
     """The model's operator sets and their versions."""
     ir_version: int
     """The IR version of the model's format."""
+
+    signature: Signature | None = None
+    """Of an operator that the package has no schema of."""
 
     @cached_property
     def _evaluator(self) -> Any:
@@ -120,8 +124,13 @@ class Delegate:
     def infer_types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """Return the results' types as far as the package infers them.
 
-        Raises ShapeError where operands do not fit, or sizes are such as no tensor has.
+        Of operators that it has no schema of only dtypes are known. Raises ShapeError where
+        operands do not fit, or sizes are such as no tensor has.
         """
+        if self.signature is not None:
+            operand_types = [None if value is None else value.type for value in operands]
+            all_types = self.signature.result_types(operand_types, len(self.node.output))
+            return tuple(t for t, name in zip(all_types, self.node.output, strict=True) if name)
         result = self._infer_protos(operands)
         types = tuple(
             type_of(result[name]) if name in result else ANYTHING
@@ -211,6 +220,8 @@ class Delegate:
         from onnx import defs, helper
 
         op, domain = self.node.op_type, domain_of(self.node.domain)
+        if self.signature is not None:
+            raise UnsupportedOpError(f"{op}: {why}, and nothing else here computes it")
         if not is_checked(onnx.__version__):
             raise UnsupportedOpError(
                 f"{op}: {why}, and onnx.reference is relied on for it from onnx {OLDEST} on, "
@@ -272,7 +283,7 @@ class Delegate:
         the results say them. Raises ShapeError for sizes that no tensor has.
         """
         kinds = {value.kind for value in operands if value is not None}
-        if kinds == {Kind.CONSTANT}:
+        if kinds == {Kind.CONSTANT} and self.signature is None:
             try:
                 self._infer_protos(operands)
             except (ShapeError, UnsupportedOpError):

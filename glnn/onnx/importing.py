@@ -440,6 +440,8 @@ class GraphReader:
             return OnnxNode(name, function, (*inputs, *free), outputs)
         version, used = opsets.get(domain, 1), tuple(map(bool, outputs))
         attributes = self._attributes(node)
+        if converter is not None and converter.signature is not None:
+            attributes = {**converter.signature.defaults, **attributes}
         plain = OnnxOperator(node.op_type, version, attributes, used, converter, delegate)
         return OnnxNode(name, plain, inputs, outputs)
 
@@ -450,7 +452,10 @@ class GraphReader:
             single.input[i] = f"x{i}" if one else ""
         for i, one in enumerate(node.output):
             single.output[i] = f"y{i}" if one else ""
-        return Delegate(single, opsets, self._ir_version)
+        domain = domain_of(node.domain)
+        converter = find(domain, node.op_type, opsets.get(domain, 1))
+        signature = None if converter is None else converter.signature
+        return Delegate(single, opsets, self._ir_version, signature)
 
     def _function_body(
         self, schema: Any, node: Any, opsets: Opsets, types: Types, free: Collection[str]

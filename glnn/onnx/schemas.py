@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glnn.errors import ModelError, shown
-from glnn.onnx.operators import find
+from glnn.onnx.operators import find, names
+from glnn.onnx.operators.call import MICROSOFT, Signature
 
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", MICROSOFT)
 """The operator sets whose operators are known."""
 Opsets = Mapping[str, int]
 """The versions of operator sets, by their names."""
@@ -22,7 +23,7 @@ def domain_of(name: str) -> str:
 
 def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
     """The operator sets of `imports`. Raises ModelError for versions that are not known."""
-    known = onnx.defs.C.schema_version_map()
+    known = {**onnx.defs.C.schema_version_map(), MICROSOFT: (1, 1)}
     result: dict[str, int] = {}
     for one in imports:
         domain = domain_of(one.domain)
@@ -49,37 +50,33 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
             f"known; known are ai.onnx and {', '.join(DOMAINS[1:])}"
         )
     version = opsets.get(domain, 1)
+    converter = find(domain, node.op_type, version)
+    if converter is not None and converter.signature is not None:
+        _check_signature(onnx, what, node, converter.signature)
+        return None
+    if domain == MICROSOFT:
+        raise ModelError(
+            f"{what} is {node.op_type} of the operator set {domain}, of which {_listed(domain)} "
+            "are known"
+        )
     try:
         schema = defs.get_schema(node.op_type, version, domain)
     except defs.SchemaError:
-        if find(domain, node.op_type, version) is not None:
+        if converter is not None:
             return None
         raise ModelError(
             f"{what} is {node.op_type}, which version {version} of the operator set "
             f"{domain or 'ai.onnx'} has not"
         ) from None
-    for count, least, most, of in (
-        (len(node.input), schema.min_input, schema.max_input, "operands"),
-        (len(node.output), schema.min_output, schema.max_output, "results"),
-    ):
-        if not least <= count <= most:
-            raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
-    _check_attributes(onnx, what, node, schema)
-    return schema
-
-
-def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
-    """Raise ModelError where `node` lacks an attribute, or one is of another type."""
-    by_name = {one.name: one for one in node.attribute}
-    if len(by_name) < len(node.attribute):
-        raise ModelError(f"{what} has an attribute twice")
+    _check_counts(
+        what,
+        node,
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+    )
+    by_name = _attributes_by_name(what, node)
     for name, one in schema.attributes.items():
-        if name not in by_name and one.required:
-            raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
-        if name in by_name and by_name[name].type not in (0, one.type.value):
-            kinds = onnx.AttributeProto.AttributeType
-            got = kinds.Name(by_name[name].type)
-            raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
+        _check_attribute(onnx, what, node, name, one.type.name, one.required)
     for name in AXES.intersection(by_name):
         for axis in (by_name[name].i, *by_name[name].ints):
             if not -MOST_AXES <= axis <= MOST_AXES:
@@ -89,6 +86,63 @@ def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
         raise ModelError(f"{what}: num_outputs is {count} for {len(node.output)} outputs")
     if node.op_type == "Einsum" and "equation" in by_name:
         _check_equation(what, by_name["equation"].s)
+    return schema
+
+
+MOST_LISTED = 8  # operators in an error
+
+
+def _listed(domain: str) -> str:
+    """Return the names of operators of an operator set that have converters, the first of them."""
+    known = names(domain)
+    more = len(known) - MOST_LISTED
+    return ", ".join(known[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_signature(onnx: Any, what: str, node: Any, signature: Signature) -> None:
+    """Raise ModelError where operands, results or attributes of `node` are not as `signature`
+    has them.
+
+    An attribute that is not known is refused: a later version may mean something else by it.
+    """
+    _check_counts(what, node, signature.operands, signature.results)
+    for name in _attributes_by_name(what, node):
+        if name not in signature.attributes:
+            raise ModelError(f"{what}: {node.op_type} has no attribute {name!r}")
+    for name, value in signature.attributes.items():
+        required = isinstance(value, type)
+        _check_attribute(onnx, what, node, name, signature.kind(name), required)
+
+
+def _check_counts(
+    what: str, node: Any, operands: tuple[int, int], results: tuple[int, int]
+) -> None:
+    """Raise ModelError where a node has other than so many operands or results, least and most."""
+    for count, (least, most), of in (
+        (len(node.input), operands, "operands"),
+        (len(node.output), results, "results"),
+    ):
+        if not least <= count <= most:
+            raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
+
+
+def _attributes_by_name(what: str, node: Any) -> dict[str, Any]:
+    """Return the AttributeProtos of a node. Raises ModelError where two have one name."""
+    by_name = {one.name: one for one in node.attribute}
+    if len(by_name) < len(node.attribute):
+        raise ModelError(f"{what} has an attribute twice")
+    return by_name
+
+
+def _check_attribute(onnx: Any, what: str, node: Any, name: str, kind: str, required: bool) -> None:
+    """Raise ModelError where `node` lacks a required attribute, or it is not of type `kind`."""
+    kinds = onnx.AttributeProto.AttributeType
+    one = next((one for one in node.attribute if one.name == name), None)
+    if one is None and required:
+        raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
+    if one is not None and one.type not in (0, kinds.Value(kind)):
+        got = kinds.Name(one.type)
+        raise ModelError(f"{what}: {name!r} must be of type {kind}, got {got}")
 
 
 AXES = frozenset({"axis", "axes", "batch_axis", "time_axis", "perm"})

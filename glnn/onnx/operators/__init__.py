@@ -7,6 +7,7 @@ from itertools import chain, groupby
 
 from glnn.onnx.operators import (
     attention,
+    contrib_activations,
     pointwise,
     products,
     quantize,
@@ -21,6 +22,7 @@ from glnn.onnx.operators.call import Converter
 
 MODULES = (
     attention,
+    contrib_activations,
     pointwise,
     products,
     quantize,
@@ -51,3 +53,8 @@ def find(domain: str, name: str, version: int) -> Converter | None:
     """The entry for a version of the operator set; None where there is none."""
     matches = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
     return matches[-1] if matches else None
+
+
+def names(domain: str) -> list[str]:
+    """The names of an operator set's operators that have entries, in order."""
+    return sorted(name for of, name in ENTRIES if of == domain)

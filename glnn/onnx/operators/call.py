@@ -5,12 +5,12 @@ converters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, overload
 
 from glnn.core.array_functions import make_cast
 from glnn.core.symint import as_integer
-from glnn.core.types import ON_GPU, Array, DType, TensorType
+from glnn.core.types import ANYTHING, ON_GPU, Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.graph import Kind, Value
@@ -124,6 +124,57 @@ class OperatorCall(NodeAdder):
         return axis % rank if rank else 0
 
 
+MICROSOFT = "com.microsoft"
+"""The operator set of ONNX Runtime's own operators."""
+
+
+class Floats(tuple[float, ...]):
+    """The default of an attribute that is a list of floats; other tuples are lists of integers."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Operands, results and attributes of an operator that the `onnx` package has no schema of."""
+
+    operands: tuple[int, int]
+    """The least and the greatest number of operands."""
+    results: tuple[int, int] = (1, 1)
+    """The least and the greatest number of results."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Each attribute's default; `int`, `float` or `str` for one that must be there."""
+    dtypes: tuple[int | DType, ...] = (0,)
+    """For each result its dtype, or the number of the operand that has the same; the last one is
+    also for all further results.
+    """
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of attributes that may be left out, by name."""
+        return {n: v for n, v in self.attributes.items() if not isinstance(v, type)}
+
+    def kind(self, attribute: str) -> str:
+        """The name of an attribute's type in ONNX's AttributeProto: INT, FLOAT, STRING, INTS or
+        FLOATS.
+        """
+        value = self.attributes[attribute]
+        if isinstance(value, tuple):
+            return "FLOATS" if isinstance(value, Floats) else "INTS"
+        kind = value if isinstance(value, type) else type(value)
+        return {int: "INT", float: "FLOAT", str: "STRING"}[kind]
+
+    def result_types(
+        self, operands: Sequence[TensorType | None], count: int
+    ) -> tuple[TensorType, ...]:
+        """The types of `count` results without their sizes; of operands of these types."""
+        dtypes = [*self.dtypes, *self.dtypes[-1:] * (count - len(self.dtypes))][:count]
+        result = []
+        for one in dtypes:
+            source = None if isinstance(one, DType) or one >= len(operands) else operands[one]
+            dtype = one if isinstance(one, DType) else source and source.dtype
+            result.append(TensorType((), dtype).unranked if dtype else ANYTHING)
+        return tuple(result)
+
+
 Convert = Callable[..., "Value | Sequence[Value]"]
 """Puts a node into a graph: is given the call and a value for each operand, None where one is left
 out, and gives the results. Those behind the last that it gives nobody can ask for."""
@@ -152,6 +203,8 @@ class Converter:
     """
     dtypes: frozenset[DType] = frozenset()
     """Types of numbers that it takes beyond those of glnn's operators."""
+    signature: Signature | None = None
+    """Operands, results and attributes where the `onnx` package has no schema of the operator."""
 
     def __call__(self, call: OperatorCall, *operands: Value | None) -> tuple[Value, ...]:
         """The results."""
