@@ -108,5 +108,5 @@ def test_open_sizes() -> None:
     for name in ("N", "size"):
         model.graph.input[0].type.tensor_type.shape.dim.add(dim_param=name)
     session = load(model)
-    assert session.get_outputs()[0].shape == ["N", "size"]
+    assert session.get_outputs()[0].shape == ("N", "size")
     assert session.run(None, {"x0": X[:2, :3]})[0].shape == (2, 3)
