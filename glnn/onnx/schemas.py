@@ -109,9 +109,9 @@ def _check_signature(onnx: Any, what: str, node: Any, signature: Signature) -> N
     for name in _attributes_by_name(what, node):
         if name not in signature.attributes:
             raise ModelError(f"{what}: {node.op_type} has no attribute {name!r}")
-    for name, value in signature.attributes.items():
-        required = isinstance(value, type)
-        _check_attribute(onnx, what, node, name, signature.kind(name), required)
+    for name in signature.attributes:
+        attribute = signature.attribute(name)
+        _check_attribute(onnx, what, node, name, attribute.kind, attribute.required)
 
 
 def _check_counts(

@@ -55,9 +55,8 @@ def test_signatures_are_those_of_onnx_runtime(entry: Converter) -> None:
     assert signature.results == (schema.min_output, schema.max_output)
     assert set(signature.attributes) == set(schema.attributes)
     for name, attribute in schema.attributes.items():
-        value = signature.attributes[name]
-        assert signature.kind(name) == attribute.type.name
-        assert isinstance(value, type) == attribute.required, name
+        one, value = signature.attribute(name), signature.attributes[name]
+        assert (one.kind, one.required) == (attribute.type.name, attribute.required), name
         said = _default(attribute)
         if said is not None:
             assert value == pytest.approx(said) if isinstance(said, float) else value == said

@@ -8,6 +8,8 @@ from itertools import chain, groupby
 from glnn.onnx.operators import (
     attention,
     contrib_activations,
+    contrib_normalization,
+    contrib_products,
     pointwise,
     products,
     quantize,
@@ -23,6 +25,8 @@ from glnn.onnx.operators.call import Converter
 MODULES = (
     attention,
     contrib_activations,
+    contrib_normalization,
+    contrib_products,
     pointwise,
     products,
     quantize,

@@ -128,8 +128,19 @@ MICROSOFT = "com.microsoft"
 """The operator set of ONNX Runtime's own operators."""
 
 
-class Floats(tuple[float, ...]):
-    """The default of an attribute that is a list of floats; other tuples are lists of integers."""
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute that has no default."""
+
+    kind: str
+    """The name of its type in ONNX's AttributeProto: INT, FLOAT, STRING, INTS, FLOATS or TENSOR."""
+    required: bool = False
+
+
+Attributes = Mapping[str, int | float | str | Attribute]
+"""The default of each attribute, or an Attribute where there is none."""
+KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
+"""The names of types in ONNX's AttributeProto, by those of defaults."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +151,7 @@ class Signature:
     """The least and the greatest number of operands."""
     results: tuple[int, int] = (1, 1)
     """The least and the greatest number of results."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Each attribute's default; `int`, `float` or `str` for one that must be there."""
+    attributes: Attributes = field(default_factory=dict)
     dtypes: tuple[int | DType, ...] = (0,)
     """For each result its dtype, or the number of the operand that has the same; the last one is
     also for all further results.
@@ -149,18 +159,13 @@ class Signature:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The values of attributes that may be left out, by name."""
-        return {n: v for n, v in self.attributes.items() if not isinstance(v, type)}
+        """The values of attributes that are left out, by name."""
+        return {n: v for n, v in self.attributes.items() if not isinstance(v, Attribute)}
 
-    def kind(self, attribute: str) -> str:
-        """The name of an attribute's type in ONNX's AttributeProto: INT, FLOAT, STRING, INTS or
-        FLOATS.
-        """
-        value = self.attributes[attribute]
-        if isinstance(value, tuple):
-            return "FLOATS" if isinstance(value, Floats) else "INTS"
-        kind = value if isinstance(value, type) else type(value)
-        return {int: "INT", float: "FLOAT", str: "STRING"}[kind]
+    def attribute(self, name: str) -> Attribute:
+        """An attribute without its default."""
+        value = self.attributes[name]
+        return value if isinstance(value, Attribute) else Attribute(KINDS[type(value)])
 
     def result_types(
         self, operands: Sequence[TensorType | None], count: int

@@ -195,10 +195,10 @@ def _scale(call: OperatorCall, x: Value, by: float) -> Value:
     return call.pointwise("a * b", x, int(by))
 
 
-def _gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Value:
+def gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Value:
     """Return alpha a b + beta c, with a and b transposed as attributes say; c broadcasts."""
     if len(a.type.dims) != 2 or len(b.type.dims) != 2:
-        raise ShapeError(f"Gemm: factors must be matrices, got {a.type} and {b.type}")
+        raise ShapeError(f"{call.name}: factors must be matrices, got {a.type} and {b.type}")
     if call.get("transA", 0):
         a = call(Transpose((1, 0)), a)
     y = product(call, a, b, transposed=bool(call.get("transB", 0)))
@@ -207,7 +207,7 @@ def _gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Val
     if c is None or beta == 0.0:
         return y
     if broadcast({"c": c.type.shape, "y": y.type.shape}) != y.type.shape:
-        raise ShapeError(f"Gemm: c {c.type} does not broadcast to {y.type}")
+        raise ShapeError(f"{call.name}: c {c.type} does not broadcast to {y.type}")
     return call.pointwise("a + b", y, _scale(call, c, beta))
 
 
@@ -238,7 +238,7 @@ def _det(call: OperatorCall, x: Value) -> Value:
 
 ENTRIES = (
     Converter("MatMul", 1, _matmul),
-    Converter("Gemm", 1, _gemm),
+    Converter("Gemm", 1, gemm),
     Converter("Det", 11, _det),
     Converter("Einsum", 12, _einsum),
 )

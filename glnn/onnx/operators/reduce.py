@@ -135,7 +135,7 @@ BFLOAT16 = frozenset((DType.bfloat16,))
 Axes = tuple[int, ...]
 
 
-def _moments(call: OperatorCall, x: Value, axes: Axes) -> tuple[Value, Value]:
+def moments(call: OperatorCall, x: Value, axes: Axes) -> tuple[Value, Value]:
     """The mean along `axes`, which stay, and the variance of the population."""
     mean = call(Reduce("mean", axes, True), x)
     return mean, call(Reduce("mean", axes, True, formula("square(a - b)")), x, mean)
@@ -164,7 +164,7 @@ def _batch_normalization(
     if training:
         axes = (0, *range(2, rank)) if spread != widened.type.shape[1:] or rank < 3 else (0,)
         momentum = float(call.get("momentum", 0.9))
-        now = [call.reshape(v, mean.type.shape) for v in _moments(call, widened, axes)]
+        now = [call.reshape(v, mean.type.shape) for v in moments(call, widened, axes)]
         rule = "a * c + b * (1.0 - c)"
         for old, new, like in ((own_mean, now[0], mean), (own_var, now[1], var)):
             kept = call.pointwise(rule, old, new, momentum)
@@ -183,7 +183,7 @@ def _instance_normalization(call: OperatorCall, x: Value, scale: Value, bias: Va
     return call(Normalize(groups=0, eps=float(call.get("epsilon", 1e-5))), x, scale, bias)
 
 
-def _layer_normalization(
+def layer_normalization(
     call: OperatorCall, x: Value, scale: Value, bias: Value | None = None
 ) -> Sequence[Value]:
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
@@ -193,12 +193,12 @@ def _layer_normalization(
     )
     results = [call.cast(y, x.type.dtype)]
     if any(call.used_outputs[1:]):
-        mean, var = _moments(call, widened, tuple(range(axis, len(widened.type.dims))))
+        mean, var = moments(call, widened, tuple(range(axis, len(widened.type.dims))))
         results += [mean, call.pointwise("rsqrt(a + b)", var, epsilon)]
     return results
 
 
-def _rms_normalization(call: OperatorCall, x: Value, scale: Value) -> Value:
+def rms_normalization(call: OperatorCall, x: Value, scale: Value) -> Value:
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
     axis = call.axis(call.get("axis", -1), widened)
     op = Normalize(dims=len(widened.type.dims) - axis, centred=False, eps=epsilon)
@@ -235,7 +235,7 @@ def _group_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value
     if x.type.dtype is not DType.float64:
         return call(Normalize(groups=groups, eps=epsilon), x, scale, bias)
     apart = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
-    mean, var = _moments(call, apart, (2,))
+    mean, var = moments(call, apart, (2,))
     y = call.pointwise("(a - b) / sqrt(c + d)", apart, mean, var, epsilon)
     spread = (channels, *(1,) * (len(x.type.dims) - 2))
     factor, shift = (call.reshape(v, spread) for v in (scale, bias))
@@ -253,7 +253,7 @@ def _lp_normalization(call: OperatorCall, x: Value) -> Value:
 
 def _mean_variance_normalization(call: OperatorCall, x: Value) -> Value:
     axes = tuple(call.axis(axis, x) for axis in call.get("axes", (0, 2, 3)))
-    mean, var = _moments(call, x, axes)
+    mean, var = moments(call, x, axes)
     return call.pointwise("(a - b) / (sqrt(c) + d)", x, mean, var, 1e-9)
 
 
@@ -378,8 +378,8 @@ ENTRIES = (
     Converter("CumProd", 26, _cum_prod, shape_inputs=(1,)),
     Converter("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),
     Converter("InstanceNormalization", 1, _instance_normalization),
-    Converter("LayerNormalization", 17, _layer_normalization, halves=True, dtypes=BFLOAT16),
-    Converter("RMSNormalization", 23, _rms_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("LayerNormalization", 17, layer_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("RMSNormalization", 23, rms_normalization, halves=True, dtypes=BFLOAT16),
     Converter("GroupNormalization", 18, _group_normalization),
     Converter("LpNormalization", 1, _lp_normalization),
     Converter("MeanVarianceNormalization", 9, _mean_variance_normalization),

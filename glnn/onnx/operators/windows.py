@@ -160,7 +160,7 @@ def add_bias(call: OperatorCall, y: Value, bias: Value | None) -> Value:
     return call.pointwise("a + b", y, call.reshape(bias, spread))
 
 
-def _conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     y = compose.conv(
         call,
@@ -294,7 +294,7 @@ def _empty(call: OperatorCall, x: Value, windows: Window) -> Value | None:
     return call(Expand((0, c, *outs)), call.constant(0, x.type.dtype.numpy))
 
 
-def _max_pool(call: OperatorCall, x: Value) -> tuple[Value, ...]:
+def max_pool(call: OperatorCall, x: Value) -> tuple[Value, ...]:
     windows = _windows(call, x)
     if (empty := _empty(call, x, windows)) is not None:
         return (empty, call.cast(empty, DType.int64)) if call.outputs > 1 else (empty,)
@@ -395,12 +395,12 @@ def _global(call: OperatorCall, x: Value, mode: str) -> Value:
 
 
 ENTRIES = (
-    Converter("Conv", 1, _conv),
+    Converter("Conv", 1, conv),
     Converter("ConvTranspose", 1, _conv_transpose),
     Converter("CausalConvWithState", 1, _causal_conv),
     Converter("Col2Im", 18, _col2im, shape_inputs=(1, 2)),
     Converter("DeformConv", 19, _deform_conv),
-    Converter("MaxPool", 1, _max_pool),
+    Converter("MaxPool", 1, max_pool),
     Converter("AveragePool", 1, _average_pool),
     Converter("LpPool", 1, _lp_pool),
     Converter("GlobalAveragePool", 1, _global_average_pool),

@@ -1,0 +1,224 @@
+"""Normalisations of ONNX Runtime's operator set, most with a sum that is normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from glnn.core.types import DType
+from glnn.errors import ShapeError
+from glnn.graph.expression import formula
+from glnn.graph.graph import Value
+from glnn.graph.operators import Expand, Gather, Normalize, Reduce, Slice, Transpose
+from glnn.onnx.operators.call import (
+    MICROSOFT,
+    Attribute,
+    Attributes,
+    Converter,
+    OperatorCall,
+    Signature,
+)
+from glnn.onnx.operators.reduce import layer_normalization, moments, rms_normalization
+
+EPSILON = 1e-12
+
+
+def _simplified(call: OperatorCall, x: Value, scale: Value) -> Sequence[Value]:
+    """RMS normalisation, and the factor that each row was multiplied by."""
+    results = [rms_normalization(call, x, scale)]
+    if any(call.used_outputs[1:]):
+        widened = call.widened(x)
+        axis = call.axis(call.need("axis"), widened)
+        axes = tuple(range(axis, len(widened.type.dims)))
+        squares = call(Reduce("mean", axes, True, formula("square(a)")), widened)
+        results.append(call.pointwise("rsqrt(a + b)", squares, float(call.need("epsilon"))))
+    return results
+
+
+def _sum(call: OperatorCall, x: Value, skip: Value, bias: Value | None) -> Value:
+    """Return x + skip + bias. skip: as x, or to be used for each sample; bias: (size,)."""
+    shape, other = x.type.shape, skip.type.shape
+    if other != shape and (len(shape) != 3 or other not in ((1, *shape[1:]), shape[1:])):
+        raise ShapeError(f"{call.name}: skip must be {x.type}, for each sample or all, got {other}")
+    if bias is None:
+        return call.pointwise("a + b", x, skip)
+    if bias.type.shape != shape[-1:]:
+        raise ShapeError(f"{call.name}: the bias must be {shape[-1:]}, got {bias.type}")
+    return call.pointwise("a + b + c", x, skip, bias)
+
+
+def _normalize_sum(
+    call: OperatorCall, total: Value, gamma: Value, beta: Value | None, *, centred: bool
+) -> tuple[Value, ...]:
+    """Return `total` normalised along its last dimension, each row's mean and the factor that it
+    was multiplied by, and `total`.
+    """
+    for one in (gamma, beta):
+        if one is not None and one.type.shape != total.type.shape[-1:]:
+            raise ShapeError(
+                f"{call.name}: gamma and beta must be {total.type.shape[-1:]}, got {one.type}"
+            )
+    epsilon = float(call.need("epsilon"))
+    y = call(Normalize(dims=1, centred=centred, eps=epsilon), total, gamma, beta)
+    mean = factor = total
+    if any(call.used_outputs[1:3]):
+        mean, variance = moments(call, total, (-1,))
+        if not centred:
+            variance = call(Reduce("mean", (-1,), True, formula("square(a)")), total)
+        factor = call.pointwise("rsqrt(a + b)", variance, epsilon)
+    return y, mean, factor, total
+
+
+def _skip_layer_normalization(
+    call: OperatorCall,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    beta: Value | None = None,
+    bias: Value | None = None,
+) -> tuple[Value, ...]:
+    return _normalize_sum(call, _sum(call, x, skip, bias), gamma, beta, centred=True)
+
+
+def _skip_simplified_layer_normalization(
+    call: OperatorCall, x: Value, skip: Value, gamma: Value, bias: Value | None = None
+) -> tuple[Value, ...]:
+    return _normalize_sum(call, _sum(call, x, skip, bias), gamma, None, centred=False)
+
+
+def _embed_layer_normalization(
+    call: OperatorCall,
+    words: Value,
+    segments: Value | None,
+    word_table: Value,
+    position_table: Value,
+    segment_table: Value | None,
+    gamma: Value,
+    beta: Value,
+    mask: Value | None = None,
+    positions: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return the normalised sum of rows of tables, the number of tokens of each sample by `mask`,
+    and the sum.
+    """
+    batch, length = words.type.shape
+    total = call(Gather(0), word_table, words)
+    if positions is None:
+        rows = position_table.type.shape[0]
+        if length > rows:
+            raise ShapeError(f"{call.name}: {length} tokens, and positions of {rows}")
+        place = call(Slice((0,), (length,), (0,), (1,)), position_table)
+    else:
+        place = call(Gather(0), position_table, positions)
+    if (segments is None) != (segment_table is None):
+        raise ShapeError(f"{call.name}: segment_ids go with segment_embedding")
+    total = call.pointwise("a + b", total, place)
+    if segments is not None and segment_table is not None:
+        total = call.pointwise("a + b", total, call(Gather(0), segment_table, segments))
+    if mask is None:
+        count = call(Expand((batch,)), call.constant(0, np.int32))
+    else:
+        here = call.cast(call.pointwise("equal(a, b)", mask, 1), DType.int32)
+        count = call(Reduce("sum", (1,)), here)
+    y = call(Normalize(dims=1, eps=float(call.need("epsilon"))), total, gamma, beta)
+    return y, count, total
+
+
+def _group_norm(
+    call: OperatorCall,
+    x: Value,
+    gamma: Value,
+    beta: Value,
+    skip: Value | None = None,
+    bias: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return the normalised sum of x, `skip` and `bias`, perhaps with SiLU, and the sum."""
+    last, activation = bool(call.need("channels_last")), call.need("activation")
+    rank = len(x.type.dims)
+    if rank < 3 or activation not in (0, 1):
+        raise ShapeError(
+            f"{call.name}: x must have channels and pixels and activation be 0 or 1, got "
+            f"{x.type} and {activation}"
+        )
+    total = x
+    if skip is not None:
+        if len(skip.type.dims) == 2:
+            n, channels = skip.type.shape
+            ones = (1,) * (rank - 2)
+            skip = call.reshape(skip, (n, *ones, channels) if last else (n, channels, *ones))
+        total = call.pointwise("a + b", total, skip)
+    if bias is not None:
+        channels = bias.type.shape[0]
+        spread = (channels,) if last else (channels, *(1,) * (rank - 2))
+        total = call.pointwise("a + b", total, call.reshape(bias, spread))
+    first = call(Transpose((0, rank - 1, *range(1, rank - 1))), total) if last else total
+    y = call(
+        Normalize(groups=call.need("groups"), eps=float(call.need("epsilon"))), first, gamma, beta
+    )
+    if activation:
+        y = call.pointwise("silu(a)", y)
+    if last:
+        y = call(Transpose((0, *range(2, rank), 1)), y)
+    return y, total
+
+
+def _skip_group_norm(
+    call: OperatorCall,
+    x: Value,
+    gamma: Value,
+    beta: Value,
+    skip: Value,
+    bias: Value | None = None,
+) -> tuple[Value, ...]:
+    return _group_norm(call, x, gamma, beta, skip, bias)
+
+
+_OF_LAYERS: Attributes = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+_NEEDED = Attribute("INT", required=True)
+_OF_GROUPS: Attributes = {
+    "activation": _NEEDED,
+    "channels_last": 1,
+    "epsilon": 1e-5,
+    "groups": _NEEDED,
+}
+_halves = partial(Converter, since=1, halves=True, dtypes=frozenset((DType.bfloat16,)))
+_row = partial(Converter, since=1, domain=MICROSOFT)
+_TOTALS = (0, DType.float32, DType.float32, 0)
+ENTRIES = (
+    # ONNX Runtime has these two in ONNX's own operator set, the first below version 17.
+    _halves(
+        "LayerNormalization",
+        convert=layer_normalization,
+        signature=Signature((2, 3), (1, 3), _OF_LAYERS, (0, DType.float32)),
+    ),
+    _halves(
+        "SimplifiedLayerNormalization",
+        convert=_simplified,
+        signature=Signature((2, 2), (1, 2), _OF_LAYERS, (1, DType.float32)),
+    ),
+    _row(
+        "SkipLayerNormalization",
+        convert=_skip_layer_normalization,
+        signature=Signature((3, 5), (1, 4), {"epsilon": EPSILON}, _TOTALS),
+    ),
+    _row(
+        "SkipSimplifiedLayerNormalization",
+        convert=_skip_simplified_layer_normalization,
+        signature=Signature((3, 4), (1, 4), {"epsilon": EPSILON}, _TOTALS),
+    ),
+    _row(
+        "EmbedLayerNormalization",
+        convert=_embed_layer_normalization,
+        signature=Signature(
+            (7, 9), (1, 3), {"epsilon": EPSILON, "mask_index_type": 0}, (2, DType.int32, 2)
+        ),
+    ),
+    _row("GroupNorm", convert=_group_norm, signature=Signature((3, 3), attributes=_OF_GROUPS)),
+    _row(
+        "SkipGroupNorm",
+        convert=_skip_group_norm,
+        signature=Signature((4, 5), (1, 2), _OF_GROUPS),
+    ),
+)

@@ -1,0 +1,184 @@
+"""Products and convolutions of ONNX Runtime's operator set, with what is fused to them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operators import Transpose
+from glnn.onnx.operators.call import (
+    MICROSOFT,
+    Attribute,
+    Attributes,
+    Converter,
+    OperatorCall,
+    Signature,
+)
+from glnn.onnx.operators.products import gemm, product
+from glnn.onnx.operators.windows import conv, max_pool
+
+ACTIVATIONS = {
+    "": ("a", ()),
+    "Relu": ("relu(a)", ()),
+    "Tanh": ("tanh(a)", ()),
+    "Sigmoid": ("sigmoid(a)", ()),
+    "Softplus": ("softplus(a, 1.0, 20.0)", ()),
+    "Softsign": ("softsign(a)", ()),
+    "LeakyRelu": ("where(a > 0.0, a, b * a)", (0.01,)),
+    "ThresholdedRelu": ("where(a > b, a, 0.0)", (1.0,)),
+    "Elu": ("elu(a, b)", (1.0,)),
+    "HardSigmoid": ("clip(b * a + c, 0.0, 1.0)", (0.2, 0.5)),
+    "ParametricSoftplus": ("b * softplus(c * a, 1.0, 20.0)", (1.0, 1.0)),
+    "ScaledTanh": ("b * tanh(c * a)", (1.0, 1.0)),
+    "Clip": ("clip(a, b, c)", (-3.4028234663852886e38, 3.4028234663852886e38)),
+}
+"""The formula of each activation that is fused, and its parameters' defaults."""
+
+
+def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Value:
+    """Apply the node's activation. parameters: the first of the activation's, where given."""
+    name = call.need("activation")
+    if name not in ACTIVATIONS:
+        raise ShapeError(f"{call.name}: activation {name!r} is not known")
+    expression, defaults = ACTIVATIONS[name]
+    numbers = (*parameters, *defaults[len(parameters) :])[: len(defaults)]
+    return y if not name else call.pointwise(expression, y, *map(float, numbers))
+
+
+def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
+    """Return alpha a b, with dimensions of a and b moved as attributes say."""
+    a = _turned(call, a, bool(call.get("transBatchA", 0)), bool(call.need("transA")))
+    transposed = bool(call.need("transB")) and len(b.type.dims) > 1
+    b = _turned(call, b, bool(call.get("transBatchB", 0)), False)
+    y, alpha = product(call, a, b, transposed=transposed), float(call.need("alpha"))
+    return y if alpha == 1.0 else call.pointwise("a * b", y, alpha)
+
+
+def _turned(call: OperatorCall, x: Value, batch: bool, matrices: bool) -> Value:
+    """Return x with its first dimension moved before the last one if `batch`, and then its last
+    two exchanged if `matrices`.
+    """
+    order = list(range(len(x.type.dims)))
+    if batch and len(order) > 2:
+        order = [*order[1:-1], 0, order[-1]]
+    if matrices and len(order) > 1:
+        order[-2:] = order[:-3:-1]
+    return x if order == sorted(order) else call(Transpose(tuple(order)), x)
+
+
+def _fused_gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Value:
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    given: list[float] = []
+    for name in names:
+        if name not in call.attributes:
+            break
+        given.append(call.attributes[name])
+    return _activate(call, gemm(call, a, b, c), tuple(given))
+
+
+def _fused_conv(
+    call: OperatorCall,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    z: Value | None = None,
+) -> Value:
+    """Return the activation of a convolution, to which z is added."""
+    y = conv(call, x, weight, bias)
+    if z is not None:
+        if z.type.shape != y.type.shape:
+            raise ShapeError(f"{call.name}: Z must be as the result, {y.type}, got {z.type}")
+        y = call.pointwise("a + b", y, z)
+    return _activate(call, y, call.get("activation_params", ()))
+
+
+def _channels_first(call: OperatorCall, x: Value) -> Value:
+    rank = len(x.type.dims)
+    if rank < 3:
+        raise ShapeError(f"{call.name}: x must be (n, ..., c), got {x.type}")
+    return call(Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+
+def _channels_last(call: OperatorCall, x: Value) -> Value:
+    return call(Transpose((0, *range(2, len(x.type.dims)), 1)), x)
+
+
+def _nhwc_conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """Convolve x (n, ..., c) with weights that are as Conv's, (filters, channels, ...)."""
+    return _channels_last(call, conv(call, _channels_first(call, x), weight, bias))
+
+
+def _nhwc_max_pool(call: OperatorCall, x: Value) -> Value:
+    return _channels_last(call, max_pool(call, _channels_first(call, x))[0])
+
+
+_INTS, _FLOAT = Attribute("INTS"), Attribute("FLOAT")
+_WINDOWS: Attributes = {
+    "auto_pad": "NOTSET",
+    "dilations": _INTS,
+    "kernel_shape": _INTS,
+    "pads": _INTS,
+    "strides": _INTS,
+}
+_OF_PRODUCTS: Attributes = {"alpha": 1.0, "transA": 0, "transB": 0}
+_row = partial(Converter, since=1, domain=MICROSOFT)
+ENTRIES = (
+    _row(
+        "FusedMatMul",
+        convert=_fused_matmul,
+        signature=Signature(
+            (2, 2), attributes={**_OF_PRODUCTS, "transBatchA": 0, "transBatchB": 0}
+        ),
+    ),
+    _row(
+        "TransposeMatMul",
+        convert=_fused_matmul,
+        signature=Signature((2, 2), attributes=_OF_PRODUCTS),
+    ),
+    _row(
+        "FusedGemm",
+        convert=_fused_gemm,
+        signature=Signature(
+            (2, 3),
+            attributes={
+                **_OF_PRODUCTS,
+                "beta": 1.0,
+                "activation": "",
+                "activation_alpha": _FLOAT,
+                "activation_beta": _FLOAT,
+                "activation_gamma": _FLOAT,
+            },
+        ),
+    ),
+    _row(
+        "FusedConv",
+        convert=_fused_conv,
+        signature=Signature(
+            (2, 4),
+            attributes={
+                **_WINDOWS,
+                "group": 1,
+                "activation": "",
+                "activation_params": Attribute("FLOATS"),
+            },
+        ),
+    ),
+    _row(
+        "NhwcConv",
+        convert=_nhwc_conv,
+        signature=Signature((2, 3), attributes={**_WINDOWS, "group": 1}),
+    ),
+    _row(
+        "NhwcMaxPool",
+        convert=_nhwc_max_pool,
+        signature=Signature(
+            (1, 1),
+            attributes={
+                **_WINDOWS,
+                "ceil_mode": 0,
+                "kernel_shape": Attribute("INTS", required=True),
+            },
+        ),
+    ),
+)
