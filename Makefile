@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-transformers check-models check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-models check-engines \
     bench-generation clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -233,6 +233,10 @@ check-open-sessions: gl $(VENV)/test.stamp
 # Runtime: the tests have a part.
 check-variants: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.variants --check
+
+# Operators of ONNX Runtime's own set, com.microsoft: 25 random settings of each, on every backend.
+check-contrib: gl $(VENV)/test.stamp
+	$(QUICK) GLNN_EXHAUSTIVE=1 $(PYTEST) -q tests/onnx/test_contrib*.py
 
 # The ONNX backend test suite with other types in the place of float32.
 check-types: test-system $(VENV)/test.stamp

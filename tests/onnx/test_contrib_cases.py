@@ -1,0 +1,61 @@
+"""Operators of com.microsoft, random settings of each: beside ONNX Runtime, or NumPy in float64.
+
+A few settings of each; `make check-contrib` has them all.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.errors import DeviceError
+from glnn.onnx.operators import ENTRIES
+from tests.onnx.contrib_cases import CASES, MICROSOFT, case, expected
+
+ALL = bool(os.environ.get("GLNN_EXHAUSTIVE"))
+SEEDS = {
+    "cpu": range(25) if ALL else (0, 1, 4),
+    "compute": range(25) if ALL else (2,),
+    "feedback": range(0, 25, 6) if ALL else (),
+}
+"""The seeds of settings, by backend; 4, 9, ... are in float16."""
+
+
+@pytest.mark.parametrize(
+    ("op", "seed", "backend"),
+    [(op, seed, backend) for op in CASES for backend in SEEDS for seed in SEEDS[backend]],
+)
+def test_case(op: str, seed: int, backend: str) -> None:
+    one = case(op, seed)
+    wanted = expected(one)
+    try:
+        session = glnn.InferenceSession(one.model().SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    found = session.run(None, one.feeds())
+    assert len(found) == len(wanted)
+    for number, (got, right) in enumerate(zip(found, wanted, strict=True)):
+        if right is None:
+            continue
+        assert (got.dtype, got.shape) == (right.dtype, right.shape), (str(one), number)
+        if number in one.compared:
+            got, right = one.compared[number](got), one.compared[number](right)
+        if got.dtype.kind == "f":
+            got, right = got.astype(np.float64), right.astype(np.float64)
+            most = np.abs(right).max(initial=1.0, where=np.isfinite(right))
+            message = f"{one}, result {number}"
+            np.testing.assert_allclose(
+                got, right, one.tolerance, one.tolerance * most, err_msg=message
+            )
+        else:
+            np.testing.assert_array_equal(got, right, f"{one}, result {number}")
+    if backend != "cpu":
+        assert bool(session.hosted) == one.hosted, (str(one), session.hosted)
+
+
+def test_each_operator_has_cases() -> None:
+    known = {name for domain, name in ENTRIES if domain == MICROSOFT}
+    assert known <= {*CASES, "TransposeMatMul"}
