@@ -381,6 +381,198 @@ def _nhwc_max_pool(rng: Rng) -> Case:
     return Case("NhwcMaxPool", [x], attributes, [dtype])
 
 
+def _angles(rng: Rng, rows: int, half: int) -> tuple[Array, Array]:
+    """Return cosines and sines, (rows, half) each."""
+    turned = rng.uniform(-3, 3, (rows, half))
+    cos, sin = (
+        one.astype(np.float16).astype(np.float32) for one in (np.cos(turned), np.sin(turned))
+    )
+    return cos, sin
+
+
+def _rotary(rng: Rng) -> Case:
+    batch, heads, length, half, rows = size(rng, 3), size(rng, 3), size(rng, 6), size(rng, 4), 12
+    partly = rng.random() < 0.4
+    width = 2 * half + (2 * size(rng, 3) if partly else 0)
+    attributes: dict[str, Any] = {"interleaved": int(rng.integers(2))}
+    if partly:
+        attributes |= {"num_heads": heads, "rotary_embedding_dim": 2 * half}
+    elif rng.random() < 0.5:
+        attributes["num_heads"] = heads
+    packed = rng.random() < 0.6
+    shape = (batch, length, heads * width) if packed else (batch, heads, length, width)
+    first = rng.integers(0, rows - length + 1, 1)
+    places = chosen(rng, first, rng.integers(0, rows, (batch, length)))
+    cos, sin = _angles(rng, rows, half)
+    return Case(
+        "RotaryEmbedding", [numbers(rng, *shape), places, cos, sin], attributes, known=(2, 3)
+    )
+
+
+def _mask(rng: Rng, batch: int, queries: int, keys: int, *, causal: bool) -> Array | None:
+    """Return a mask that leaves each query a key, the first one if `causal`."""
+    ends = rng.integers(1, keys + 1, batch).astype(np.int32)
+    starts = (0 if causal else rng.integers(0, ends)) * np.ones(batch, np.int32)
+    raw = rng.integers(0, 2, chosen(rng, (batch, keys), (batch, queries, keys))).astype(np.int32)
+    raw[..., 0] = 1
+    both = np.concatenate([ends, starts]).astype(np.int32)
+    return chosen(rng, None, ends, both, raw, raw)  # type: ignore[no-any-return]
+
+
+def _bias_of_scores(rng: Rng, batch: int, heads: int, queries: int, keys: int) -> Array | None:
+    shape = (chosen(rng, 1, batch), chosen(rng, 1, heads), queries, keys)
+    return maybe(rng, numbers(rng, *shape), 0.3)
+
+
+def _multi_head_attention(rng: Rng) -> Case:
+    batch, heads, queries, width = size(rng, 2), size(rng, 3), size(rng, 5), 4 * size(rng, 3)
+    columns = chosen(rng, width, 4 * size(rng, 3))
+    form = chosen(rng, "apart", "apart", "past", "crossed", "packed keys", "packed")
+    keys, past, causal = size(rng, 6), 0, int(rng.integers(2))
+    if form in ("past", "packed"):
+        keys, columns = queries, width
+    if form != "apart":
+        columns = width
+    query = numbers(rng, batch, queries, heads * width)
+    key: Array | None = numbers(rng, batch, keys, heads * width)
+    value: Array | None = numbers(rng, batch, keys, heads * columns)
+    past_key = past_value = None
+    biased = rng.random() < 0.5 and form != "packed keys"
+    if form == "past":
+        past = size(rng, 5)
+        past_key, past_value = (numbers(rng, batch, heads, past, n) for n in (width, columns))
+    elif form == "crossed":
+        key, value = (numbers(rng, batch, heads, keys, width) for _ in range(2))
+        causal = 0
+    elif form == "packed keys":
+        key, value = numbers(rng, batch, keys, heads, 2, width), None
+        causal = 0
+    elif form == "packed":
+        query, key, value = numbers(rng, batch, queries, heads, 3, width), None, None
+    if keys != queries:  # ONNX Runtime's last query sees all keys then
+        causal = 0
+    total = past + keys
+    bias = numbers(rng, heads * (2 * width + columns)) if biased else None
+    mask = _mask(rng, batch, queries, total, causal=bool(causal))
+    if mask is not None and mask.ndim == 1 and len(mask) == 2 * batch:
+        mask = mask[:batch]
+    added = _bias_of_scores(rng, batch, heads, queries, total)
+    operands = trimmed([query, key, value, bias, mask, added, past_key, past_value])
+    attributes: dict[str, Any] = {"num_heads": heads}
+    attributes |= chosen(rng, {}, {"unidirectional": causal})
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 1))})
+    attributes |= chosen(rng, {}, {"mask_filter_value": -500.0})
+    results: list[Any] = [np.float32]
+    if past or (rng.random() < 0.3 and form == "apart"):
+        results += [np.float32, np.float32]
+        results += chosen(rng, [], [np.float32])
+    one = Case("MultiHeadAttention", operands, attributes, results)
+    if form.startswith("packed"):  # not by ONNX Runtime's CPU package
+        whole = query if form == "packed" else key
+        assert whole is not None
+        parts = [p.reshape(batch, keys, heads * width) for p in np.moveaxis(whole, 3, 0)]
+        apart = [*parts] if form == "packed" else [query, *parts]
+        one.expected = replace(one, operands=[*apart, *operands[3:]]).runtime()
+    return one
+
+
+def _attention(rng: Rng) -> Case:
+    batch, heads, queries, width = size(rng, 2), size(rng, 3), size(rng, 5), 4 * size(rng, 3)
+    columns = chosen(rng, width, width, 4 * size(rng, 3))
+    past = size(rng, 5) if columns == width and rng.random() < 0.4 else 0
+    hidden, causal = size(rng, 12), int(rng.integers(2))
+    total = past + queries
+    wide = heads * (2 * width + columns)
+    mask = _mask(rng, batch, queries, total, causal=bool(causal))
+    if large := rng.random() < 0.15:
+        causal = 0
+        mask = rng.integers(0, 2, (batch, 1, total + 2, total + 2)).astype(np.int32)
+        mask[..., 0] = 1
+    operands = [
+        numbers(rng, batch, queries, hidden),
+        numbers(rng, hidden, wide),
+        maybe(rng, numbers(rng, wide), 0.7),
+        mask,
+        numbers(rng, 2, batch, heads, past, width) if past else None,
+        None if past else _bias_of_scores(rng, batch, heads, queries, total),
+    ]
+    attributes: dict[str, Any] = {"num_heads": heads, "unidirectional": causal}
+    if columns != width:
+        attributes["qkv_hidden_sizes"] = [heads * n for n in (width, width, columns)]
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
+    results = (np.float32, np.float32) if past else (np.float32,)
+    known = chosen(rng, (), (1, 2))
+    one = Case("Attention", trimmed(operands), attributes, results, known)
+    if large and mask is not None:  # not by ONNX Runtime's CPU package
+        part = np.ascontiguousarray(mask[:, 0, past:total, :total])
+        one.expected = replace(one, operands=[*operands[:3], part, *operands[4:]]).runtime()
+    return one
+
+
+def _group_query_attention(rng: Rng) -> Case:
+    groups, width = size(rng, 3), 16 * size(rng, 2)
+    heads = groups * size(rng, 3)
+    step = chosen(rng, "prompt", "prompt", "decode", "decode", "chunk")
+    batch = 1 if step == "chunk" else size(rng, 3)
+    shared = rng.random() < 0.5
+    if step == "prompt":
+        length = size(rng, 6)
+        lengths = rng.integers(1, length + 1, batch)
+        lengths[rng.integers(batch)] = length
+        past = length + size(rng, 4) if shared else 0
+    else:
+        length = 1 if step == "decode" else 2 + size(rng, 4)
+        lengths = length + rng.integers(1, 8, batch)
+        past = int(lengths.max()) - length
+        past += length + size(rng, 4) if shared else 0
+    total = int(lengths.max())
+    packed = rng.random() < 0.4
+    counts = (heads + 2 * groups,) if packed else (heads, groups, groups)
+    new: list[Array | None] = [numbers(rng, batch, length, n * width) for n in counts]
+    caches: list[Array | None] = [None, None]
+    if past or shared:
+        caches = [numbers(rng, batch, groups, past, width) for _ in range(2)]
+    operands = [*new, *(None,) * (3 - len(new)), *caches]
+    operands += [(lengths - 1).astype(np.int32), np.array([total], np.int32)]
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": groups}
+    if rng.random() < 0.5:
+        operands += [*_angles(rng, 24, width // 2)]
+        attributes |= {"do_rotary": 1, "rotary_interleaved": int(rng.integers(2))}
+        if rng.random() < 0.3:
+            places = np.maximum(lengths - length, 0)[:, None] + np.arange(length)
+            operands.append(np.minimum(places, 23).astype(np.int64))
+    else:
+        operands += [None, None]
+    operands += [None] * (10 - len(operands))
+    operands.append(_bias_of_scores(rng, batch, heads, length, total))
+    if rng.random() < 0.25:
+        operands.append(numbers(rng, heads))
+    elif rng.random() < 0.3:
+        attributes["smooth_softmax"] = 1
+    attributes |= chosen(rng, {}, {"local_window_size": size(rng, 6)})
+    attributes |= chosen(rng, {}, {}, {"softcap": float(rng.uniform(1, 5))})
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
+    compared = _of_samples(lengths, length, step == "prompt")
+    results = [np.float32] * 3
+    if rng.random() < 0.2 and int(lengths.min()) == total:
+        attributes["qk_output"] = 1 + int(rng.integers(2))
+        results.append(np.float32)
+    return Case("GroupQueryAttention", trimmed(operands), attributes, results, compared=compared)
+
+
+def _of_samples(lengths: Array, new: int, prompt: bool) -> dict[int, Callable[[Array], Array]]:
+    """Return what to compare of GroupQueryAttention: not what belongs to no token."""
+
+    def tokens(y: Array) -> Array:
+        counts = lengths if prompt else np.full(len(lengths), new)
+        return np.concatenate([one[:n] for one, n in zip(y, counts, strict=True)])
+
+    def rows(y: Array) -> Array:
+        return np.concatenate([one[:, :n].ravel() for one, n in zip(y, lengths, strict=True)])
+
+    return {0: tokens, 1: rows, 2: rows}
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     "Gelu": _gelu,
     "FastGelu": _fast_gelu,
@@ -395,6 +587,10 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "EmbedLayerNormalization": _embed_layer_normalization,
     "GroupNorm": _group_norm,
     "SkipGroupNorm": _skip_group_norm,
+    "RotaryEmbedding": _rotary,
+    "MultiHeadAttention": _multi_head_attention,
+    "Attention": _attention,
+    "GroupQueryAttention": _group_query_attention,
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
     "FusedConv": _fused_conv,

@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from glnn.onnx.operators import (
     attention,
     contrib_activations,
+    contrib_attention,
     contrib_normalization,
     contrib_products,
     pointwise,
@@ -25,6 +26,7 @@ from glnn.onnx.operators.call import Converter
 MODULES = (
     attention,
     contrib_activations,
+    contrib_attention,
     contrib_normalization,
     contrib_products,
     pointwise,

@@ -51,29 +51,52 @@ def _rotary_embedding(
         raise ShapeError(f"{call.name}: {turned} of {size} numbers cannot be turned in pairs")
     if positions is not None:
         cos, sin = (call(Gather(0), angles, positions) for angles in (cos, sin))
-    first = x if turned == size else call(Slice((0,), (turned,), (3,), (1,)), x)
-    y = _rotate(call, first, cos, sin, packed)
-    if turned < size:
-        y = call(Concat(3), y, call(Slice((turned,), (size,), (3,), (1,)), x))
+    interleaved = bool(call.get("interleaved", 0))
+    y = rotate(call, x, cos, sin, packed=packed, interleaved=interleaved, turned=turned)
     return call.reshape(y, shape)
 
 
-def _rotate(call: OperatorCall, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
-    """Return x with all pairs rotated: (batch, length, heads, size) if `packed`, else (batch,
-    heads, length, size).
+def rotate(
+    call: OperatorCall,
+    x: Value,
+    cos: Value,
+    sin: Value,
+    *,
+    packed: bool,
+    interleaved: bool,
+    turned: int,
+) -> Value:
+    """Return x with the first `turned` numbers of each head rotated in pairs.
+
+    x: (batch, length, heads, size) if `packed`, else (batch, heads, length, size). cos, sin:
+    (batch, length, turned / 2); of a batch of 1 where all have the same. interleaved: pairs are
+    neighbours, else a number of the first half and one of the second.
+    """
+    size = x.type.shape[3]
+    first = x if turned == size else call(Slice((0,), (turned,), (3,), (1,)), x)
+    y = _rotate_pairs(call, first, cos, sin, packed, interleaved)
+    if turned < size:
+        y = call(Concat(3), y, call(Slice((turned,), (size,), (3,), (1,)), x))
+    return y
+
+
+def _rotate_pairs(
+    call: OperatorCall, x: Value, cos: Value, sin: Value, packed: bool, interleaved: bool
+) -> Value:
+    """Return x with all pairs rotated.
 
     A pair (a, b) becomes (a cos - b sin, b cos + a sin): the pair by cos and, swapped, by sin.
-
-    Of a pair (a, b): (a cos - b sin, b cos + a sin), which is the pair by cos and, swapped, by sin.
     """
     shape, half = x.type.shape, x.type.shape[3] // 2
     length = shape[1] if packed else shape[2]
-    if any(one.type.shape != (shape[0], length, half) for one in (cos, sin)):
+    batch = cos.type.shape[0]
+    if batch not in (1, shape[0]) or any(
+        one.type.shape != (batch, length, half) for one in (cos, sin)
+    ):
         expected = (shape[0], length, half)
         raise ShapeError(f"{call.name}: cos and sin must be {expected}, got {cos.type}, {sin.type}")
-    interleaved = bool(call.get("interleaved", 0))
     pair = (half, 2) if interleaved else (2, half)
-    angles = (shape[0], *((length, 1) if packed else (1, length)))
+    angles = (batch, *((length, 1) if packed else (1, length)))
     cos, sin = (
         call.reshape(one, (*angles, half, 1) if interleaved else (*angles, 1, half))
         for one in (cos, sin)
@@ -99,7 +122,7 @@ class _Bias:
     """Mask with keys of size 1: True for rows without any key; None where every row has one."""
 
 
-def _heads(call: OperatorCall, x: Value, heads: int | None) -> Value:
+def split_heads(call: OperatorCall, x: Value, heads: int | None) -> Value:
     """Return x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it
     is.
     """
@@ -112,12 +135,12 @@ def _heads(call: OperatorCall, x: Value, heads: int | None) -> Value:
     return call(Transpose((0, 2, 1, 3)), apart)
 
 
-def _append(call: OperatorCall, past: Value | None, new: Value) -> Value:
+def append_past(call: OperatorCall, past: Value | None, new: Value) -> Value:
     """Concatenate the cached `past`, if any, and the new keys or values along the sequence."""
     return new if past is None else call(Concat(2), past, new)
 
 
-def _scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
+def attention_scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
     """The scaled products of q (b, h, t, d) and k (b, g, s, d), h a multiple of g: (b, h, t, s).
 
     The h / g heads of queries that share keys lie below one another, so that nothing is repeated.
@@ -131,7 +154,7 @@ def _scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
     return call.reshape(result, (batch, heads, length, keys))
 
 
-def _weighted(call: OperatorCall, weights: Value, v: Value) -> Value:
+def weight_values(call: OperatorCall, weights: Value, v: Value) -> Value:
     """The sums of v (b, g, s, d) by weights (b, h, t, s): (b, h, t, d)."""
     batch, heads, length, keys = weights.type.shape
     if v.type.shape[0] != batch or v.type.shape[2] != keys or heads % max(v.type.shape[1], 1):
@@ -141,7 +164,7 @@ def _weighted(call: OperatorCall, weights: Value, v: Value) -> Value:
     return call.reshape(matmul(call, rows, v), (batch, heads, length, size))
 
 
-def _merge_heads(call: OperatorCall, x: Value) -> Value:
+def merge_heads(call: OperatorCall, x: Value) -> Value:
     """Return x (batch, heads, length, size) as (batch, length, heads size)."""
     batch, heads, length, size = x.type.shape
     return call.reshape(call(Transpose((0, 2, 1, 3)), x), (batch, length, heads * size))
@@ -248,11 +271,11 @@ def _attention(
     if (past_key is None) != (past_value is None) or (valid is not None and past_key is not None):
         raise ShapeError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
     packed = len(q.type.dims) == 3
-    q = _heads(call, q, call.get("q_num_heads", None))
-    new = [_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v)]
-    keys, values = _append(call, past_key, new[0]), _append(call, past_value, new[1])
+    q = split_heads(call, q, call.get("q_num_heads", None))
+    new = [split_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v)]
+    keys, values = append_past(call, past_key, new[0]), append_past(call, past_value, new[1])
     scale = call.get("scale", None)
-    scores = _scores(call, q, keys, q.type.shape[3] ** -0.5 if scale is None else scale)
+    scores = attention_scores(call, q, keys, q.type.shape[3] ** -0.5 if scale is None else scale)
     steps = [scores]
     softcap = call.get("softcap", 0.0)
     if softcap > 0:
@@ -270,11 +293,11 @@ def _attention(
         raise ShapeError(f"Attention: qk_matmul_output_mode must be from 0 to 3, got {mode}")
     if mode == 3 and call.used_outputs[3:]:
         weights = _clear_empty_rows(call, weights, bias)
-        y = _weighted(call, weights, values)
+        y = weight_values(call, weights, values)
     else:
-        y = _clear_empty_rows(call, _weighted(call, weights, values), bias)
+        y = _clear_empty_rows(call, weight_values(call, weights, values), bias)
     steps.append(weights)
-    y = _merge_heads(call, y) if packed else y
+    y = merge_heads(call, y) if packed else y
     result = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
     return tuple(map(call.cast, result, (dtype, dtype, value_dtype, dtype)))
 
@@ -284,8 +307,8 @@ def _flex_attention(call: OperatorCall, q: Value, k: Value, v: Value) -> Value:
     if "score_mod" in call.attributes or "prob_mod" in call.attributes:
         raise ShapeError("FlexAttention: score_mod and prob_mod are the host's")
     scale = call.get("scale", None)
-    scores = _scores(call, q, k, q.type.shape[3] ** -0.5 if scale is None else scale)
-    return _weighted(call, _softmax(call, scores), v)
+    scores = attention_scores(call, q, k, q.type.shape[3] ** -0.5 if scale is None else scale)
+    return weight_values(call, _softmax(call, scores), v)
 
 
 GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
