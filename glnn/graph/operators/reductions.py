@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from glnn.core.array_functions import cum_sum, div
-from glnn.core.symint import SymFloat
+from glnn.core.symint import SymFloat, ends_of, greatest
 from glnn.core.types import Array, Dim, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
@@ -178,7 +178,7 @@ class Reduce(Operator):
         extent = self.depth({"x0": self._operands(types)[0].shape})
         interval: Interval | None = term
         if kind == "sum":
-            interval = term.times(extent, extent)
+            interval = term.times(*ends_of(extent))
         elif kind == "prod":
             interval = powers(term, extent)
         elif kind == "mean":
@@ -409,7 +409,7 @@ class CumSum(Operator):
         if self.multiply:
             interval = powers(hull((x, Interval(1, 1))), extent)
             return () if interval is None else (interval,)
-        return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
+        return (x.times(0 if self.exclusive else 1, max(greatest(extent), 1)),)
 
     def narrow(self, intervals: Intervals, types: Types) -> CumSum:
         return self

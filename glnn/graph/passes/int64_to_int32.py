@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from glnn.core.types import MAX_SMALL, DType, TensorType
-from glnn.graph.constant import Leaf, constant, evaluated, leaves
+from glnn.graph.constant import Leaf, constant, depends_on_sizes, evaluated, leaves
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import CAST_INT32, CAST_INT64
 from glnn.graph.graph import Graph, Kind, Node, Value
@@ -108,11 +108,26 @@ class _IntegerNarrowing:
             interval, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
                 made = constant(self._graph, value, {})
-                if all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
+                if depends_on_sizes(made):
+                    interval = self._within_by_operator(value)
+                elif all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
                     array = value.data if isinstance(made, Leaf) else evaluated(made)
                     interval = Interval.of_array(np.asarray(array))
             self._lies[value] = interval or Interval.of_type(dtype)
         return self._lies[value]
+
+    def _within_by_operator(self, value: Value) -> Interval | None:
+        """Return the interval of a constant of open sizes, by its operator: to evaluate it would
+        make the plan one for the sizes at hand.
+        """
+        node = self._graph.producers.get(value)
+        if node is None:
+            return None
+        intervals = [None if one is None else self._within(one) for one in node.inputs]
+        types = [None if one is None else self._types[one] for one in node.inputs]
+        ranges = node.operator.value_ranges(intervals, types)
+        by_value = dict(zip(node.outputs, ranges, strict=bool(ranges)))
+        return by_value[value].stored(self._types[value].dtype) if value in by_value else None
 
     def _as_wide(self, value: Value) -> Value:
         """Return the int64 value for `value`, cast from its int32 version where there is one."""

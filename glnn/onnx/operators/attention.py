@@ -52,7 +52,9 @@ def _rotary_embedding(
     if positions is not None:
         cos, sin = (call(Gather(0), angles, positions) for angles in (cos, sin))
     interleaved = bool(call.get("interleaved", 0))
-    y = rotate(call, x, cos, sin, packed=packed, interleaved=interleaved, turned=turned)
+    if cos.type.shape[-1:] != (turned // 2,):
+        raise ShapeError(f"{call.name}: cosines of {turned // 2} pairs, got {cos.type}")
+    y = rotate(call, x, cos, sin, packed=packed, interleaved=interleaved)
     return call.reshape(y, shape)
 
 
@@ -64,15 +66,16 @@ def rotate(
     *,
     packed: bool,
     interleaved: bool,
-    turned: int,
 ) -> Value:
-    """Return x with the first `turned` numbers of each head rotated in pairs.
+    """Return x with the first numbers of each head rotated, as many pairs as there are angles.
 
     x: (batch, length, heads, size) if `packed`, else (batch, heads, length, size). cos, sin:
-    (batch, length, turned / 2); of a batch of 1 where all have the same. interleaved: pairs are
+    (batch, length, pairs); of a batch of 1 where all have the same. interleaved: pairs are
     neighbours, else a number of the first half and one of the second.
     """
-    size = x.type.shape[3]
+    size, turned = x.type.shape[3], 2 * cos.type.shape[-1]
+    if turned > size:
+        raise ShapeError(f"{call.name}: {turned} of {size} numbers cannot be turned in pairs")
     first = x if turned == size else call(Slice((0,), (turned,), (3,), (1,)), x)
     y = _rotate_pairs(call, first, cos, sin, packed, interleaved)
     if turned < size:

@@ -69,26 +69,9 @@ def _rotary_embedding(
         first = call.reshape(call.cast(positions, DType.int32), (1, 1))
         behind = call.count_up(length, DType.int32, (1, length))
         positions = call.pointwise("a + b", first, behind)
-    y = _rotate_at(
-        call, x, positions, cos, sin, packed=packed, interleaved=bool(call.need("interleaved"))
-    )
+    cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
+    y = rotate(call, x, cos, sin, packed=packed, interleaved=bool(call.need("interleaved")))
     return call.reshape(y, shape)
-
-
-def _rotate_at(
-    call: OperatorCall,
-    x: Value,
-    positions: Value,
-    cos: Value,
-    sin: Value,
-    *,
-    packed: bool,
-    interleaved: bool,
-) -> Value:
-    """Return x rotated by the rows of `cos` and `sin` at `positions`, (batch or 1, length)."""
-    angles = [call(Gather(0), one, positions) for one in (cos, sin)]
-    turned = 2 * cos.type.shape[1]
-    return rotate(call, x, *angles, packed=packed, interleaved=interleaved, turned=turned)
 
 
 @dataclass(frozen=True)
@@ -371,10 +354,14 @@ def _group_query_attention(
     if call.need("do_rotary"):
         if cos is None or sin is None:
             raise ShapeError(f"{call.name}: do_rotary needs cos_cache and sin_cache")
-        places = cache.positions(call) if positions is None else positions
-        interleaved = bool(call.need("rotary_interleaved"))
+        if positions is None:
+            cos, sin = (cache.angles(call, one) for one in (cos, sin))
+        else:
+            cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
         q, k = (
-            _rotate_at(call, one, places, cos, sin, packed=True, interleaved=interleaved)
+            rotate(
+                call, one, cos, sin, packed=True, interleaved=bool(call.need("rotary_interleaved"))
+            )
             for one in (q, k)
         )
     q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
@@ -478,7 +465,7 @@ class _Cache:
     def starts(self, call: OperatorCall) -> Value:
         """Return the places of first new tokens, (batch or 1,)."""
         if self.start is not None:
-            return call.constant(np.array([self.start]), np.int32)
+            return call.constant([self.start], np.int32)
         last = call.constant(self.length - 1, np.int32)
         return call.pointwise("maximum(a - b, 0)", self.last_places, last)
 
@@ -487,6 +474,16 @@ class _Cache:
         starts = self.starts(call)
         own = call.count_up(self.length, DType.int32, (1, self.length))
         return call.pointwise("a + b", call.reshape(starts, (starts.type.shape[0], 1)), own)
+
+    def angles(self, call: OperatorCall, table: Value) -> Value:
+        """Return rows (batch or 1, length, numbers) of `table` at the positions of new tokens."""
+        if self.start is None:
+            return call(Gather(0), table, self.positions(call))
+        end, rows = self.start + self.length, table.type.shape[0]
+        if end > rows:
+            raise ShapeError(f"{call.name}: {end} tokens, and cosines and sines of {rows}")
+        part = call(Slice((self.start,), (end,), (0,), (1,)), table)
+        return call.reshape(part, (1, *part.type.shape))
 
     def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
         """Return the cache `past` with new rows (batch, heads, length, size)."""

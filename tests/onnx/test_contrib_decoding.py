@@ -1,0 +1,113 @@
+"""Decoders with GroupQueryAttention: caches that grow or are a shared buffer, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import glnn
+from glnn.compiler.plan import Plan
+from glnn.errors import DeviceError
+
+HEADS, GROUPS, WIDTH, ROWS = 4, 2, 16, 20
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def decoder(window: int = -1) -> onnx.ModelProto:
+    """As onnxruntime-genai's models have it: lengths come from the attention mask."""
+    rng = np.random.default_rng(0)
+    angles = rng.uniform(-3, 3, (64, WIDTH // 2))
+    weights = {
+        "one": np.array(1),
+        "last": np.array([1]),
+        "cos": np.cos(angles).astype(np.float32),
+        "sin": np.sin(angles).astype(np.float32),
+    }
+    node = helper.make_node
+    attended = node(
+        *("GroupQueryAttention", ["q", "k", "v", "pk", "pv", "places", "total", "cos", "sin"]),
+        ["y", "nk", "nv"],
+        domain="com.microsoft",
+        num_heads=HEADS,
+        kv_num_heads=GROUPS,
+        do_rotary=1,
+        local_window_size=window,
+    )
+    nodes = [
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "one"], ["longest"], axis=0),
+        node("Cast", ["longest"], ["total"], to=TensorProto.INT32),
+        node("ReduceSum", ["mask", "last"], ["lengths"], keepdims=0),
+        node("Sub", ["lengths", "one"], ["ends"]),
+        node("Cast", ["ends"], ["places"], to=TensorProto.INT32),
+        attended,
+    ]
+    of_tokens = {"q": HEADS, "k": GROUPS, "v": GROUPS}
+    inputs = [_info(name, FLOAT, "b", "s", n * WIDTH) for name, n in of_tokens.items()]
+    inputs += [_info(name, FLOAT, "b", GROUPS, "past", WIDTH) for name in ("pk", "pv")]
+    inputs.append(_info("mask", INT64, "b", "total"))
+    outputs = [_info("y", FLOAT, "b", "s", HEADS * WIDTH)]
+    outputs += [_info(name, FLOAT, "b", GROUPS, "present", WIDTH) for name in ("nk", "nv")]
+    known = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "decoder", inputs, outputs, known)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _info(name: str, kind: int, *shape: str | int) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def steps(batch: int, *, shared: bool, count: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the inputs but the caches: a prompt whose samples are of other lengths, then tokens."""
+    rng = np.random.default_rng(batch)
+    lengths = np.arange(5, 5 - batch, -1) if shared else np.full(batch, 5)
+    for number in range(count):
+        new = 1 if number else 5
+        mask = (np.arange(5 + number) < (lengths + number)[:, None]).astype(np.int64)
+        of_tokens = {"q": HEADS, "k": GROUPS, "v": GROUPS}
+        feeds = {
+            name: rng.standard_normal((batch, new, n * WIDTH)).astype(np.float32)
+            for name, n in of_tokens.items()
+        }
+        yield {**feeds, "mask": mask}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+@pytest.mark.parametrize("shared", [False, True], ids=["grows", "shared"])
+@pytest.mark.parametrize(("batch", "window"), [(1, -1), (3, 4)])
+def test_step_by_step(
+    backend: str, shared: bool, batch: int, window: int, monkeypatch: Any
+) -> None:
+    """Each step is ONNX Runtime's; few of them make a plan, and nothing is the host's."""
+    model = decoder(window).SerializeToString()
+    try:
+        session = glnn.InferenceSession(model, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    runtime = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    made: list[Any] = []
+    create = Plan.__init__
+    monkeypatch.setattr(Plan, "__init__", lambda *a, **k: (made.append(a[0]), create(*a, **k))[1])
+    empty = np.zeros((batch, GROUPS, ROWS if shared else 0, WIDTH), np.float32)
+    caches, others = [empty, empty], [empty, empty]
+    lengths = np.zeros(batch, int)
+    for feeds in steps(batch, shared=shared, count=11):
+        lengths = feeds["mask"].sum(1)
+        y, *caches = session.run(None, {**feeds, "pk": caches[0], "pv": caches[1]})
+        right, *others = runtime.run(None, {**feeds, "pk": others[0], "pv": others[1]})
+        for number, length in enumerate(lengths):
+            there = length if y.shape[1] > 1 else 1  # what is behind a prompt's end is open
+            np.testing.assert_allclose(y[number, :there], right[number, :there], 1e-5, 1e-5)
+            for got, wanted in zip(caches, others, strict=True):
+                np.testing.assert_allclose(
+                    got[number, :, :length], wanted[number, :, :length], 1e-5, 1e-5
+                )
+    assert not session.hosted
+    assert len(made) <= 5, "a plan for nearly each step"
