@@ -14,6 +14,7 @@ from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, UnsupportedOpError, first_line, shown
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.ml_nodes import NODES as ML
+from glnn.onnx.operators.call import MICROSOFT
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
@@ -513,6 +514,14 @@ def unique(attributes: Attributes, version: int, x: Array) -> list[Array]:
     return [np.take(whole, first, along), *places]
 
 
+def unique_unsorted(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return the numbers of x in the order of their first places, the place of each of x's among
+    them, and how often each is there.
+    """
+    y, _, inverse, counts = unique({"sorted": 0}, version, x)
+    return [y, inverse, counts]
+
+
 def non_zero(attributes: Attributes, version: int, x: Array) -> list[Array]:
     """Return where x is not 0, a column of places each: (rank, n), (0, n) of a scalar."""
     if x.dtype.hasobject:
@@ -612,6 +621,7 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "NonZero"): non_zero,
     ("", "STFT"): stft,
     ("", "Unique"): unique,
+    (MICROSOFT, "Unique"): unique_unsorted,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder,
 }
 """Functions of attributes, version and operands, by operator set and ONNX operator."""

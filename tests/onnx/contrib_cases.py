@@ -573,6 +573,107 @@ def _of_samples(lengths: Array, new: int, prompt: bool) -> dict[int, Callable[[A
     return {0: tokens, 1: rows, 2: rows}
 
 
+def _causal_conv(rng: Rng) -> Case:
+    batch, channels, length, taps = size(rng, 2), size(rng, 5), size(rng, 7), size(rng, 4)
+    last, slots = int(rng.integers(2)), chosen(rng, 0, 0, size(rng, 4))
+    attributes: dict[str, Any] = chosen(rng, {}, {"activation": chosen(rng, "silu", "swish")})
+    attributes |= chosen(rng, {}, {"dilation": size(rng, 3)})
+    reach = (taps - 1) * attributes.get("dilation", 1)
+    if last:
+        attributes["channels_last"] = 1
+    if slots:
+        attributes["state_window"] = slots
+    shape = (batch, length, channels) if last else (batch, channels, length)
+    kept = (batch, reach, channels) if last else (batch, channels, reach)
+    past = numbers(rng, *((slots,) if slots else ()), *kept) if rng.random() < 0.5 else None
+    operands = [numbers(rng, *shape), numbers(rng, channels, 1, taps)]
+    operands += [maybe(rng, numbers(rng, channels)), past]
+    results = [np.float32, np.float32]
+    one = Case("CausalConvWithState", trimmed(operands), attributes, results, known=(1, 2))
+    if slots:  # not by ONNX Runtime's CPU package, but the state after each token is
+        del attributes["state_window"]
+        x, *others = operands
+        assert x is not None
+        others[2:] = [None if past is None else past[-1]]
+        axis, states = 1 if last else 2, []
+        for end in range(length - slots + 1, length + 1):
+            part = np.take(x, range(max(end, 0)), axis)
+            alone = replace(one, operands=trimmed([part, *others]), attributes=dict(attributes))
+            y, state = alone.runtime() if end > 0 else (None, np.zeros(kept, np.float32))
+            states.append(state)
+        one.expected = [y, np.stack(states)]
+        attributes["state_window"] = slots
+    return one
+
+
+def _linear_attention(rng: Rng) -> Case:
+    rule = chosen(rng, "linear", "gated", "delta", "gated_delta")
+    few, share = size(rng, 3), size(rng, 3)
+    heads, groups = chosen(rng, (few * share, few), (few, few * share))
+    batch, length, width, columns = size(rng, 2), size(rng, 4), 4 * size(rng, 2), 4 * size(rng, 2)
+    query = numbers(rng, batch, length, heads * width, scale=0.5)
+    key = numbers(rng, batch, length, groups * width, scale=0.3)
+    value = numbers(rng, batch, length, groups * columns)
+    past = maybe(rng, numbers(rng, batch, groups, width, columns))
+    decay = beta = None
+    if "gated" in rule:
+        decay = -np.abs(numbers(rng, batch, length, groups * chosen(rng, 1, width)))
+    if "delta" in rule:
+        beta = np.abs(numbers(rng, batch, length, chosen(rng, 1, groups), scale=0.3))
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": groups}
+    attributes["update_rule"] = rule
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 1))})
+    operands = trimmed([query, key, value, past, decay, beta])
+    return Case("LinearAttention", operands, attributes, [np.float32, np.float32])
+
+
+def _pad(rng: Rng) -> Case:
+    mode = chosen(rng, "constant", "reflect", "edge")
+    x = numbers(rng, *(3 + rng.integers(0, 4, size(rng, 3))))
+    pads = rng.integers(-1 if mode == "constant" else 0, 3, 2 * x.ndim)
+    filled = mode == "constant" and rng.random() < 0.5
+    operands = [x, pads.reshape(chosen(rng, (-1,), (1, -1)))]
+    operands += [numbers(rng, 1)] if filled else []
+    return Case(
+        "Pad",
+        operands,
+        chosen(rng, {}, {"mode": mode}) if mode == "constant" else {"mode": mode},
+        known=chosen(rng, (), (1,)),
+    )
+
+
+def _grid_sample(rng: Rng) -> Case:
+    n, channels = size(rng, 2), size(rng, 3)
+    x = numbers(rng, n, channels, 2 + size(rng, 5), 2 + size(rng, 5))
+    grid = rng.uniform(-1.3, 1.3, (n, size(rng, 5), size(rng, 5), 2)).astype(np.float32)
+    attributes: dict[str, Any] = {"mode": chosen(rng, "bilinear", "nearest", "bicubic")}
+    attributes["padding_mode"] = chosen(rng, "zeros", "border", "reflection")
+    attributes["align_corners"] = int(rng.integers(2))
+    return Case("GridSample", [x, grid], attributes)
+
+
+def _crop_and_resize(rng: Rng) -> Case:
+    n, count = size(rng, 3), size(rng, 4)
+    x = numbers(rng, n, size(rng, 4), 1 + size(rng, 6), 1 + size(rng, 6))
+    regions = rng.uniform(-0.2, 1.2, (count, 4)).astype(np.float32)
+    images = rng.integers(0, n, count).astype(np.int32)
+    crop = np.array([size(rng, 5), size(rng, 5)], np.int32)
+    attributes: dict[str, Any] = {"mode": chosen(rng, "bilinear", "nearest")}
+    attributes |= chosen(rng, {}, {"extrapolation_value": 2.5})
+    return Case("CropAndResize", [x, regions, images, crop], attributes, known=(3,))
+
+
+def _inverse(rng: Rng) -> Case:
+    n = size(rng, 5)
+    x = numbers(rng, *shape_of(rng, 0, 2), n, n) + 3 * np.eye(n, dtype=np.float32)
+    return Case("Inverse", [x], hosted=True, tolerance=1e-4)
+
+
+def _unique(rng: Rng) -> Case:
+    x = rng.integers(0, 6, size(rng, 12)).astype(np.float32)
+    return Case("Unique", [x], results=[np.float32, np.int64, np.int64], hosted=True)
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     "Gelu": _gelu,
     "FastGelu": _fast_gelu,
@@ -591,6 +692,13 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "MultiHeadAttention": _multi_head_attention,
     "Attention": _attention,
     "GroupQueryAttention": _group_query_attention,
+    "CausalConvWithState": _causal_conv,
+    "LinearAttention": _linear_attention,
+    "Pad": _pad,
+    "GridSample": _grid_sample,
+    "CropAndResize": _crop_and_resize,
+    "Inverse": _inverse,
+    "Unique": _unique,
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
     "FusedConv": _fused_conv,

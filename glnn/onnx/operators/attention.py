@@ -373,7 +373,7 @@ def _step(
     return state, call.reshape(read, (s.batch, s.heads * s.group * s.value))
 
 
-def _linear_attention(
+def linear_attention(
     call: OperatorCall,
     query: Value,
     key: Value,
@@ -433,6 +433,6 @@ ENTRIES = (
     Converter("FlexAttention", 1, _flex_attention, domain="ai.onnx.preview"),
     Converter("RotaryEmbedding", 23, _rotary_embedding),
     Converter(
-        "LinearAttention", 27, _linear_attention, halves=True, dtypes=frozenset((DType.bfloat16,))
+        "LinearAttention", 27, linear_attention, halves=True, dtypes=frozenset((DType.bfloat16,))
     ),
 )

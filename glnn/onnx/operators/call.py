@@ -153,8 +153,8 @@ class Signature:
     """The least and the greatest number of results."""
     attributes: Attributes = field(default_factory=dict)
     dtypes: tuple[int | DType, ...] = (0,)
-    """For each result its dtype, or the number of the operand that has the same; the last one is
-    also for all further results.
+    """For each result its dtype, or the number of the operand that has the same, the first one
+    where that is left out; the last entry is also for all further results.
     """
 
     @property
@@ -174,9 +174,12 @@ class Signature:
         dtypes = [*self.dtypes, *self.dtypes[-1:] * (count - len(self.dtypes))][:count]
         result = []
         for one in dtypes:
-            source = None if isinstance(one, DType) or one >= len(operands) else operands[one]
-            dtype = one if isinstance(one, DType) else source and source.dtype
-            result.append(TensorType((), dtype).unranked if dtype else ANYTHING)
+            if isinstance(one, DType):
+                result.append(TensorType((), one).unranked)
+                continue
+            named = operands[one] if one < len(operands) else None
+            source = named or operands[0]
+            result.append(TensorType((), source.dtype).unranked if source else ANYTHING)
         return tuple(result)
 
 

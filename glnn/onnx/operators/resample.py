@@ -397,7 +397,7 @@ CUBIC = formula(f"where(a <= 1.0, {NEAR}, where(a < 2.0, {FAR}, 0.0))")
 WEIGHTED = "where(equal(b, 0.0), 0.0, a * b)"  # what is outside may not be finite
 
 
-def _grid_sample(call: OperatorCall, x: Value, grid: Value) -> Value:
+def grid_sample(call: OperatorCall, x: Value, grid: Value) -> Value:
     """Sample x (n, c, ...) at the coordinates of grid (n, ..., d), the last of which is for
     axis 2.
     """
@@ -540,6 +540,6 @@ def _grid_line(count: int, corners: bool) -> Array:
 ENTRIES = (
     Converter("Upsample", 1, _upsample, shape_inputs=(1,)),
     Converter("Resize", 10, _resize, shape_inputs=(1, 2, 3)),
-    Converter("GridSample", 16, _grid_sample),
+    Converter("GridSample", 16, grid_sample),
     Converter("AffineGrid", 20, _affine_grid, shape_inputs=(1,)),
 )

@@ -247,7 +247,7 @@ def _tile(call: OperatorCall, x: Value, repeats: Value, axis: Value | None = Non
     return call(Tile(tuple(counts)), x)
 
 
-def _pad(
+def pad(
     call: OperatorCall,
     x: Value,
     pads: Value | None = None,
@@ -461,7 +461,7 @@ ENTRIES = (
     Converter("Split", 1, _split, shape_inputs=(1,)),
     Converter("Slice", 1, _slice, shape_inputs=(1, 2, 3, 4)),
     Converter("Tile", 1, _tile, shape_inputs=(1, 2)),
-    Converter("Pad", 1, _pad, shape_inputs=(1, 3)),
+    Converter("Pad", 1, pad, shape_inputs=(1, 3)),
     Converter("CenterCropPad", 18, _center_crop_pad, shape_inputs=(1,)),
     Converter("DepthToSpace", 1, _depth_to_space),
     Converter("SpaceToDepth", 1, _space_to_depth),

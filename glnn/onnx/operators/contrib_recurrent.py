@@ -1,0 +1,160 @@
+"""Operators of ONNX Runtime's set with a state that goes from token to token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from glnn.core.types import DType
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.sliding_windows import conv
+from glnn.graph.graph import Value
+from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
+from glnn.onnx.operators.attention import linear_attention
+from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+from glnn.onnx.operators.windows import add_bias
+
+CUDA_ONLY = {
+    "input_channel_offset": 0,
+    "input_channels": 0,
+    "state_channels_last": -1,
+    "state_length": 0,
+    "state_update_capacity": 0,
+}
+"""Attributes of CausalConvWithState, with the values that they must have."""
+
+
+def _causal_conv(
+    call: OperatorCall,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    past: Value | None = None,
+) -> tuple[Value, Value]:
+    """Convolve each channel of x with the tokens up to each; return the last tokens, too.
+
+    x: (batch, channels, length), or with `channels_last` (batch, length, ...). past: the tokens
+    before x, as many as a window reaches back; with `state_window` several such, of which the last
+    is taken.
+    """
+    for name, value in CUDA_ONLY.items():
+        if call.need(name) != value:
+            raise UnsupportedOpError(f"{call.name}: {name} must be {value}, got {call.need(name)}")
+    dilation, slots = call.need("dilation"), call.need("state_window")
+    if call.need("ndim") != 1 or dilation < 1 or slots < 0:
+        raise UnsupportedOpError(
+            f"{call.name}: ndim must be 1, dilation 1 or more and state_window 0 or more, got "
+            f"{call.need('ndim')}, {dilation} and {slots}"
+        )
+    last, shape = bool(call.need("channels_last")), x.type.shape
+    reach = (weight.type.shape[-1] - 1) * dilation
+    tokens = _channels_first(call, x, last)
+    channels, length = tokens.type.shape[1:]
+    if past is not None and slots:
+        past = call(Slice((slots - 1,), (slots,), (0,), (1,)), past)
+        past = call.reshape(past, past.type.shape[1:])
+    joined = tokens
+    if reach and past is None:
+        joined = call(Pad((0, 0, reach), (0, 0, 0)), tokens)
+    elif reach and past is not None:
+        joined = call(Concat(2), _channels_first(call, past, last), tokens)
+    y = conv(
+        call, joined, weight, stride=(1,), padding=(0, 0), dilation=(dilation,), groups=channels
+    )
+    y = add_bias(call, y, bias)
+    activation = call.need("activation")
+    if activation in ("silu", "swish"):
+        y = call.pointwise("silu(a)", y)
+    elif activation != "none":
+        raise ShapeError(f"{call.name}: activation {activation!r} is not known")
+    states = []
+    for slot in range(max(slots, 1)):  # after each of the last tokens
+        end = length - max(slots, 1) + slot + 1
+        if end > 0:
+            state = call(Slice((end,), (end + reach,), (2,), (1,)), joined)
+        else:
+            state = call(Expand((shape[0], channels, reach)), call.constant(0.0, "float32"))
+        states.append(_as_x(call, state, shape, last))
+    if slots:
+        states = [call.reshape(one, (1, *one.type.shape)) for one in states]
+    present = states[0] if len(states) == 1 else call(Concat(0), *states)
+    return _as_x(call, y, shape, last), present
+
+
+def _channels_first(call: OperatorCall, x: Value, last: bool) -> Value:
+    """Return x as (batch, channels, length)."""
+    if not last:
+        return x
+    batch, length, *channels = x.type.shape
+    return call(Transpose((0, 2, 1)), call.reshape(x, (batch, length, prod(channels))))
+
+
+def _as_x(call: OperatorCall, y: Value, shape: tuple[int, ...], last: bool) -> Value:
+    """Return y (batch, channels, length) with channels where x, of `shape`, has them."""
+    if not last:
+        return y
+    return call.reshape(call(Transpose((0, 2, 1)), y), (shape[0], y.type.shape[2], *shape[2:]))
+
+
+def _linear_attention(
+    call: OperatorCall,
+    query: Value,
+    key: Value,
+    value: Value,
+    past: Value | None = None,
+    decay: Value | None = None,
+    beta: Value | None = None,
+) -> tuple[Value, Value]:
+    """As ONNX's LinearAttention, also with fewer heads of queries than of keys."""
+    if call.need("state_window"):
+        raise UnsupportedOpError(f"{call.name}: with state_window")
+    heads, groups = call.need("q_num_heads"), call.need("kv_num_heads")
+    if 0 < heads < groups and groups % heads == 0:
+        batch, length, width = query.type.shape
+        shape = (batch, length, heads, groups // heads, width // heads)
+        spread = call.reshape(query, (batch, length, heads, 1, width // heads))
+        query = call.reshape(call(Expand(shape), spread), (batch, length, width * shape[3]))
+        call = replace(call, attributes={**call.attributes, "q_num_heads": groups})
+    return linear_attention(call, query, key, value, past, decay, beta)
+
+
+_NEEDED = Attribute("INT", required=True)
+_row = partial(Converter, since=1, domain=MICROSOFT)
+ENTRIES = (
+    _row(
+        "CausalConvWithState",
+        convert=_causal_conv,
+        signature=Signature(
+            (2, 4),
+            (2, 3),
+            {
+                **CUDA_ONLY,
+                "activation": "none",
+                "channels_last": 0,
+                "dilation": 1,
+                "ndim": 1,
+                "state_window": 0,
+            },
+        ),
+    ),
+    _row(
+        "LinearAttention",
+        convert=_linear_attention,
+        halves=True,
+        dtypes=frozenset((DType.bfloat16,)),
+        signature=Signature(
+            (3, 6),
+            (2, 2),
+            {
+                "chunk_size": 64,
+                "kv_num_heads": _NEEDED,
+                "q_num_heads": _NEEDED,
+                "scale": 0.0,
+                "state_window": 0,
+                "update_rule": "gated_delta",
+            },
+            (0, 3),
+        ),
+    ),
+)
