@@ -211,6 +211,8 @@ class Converter:
     """
     dtypes: frozenset[DType] = frozenset()
     """Types of numbers that it takes beyond those of glnn's operators."""
+    hosted: bool = False
+    """True where the host computes it, whatever its operands."""
     signature: Signature | None = None
     """Operands, results and attributes where the `onnx` package has no schema of the operator."""
 

@@ -145,6 +145,11 @@ ENTRIES = (
         shape_inputs=(3,),
         signature=Signature((4, 4), attributes={"extrapolation_value": 0.0, "mode": "bilinear"}),
     ),
-    _row("Inverse", convert=_inverse, signature=Signature((1, 1))),
-    _row("Unique", convert=_unique, signature=Signature((1, 1), (3, 3), dtypes=(0, DType.int64))),
+    _row("Inverse", convert=_inverse, hosted=True, signature=Signature((1, 1))),
+    _row(
+        "Unique",
+        convert=_unique,
+        hosted=True,
+        signature=Signature((1, 1), (3, 3), dtypes=(0, DType.int64)),
+    ),
 )
