@@ -17,6 +17,7 @@ from glnn.graph.operators import (
     Concat,
     Expand,
     Gather,
+    GatherElements,
     Normalize,
     ScatterElements,
     Slice,
@@ -42,6 +43,8 @@ from glnn.onnx.operators.call import (
 
 MASKED = -10000.0
 """What is added to the score of a key that a mask hides, unless the node says otherwise."""
+LOWEST = -3.4028234663852886e38
+"""The least number of float32: what is added to scores of later keys, as ONNX Runtime does it."""
 
 
 def _rotary_embedding(
@@ -120,7 +123,7 @@ def _attend(
     weights = call(Softmax(-1), scores)
     y = weight_values(call, weights, v)
     if sink is not None:
-        scores, weights = (call(Slice((0,), (keys,), (3,), (1,)), one) for one in (scores, weights))
+        scores, weights = (_cut(call, one, 0, keys, 3) for one in (scores, weights))
     return _Attended(y, scores, weights)
 
 
@@ -140,13 +143,15 @@ def _add(call: OperatorCall, *terms: Value | None) -> Value | None:
 
 
 def _causal_bias(call: OperatorCall, queries: int, keys: int, past: int) -> Value | None:
-    """Return 0 for each query's keys up to its own, the `past` ones first; -inf behind it."""
+    """Return 0 for each query's keys up to its own, the `past` ones first, and LOWEST for later
+    ones; None where there are none.
+    """
     if queries == 1:
         return None
     own = call.count_up(queries, DType.int32, (queries, 1))
     key = call.count_up(keys, DType.int32, (1, keys))
     last = call.constant(past, np.int32)
-    return call.pointwise("where(b > a + c, d, 0.0)", own, key, last, -inf)
+    return call.pointwise("where(b > a + c, d, 0.0)", own, key, last, LOWEST)
 
 
 def _mask_bias(
@@ -166,7 +171,7 @@ def _mask_bias(
             raise ShapeError(f"{call.name}: a mask {mask.type} for {batch} samples")
         key = call.count_up(keys, DType.int32, (1, 1, 1, keys))
         parts = [
-            call.reshape(call(Slice((i * batch,), ((i + 1) * batch,), (0,), (1,)), mask), (-1,))
+            call.reshape(_cut(call, mask, i * batch, (i + 1) * batch, 0), (-1,))
             for i in range(2 if shape[0] == 2 * batch else 1)
         ]
         ends = [call.reshape(one, (batch, 1, 1, 1)) for one in parts]
@@ -188,13 +193,25 @@ def _mask_bias(
     return call.pointwise("where(a > 0, 0.0, b)", call.reshape(mask, spread), hidden)
 
 
-def _part(call: OperatorCall, x: Value | None, start: int, end: int, axis: int) -> Value | None:
-    """Return the numbers of x from `start` to `end` along an axis; None for no x."""
-    return None if x is None else call(Slice((start,), (end,), (axis,), (1,)), x)
+def _cut(call: OperatorCall, x: Value, start: int, end: int, axis: int) -> Value:
+    """Return the numbers of x from `start` to `end` along an axis."""
+    return call(Slice((start,), (end,), (axis,), (1,)), x)
 
 
-def _with_bias(call: OperatorCall, x: Value, bias: Value | None) -> Value:
-    return x if bias is None else call.pointwise("a + b", x, bias)
+def _with_biases(
+    call: OperatorCall, query: Value, key: Value, value: Value, bias: Value | None
+) -> tuple[Value, Value, Value]:
+    """Return query, key and value (batch, length, numbers) with their parts of `bias` added; keys
+    and values of 4 dimensions have it already.
+    """
+    if bias is None:
+        return query, key, value
+    hidden, (total,) = query.type.shape[2], bias.type.shape
+    query = call.pointwise("a + b", query, _cut(call, bias, 0, hidden, 0))
+    if len(key.type.dims) == 4:
+        return query, key, value
+    key = call.pointwise("a + b", key, _cut(call, bias, hidden, 2 * hidden, 0))
+    return query, key, call.pointwise("a + b", value, _cut(call, bias, 2 * hidden, total, 0))
 
 
 def _unpacked(
@@ -218,7 +235,7 @@ def _unpacked(
     if count != parts or heads != call.need("num_heads"):
         raise ShapeError(f"{call.name}: {parts} packed operands, got {packed.type}")
     last = [
-        call.reshape(call(Slice((i,), (i + 1,), (3,), (1,)), packed), (batch, length, heads * size))
+        call.reshape(_cut(call, packed, i, i + 1, 3), (batch, length, heads * size))
         for i in range(parts)
     ]
     return (last[0], last[1], last[2]) if parts == 3 else (query, last[0], last[1])
@@ -244,14 +261,8 @@ def _multi_head_attention(
     query, key, value = _unpacked(call, query, key, value)
     if len(query.type.dims) != 3 or heads < 1:
         raise ShapeError(f"{call.name}: {heads} heads of queries {query.type}")
-    batch, queries, hidden = query.type.shape
-    crossed = len(key.type.dims) == 4  # all heads' keys and values, with the bias added
-    if bias is not None:
-        (total,) = bias.type.shape
-        query = _with_bias(call, query, _part(call, bias, 0, hidden, 0))
-        if not crossed:
-            key = _with_bias(call, key, _part(call, bias, hidden, 2 * hidden, 0))
-            value = _with_bias(call, value, _part(call, bias, 2 * hidden, total, 0))
+    batch, queries = query.type.shape[:2]
+    query, key, value = _with_biases(call, query, key, value, bias)
     if (past_key is None) != (past_value is None):
         raise ShapeError(f"{call.name}: past_key goes with past_value")
     q, k, v = (split_heads(call, one, heads) for one in (query, key, value))
@@ -285,12 +296,11 @@ def _attention(
     sizes = tuple(call.get("qkv_hidden_sizes", (width // 3,) * 3))
     if len(sizes) != 3 or sum(sizes) != width or sizes[0] != sizes[1]:
         raise ShapeError(f"{call.name}: hidden sizes {sizes} of weights {weights.type}")
-    y = _with_bias(call, matmul(call, x, weights), bias)
+    y = matmul(call, x, weights)
+    if bias is not None:
+        y = call.pointwise("a + b", y, bias)
     starts = (0, sizes[0], 2 * sizes[0], width)
-    q, k, v = (
-        split_heads(call, call(Slice((i,), (j,), (2,), (1,)), y), heads)
-        for i, j in pairwise(starts)
-    )
+    q, k, v = (split_heads(call, _cut(call, y, i, j, 2), heads) for i, j in pairwise(starts))
     before = 0
     if past is not None:
         before = past.type.shape[3]
@@ -311,7 +321,7 @@ def _attention(
 
 def _of_stack(call: OperatorCall, stack: Value, number: int) -> Value:
     """Return one of the tensors that are along the first dimension of `stack`."""
-    return call(Slice((number,), (number + 1,), (0,), (1,)), stack)
+    return _cut(call, stack, number, number + 1, 0)
 
 
 def _group_query_attention(
@@ -367,7 +377,7 @@ def _group_query_attention(
     q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
     keys, values = cache.update(call, past_key, k), cache.update(call, past_value, v)
     seen = [
-        one if one.type.shape[2] == total else call(Slice((0,), (total,), (2,), (1,)), one)
+        one if one.type.shape[2] == total else _cut(call, one, 0, total, 2)
         for one in (keys, values)
     ]
     if call.need("smooth_softmax") == 1 and sink is None:
@@ -403,7 +413,7 @@ def _grouped(
     if key is None or value is None:
         size = width // sum(counts)
         starts = (0, heads * size, (heads + groups) * size, width)
-        parts = [call(Slice((i,), (j,), (2,), (1,)), query) for i, j in pairwise(starts)]
+        parts = [_cut(call, query, i, j, 2) for i, j in pairwise(starts)]
     else:
         size, parts = width // heads, [query, key, value]
     expected = [(batch, length, count * size) for count in counts]
@@ -482,7 +492,7 @@ class _Cache:
         end, rows = self.start + self.length, table.type.shape[0]
         if end > rows:
             raise ShapeError(f"{call.name}: {end} tokens, and cosines and sines of {rows}")
-        part = call(Slice((self.start,), (end,), (0,), (1,)), table)
+        part = _cut(call, table, self.start, end, 0)
         return call.reshape(part, (1, *part.type.shape))
 
     def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
@@ -493,7 +503,7 @@ class _Cache:
             if past is not None and self.start:
                 parts.insert(0, past)
             elif past is not None and before > self.length:
-                parts.append(call(Slice((self.length,), (before,), (2,), (1,)), past))
+                parts.append(_cut(call, past, self.length, before, 2))
             return parts[0] if len(parts) == 1 else call(Concat(2), *parts)
         if past is None:
             raise ShapeError(f"{call.name}: {self.total} tokens, {self.length} new, and no cache")
@@ -526,6 +536,85 @@ class _Cache:
             return call.pointwise("where(a <= b, 0.0, c)", key, own, -inf)
         seen = call.pointwise("logical_and(a <= b, a > b - c)", key, own, window)
         return call.pointwise("where(a, 0.0, b)", seen, -inf)
+
+
+def _decoder_attention(
+    call: OperatorCall,
+    query: Value,
+    key: Value | None = None,
+    value: Value | None = None,
+    mask: Value | None = None,
+    attention_bias: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    past_length: Value | None = None,
+    beam_width: Value | None = None,
+    beams: Value | None = None,
+    bias: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return the attended values of one new token a sequence, caches with it, and scores.
+
+    query: (batch, 1, heads size), with key and value behind it where these are left out. key,
+    value: the same of the new token, or all of (batch, heads, keys, size) for cross attention.
+    past_key, past_value: (batch, heads, rows, size), of which the first `past_length` are in use
+    where they are a shared buffer. beams: (samples, beam width, rows), which sequence of a sample
+    has each token of a sequence.
+    """
+    heads, hidden = call.need("num_heads"), query.type.shape[2]
+    if key is None and value is None:
+        hidden //= 3
+        query, key, value = (_cut(call, query, i * hidden, (i + 1) * hidden, 2) for i in range(3))
+    if key is None or value is None or query.type.shape[1] != 1:
+        raise ShapeError(f"{call.name}: one token's query, key and value, got {query.type}")
+    batch, crossed = query.type.shape[0], len(key.type.dims) == 4
+    query, key, value = _with_biases(call, query, key, value, bias)
+    q, k, v = (split_heads(call, one, heads) for one in (query, key, value))
+    keys, values = k, v
+    if not crossed and past_key is not None and past_value is not None:
+        rows = past = past_key.type.shape[2]
+        if call.need("past_present_share_buffer"):
+            if past_length is None:
+                raise ShapeError(f"{call.name}: a shared buffer needs past_sequence_length")
+            (past,) = call.integers(past_length, "past_sequence_length")
+            if past >= rows:
+                raise ShapeError(f"{call.name}: {past} tokens fill a buffer of {rows}")
+        keys, values = (
+            _put_row(call, old, new, past) for old, new in ((past_key, k), (past_value, v))
+        )
+        k, v = (_cut(call, one, 0, past + 1, 2) for one in (keys, values))
+        if beams is not None:
+            k, v = (_of_beams(call, one, beams, past) for one in (k, v))
+    elif beams is not None or past_key is not None or past_value is not None:
+        raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
+    hiding = _mask_bias(call, mask, batch, 1, k.type.shape[2])
+    attended = _attend(call, q, k, v, _add(call, hiding, attention_bias))
+    return merge_heads(call, attended.y), keys, values, attended.scores
+
+
+def _put_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
+    """Return `cache` (batch, heads, rows, size) with `new` in a row, perhaps one more."""
+    rows = cache.type.shape[2]
+    parts = [_cut(call, cache, 0, row, 2), new] if row else [new]
+    if row + 1 < rows:
+        parts.append(_cut(call, cache, row + 1, rows, 2))
+    return call(Concat(2), *parts) if len(parts) > 1 else new
+
+
+def _of_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Value:
+    """Return x (batch, heads, past + 1, size) with each past token of the sequence that has it."""
+    batch, heads, rows, size = x.type.shape
+    samples, width, _ = beams.type.shape
+    if samples * width != batch:
+        raise ShapeError(f"{call.name}: {batch} sequences, and beams {beams.type}")
+    if not past:
+        return x
+    first = call.constant(np.arange(samples)[:, None, None] * width, np.int32)
+    place = call.pointwise("a + b", call.cast(beams, DType.int32), first)
+    index = call.reshape(_cut(call, place, 0, past, 2), (batch, 1, past, 1))
+    index = call(Expand((batch, heads, past, size)), index)
+    old = _cut(call, x, 0, past, 2)
+    new = _cut(call, x, past, rows, 2)
+    return call(Concat(2), call(GatherElements(0), old, index), new)
 
 
 _NEEDED, _FLOAT, _INTS = Attribute("INT", required=True), Attribute("FLOAT"), Attribute("INTS")
@@ -565,6 +654,14 @@ ENTRIES = (
                 "rotary_embedding_dim": 0,
                 "unidirectional": 0,
             },
+        ),
+    ),
+    _row(
+        "DecoderMaskedMultiHeadAttention",
+        convert=_decoder_attention,
+        shape_inputs=(7,),
+        signature=Signature(
+            (1, 11), (1, 4), {**_OF_ATTENTION, "output_qk": 0, "past_present_share_buffer": 0}
         ),
     ),
     _row(
