@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -589,7 +590,8 @@ def _group_query_attention(rng: Rng) -> Case:
         operands.append(numbers(rng, heads))
     elif rng.random() < 0.3:
         attributes["smooth_softmax"] = 1
-    attributes |= chosen(rng, {}, {"local_window_size": size(rng, 6)})
+    causal = rng.random() < 0.8
+    attributes |= chosen(rng, {}, {"local_window_size": size(rng, 6)}) if causal else {"causal": 0}
     attributes |= chosen(rng, {}, {}, {"softcap": float(rng.uniform(1, 5))})
     attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
     compared = _of_samples(lengths, length, step == "prompt")
@@ -714,6 +716,77 @@ def _unique(rng: Rng) -> Case:
     return Case("Unique", [x], results=[np.float32, np.int64, np.int64], hosted=True)
 
 
+def _sequences(rng: Rng) -> tuple[list[int], Array, Array]:
+    """Return lengths of sequences, where they begin and end, and the offsets of their tokens."""
+    lengths = [size(rng, 5) for _ in range(size(rng, 3))]
+    batch, longest = len(lengths), max(lengths)
+    there = np.arange(longest) < np.array(lengths)[:, None]
+    places = np.arange(batch * longest).reshape(batch, longest)
+    offsets = np.concatenate([places[there], places[~there]]).reshape(batch, longest)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return lengths, ends.astype(np.int32), offsets.astype(np.int32)
+
+
+def attended(
+    query: Array, key: Array, value: Array, heads: int, scale: float, bias: Array | None
+) -> Array:
+    """Attention of one sequence in float64, (tokens, heads size) each. bias: (heads or 1, ...)."""
+    q, k, v = (
+        one.astype(np.float64).reshape(len(one), heads, -1).swapaxes(0, 1)
+        for one in (query, key, value)
+    )
+    scores = q @ k.swapaxes(1, 2) * (scale or q.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias[:, : len(query), : len(key)]
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    y = powers / powers.sum(-1, keepdims=True) @ v
+    return np.asarray(y.swapaxes(0, 1).reshape(len(query), -1))
+
+
+def _packed_results(
+    parts: Sequence[Array], ends: Array, heads: int, scale: float, bias: Array | None
+) -> Array:
+    """Return attention within each sequence. bias: (sequences or 1, heads or 1, ...)."""
+    results = []
+    for number, (start, end) in enumerate(pairwise(ends)):
+        added = None if bias is None else bias[number if len(bias) > 1 else 0]
+        results.append(attended(*(one[start:end] for one in parts), heads, scale, added))
+    return np.concatenate(results)
+
+
+def _packed_multi_head_attention(rng: Rng) -> Case:
+    lengths, ends, offsets = _sequences(rng)
+    heads, width, tokens = size(rng, 3), 4 * size(rng, 3), int(ends[-1])
+    parts = [numbers(rng, tokens, heads * width) for _ in range(3)]
+    bias = maybe(rng, numbers(rng, 3 * heads * width))
+    added = _bias_of_scores(rng, len(lengths), heads, max(lengths), max(lengths))
+    attributes: dict[str, Any] = {"num_heads": heads}
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
+    biased = parts if bias is None else [
+        one.astype(np.float64) + part for one, part in zip(parts, np.split(bias, 3), strict=True)
+    ]  # fmt: skip
+    expected = _packed_results(biased, ends, heads, attributes.get("scale", 0.0), added)
+    operands: list[Array | None] = [*parts]
+    if rng.random() < 0.4:
+        each = [one.reshape(tokens, heads, width) for one in parts]
+        operands = [np.stack(each, 2), None, None]
+    operands += [bias, offsets, ends, added]
+    return Case("PackedMultiHeadAttention", trimmed(operands), attributes, expected=[expected])
+
+
+def _packed_attention(rng: Rng) -> Case:
+    lengths, ends, offsets = _sequences(rng)
+    heads, width, tokens, hidden = size(rng, 3), 4 * size(rng, 3), int(ends[-1]), size(rng, 9)
+    x, weights = numbers(rng, tokens, hidden), numbers(rng, hidden, 3 * heads * width)
+    bias = numbers(rng, 3 * heads * width)
+    added = _bias_of_scores(rng, len(lengths), heads, max(lengths), max(lengths))
+    attributes: dict[str, Any] = {"num_heads": heads}
+    attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
+    parts = np.split(x.astype(np.float64) @ weights + bias, 3, axis=1)
+    expected = _packed_results(parts, ends, heads, attributes.get("scale", 0.0), added)
+    operands = trimmed([x, weights, bias, offsets, ends, added])
+    return Case("PackedAttention", operands, attributes, known=(1, 2), expected=[expected])
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     "Gelu": _gelu,
     "FastGelu": _fast_gelu,
@@ -732,6 +805,8 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "MultiHeadAttention": _multi_head_attention,
     "Attention": _attention,
     "DecoderMaskedMultiHeadAttention": _decoder_attention,
+    "PackedMultiHeadAttention": _packed_multi_head_attention,
+    "PackedAttention": _packed_attention,
     "GroupQueryAttention": _group_query_attention,
     "CausalConvWithState": _causal_conv,
     "LinearAttention": _linear_attention,

@@ -1,0 +1,413 @@
+"""Attention of ONNX Runtime's operator set over caches, and rotary embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from glnn.core.types import DType
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.graph import Value
+from glnn.graph.operators import (
+    Concat,
+    Expand,
+    Gather,
+    GatherElements,
+    Normalize,
+    ScatterElements,
+    Transpose,
+)
+from glnn.onnx.operators.attention import merge_heads, rotate, split_heads
+from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+from glnn.onnx.operators.contrib_attention import (
+    ATTRIBUTES,
+    add_terms,
+    attend,
+    cut,
+    mask_bias,
+    with_biases,
+    zero_rows,
+)
+
+
+def _rotary_embedding(
+    call: OperatorCall, x: Value, positions: Value, cos: Value, sin: Value
+) -> Value:
+    """Rotate x (batch, heads, length, size) or (batch, length, heads size).
+
+    positions: (batch, length), or (1,), that of the first token. cos, sin: (positions, half of
+    what is turned).
+    """
+    shape, turned = x.type.shape, 2 * cos.type.shape[-1]
+    packed = len(shape) == 3
+    if packed:
+        heads = call.need("num_heads")
+        size = shape[2] // heads if heads else turned
+        if shape[2] % max(size, 1) or size < turned:
+            raise ShapeError(f"{call.name}: {turned} numbers of {heads} heads of {x.type}")
+        x = call.reshape(x, (*shape[:2], shape[2] // size, size))
+    if len(x.type.dims) != 4 or x.type.shape[3] < turned:
+        raise ShapeError(
+            f"{call.name}: x must have 3 or 4 dimensions and {turned} numbers a head, got {x.type}"
+        )
+    length = shape[1] if packed else shape[2]
+    if len(positions.type.dims) < 2:
+        first = call.reshape(call.cast(positions, DType.int32), (1, 1))
+        behind = call.count_up(length, DType.int32, (1, length))
+        positions = call.pointwise("a + b", first, behind)
+    cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
+    y = rotate(call, x, cos, sin, packed=packed, interleaved=bool(call.need("interleaved")))
+    return call.reshape(y, shape)
+
+
+def _group_query_attention(
+    call: OperatorCall,
+    query: Value,
+    key: Value | None,
+    value: Value | None,
+    past_key: Value | None,
+    past_value: Value | None,
+    last_places: Value,
+    total_length: Value,
+    cos: Value | None = None,
+    sin: Value | None = None,
+    positions: Value | None = None,
+    attention_bias: Value | None = None,
+    sink: Value | None = None,
+    key_scale: Value | None = None,
+    value_scale: Value | None = None,
+    query_norm: Value | None = None,
+    key_norm: Value | None = None,
+    query_lengths: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return the attended values, the caches with the new keys and values, and scores.
+
+    last_places: `seqlens_k`, (batch,), the place of each sample's last token in its cache.
+    """
+    if key_scale is not None or value_scale is not None or query_lengths is not None:
+        raise UnsupportedOpError(f"{call.name}: with k_scale, v_scale or query_seqlens")
+    if call.need("sliding_window_cache") or {
+        call.need("k_quant_type"),
+        call.need("v_quant_type"),
+    } != {"NONE"}:
+        raise UnsupportedOpError(f"{call.name}: with quantized caches or such of a window")
+    heads, groups = call.need("num_heads"), call.need("kv_num_heads")
+    q, k, v = _grouped(call, query, key, value, heads, groups)
+    batch, length = q.type.shape[:2]
+    (total,) = call.integers(total_length, "total_sequence_length")
+    cache = _Cache.of(call, past_key, last_places, batch, length, total)
+    q, k = _normalized(call, q, query_norm, "q"), _normalized(call, k, key_norm, "k")
+    if call.need("do_rotary"):
+        if cos is None or sin is None:
+            raise ShapeError(f"{call.name}: do_rotary needs cos_cache and sin_cache")
+        if positions is None:
+            cos, sin = (cache.angles(call, one) for one in (cos, sin))
+        else:
+            cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
+        q, k = (
+            rotate(
+                call, one, cos, sin, packed=True, interleaved=bool(call.need("rotary_interleaved"))
+            )
+            for one in (q, k)
+        )
+    q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
+    keys, values = cache.update(call, past_key, k), cache.update(call, past_value, v)
+    seen = [
+        one if one.type.shape[2] == total else cut(call, one, 0, total, 2) for one in (keys, values)
+    ]
+    if call.need("smooth_softmax") == 1 and sink is None:
+        sink = call(Expand((heads,)), call.constant(0.0, np.float32))
+    bias = add_terms(call, cache.bias(call), attention_bias)
+    softcap = float(call.need("softcap"))
+    attended = attend(call, q, seen[0], seen[1], bias, softcap=softcap, sink=sink)
+    scores = attended.weights
+    if call.need("qk_output") == 1:  # 0 where a key is hidden
+        scores = call.pointwise("where(isinf(a), 0.0, a)", attended.scores)
+    return merge_heads(call, attended.y), keys, values, scores
+
+
+def _grouped(
+    call: OperatorCall,
+    query: Value,
+    key: Value | None,
+    value: Value | None,
+    heads: int,
+    groups: int,
+) -> tuple[Value, Value, Value]:
+    """Return queries, keys and values, (batch, length, heads, size) each.
+
+    query: (batch, length, heads size), with keys and values behind the queries where `key` and
+    `value` are left out.
+    """
+    if len(query.type.dims) != 3 or heads < 1 or groups < 1 or heads % groups:
+        raise ShapeError(f"{call.name}: {heads} heads for {groups} of keys, of {query.type}")
+    if (key is None) != (value is None):
+        raise ShapeError(f"{call.name}: key goes with value")
+    batch, length, width = query.type.shape
+    counts = (heads, groups, groups)
+    if key is None or value is None:
+        size = width // sum(counts)
+        starts = (0, heads * size, (heads + groups) * size, width)
+        parts = [cut(call, query, i, j, 2) for i, j in pairwise(starts)]
+    else:
+        size, parts = width // heads, [query, key, value]
+    expected = [(batch, length, count * size) for count in counts]
+    if [one.type.shape for one in parts] != expected:
+        types = ", ".join(str(one.type) for one in parts)
+        raise ShapeError(f"{call.name}: {heads} and {groups} heads of {types}")
+    q, k, v = (
+        call.reshape(one, (batch, length, count, size))
+        for one, count in zip(parts, counts, strict=True)
+    )
+    return q, k, v
+
+
+def _normalized(call: OperatorCall, x: Value, weight: Value | None, name: str) -> Value:
+    """Return x with each head divided by the root of the mean of its squares, times `weight`."""
+    if weight is None:
+        return x
+    epsilon = float(call.get(f"{name}_norm_epsilon", call.need("qk_norm_epsilon")))
+    return call(Normalize(dims=1, centred=False, eps=epsilon), x, weight, None)
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """Where new tokens go in caches (batch, heads, rows, size), and which rows each may see."""
+
+    length: int
+    """The number of new tokens."""
+    total: int
+    """The largest number of tokens of a sample, the new ones too."""
+    rows: int
+    """Rows of a cache with the new tokens."""
+    last_places: Value
+    """The place of each sample's last token, (batch,)."""
+    start: int | None
+    """The place of all samples' first new token; None where `last_places` says it."""
+
+    @classmethod
+    def of(
+        cls,
+        call: OperatorCall,
+        past: Value | None,
+        last_places: Value,
+        batch: int,
+        length: int,
+        total: int,
+    ) -> _Cache:
+        before = 0 if past is None else past.type.shape[2]
+        if total < length:
+            raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
+        rows = max(before, total)
+        start = None
+        if length == total:
+            start = 0
+        elif batch == 1 and before + length == total:  # the cache grows, and all of it is in use
+            start = before
+        places = call.reshape(call.cast(last_places, DType.int32), (batch,))
+        return cls(length, total, rows, places, start)
+
+    def starts(self, call: OperatorCall) -> Value:
+        """Return the places of first new tokens, (batch or 1,)."""
+        if self.start is not None:
+            return call.constant([self.start], np.int32)
+        last = call.constant(self.length - 1, np.int32)
+        return call.pointwise("maximum(a - b, 0)", self.last_places, last)
+
+    def positions(self, call: OperatorCall) -> Value:
+        """Return the positions of all new tokens, (batch or 1, length)."""
+        starts = self.starts(call)
+        own = call.count_up(self.length, DType.int32, (1, self.length))
+        return call.pointwise("a + b", call.reshape(starts, (starts.type.shape[0], 1)), own)
+
+    def angles(self, call: OperatorCall, table: Value) -> Value:
+        """Return rows (batch or 1, length, numbers) of `table` at the positions of new tokens."""
+        if self.start is None:
+            return call(Gather(0), table, self.positions(call))
+        end, rows = self.start + self.length, table.type.shape[0]
+        if end > rows:
+            raise ShapeError(f"{call.name}: {end} tokens, and cosines and sines of {rows}")
+        part = cut(call, table, self.start, end, 0)
+        return call.reshape(part, (1, *part.type.shape))
+
+    def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
+        """Return the cache `past` with new rows (batch, heads, length, size)."""
+        before = 0 if past is None else past.type.shape[2]
+        if self.start is not None:
+            parts = [new]
+            if past is not None and self.start:
+                parts.insert(0, past)
+            elif past is not None and before > self.length:
+                parts.append(cut(call, past, self.length, before, 2))
+            return parts[0] if len(parts) == 1 else call(Concat(2), *parts)
+        if past is None:
+            raise ShapeError(f"{call.name}: {self.total} tokens, {self.length} new, and no cache")
+        if self.rows > before:
+            past = call(Concat(2), past, zero_rows(call, past, self.rows - before))
+        batch = new.type.shape[0]
+        if self.length == 1:  # one pass over the cache, which may be updated in place
+            starts = self.starts(call)
+            place = call.reshape(starts, (starts.type.shape[0], 1, 1, 1))
+            row = call.count_up(self.rows, DType.int32, (1, 1, self.rows, 1))
+            return call.pointwise("where(equal(a, b), c, d)", row, place, new, past)
+        index = call.reshape(self.positions(call), (batch, 1, self.length, 1))
+        return call(ScatterElements(2), past, call(Expand(new.type.shape), index), new)
+
+    def bias(self, call: OperatorCall) -> Value | None:
+        """Return 0 for each query's keys that it may see and -inf for others, as it broadcasts to
+        scores; None where it may see all.
+        """
+        window, causal = call.need("local_window_size"), bool(call.need("causal"))
+        if not causal:
+            key = call.count_up(self.total, DType.int32, (1, 1, 1, self.total))
+            last = call.reshape(self.last_places, (self.last_places.type.shape[0], 1, 1, 1))
+            return call.pointwise("where(a <= b, 0.0, c)", key, last, -inf)
+        if self.length == 1 and self.start is not None and window <= 0:
+            return None
+        positions = self.positions(call)
+        own = call.reshape(positions, (positions.type.shape[0], 1, self.length, 1))
+        key = call.count_up(self.total, DType.int32, (1, 1, 1, self.total))
+        if window <= 0:
+            return call.pointwise("where(a <= b, 0.0, c)", key, own, -inf)
+        seen = call.pointwise("logical_and(a <= b, a > b - c)", key, own, window)
+        return call.pointwise("where(a, 0.0, b)", seen, -inf)
+
+
+def _decoder_attention(
+    call: OperatorCall,
+    query: Value,
+    key: Value | None = None,
+    value: Value | None = None,
+    mask: Value | None = None,
+    attention_bias: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    past_length: Value | None = None,
+    beam_width: Value | None = None,
+    beams: Value | None = None,
+    bias: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return the attended values of one new token a sequence, caches with it, and scores.
+
+    query: (batch, 1, heads size), with key and value behind it where these are left out. key,
+    value: the same of the new token, or all of (batch, heads, keys, size) for cross attention.
+    past_key, past_value: (batch, heads, rows, size), of which the first `past_length` are in use
+    where they are a shared buffer. beams: (samples, beam width, rows), which sequence of a sample
+    has each token of a sequence.
+    """
+    heads, hidden = call.need("num_heads"), query.type.shape[2]
+    if key is None and value is None:
+        hidden //= 3
+        query, key, value = (cut(call, query, i * hidden, (i + 1) * hidden, 2) for i in range(3))
+    if key is None or value is None or query.type.shape[1] != 1:
+        raise ShapeError(f"{call.name}: one token's query, key and value, got {query.type}")
+    batch, crossed = query.type.shape[0], len(key.type.dims) == 4
+    query, key, value = with_biases(call, query, key, value, bias)
+    q, k, v = (split_heads(call, one, heads) for one in (query, key, value))
+    keys, values = k, v
+    if not crossed and past_key is not None and past_value is not None:
+        rows = past = past_key.type.shape[2]
+        if call.need("past_present_share_buffer"):
+            if past_length is None:
+                raise ShapeError(f"{call.name}: a shared buffer needs past_sequence_length")
+            (past,) = call.integers(past_length, "past_sequence_length")
+            if past >= rows:
+                raise ShapeError(f"{call.name}: {past} tokens fill a buffer of {rows}")
+        keys, values = (
+            _put_row(call, old, new, past) for old, new in ((past_key, k), (past_value, v))
+        )
+        k, v = (cut(call, one, 0, past + 1, 2) for one in (keys, values))
+        if beams is not None:
+            k, v = (_of_beams(call, one, beams, past) for one in (k, v))
+    elif beams is not None or past_key is not None or past_value is not None:
+        raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
+    hiding = mask_bias(call, mask, batch, 1, k.type.shape[2])
+    attended = attend(call, q, k, v, add_terms(call, hiding, attention_bias))
+    return merge_heads(call, attended.y), keys, values, attended.scores
+
+
+def _put_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
+    """Return `cache` (batch, heads, rows, size) with `new` in a row, perhaps one more."""
+    rows = cache.type.shape[2]
+    parts = [cut(call, cache, 0, row, 2), new] if row else [new]
+    if row + 1 < rows:
+        parts.append(cut(call, cache, row + 1, rows, 2))
+    return call(Concat(2), *parts) if len(parts) > 1 else new
+
+
+def _of_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Value:
+    """Return x (batch, heads, past + 1, size) with each past token of the sequence that has it."""
+    batch, heads, rows, size = x.type.shape
+    samples, width, _ = beams.type.shape
+    if samples * width != batch:
+        raise ShapeError(f"{call.name}: {batch} sequences, and beams {beams.type}")
+    if not past:
+        return x
+    first = call.constant(np.arange(samples)[:, None, None] * width, np.int32)
+    place = call.pointwise("a + b", call.cast(beams, DType.int32), first)
+    index = call.reshape(cut(call, place, 0, past, 2), (batch, 1, past, 1))
+    index = call(Expand((batch, heads, past, size)), index)
+    old = cut(call, x, 0, past, 2)
+    new = cut(call, x, past, rows, 2)
+    return call(Concat(2), call(GatherElements(0), old, index), new)
+
+
+_NEEDED, _FLOAT = Attribute("INT", required=True), Attribute("FLOAT")
+_row = partial(Converter, since=1, domain=MICROSOFT)
+ENTRIES = (
+    _row(
+        "RotaryEmbedding",
+        convert=_rotary_embedding,
+        signature=Signature(
+            (4, 4),
+            attributes={
+                "interleaved": 0,
+                "is_packed_batching": 0,
+                "num_heads": 0,
+                "rotary_embedding_dim": 0,
+                "scale": 1.0,
+            },
+        ),
+    ),
+    _row(
+        "DecoderMaskedMultiHeadAttention",
+        convert=_decoder_attention,
+        shape_inputs=(7,),
+        signature=Signature(
+            (1, 11), (1, 4), {**ATTRIBUTES, "output_qk": 0, "past_present_share_buffer": 0}
+        ),
+    ),
+    _row(
+        "GroupQueryAttention",
+        convert=_group_query_attention,
+        shape_inputs=(6,),
+        signature=Signature(
+            (7, 17),
+            (1, 4),
+            {
+                "causal": 1,
+                "do_rotary": 0,
+                "k_norm_epsilon": _FLOAT,
+                "k_quant_type": "NONE",
+                "kv_cache_bit_width": 0,
+                "kv_num_heads": _NEEDED,
+                "local_window_size": -1,
+                "num_heads": _NEEDED,
+                "q_norm_epsilon": _FLOAT,
+                "qk_norm_epsilon": 1e-6,
+                "qk_output": 0,
+                "rotary_interleaved": 0,
+                "scale": 0.0,
+                "sliding_window_cache": 0,
+                "smooth_softmax": -1,
+                "softcap": 0.0,
+                "v_quant_type": "NONE",
+            },
+            (0, 3, 4, 0),
+        ),
+    ),
+)
