@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as pybind
 
 import glnn
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.onnx.operators import ENTRIES
 from glnn.onnx.operators.call import MICROSOFT, Converter
+from tests.onnx import light
+from tests.onnx.contrib_cases import numbers
 from tests.onnx.runtime import node_model
 
 X = np.linspace(-3, 3, 24, dtype=np.float32).reshape(3, 8)
@@ -109,3 +112,89 @@ def test_open_sizes() -> None:
     session = load(model)
     assert session.get_outputs()[0].shape == ("N", "size")
     assert session.run(None, {"x0": X[:2, :3]})[0].shape == (2, 3)
+
+
+def optimized(model: bytes, path: Path) -> onnx.ModelProto:
+    """Return a model as ONNX Runtime's optimizer writes it, without the layouts of its machine."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnx.load(path)
+
+
+def encoder() -> onnx.ModelProto:
+    """A block of a BERT of ONNX's own operators: attention's output, two sums that are normalised,
+    Gelu by Erf.
+    """
+    rng = np.random.default_rng(5)
+    weights = {
+        "w": numbers(rng, 8, 8), "b": numbers(rng, 8), "up": numbers(rng, 8, 16),
+        "c": numbers(rng, 16), "down": numbers(rng, 16, 8), "d": numbers(rng, 8),
+        "g": numbers(rng, 8), "h": numbers(rng, 8), "root": np.float32(np.sqrt(2)),
+        "one": np.float32(1), "half": np.float32(0.5), "eighth": np.float32(0.125),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Transpose", ["x"], ["xt"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "xt"], ["scores"]),
+        node("Mul", ["scores", "eighth"], ["scaled"]),
+        node("Softmax", ["scaled"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "x"], ["met"]),
+        node("MatMul", ["met", "w"], ["m"]),
+        node("Add", ["m", "b"], ["mb"]),
+        node("Add", ["mb", "x"], ["first"]),
+        node("LayerNormalization", ["first", "g", "h"], ["n"], axis=-1),
+        node("MatMul", ["n", "up"], ["u"]),
+        node("Add", ["u", "c"], ["uc"]),
+        node("Div", ["uc", "root"], ["r"]),
+        node("Erf", ["r"], ["e"]),
+        node("Add", ["e", "one"], ["e1"]),
+        node("Mul", ["uc", "e1"], ["ue"]),
+        node("Mul", ["ue", "half"], ["gelu"]),
+        node("MatMul", ["gelu", "down"], ["dn"]),
+        node("Add", ["dn", "d"], ["dd"]),
+        node("Add", ["dd", "n"], ["second"]),
+        node("LayerNormalization", ["second", "g", "h"], ["y"], axis=-1),
+    ]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", "L", 8])]
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", "L", 8])]
+    known = [numpy_helper.from_array(np.asarray(a), name) for name, a in weights.items()]
+    graph = helper.make_graph(nodes, "encoder", inputs, outputs, known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("encoder", {"FusedMatMul", "BiasGelu", "SkipLayerNormalization"}),
+        ("decoder", {"FusedMatMul", "QuickGelu"}),
+        ("squeezenet", {"FusedConv"}),
+    ],
+)
+def test_as_the_optimizer_writes_it(
+    name: str, operators: set[str], backend: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    if name == "encoder":
+        model, feeds = encoder(), {"x": numbers(rng, 2, 5, 8)}
+    elif name == "decoder":
+        model = onnx.load(Path(__file__).parent / "decoder-fixed.onnx")
+        past = numbers(rng, 4, 1, 2, 256, 16)
+        feeds = {"ids": np.array([[3]]), "pos": np.array([7]), "past": past}
+    else:
+        model = light.seeded(name)
+        feeds = light.image(model)
+    changed = optimized(model.SerializeToString(), tmp_path / "optimized.onnx")
+    found = {node.op_type for node in changed.graph.node if node.domain == MICROSOFT}
+    assert operators <= found, "ONNX Runtime fuses otherwise now"
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    try:
+        session = glnn.InferenceSession(changed.SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    for got, right in zip(session.run(None, feeds), wanted, strict=True):
+        np.testing.assert_allclose(got, right, 1e-4, 1e-4 * max(1, float(np.abs(right).max())))
+    assert not session.hosted
