@@ -787,6 +787,42 @@ def _packed_attention(rng: Rng) -> Case:
     return Case("PackedAttention", operands, attributes, known=(1, 2), expected=[expected])
 
 
+def _moe(rng: Rng) -> Case:
+    experts, hidden, inner = 1 + size(rng, 9), size(rng, 9), size(rng, 9)
+    batch, length, k = size(rng, 2), size(rng, 4), size(rng, min(4, experts))
+    k = min(k, experts)
+    kind = chosen(rng, "relu", "gelu", "silu", "identity", "swiglu", "swiglu")
+    gated = kind == "swiglu"
+    form = chosen(rng, 0, 1, 2) if gated else 0
+    x = numbers(rng, *chosen(rng, (batch, length, hidden), (batch * length, hidden)))
+    logits = numbers(rng, batch * length, experts)
+    fc1 = numbers(rng, experts, (2 if gated else 1) * inner, hidden, scale=0.4)
+    bias1 = maybe(rng, numbers(rng, experts, fc1.shape[1]))
+    fc2 = numbers(rng, experts, hidden, inner, scale=0.4)
+    operands = [x, logits, fc1, bias1, fc2, maybe(rng, numbers(rng, experts, hidden))]
+    attributes: dict[str, Any] = {"k": k, "activation_type": kind}
+    attributes |= chosen(rng, {}, {"normalize_routing_weights": 1})
+    if gated:
+        attributes |= chosen(rng, {}, {"activation_alpha": 1.7, "activation_beta": 1.0})
+        attributes |= chosen(rng, {}, {"swiglu_limit": 0.7})
+        attributes["swiglu_fusion"] = 1
+    one = Case("MoE", trimmed(operands), attributes, known=chosen(rng, (), (2, 4)))
+    if gated and form != 1:  # not by ONNX Runtime's CPU package: halves that are not interleaved
+        one.expected = one.runtime()
+        gate, up = fc1[:, ::2], fc1[:, 1::2]
+        biases = [None, None] if bias1 is None else [bias1[:, ::2], bias1[:, 1::2]]
+        one.attributes = {**attributes, "swiglu_fusion": form}
+        whole = [*one.operands, *(None,) * (6 - len(one.operands))]
+        if form == 2:
+            whole[2] = np.concatenate([gate, up], 1)
+            whole[3] = None if bias1 is None else np.concatenate([bias1[:, ::2], bias1[:, 1::2]], 1)
+        else:
+            whole[2], whole[3] = np.ascontiguousarray(gate), biases[0]
+            whole += [np.ascontiguousarray(up), biases[1]]
+        one.operands = trimmed(whole)
+    return one
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     "Gelu": _gelu,
     "FastGelu": _fast_gelu,
@@ -808,6 +844,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "PackedMultiHeadAttention": _packed_multi_head_attention,
     "PackedAttention": _packed_attention,
     "GroupQueryAttention": _group_query_attention,
+    "MoE": _moe,
     "CausalConvWithState": _causal_conv,
     "LinearAttention": _linear_attention,
     "Pad": _pad,
