@@ -823,6 +823,61 @@ def _moe(rng: Rng) -> Case:
     return one
 
 
+def packed_bits(numbers: Array, bits: int) -> Array:
+    """Return integers packed in bytes along the last dimension, the first in the low bits."""
+    each = 8 // bits
+    behind = -numbers.shape[-1] % each
+    padded = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, behind)])
+    grouped = padded.reshape(*padded.shape[:-1], -1, each).astype(np.int64)
+    return np.asarray((grouped << np.arange(0, 8, bits)).sum(-1), np.uint8)
+
+
+def _qmoe(rng: Rng) -> Case:
+    """Return a case of QMoE.
+
+    Weights of 8 bits are held beside MoE of the same as floats, as ONNX Runtime's CPU package
+    rounds tokens to 8 bits, too; and so are shares that are not normalised, which it normalises.
+    """
+    experts, block, bits = 1 + size(rng, 9), chosen(rng, 0, 16), chosen(rng, 4, 4, 8)
+    tokens, k = size(rng, 4), min(size(rng, 3), experts)
+    hidden, inner = 16 * size(rng, 2), 16 * size(rng, 2)
+    gated = rng.random() < 0.5
+    zeroed, biased = rng.random() < 0.5, rng.random() < 0.5
+    floats: list[Array | None] = []
+    layers = []
+    for outputs, inputs in ((inner * (2 if gated else 1), hidden), (hidden, inner)):
+        blocks = inputs // block if block else 1
+        whole = rng.integers(0, 2**bits, (experts, outputs, inputs))
+        scales = np.abs(numbers(rng, experts, outputs, blocks, scale=0.5 / 2**bits))
+        zeros = rng.integers(0, 2**bits, scales.shape) if zeroed else np.full(
+            scales.shape, 2 ** (bits - 1)
+        )  # fmt: skip
+        spread = (np.repeat(one, inputs // blocks, 2) for one in (zeros, scales))
+        zero, scale = spread
+        floats.append(((whole - zero) * scale).astype(np.float32))
+        shape = scales.shape if block else scales.shape[:2]
+        points = packed_bits(zeros if block else zeros[:, :, 0], bits) if zeroed else None
+        bias = numbers(rng, experts, outputs) if biased else None
+        layers.append((packed_bits(whole, bits), scales.reshape(shape), bias, points))
+    x, logits = numbers(rng, tokens, hidden), numbers(rng, tokens, experts)
+    normalized = int(rng.random() < 0.7)
+    attributes: dict[str, Any] = {"k": k, "normalize_routing_weights": normalized}
+    attributes |= {"activation_type": "swiglu", "swiglu_fusion": 1} if gated else {}
+    (first, scales1, bias1, zeros1), (second, scales2, bias2, zeros2) = layers
+    plain = Case("MoE", trimmed([x, logits, floats[0], bias1, floats[1], bias2]), attributes)
+    operands = [x, logits, first, scales1, bias1, second, scales2, bias2, None, None, None]
+    packing: dict[str, Any] = {"expert_weight_bits": bits, "weights_prepacked": 0}
+    packing |= {"block_size": block} if block else {}
+    return Case(
+        "QMoE",
+        trimmed([*operands, zeros1, zeros2]),
+        attributes | packing,
+        known=(2, 3, 5, 6, 11, 12),
+        expected=None if bits == 4 and normalized else plain.runtime(),
+        tolerance=5e-5,
+    )
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     "Gelu": _gelu,
     "FastGelu": _fast_gelu,
@@ -845,6 +900,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "PackedAttention": _packed_attention,
     "GroupQueryAttention": _group_query_attention,
     "MoE": _moe,
+    "QMoE": _qmoe,
     "CausalConvWithState": _causal_conv,
     "LinearAttention": _linear_attention,
     "Pad": _pad,

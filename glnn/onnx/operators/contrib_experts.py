@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+import numpy as np
+
 from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
@@ -50,6 +52,58 @@ class _Layer:
     bias: Value | None
     """(experts, outputs)."""
 
+    def weights(self, call: OperatorCall, index: Value | None) -> Value:
+        """Return the weights of experts `index`; of all for None."""
+        return self.weight if index is None else call(Gather(0), self.weight, index)
+
+
+@dataclass(frozen=True)
+class _PackedLayer(_Layer):
+    """A linear layer of each expert whose weights are unsigned integers packed in bytes.
+
+    The low bits of a byte are the first number.
+    """
+
+    scales: Value
+    """(experts, outputs), or (experts, outputs, blocks)."""
+    zeros: Value | None
+    """The zero points, packed along their last dimension; the middle of the range without any."""
+    bits: int
+
+    def weights(self, call: OperatorCall, index: Value | None) -> Value:
+        packed, scales, zeros = self.weight, self.scales, self.zeros
+        if index is not None:
+            packed, scales = (call(Gather(0), one, index) for one in (packed, scales))
+            zeros = zeros and call(Gather(0), zeros, index)
+        whole = _unpacked(call, packed, self.bits)
+        experts, outputs, inputs = whole.type.shape
+        blocks = scales.type.shape[2] if len(scales.type.dims) == 3 else 1
+        if scales.type.shape[:2] != (experts, outputs) or inputs % blocks:
+            raise ShapeError(f"{call.name}: scales {scales.type} of weights {whole.type}")
+        zero: Value | float = 2.0 ** (self.bits - 1)
+        if zeros is not None:
+            count = blocks if len(scales.type.dims) == 3 else outputs
+            zero = _unpacked(call, zeros, self.bits)
+            zero = call(Slice((0,), (count,), (-1,), (1,)), zero)
+            zero = call.reshape(zero, (experts, outputs, blocks, 1))
+        numbers = call.reshape(whole, (experts, outputs, blocks, inputs // blocks))
+        scale = call.reshape(scales, (experts, outputs, blocks, 1))
+        return call.reshape(call.pointwise("(a - c) * b", numbers, scale, zero), whole.type.shape)
+
+
+def _unpacked(call: OperatorCall, packed: Value, bits: int) -> Value:
+    """Return the integers of `bits` bits in bytes (..., n) as float32 (..., 8 n / bits)."""
+    if bits == 8:
+        return call.cast(packed, DType.float32)
+    if bits not in (2, 4):
+        raise UnsupportedOpError(f"{call.name}: weights of {bits} bits")
+    number = call.reshape(call.cast(packed, DType.int32), (*packed.type.shape, 1))
+    shifts = call.constant(np.arange(0, 8, bits), np.int32)
+    formula = f"cast_float32(bitwise_and(right_shift(a, b), {(1 << bits) - 1}))"
+    each = call.pointwise(formula, number, shifts)
+    *outer, count = packed.type.shape
+    return call.reshape(each, (*outer, count * 8 // bits))
+
 
 @dataclass(frozen=True)
 class _Routing:
@@ -63,14 +117,14 @@ class _Routing:
     """(tokens, experts), the same with 0 for all other experts."""
 
 
-def _route(call: OperatorCall, logits: Value) -> _Routing:
+def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
     """Choose `k` experts for each token by their logits (tokens, experts): of equal ones the
-    first.
+    first. mixing: their shares, where these are not the softmax of the logits.
     """
     experts, k = logits.type.shape[1], call.need("k")
     if not 1 <= k <= experts:
         raise ShapeError(f"{call.name}: k must be from 1 to {experts}, got {k}")
-    shares = call(Softmax(-1), logits)
+    shares = call(Softmax(-1), logits) if mixing is None else mixing
     number = call.count_up(experts, DType.int32, (1, experts))
     left, indices, chosen = logits, [], None
     for _ in range(k):
@@ -139,24 +193,72 @@ def _moe(
 ) -> Value:
     """Return the sum of each token's experts, weighted by their shares.
 
-    x: (tokens, size) or (batch, length, size). logits: (tokens, experts). Weights of experts are
-    (experts, outputs, inputs): those of a few tokens are gathered; for many all are computed.
+    Weights are (experts, outputs, inputs).
+    """
+    third = None if weight3 is None else _Layer(weight3, bias3)
+    return _mixture(call, x, logits, None, (_Layer(weight1, bias1), _Layer(weight2, bias2)), third)
+
+
+def _quantized_moe(
+    call: OperatorCall,
+    x: Value,
+    logits: Value,
+    weight1: Value,
+    scales1: Value | None,
+    bias1: Value | None,
+    weight2: Value,
+    scales2: Value | None,
+    bias2: Value | None = None,
+    weight3: Value | None = None,
+    scales3: Value | None = None,
+    bias3: Value | None = None,
+    zeros1: Value | None = None,
+    zeros2: Value | None = None,
+    zeros3: Value | None = None,
+    mixing: Value | None = None,
+    *others: Value | None,
+) -> Value:
+    """As MoE, of weights that are integers with a scale for each output or block of inputs."""
+    if call.need("quant_type") != "int" or call.need("weights_prepacked") == 1 or any(others):
+        raise UnsupportedOpError(f"{call.name}: with weights that are no integers, or rearranged")
+    bits = call.need("expert_weight_bits")
+    layers = []
+    for number, weight, scales, bias, zeros in (
+        (1, weight1, scales1, bias1, zeros1),
+        (2, weight2, scales2, bias2, zeros2),
+        (3, weight3, scales3, bias3, zeros3),
+    ):
+        if weight is not None and scales is None:
+            raise ShapeError(f"{call.name}: the scales of fc{number} are missing")
+        if weight is not None and scales is not None:
+            own = call.get(f"fc{number}_expert_weight_bits", bits)
+            layers.append(_PackedLayer(weight, bias, scales, zeros, own))
+    third = layers[2] if len(layers) > 2 else None
+    return _mixture(call, x, logits, mixing, (layers[0], layers[1]), third)
+
+
+def _mixture(
+    call: OperatorCall,
+    x: Value,
+    logits: Value,
+    mixing: Value | None,
+    layers: tuple[_Layer, _Layer],
+    third: _Layer | None,
+) -> Value:
+    """Return the sum of each token's experts, weighted by their shares.
+
+    x: (tokens, size) or (batch, length, size). logits: (tokens, experts). Weights of a few tokens'
+    experts are gathered; for many tokens all experts are computed.
     """
     if call.need("use_sparse_mixer"):
         raise UnsupportedOpError(f"{call.name}: with use_sparse_mixer")
-    shape = x.type.shape
-    experts, size = weight1.type.shape[0], weight1.type.shape[2]
-    tokens, count = logits.type.shape
-    rows = call.reshape(x, (tokens, size))
+    shape, (tokens, count) = x.type.shape, logits.type.shape
+    experts = layers[0].weight.type.shape[0]
     if count != experts or len(shape) not in (2, 3):
-        raise ShapeError(f"{call.name}: {logits.type} logits of {weight1.type} experts of {x.type}")
-    routing = _route(call, logits)
-    layers = (_Layer(weight1, bias1), _Layer(weight2, bias2))
-    third = None if weight3 is None else _Layer(weight3, bias3)
-    if tokens * call.need("k") <= experts // 2:
-        y = _of_chosen(call, rows, routing, layers, third)
-    else:
-        y = _of_all(call, rows, routing, layers, third)
+        raise ShapeError(f"{call.name}: {logits.type} logits of {experts} experts of {x.type}")
+    rows, routing = call.reshape(x, (tokens, shape[-1])), _route(call, logits, mixing)
+    few = tokens * call.need("k") <= experts // 2
+    y = (_of_chosen if few else _of_all)(call, rows, routing, layers, third)
     return call.reshape(y, shape)
 
 
@@ -170,7 +272,7 @@ def _of_all(
     """Compute every expert for every token."""
 
     def linear(x: Value, layer: _Layer) -> Value:
-        y = matmul(call, x, layer.weight, transposed=True)
+        y = matmul(call, x, layer.weights(call, None), transposed=True)
         if layer.bias is None:
             return y
         experts, outputs = layer.bias.type.shape
@@ -196,7 +298,7 @@ def _of_chosen(
     index = call.reshape(routing.index, (tokens * k,))
 
     def linear(x: Value, layer: _Layer) -> Value:
-        y = matmul(call, x, call(Gather(0), layer.weight, index), transposed=True)
+        y = matmul(call, x, layer.weights(call, index), transposed=True)
         if layer.bias is None:
             return y
         bias = call(Gather(0), layer.bias, index)
@@ -235,4 +337,22 @@ _ROUTED: Attributes = {
     "use_sparse_mixer": 0,
 }
 _row = partial(Converter, since=1, domain=MICROSOFT)
-ENTRIES = (_row("MoE", convert=_moe, signature=Signature((5, 8), attributes=_ROUTED)),)
+ENTRIES = (
+    _row("MoE", convert=_moe, signature=Signature((5, 8), attributes=_ROUTED)),
+    _row(
+        "QMoE",
+        convert=_quantized_moe,
+        signature=Signature(
+            (6, 21),
+            attributes={
+                **_ROUTED,
+                **{f"fc{i}_expert_weight_bits": Attribute("INT") for i in (1, 2, 3)},
+                "accuracy_level": 0,
+                "block_size": Attribute("INT"),
+                "expert_weight_bits": 4,
+                "quant_type": "int",
+                "weights_prepacked": -1,
+            },
+        ),
+    ),
+)
