@@ -93,6 +93,108 @@ def test_operands_that_do_not_fit() -> None:
         load(contrib("BiasGelu", [X, X[0, :3]])).run(None, {"x0": X, "x1": X[0, :3]})
 
 
+def _new(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+QKV = [_new(2, 3, 8)] * 3
+GROUPED = [_new(2, 1, 64), _new(2, 1, 32), _new(2, 1, 32)]
+CACHE = _new(2, 2, 4, 16)
+LENGTHS = [np.array([3, 3], np.int32), np.array([4], np.int32)]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        (
+            "MultiHeadAttention",
+            QKV,
+            {"num_heads": 3},
+            r"3 heads of an operand of float32",
+        ),
+        ("MultiHeadAttention", [_new(2, 3, 8)], {"num_heads": 2}, "key and value must be there"),
+        (
+            "MultiHeadAttention",
+            [*QKV, _new(8)],
+            {"num_heads": 2},
+            r"bias must be \(24,\), got float32 \(8,\)",
+        ),
+        (
+            "MultiHeadAttention",
+            [*QKV, None, np.ones((2, 4), np.int32)],
+            {"num_heads": 2},
+            r"mask of 2 samples, 3 queries and 3 keys, got int32 \(2, 4\)",
+        ),
+        (
+            "MultiHeadAttention",
+            [*QKV, None, None, _new(1, 1, 1, 3)],
+            {"num_heads": 2},
+            r"attention_bias must be \(2 or 1, 2 or 1, 3, 3\), got float32 \(1, 1, 1, 3\)",
+        ),
+        (
+            "MultiHeadAttention",
+            [*QKV, None, None, None, _new(2, 2, 5, 4)],
+            {"num_heads": 2},
+            "past_key goes with past_value",
+        ),
+        (
+            "Attention",
+            [_new(2, 3, 8), _new(8, 25)],
+            {"num_heads": 2},
+            r"hidden sizes \(8, 8, 8\) of weights float32 \(8, 25\)",
+        ),
+        ("Attention", [_new(2, 3, 8), _new(8, 24)], {"num_heads": 2, "do_rotary": 1}, "do_rotary"),
+        (
+            "GroupQueryAttention",
+            [*GROUPED, CACHE, None, *LENGTHS],
+            {"num_heads": 4, "kv_num_heads": 2},
+            r"both be \(2, 2, rows, 16\), got float32 \(2, 2, 4, 16\) and None",
+        ),
+        (
+            "GroupQueryAttention",
+            [*GROUPED, CACHE, CACHE, *LENGTHS],
+            {"num_heads": 4, "kv_num_heads": 3},
+            "4 heads for 3 of keys",
+        ),
+        (
+            "GroupQueryAttention",
+            [*GROUPED, CACHE, CACHE, *LENGTHS],
+            {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+            "do_rotary needs cos_cache and sin_cache",
+        ),
+        (
+            "GroupQueryAttention",
+            [*GROUPED, CACHE, CACHE, *LENGTHS],
+            {"num_heads": 4, "kv_num_heads": 2, "sliding_window_cache": 1},
+            "caches",
+        ),
+        (
+            "RotaryEmbedding",
+            [_new(1, 2, 9), np.array([0]), _new(4, 4), _new(4, 4)],
+            {},
+            "8 numbers",
+        ),
+        ("FusedGemm", [_new(2, 3), _new(3, 2)], {"activation": "Sine"}, "'Sine' is not known"),
+        ("SkipLayerNormalization", [X, X[:2], X[0]], {}, r"skip must be float32 \(3, 8\)"),
+        ("GroupNorm", [X, X[0], X[0]], {"groups": 2, "activation": 0}, "channels and pixels"),
+        (
+            "MoE",
+            [X, _new(3, 4), _new(5, 2, 8), None, _new(5, 8, 2)],
+            {"k": 1},
+            r"float32 \(3, 4\) logits of 5 experts",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense(
+    op: str, operands: list[Any], attributes: dict[str, Any], message: str
+) -> None:
+    known = [i for i, one in enumerate(operands) if one is LENGTHS[1]]
+    with pytest.raises((ModelError, ShapeError), match=message):
+        model = contrib(op, operands, known=known, **attributes)
+        feeds = {f"x{i}": a for i, a in enumerate(operands) if a is not None and i not in known}
+        load(model).run(None, feeds)
+
+
 def test_a_function_of_the_model_comes_first() -> None:
     """As in ONNX Runtime: a model may define what it calls com.microsoft's Gelu."""
     model = contrib("Gelu", [X])

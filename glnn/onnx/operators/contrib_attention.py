@@ -109,6 +109,23 @@ def add_terms(call: OperatorCall, *terms: Value | None) -> Value | None:
     return result
 
 
+def checked_bias(
+    call: OperatorCall, bias: Value | None, batch: int, heads: int, queries: int, keys: int
+) -> Value | None:
+    """Return what is added to scores. Raises ShapeError unless its shape is (batch or 1, heads or
+    1, queries, keys).
+    """
+    if bias is not None:
+        shape = bias.type.shape
+        samples = len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads)
+        if not samples or shape[2:] != (queries, keys):
+            raise ShapeError(
+                f"{call.name}: attention_bias must be ({batch} or 1, {heads} or 1, {queries}, "
+                f"{keys}), got {bias.type}"
+            )
+    return bias
+
+
 def _causal_bias(call: OperatorCall, queries: int, keys: int, past: int) -> Value | None:
     """Return 0 for each query's keys up to its own, the `past` ones first, and LOWEST for later
     ones; None where there are none.
@@ -173,7 +190,12 @@ def with_biases(
     """
     if bias is None:
         return query, key, value
-    hidden, (total,) = query.type.shape[2], bias.type.shape
+    hidden = query.type.shape[2]
+    total = sum(one.type.shape[2] for one in (query, key, value))
+    if len(key.type.dims) == 4:
+        total = hidden + 2 * key.type.shape[1] * key.type.shape[3]
+    if bias.type.shape != (total,):
+        raise ShapeError(f"{call.name}: the bias must be ({total},), got {bias.type}")
     query = call.pointwise("a + b", query, cut(call, bias, 0, hidden, 0))
     if len(key.type.dims) == 4:
         return query, key, value
@@ -238,7 +260,8 @@ def _multi_head_attention(
     count = keys.type.shape[2]
     causal = _causal_bias(call, queries, count, past) if call.need("unidirectional") else None
     hiding = mask_bias(call, mask, batch, queries, count)
-    attended = attend(call, q, keys, values, add_terms(call, hiding, causal, attention_bias))
+    added = checked_bias(call, attention_bias, batch, heads, queries, count)
+    attended = attend(call, q, keys, values, add_terms(call, hiding, causal, added))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
 
@@ -276,7 +299,8 @@ def _attention(
     keys = k.type.shape[2]
     causal = _causal_bias(call, queries, keys, before) if call.need("unidirectional") else None
     hiding = mask_bias(call, mask, batch, queries, keys)
-    attended = attend(call, q, k, v, add_terms(call, hiding, causal, attention_bias))
+    added = checked_bias(call, attention_bias, batch, heads, queries, keys)
+    attended = attend(call, q, k, v, add_terms(call, hiding, causal, added))
     results = [merge_heads(call, attended.y)]
     if any(call.used_outputs[1:]):
         shape = (1, batch, heads, keys, k.type.shape[3])
@@ -361,6 +385,7 @@ def _attend_packed(
     sequence = call(Reduce("sum", (1,)), passed)
     rows, columns = (call.reshape(sequence, shape) for shape in ((tokens, 1), (1, tokens)))
     bias = call.pointwise("where(equal(a, b), 0.0, c)", rows, columns, -inf)
+    attention_bias = checked_bias(call, attention_bias, batch, heads, longest, longest)
     if attention_bias is not None:
         samples, each = attention_bias.type.shape[:2]
         place = call.pointwise(

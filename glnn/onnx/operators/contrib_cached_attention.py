@@ -27,6 +27,7 @@ from glnn.onnx.operators.contrib_attention import (
     ATTRIBUTES,
     add_terms,
     attend,
+    checked_bias,
     cut,
     mask_bias,
     with_biases,
@@ -97,7 +98,8 @@ def _group_query_attention(
         raise UnsupportedOpError(f"{call.name}: with quantized caches or such of a window")
     heads, groups = call.need("num_heads"), call.need("kv_num_heads")
     q, k, v = _grouped(call, query, key, value, heads, groups)
-    batch, length = q.type.shape[:2]
+    batch, length, _, size = q.type.shape
+    _check_caches(call, past_key, past_value, (batch, groups, size))
     (total,) = call.integers(total_length, "total_sequence_length")
     cache = _Cache.of(call, past_key, last_places, batch, length, total)
     q, k = _normalized(call, q, query_norm, "q"), _normalized(call, k, key_norm, "k")
@@ -121,13 +123,32 @@ def _group_query_attention(
     ]
     if call.need("smooth_softmax") == 1 and sink is None:
         sink = call(Expand((heads,)), call.constant(0.0, np.float32))
-    bias = add_terms(call, cache.bias(call), attention_bias)
+    added = checked_bias(call, attention_bias, batch, heads, length, total)
+    bias = add_terms(call, cache.bias(call), added)
     softcap = float(call.need("softcap"))
     attended = attend(call, q, seen[0], seen[1], bias, softcap=softcap, sink=sink)
     scores = attended.weights
     if call.need("qk_output") == 1:  # 0 where a key is hidden
         scores = call.pointwise("where(isinf(a), 0.0, a)", attended.scores)
     return merge_heads(call, attended.y), keys, values, scores
+
+
+def _check_caches(
+    call: OperatorCall, keys: Value | None, values: Value | None, sizes: tuple[int, int, int]
+) -> None:
+    """Raise ShapeError unless both caches are left out, or alike.
+
+    sizes: of the batch, of heads and of each of these.
+    """
+    batch, heads, size = sizes
+    if keys is None and values is None:
+        return
+    rows = keys.type.shape[2] if keys and len(keys.type.dims) == 4 else 0
+    if any(one is None or one.type.shape != (batch, heads, rows, size) for one in (keys, values)):
+        raise ShapeError(
+            f"{call.name}: past_key and past_value must both be ({batch}, {heads}, rows, {size}), "
+            f"got {keys and keys.type} and {values and values.type}"
+        )
 
 
 def _grouped(
@@ -326,7 +347,8 @@ def _decoder_attention(
     elif beams is not None or past_key is not None or past_value is not None:
         raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
     hiding = mask_bias(call, mask, batch, 1, k.type.shape[2])
-    attended = attend(call, q, k, v, add_terms(call, hiding, attention_bias))
+    added = checked_bias(call, attention_bias, batch, heads, 1, k.type.shape[2])
+    attended = attend(call, q, k, v, add_terms(call, hiding, added))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
 
