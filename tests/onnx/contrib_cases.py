@@ -573,6 +573,11 @@ def _group_query_attention(rng: Rng) -> Case:
     caches: list[Array | None] = [None, None]
     if past or shared:
         caches = [numbers(rng, batch, groups, past, width) for _ in range(2)]
+    window = size(rng, 6)
+    if sliding := rng.random() < 0.2:
+        rows = window + size(rng, 5) - 1
+        lengths = np.maximum(lengths, length)
+        caches = [numbers(rng, batch, groups, rows, width) for _ in range(2)]
     operands = [*new, *(None,) * (3 - len(new)), *caches]
     operands += [(lengths - 1).astype(np.int32), np.array([total], np.int32)]
     attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": groups}
@@ -585,24 +590,37 @@ def _group_query_attention(rng: Rng) -> Case:
     else:
         operands += [None, None]
     operands += [None] * (10 - len(operands))
-    operands.append(_bias_of_scores(rng, batch, heads, length, total))
+    operands.append(None if sliding else _bias_of_scores(rng, batch, heads, length, total))
     if rng.random() < 0.25:
         operands.append(numbers(rng, heads))
     elif rng.random() < 0.3:
         attributes["smooth_softmax"] = 1
-    causal = rng.random() < 0.8
-    attributes |= chosen(rng, {}, {"local_window_size": size(rng, 6)}) if causal else {"causal": 0}
+    if sliding:
+        attributes |= {"sliding_window_cache": 1, "local_window_size": window}
+    elif rng.random() < 0.8:
+        attributes |= chosen(rng, {}, {"local_window_size": window})
+    else:
+        attributes["causal"] = 0
     attributes |= chosen(rng, {}, {}, {"softcap": float(rng.uniform(1, 5))})
     attributes |= chosen(rng, {}, {"scale": float(rng.uniform(0.1, 0.5))})
-    compared = _of_samples(lengths, length, step == "prompt")
+    there = np.array([resident(n, rows, window) for n in lengths]) if sliding else lengths
+    compared = _of_samples(lengths, there, length, step == "prompt")
     results = [np.float32] * 3
-    if rng.random() < 0.2 and int(lengths.min()) == total:
+    if not sliding and rng.random() < 0.2 and int(lengths.min()) == total:
         attributes["qk_output"] = 1 + int(rng.integers(2))
         results.append(np.float32)
     return Case("GroupQueryAttention", trimmed(operands), attributes, results, compared=compared)
 
 
-def _of_samples(lengths: Array, new: int, prompt: bool) -> dict[int, Callable[[Array], Array]]:
+def resident(tokens: int, rows: int, window: int) -> int:
+    """Return how many tokens a cache of so many rows has, by GroupQueryAttention's description."""
+    freed = rows - window + 1
+    return tokens if tokens <= rows else tokens - freed * -(-(tokens - rows) // freed)
+
+
+def _of_samples(
+    lengths: Array, there: Array, new: int, prompt: bool
+) -> dict[int, Callable[[Array], Array]]:
     """Return what to compare of GroupQueryAttention: not what belongs to no token."""
 
     def tokens(y: Array) -> Array:
@@ -610,7 +628,7 @@ def _of_samples(lengths: Array, new: int, prompt: bool) -> dict[int, Callable[[A
         return np.concatenate([one[:n] for one, n in zip(y, counts, strict=True)])
 
     def rows(y: Array) -> Array:
-        return np.concatenate([one[:, :n].ravel() for one, n in zip(y, lengths, strict=True)])
+        return np.concatenate([one[:, :n].ravel() for one, n in zip(y, there, strict=True)])
 
     return {0: tokens, 1: rows, 2: rows}
 

@@ -14,12 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 import glnn
 from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
+from tests.onnx.contrib_cases import resident
 
 HEADS, GROUPS, WIDTH, ROWS = 4, 2, 16, 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-def decoder(window: int = -1) -> onnx.ModelProto:
+def decoder(window: int = -1, *, sliding: bool = False) -> onnx.ModelProto:
     """As onnxruntime-genai's models have it: lengths come from the attention mask."""
     rng = np.random.default_rng(0)
     angles = rng.uniform(-3, 3, (64, WIDTH // 2))
@@ -38,6 +39,7 @@ def decoder(window: int = -1) -> onnx.ModelProto:
         kv_num_heads=GROUPS,
         do_rotary=1,
         local_window_size=window,
+        sliding_window_cache=int(sliding),
     )
     nodes = [
         node("Shape", ["mask"], ["shape"]),
@@ -80,13 +82,13 @@ def steps(batch: int, *, shared: bool, count: int) -> Iterator[dict[str, np.ndar
 
 
 @pytest.mark.parametrize("backend", ["cpu", "compute"])
-@pytest.mark.parametrize("shared", [False, True], ids=["grows", "shared"])
+@pytest.mark.parametrize("cache", ["grows", "shared", "slides"])
 @pytest.mark.parametrize(("batch", "window"), [(1, -1), (3, 4)])
-def test_step_by_step(
-    backend: str, shared: bool, batch: int, window: int, monkeypatch: Any
-) -> None:
+def test_step_by_step(backend: str, cache: str, batch: int, window: int, monkeypatch: Any) -> None:
     """Each step is ONNX Runtime's; few of them make a plan, and nothing is the host's."""
-    model = decoder(window).SerializeToString()
+    sliding, shared = cache == "slides", cache == "shared"
+    window = 4 if sliding else window
+    model = decoder(window, sliding=sliding).SerializeToString()
     try:
         session = glnn.InferenceSession(model, backend)
     except DeviceError as error:
@@ -95,7 +97,8 @@ def test_step_by_step(
     made: list[Any] = []
     create = Plan.__init__
     monkeypatch.setattr(Plan, "__init__", lambda *a, **k: (made.append(a[0]), create(*a, **k))[1])
-    empty = np.zeros((batch, GROUPS, ROWS if shared else 0, WIDTH), np.float32)
+    rows = {"grows": 0, "shared": ROWS, "slides": 6}[cache]
+    empty = np.zeros((batch, GROUPS, rows, WIDTH), np.float32)
     caches, others = [empty, empty], [empty, empty]
     lengths = np.zeros(batch, int)
     for feeds in steps(batch, shared=shared, count=11):
@@ -106,8 +109,9 @@ def test_step_by_step(
             there = length if y.shape[1] > 1 else 1  # what is behind a prompt's end is open
             np.testing.assert_allclose(y[number, :there], right[number, :there], 1e-5, 1e-5)
             for got, wanted in zip(caches, others, strict=True):
+                used = resident(length, rows, window) if sliding else length
                 np.testing.assert_allclose(
-                    got[number, :, :length], wanted[number, :, :length], 1e-5, 1e-5
+                    got[number, :, :used], wanted[number, :, :used], 1e-5, 1e-5
                 )
     assert not session.hosted
     assert len(made) <= 5, "a plan for nearly each step"

@@ -92,7 +92,10 @@ class NodeAdder:
         if arrays is None:
             return values
         types = (value.type.dtype for value in values)
-        return tuple(constant(one, kind) for one, kind in zip(arrays, types, strict=True))
+        return tuple(
+            constant(one if one.dtype.hasobject else one.astype(kind.numpy, copy=False), kind)
+            for one, kind in zip(arrays, types, strict=True)
+        )
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A value that never changes."""

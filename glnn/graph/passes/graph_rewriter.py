@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.constant import constant_value
+from glnn.graph.constant import constant, constant_value, depends_on_sizes
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
@@ -97,9 +97,17 @@ class GraphRewriter:
 
     def constant_array(self, value: Value) -> Array | None:
         """The numbers of a value that neither a run nor an assignment changes."""
+        return constant_value(self._graph_of(value), value)
+
+    def depends_on_sizes(self, value: Value) -> bool:
+        """Return True where a value that no run changes is another one for other sizes."""
+        return depends_on_sizes(constant(self._graph_of(value), value, {}))
+
+    def _graph_of(self, value: Value) -> Graph:
+        """Return a graph that has what makes `value`, where no run changes it."""
         if value in self._producers and value in self._fixed:
-            return constant_value(Graph(ordered((value,), self._producers), (), (value,)), value)
-        return constant_value(self._graph, value)
+            return Graph(ordered((value,), self._producers), (), (value,))
+        return self._graph
 
     def add(self, name: str, operator: Operator, *inputs: Value | None) -> Value:
         """The result of `operator`, for the node called `name`. Raises ShapeError."""

@@ -111,5 +111,7 @@ def _scalar_of(rewriter: GraphRewriter, value: Value) -> Scalar | None:
         or not rewriter.is_fixed(value)
     ):
         return None
+    if rewriter.depends_on_sizes(value):  # to read it would make the plan one for these sizes
+        return None
     array = rewriter.constant_array(value)
     return None if array is None else Scalar(array.item())

@@ -91,17 +91,15 @@ def _group_query_attention(
     """
     if key_scale is not None or value_scale is not None or query_lengths is not None:
         raise UnsupportedOpError(f"{call.name}: with k_scale, v_scale or query_seqlens")
-    if call.need("sliding_window_cache") or {
-        call.need("k_quant_type"),
-        call.need("v_quant_type"),
-    } != {"NONE"}:
-        raise UnsupportedOpError(f"{call.name}: with quantized caches or such of a window")
+    if {call.need("k_quant_type"), call.need("v_quant_type")} != {"NONE"}:
+        raise UnsupportedOpError(f"{call.name}: with quantized caches")
     heads, groups = call.need("num_heads"), call.need("kv_num_heads")
     q, k, v = _grouped(call, query, key, value, heads, groups)
     batch, length, _, size = q.type.shape
     _check_caches(call, past_key, past_value, (batch, groups, size))
     (total,) = call.integers(total_length, "total_sequence_length")
-    cache = _Cache.of(call, past_key, last_places, batch, length, total)
+    kind = _WindowCache if call.need("sliding_window_cache") else _Cache
+    cache = kind.of(call, past_key, last_places, batch, length, total)
     q, k = _normalized(call, q, query_norm, "q"), _normalized(call, k, key_norm, "k")
     if call.need("do_rotary"):
         if cos is None or sin is None:
@@ -118,12 +116,13 @@ def _group_query_attention(
         )
     q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
     keys, values = cache.update(call, past_key, k), cache.update(call, past_value, v)
-    seen = [
-        one if one.type.shape[2] == total else cut(call, one, 0, total, 2) for one in (keys, values)
-    ]
+    seen = (
+        cache.seen(call, past_key, k, keys),
+        cache.seen(call, past_value, v, values),
+    )
     if call.need("smooth_softmax") == 1 and sink is None:
         sink = call(Expand((heads,)), call.constant(0.0, np.float32))
-    added = checked_bias(call, attention_bias, batch, heads, length, total)
+    added = checked_bias(call, attention_bias, batch, heads, length, seen[0].type.shape[2])
     bias = add_terms(call, cache.bias(call), added)
     softcap = float(call.need("softcap"))
     attended = attend(call, q, seen[0], seen[1], bias, softcap=softcap, sink=sink)
@@ -278,6 +277,12 @@ class _Cache:
         index = call.reshape(self.positions(call), (batch, 1, self.length, 1))
         return call(ScatterElements(2), past, call(Expand(new.type.shape), index), new)
 
+    def seen(self, call: OperatorCall, past: Value | None, new: Value, present: Value) -> Value:
+        """Return the rows that some query may see, of the cache `past` and new ones, which are
+        `present` together.
+        """
+        return present if self.rows == self.total else cut(call, present, 0, self.total, 2)
+
     def bias(self, call: OperatorCall) -> Value | None:
         """Return 0 for each query's keys that it may see and -inf for others, as it broadcasts to
         scores; None where it may see all.
@@ -295,6 +300,87 @@ class _Cache:
         if window <= 0:
             return call.pointwise("where(a <= b, 0.0, c)", key, own, -inf)
         seen = call.pointwise("logical_and(a <= b, a > b - c)", key, own, window)
+        return call.pointwise("where(a, 0.0, b)", seen, -inf)
+
+
+@dataclass(frozen=True)
+class _WindowCache(_Cache):
+    """Caches of few rows, in which the last tokens lie one behind the other from row 0 on.
+
+    Of T tokens as many lie there as there are rows; where these do not suffice, T less a multiple
+    of the rows that the window leaves, and one. So it is whatever steps the tokens came in.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        call: OperatorCall,
+        past: Value | None,
+        last_places: Value,
+        batch: int,
+        length: int,
+        total: int,
+    ) -> _WindowCache:
+        window, rows = call.need("local_window_size"), 0 if past is None else past.type.shape[2]
+        if window < 1 or rows < window or not call.need("causal"):
+            raise ShapeError(
+                f"{call.name}: a sliding cache needs causal, local_window_size and as many rows, "
+                f"got {window} and {rows}"
+            )
+        if total < length:
+            raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
+        places = call.reshape(call.cast(last_places, DType.int32), (batch,))
+        return cls(length, total, rows, places, 0 if length == total else None)
+
+    def _resident(self, call: OperatorCall, tokens: Value) -> Value:
+        """Return how many of so many tokens lie in the cache, (batch or 1,)."""
+        freed = self.rows - call.need("local_window_size") + 1
+        numbers = (call.constant(n, np.int32) for n in (self.rows, freed))
+        left = "a - (a - b + c - 1) / c * c"
+        return call.pointwise(f"where(a <= b, a, {left})", tokens, *numbers)
+
+    def _first(self, call: OperatorCall) -> Value:
+        """Return the position of row 0 before the new tokens, (batch or 1,)."""
+        starts = self.starts(call)
+        return call.pointwise("a - b", starts, self._resident(call, starts))
+
+    def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
+        """Return the cache of the last tokens. Rows behind the last token's are undefined."""
+        assert past is not None
+        batch, _, length, _ = new.type.shape
+        tokens = call.pointwise("a + 1", self.last_places)
+        first = call.pointwise("a - b", tokens, self._resident(call, tokens))
+        row = call.count_up(self.rows, DType.int32, (1, self.rows))
+        place = call.pointwise("a + b", call.reshape(first, (batch, 1)), row)
+        starts, before = (
+            call.reshape(one, (one.type.shape[0], 1))
+            for one in (self.starts(call), self._first(call))
+        )
+        rows, last = (call.constant(n, np.int32) for n in (self.rows, self.rows + length - 1))
+        index = call.pointwise("where(a < b, a - c, a - b + d)", place, starts, before, rows)
+        index = call.pointwise("clip(a, 0, b)", index, last)
+        index = call.reshape(index, (batch, 1, self.rows, 1))
+        index = call(Expand(past.type.shape), index)
+        return call(GatherElements(2), call(Concat(2), past, new), index)
+
+    def seen(self, call: OperatorCall, past: Value | None, new: Value, present: Value) -> Value:
+        return new if past is None or self.start == 0 else call(Concat(2), past, new)
+
+    def bias(self, call: OperatorCall) -> Value | None:
+        own = self.positions(call)
+        keys, (batch, length) = own, own.type.shape
+        if self.start is None:
+            starts, first = self.starts(call), self._first(call)
+            row = call.count_up(self.rows, DType.int32, (1, self.rows))
+            starts, first = (call.reshape(one, (batch, 1)) for one in (starts, first))
+            old = call.pointwise("a + b", first, row)
+            nowhere = call.constant(-self.total - self.rows, np.int32)
+            old = call.pointwise("where(a < b, a, c)", old, starts, nowhere)
+            keys = call(Concat(1), old, own)
+        key = call.reshape(keys, (batch, 1, 1, keys.type.shape[1]))
+        query = call.reshape(own, (batch, 1, length, 1))
+        window = call.need("local_window_size")
+        seen = call.pointwise("logical_and(a <= b, a > b - c)", key, query, window)
         return call.pointwise("where(a, 0.0, b)", seen, -inf)
 
 
