@@ -166,7 +166,7 @@ LENGTHS = [np.array([3, 3], np.int32), np.array([4], np.int32)]
             "GroupQueryAttention",
             [*GROUPED, CACHE, CACHE, *LENGTHS],
             {"num_heads": 4, "kv_num_heads": 2, "sliding_window_cache": 1},
-            "caches",
+            "a local_window_size from 1 to its 4 rows, got -1",
         ),
         (
             "RotaryEmbedding",

@@ -324,8 +324,8 @@ class _WindowCache(_Cache):
         window, rows = call.need("local_window_size"), 0 if past is None else past.type.shape[2]
         if window < 1 or rows < window or not call.need("causal"):
             raise ShapeError(
-                f"{call.name}: a sliding cache needs causal, local_window_size and as many rows, "
-                f"got {window} and {rows}"
+                f"{call.name}: a sliding cache needs causal and a local_window_size from 1 to its "
+                f"{rows} rows, got {window}"
             )
         if total < length:
             raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
