@@ -9,10 +9,12 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import run
-from glnn.core.types import Dim, TensorType
+from glnn.core.symint import ShapeEnv
+from glnn.core.types import Dim, DType, TensorType
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
@@ -126,3 +128,12 @@ def test_weights_that_are_computed(backend, rng, op, x, weight) -> None:
 def test_factors_that_do_not_fit(left, right, says) -> None:
     with pytest.raises(ShapeError, match=says):
         product(left, right)
+
+
+def test_numbers_of_open_sizes_keep_their_type() -> None:
+    """A number that is folded of symbols is of its operator's type, whatever Python computed."""
+    size = ShapeEnv().symbol("n", 5, (2, 7))
+    add = NodeAdder(Builder("folded"), "least")
+    zero, n = (add.constant(one, np.int32) for one in (0, size))
+    least = add.pointwise("where(a <= b, a, b)", zero, n)
+    assert (least.type.dtype, least.data) == (DType.int32, 0)
