@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ SEEDS = {
     "compute": range(25) if ALL else (2,),
     "feedback": range(0, 25, 6) if ALL else (),
 }
-"""The seeds of settings, by backend; 4, 9, ... are in float16."""
+"""The seeds of settings, by backend; some are in 16 bits."""
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_case(op: str, seed: int, backend: str) -> None:
         assert (got.dtype, got.shape) == (right.dtype, right.shape), (str(one), number)
         if number in one.compared:
             got, right = one.compared[number](got), one.compared[number](right)
-        if got.dtype.kind == "f":
+        if right.dtype.kind in "fV":  # bfloat16 is none of NumPy's floats
             got, right = got.astype(np.float64), right.astype(np.float64)
             most = np.abs(right).max(initial=1.0, where=np.isfinite(right))
             message = f"{one}, result {number}"
@@ -52,7 +53,8 @@ def test_case(op: str, seed: int, backend: str) -> None:
             )
         else:
             np.testing.assert_array_equal(got, right, f"{one}, result {number}")
-    if backend != "cpu":
+    narrow = any(a is not None and a.dtype == ml_dtypes.bfloat16 for a in one.operands)
+    if backend != "cpu" and not narrow:  # which the host casts
         assert bool(session.hosted) == one.hosted, (str(one), session.hosted)
 
 
