@@ -143,6 +143,8 @@ class NodeAdder:
             if isinstance(one, Value):
                 arguments.append(Arg(len(values)))
                 values.append(one)
+            elif one is None:  # as a model may have it
+                raise ShapeError(f"{self.name}: an operand that must be there is left out")
             else:
                 arguments.append(Scalar(one))
         return self(Pointwise(expr(*arguments)), *values)

@@ -194,6 +194,9 @@ def _normalized(call: OperatorCall, x: Value, weight: Value | None, name: str) -
     return call(Normalize(dims=1, centred=False, eps=epsilon), x, weight, None)
 
 
+MOST_WINDOW = 1 << 30  # tokens: positions less these are int32's
+
+
 @dataclass(frozen=True)
 class _Cache:
     """Where new tokens go in caches (batch, heads, rows, size), and which rows each may see."""
@@ -287,8 +290,8 @@ class _Cache:
         """Return 0 for each query's keys that it may see and -inf for others, as it broadcasts to
         scores; None where it may see all.
         """
-        window, causal = call.need("local_window_size"), bool(call.need("causal"))
-        if not causal:
+        window = min(call.need("local_window_size"), MOST_WINDOW)
+        if not call.need("causal"):
             key = call.count_up(self.total, DType.int32, (1, 1, 1, self.total))
             last = call.reshape(self.last_places, (self.last_places.type.shape[0], 1, 1, 1))
             return call.pointwise("where(a <= b, 0.0, c)", key, last, -inf)

@@ -23,6 +23,7 @@ CUDA_ONLY = {
     "state_update_capacity": 0,
 }
 """Attributes of CausalConvWithState, with the values that they must have."""
+MOST_SLOTS = 8  # of a state_window, as in ONNX Runtime
 
 
 def _causal_conv(
@@ -42,10 +43,10 @@ def _causal_conv(
         if call.need(name) != value:
             raise UnsupportedOpError(f"{call.name}: {name} must be {value}, got {call.need(name)}")
     dilation, slots = call.need("dilation"), call.need("state_window")
-    if call.need("ndim") != 1 or dilation < 1 or slots < 0:
+    if call.need("ndim") != 1 or dilation < 1 or not 0 <= slots <= MOST_SLOTS:
         raise UnsupportedOpError(
-            f"{call.name}: ndim must be 1, dilation 1 or more and state_window 0 or more, got "
-            f"{call.need('ndim')}, {dilation} and {slots}"
+            f"{call.name}: ndim must be 1, dilation 1 or more and state_window from 0 to "
+            f"{MOST_SLOTS}, got {call.need('ndim')}, {dilation} and {slots}"
         )
     last, shape = bool(call.need("channels_last")), x.type.shape
     reach = (weight.type.shape[-1] - 1) * dilation

@@ -120,7 +120,7 @@ def _crop_places(call: OperatorCall, regions: Value, axis: int, count: int, size
     if count == 1:
         return call.pointwise("0.5 * (a + b) * c", first, last, size - 1.0)
     step = call.pointwise("(b - a) * c / d", first, last, size - 1.0, count - 1.0)
-    number = call.constant(np.arange(count)[None], np.float32)
+    number = call.cast(call.count_up(count, DType.int32, (1, count)), DType.float32)
     return call.pointwise("a * d + b * c", first, number, step, size - 1.0)
 
 
