@@ -115,3 +115,21 @@ def test_step_by_step(backend: str, cache: str, batch: int, window: int, monkeyp
                 )
     assert not session.hosted
     assert len(made) <= 5, "a plan for nearly each step"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+@pytest.mark.parametrize("sliding", [False, True])
+def test_caches_stay_on_the_device(backend: str, sliding: bool) -> None:
+    """As states of a session, steps are as with caches that are fed."""
+    model = decoder(4 if sliding else -1, sliding=sliding).SerializeToString()
+    try:
+        session = glnn.InferenceSession(model, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    empty = np.zeros((1, GROUPS, 6 if sliding else ROWS, WIDTH), np.float32)
+    caches = [empty, empty]
+    states = session.make_states({"pk": "nk", "pv": "nv"}, {"pk": empty, "pv": empty})
+    for feeds in steps(1, shared=True, count=6):
+        (kept,) = session.run(None, feeds, states=states)
+        y, *caches = session.run(None, {**feeds, "pk": caches[0], "pv": caches[1]})
+        np.testing.assert_allclose(kept, y, 1e-6, 1e-6)
