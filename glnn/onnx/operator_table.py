@@ -19,7 +19,7 @@ HEADER = "| operator | domain | versions | computed by |\n|---|---|---|---|\n"
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """What is known of an operator."""
+    """Name, versions and support of an operator."""
 
     name: str
     """ONNX's name."""

@@ -56,8 +56,8 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
         return None
     if domain == MICROSOFT:
         raise ModelError(
-            f"{what} is {node.op_type} of the operator set {domain}, of which {_listed(domain)} "
-            "are known"
+            f"{what} is {node.op_type} of the operator set {domain}, of which "
+            f"{_list_operators(domain)} are known"
         )
     try:
         schema = defs.get_schema(node.op_type, version, domain)
@@ -92,7 +92,7 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
 MOST_LISTED = 8  # operators in an error
 
 
-def _listed(domain: str) -> str:
+def _list_operators(domain: str) -> str:
     """Return the names of operators of an operator set that have converters, the first of them."""
     known = names(domain)
     more = len(known) - MOST_LISTED

@@ -46,7 +46,7 @@ LOWEST = -3.4028234663852886e38
 
 @dataclass(frozen=True)
 class Attended:
-    """What attention computes."""
+    """Results of attention."""
 
     y: Value
     """The weighted values, (batch, heads, queries, size)."""
@@ -344,7 +344,7 @@ def _packed_attention(
     ends: Value,
     attention_bias: Value | None = None,
 ) -> Value:
-    """As PackedMultiHeadAttention, of tokens x (tokens, numbers) that `weights` project."""
+    """Project tokens x (tokens, numbers) by `weights`, and attend within their sequences."""
     sizes = _hidden_sizes(call, weights)
     y = call.pointwise("a + b", matmul(call, x, weights), bias)
     y = call.reshape(y, (1, *y.type.shape))

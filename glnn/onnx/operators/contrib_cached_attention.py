@@ -94,13 +94,13 @@ def _group_query_attention(
     if {call.need("k_quant_type"), call.need("v_quant_type")} != {"NONE"}:
         raise UnsupportedOpError(f"{call.name}: with quantized caches")
     heads, groups = call.need("num_heads"), call.need("kv_num_heads")
-    q, k, v = _grouped(call, query, key, value, heads, groups)
+    q, k, v = _split_operands(call, query, key, value, heads, groups)
     batch, length, _, size = q.type.shape
     _check_caches(call, past_key, past_value, (batch, groups, size))
     (total,) = call.integers(total_length, "total_sequence_length")
     kind = _WindowCache if call.need("sliding_window_cache") else _Cache
-    cache = kind.of(call, past_key, last_places, batch, length, total)
-    q, k = _normalized(call, q, query_norm, "q"), _normalized(call, k, key_norm, "k")
+    cache = kind.create(call, past_key, last_places, batch, length, total)
+    q, k = _normalize_heads(call, q, query_norm, "q"), _normalize_heads(call, k, key_norm, "k")
     if call.need("do_rotary"):
         if cos is None or sin is None:
             raise ShapeError(f"{call.name}: do_rotary needs cos_cache and sin_cache")
@@ -117,8 +117,8 @@ def _group_query_attention(
     q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
     keys, values = cache.update(call, past_key, k), cache.update(call, past_value, v)
     seen = (
-        cache.seen(call, past_key, k, keys),
-        cache.seen(call, past_value, v, values),
+        cache.visible_rows(call, past_key, k, keys),
+        cache.visible_rows(call, past_value, v, values),
     )
     if call.need("smooth_softmax") == 1 and sink is None:
         sink = call(Expand((heads,)), call.constant(0.0, np.float32))
@@ -150,7 +150,7 @@ def _check_caches(
         )
 
 
-def _grouped(
+def _split_operands(
     call: OperatorCall,
     query: Value,
     key: Value | None,
@@ -186,7 +186,7 @@ def _grouped(
     return q, k, v
 
 
-def _normalized(call: OperatorCall, x: Value, weight: Value | None, name: str) -> Value:
+def _normalize_heads(call: OperatorCall, x: Value, weight: Value | None, name: str) -> Value:
     """Return x with each head divided by the root of the mean of its squares, times `weight`."""
     if weight is None:
         return x
@@ -199,7 +199,7 @@ MOST_WINDOW = 1 << 30  # tokens: positions less these are int32's
 
 @dataclass(frozen=True)
 class _Cache:
-    """Where new tokens go in caches (batch, heads, rows, size), and which rows each may see."""
+    """The rows of caches (batch, heads, rows, size) that new tokens are written to, and see."""
 
     length: int
     """The number of new tokens."""
@@ -213,7 +213,7 @@ class _Cache:
     """The place of all samples' first new token; None where `last_places` says it."""
 
     @classmethod
-    def of(
+    def create(
         cls,
         call: OperatorCall,
         past: Value | None,
@@ -280,7 +280,9 @@ class _Cache:
         index = call.reshape(self.positions(call), (batch, 1, self.length, 1))
         return call(ScatterElements(2), past, call(Expand(new.type.shape), index), new)
 
-    def seen(self, call: OperatorCall, past: Value | None, new: Value, present: Value) -> Value:
+    def visible_rows(
+        self, call: OperatorCall, past: Value | None, new: Value, present: Value
+    ) -> Value:
         """Return the rows that some query may see, of the cache `past` and new ones, which are
         `present` together.
         """
@@ -315,7 +317,7 @@ class _WindowCache(_Cache):
     """
 
     @classmethod
-    def of(
+    def create(
         cls,
         call: OperatorCall,
         past: Value | None,
@@ -366,7 +368,9 @@ class _WindowCache(_Cache):
         index = call(Expand(past.type.shape), index)
         return call(GatherElements(2), call(Concat(2), past, new), index)
 
-    def seen(self, call: OperatorCall, past: Value | None, new: Value, present: Value) -> Value:
+    def visible_rows(
+        self, call: OperatorCall, past: Value | None, new: Value, present: Value
+    ) -> Value:
         return new if past is None or self.start == 0 else call(Concat(2), past, new)
 
     def bias(self, call: OperatorCall) -> Value | None:
@@ -432,7 +436,7 @@ def _decoder_attention(
         )
         k, v = (cut(call, one, 0, past + 1, 2) for one in (keys, values))
         if beams is not None:
-            k, v = (_of_beams(call, one, beams, past) for one in (k, v))
+            k, v = (_gather_beams(call, one, beams, past) for one in (k, v))
     elif beams is not None or past_key is not None or past_value is not None:
         raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
     hiding = mask_bias(call, mask, batch, 1, k.type.shape[2])
@@ -450,7 +454,7 @@ def _put_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
     return call(Concat(2), *parts) if len(parts) > 1 else new
 
 
-def _of_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Value:
+def _gather_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Value:
     """Return x (batch, heads, past + 1, size) with each past token of the sequence that has it."""
     batch, heads, rows, size = x.type.shape
     samples, width, _ = beams.type.shape

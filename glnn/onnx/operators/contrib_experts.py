@@ -75,7 +75,7 @@ class _PackedLayer(_Layer):
         if index is not None:
             packed, scales = (call(Gather(0), one, index) for one in (packed, scales))
             zeros = zeros and call(Gather(0), zeros, index)
-        whole = _unpacked(call, packed, self.bits)
+        whole = _unpack(call, packed, self.bits)
         experts, outputs, inputs = whole.type.shape
         blocks = scales.type.shape[2] if len(scales.type.dims) == 3 else 1
         if scales.type.shape[:2] != (experts, outputs) or inputs % blocks:
@@ -83,7 +83,7 @@ class _PackedLayer(_Layer):
         zero: Value | float = 2.0 ** (self.bits - 1)
         if zeros is not None:
             count = blocks if len(scales.type.dims) == 3 else outputs
-            zero = _unpacked(call, zeros, self.bits)
+            zero = _unpack(call, zeros, self.bits)
             zero = call(Slice((0,), (count,), (-1,), (1,)), zero)
             zero = call.reshape(zero, (experts, outputs, blocks, 1))
         numbers = call.reshape(whole, (experts, outputs, blocks, inputs // blocks))
@@ -91,7 +91,7 @@ class _PackedLayer(_Layer):
         return call.reshape(call.pointwise("(a - c) * b", numbers, scale, zero), whole.type.shape)
 
 
-def _unpacked(call: OperatorCall, packed: Value, bits: int) -> Value:
+def _unpack(call: OperatorCall, packed: Value, bits: int) -> Value:
     """Return the integers of `bits` bits in bytes (..., n) as float32 (..., 8 n / bits)."""
     if bits == 8:
         return call.cast(packed, DType.float32)
@@ -149,7 +149,7 @@ def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
     return _Routing(call(Concat(1), *indices), call(Concat(1), *each), shares)
 
 
-def _activated(call: OperatorCall, y: Value, up: Value | None) -> Value:
+def _activate(call: OperatorCall, y: Value, up: Value | None) -> Value:
     """Apply the node's activation to y (..., numbers); up: the other half where that is apart."""
     name, fusion = call.need("activation_type"), call.need("swiglu_fusion")
     if call.need("swiglu_limit_after_activation"):
@@ -218,7 +218,7 @@ def _quantized_moe(
     mixing: Value | None = None,
     *others: Value | None,
 ) -> Value:
-    """As MoE, of weights that are integers with a scale for each output or block of inputs."""
+    """Convert MoE of integer weights with a scale for each output or block of inputs."""
     if call.need("quant_type") != "int" or call.need("weights_prepacked") == 1 or any(others):
         raise UnsupportedOpError(f"{call.name}: with weights that are no integers, or rearranged")
     bits = call.need("expert_weight_bits")
@@ -258,11 +258,11 @@ def _mixture(
         raise ShapeError(f"{call.name}: {logits.type} logits of {experts} experts of {x.type}")
     rows, routing = call.reshape(x, (tokens, shape[-1])), _route(call, logits, mixing)
     few = tokens * call.need("k") <= experts // 2
-    y = (_of_chosen if few else _of_all)(call, rows, routing, layers, third)
+    y = (_compute_chosen if few else _compute_all)(call, rows, routing, layers, third)
     return call.reshape(y, shape)
 
 
-def _of_all(
+def _compute_all(
     call: OperatorCall,
     rows: Value,
     routing: _Routing,
@@ -286,7 +286,7 @@ def _of_all(
     return call(Reduce("sum", (0,)), weighted)
 
 
-def _of_chosen(
+def _compute_chosen(
     call: OperatorCall,
     rows: Value,
     routing: _Routing,
@@ -322,7 +322,7 @@ def _expert(
 ) -> Value:
     """Apply both layers with the activation between them; linear: applies a layer."""
     up = None if third is None else linear(x, third)
-    return linear(_activated(call, linear(x, layers[0]), up), layers[1])
+    return linear(_activate(call, linear(x, layers[0]), up), layers[1])
 
 
 _ROUTED: Attributes = {

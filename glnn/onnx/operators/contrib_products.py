@@ -48,14 +48,14 @@ def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Va
 
 def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
     """Return alpha a b, with dimensions of a and b moved as attributes say."""
-    a = _turned(call, a, bool(call.get("transBatchA", 0)), bool(call.need("transA")))
+    a = _move_dimensions(call, a, bool(call.get("transBatchA", 0)), bool(call.need("transA")))
     transposed = bool(call.need("transB")) and len(b.type.dims) > 1
-    b = _turned(call, b, bool(call.get("transBatchB", 0)), False)
+    b = _move_dimensions(call, b, bool(call.get("transBatchB", 0)), False)
     y, alpha = product(call, a, b, transposed=transposed), float(call.need("alpha"))
     return y if alpha == 1.0 else call.pointwise("a * b", y, alpha)
 
 
-def _turned(call: OperatorCall, x: Value, batch: bool, matrices: bool) -> Value:
+def _move_dimensions(call: OperatorCall, x: Value, batch: bool, matrices: bool) -> Value:
     """Return x with its first dimension moved before the last one if `batch`, and then its last
     two exchanged if `matrices`.
     """

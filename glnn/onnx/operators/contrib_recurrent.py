@@ -76,11 +76,11 @@ def _causal_conv(
             state = call(Slice((end,), (end + reach,), (2,), (1,)), joined)
         else:
             state = call(Expand((shape[0], channels, reach)), call.constant(0.0, "float32"))
-        states.append(_as_x(call, state, shape, last))
+        states.append(_restore_layout(call, state, shape, last))
     if slots:
         states = [call.reshape(one, (1, *one.type.shape)) for one in states]
     present = states[0] if len(states) == 1 else call(Concat(0), *states)
-    return _as_x(call, y, shape, last), present
+    return _restore_layout(call, y, shape, last), present
 
 
 def _channels_first(call: OperatorCall, x: Value, last: bool) -> Value:
@@ -91,7 +91,7 @@ def _channels_first(call: OperatorCall, x: Value, last: bool) -> Value:
     return call(Transpose((0, 2, 1)), call.reshape(x, (batch, length, prod(channels))))
 
 
-def _as_x(call: OperatorCall, y: Value, shape: tuple[int, ...], last: bool) -> Value:
+def _restore_layout(call: OperatorCall, y: Value, shape: tuple[int, ...], last: bool) -> Value:
     """Return y (batch, channels, length) with channels where x, of `shape`, has them."""
     if not last:
         return y
@@ -107,7 +107,7 @@ def _linear_attention(
     decay: Value | None = None,
     beta: Value | None = None,
 ) -> tuple[Value, Value]:
-    """As ONNX's LinearAttention, also with fewer heads of queries than of keys."""
+    """Convert LinearAttention, which has fewer heads of queries than of keys, too."""
     if call.need("state_window"):
         raise UnsupportedOpError(f"{call.name}: with state_window")
     heads, groups = call.need("q_num_heads"), call.need("kv_num_heads")
