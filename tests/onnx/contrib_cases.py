@@ -416,6 +416,36 @@ def _rotary(rng: Rng) -> Case:
     )
 
 
+def relative_buckets(distance: Array, count: int, most: int, both: bool) -> Array:
+    """The bucket of each distance of a key from a query, as T5's paper has it, in float64."""
+    first = np.zeros_like(distance)
+    if both:
+        count //= 2
+        first, distance = np.where(distance > 0, count, 0), np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = count // 2
+    ratio = np.log(np.maximum(distance, 1) / exact) / np.log(most / exact)
+    later = np.minimum(exact + (ratio * (count - exact) + 1e-6).astype(np.int64), count - 1)
+    return np.asarray(first + np.where(distance < exact, distance, later))
+
+
+def _relative_position_bias(rng: Rng) -> Case:
+    both, count = int(rng.integers(2)), 4 * size(rng, 4)
+    queries, keys, heads = size(rng, 9), size(rng, 30), size(rng, 3)
+    most = count + size(rng, 20)
+    table = numbers(rng, count, heads)
+    distance = np.arange(keys) - np.arange(queries)[:, None]
+    buckets = relative_buckets(distance, count, most, bool(both))
+    return Case(
+        "RelativePositionBias",
+        [table, np.array([queries]), np.array([keys])],
+        {"max_distance": most, **({"is_bidirectional": 1} if both else {})},
+        known=chosen(rng, (1, 2), (0, 1, 2)),
+        expected=[table.reshape(heads, count)[:, buckets][None]],
+    )
+
+
 def _mask(rng: Rng, batch: int, queries: int, keys: int, *, causal: bool) -> Array | None:
     """Return a mask that leaves each query a key, the first one if `causal`."""
     ends = rng.integers(1, keys + 1, batch).astype(np.int32)
@@ -917,6 +947,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "GroupNorm": _group_norm,
     "SkipGroupNorm": _skip_group_norm,
     "RotaryEmbedding": _rotary,
+    "RelativePositionBias": _relative_position_bias,
     "MultiHeadAttention": _multi_head_attention,
     "Attention": _attention,
     "DecoderMaskedMultiHeadAttention": _decoder_attention,

@@ -1,15 +1,15 @@
-"""Attention of ONNX Runtime's operator set over caches, and rotary embeddings."""
+"""Attention of ONNX Runtime's operator set over caches, rotary embeddings and relative biases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import inf
+from math import inf, log
 
 import numpy as np
 
-from glnn.core.types import DType
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Value
 from glnn.graph.operators import (
@@ -63,6 +63,51 @@ def _rotary_embedding(
     cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
     y = rotate(call, x, cos, sin, packed=packed, interleaved=bool(call.need("interleaved")))
     return call.reshape(y, shape)
+
+
+def _relative_position_bias(
+    call: OperatorCall, table: Value, query_length: Value, key_length: Value
+) -> Value:
+    """Return what is added to scores by the distance of query and key (Raffel et al. 2020, T5).
+
+    table: said to be (buckets, heads), its numbers are (heads, buckets) in row-major order. Each
+    of the first buckets is for one distance, each later one for a range of them that grows.
+    Result: (1, heads, queries, keys).
+    """
+    (queries,), (keys,) = call.integers(query_length), call.integers(key_length)
+    count, heads = table.type.shape
+    table = call.reshape(table, (heads, count))
+    both, most = bool(call.need("is_bidirectional")), call.need("max_distance")
+    if not 0 < most <= MOST_DISTANCE or count < (4 if both else 2):
+        raise ShapeError(
+            f"{call.name}: max_distance must be from 1 to {MOST_DISTANCE}, and buckets 2 for each "
+            f"direction or more, got {most} and {table.type}"
+        )
+    own, key = (
+        call.count_up(n, DType.int32, shape)
+        for n, shape in ((queries, (queries, 1)), (keys, (1, keys)))
+    )
+    buckets = call.constant(_distance_buckets(count // 2 if both else count, most), np.int32)
+    distance = "abs(b - a)" if both else "maximum(a - b, 0)"
+    far = call.constant(most, np.int32)
+    bucket = call(Gather(0), buckets, call.pointwise(f"minimum({distance}, c)", own, key, far))
+    if both:  # the second half is for keys behind the query
+        half = call.constant(count // 2, np.int32)
+        bucket = call.pointwise("where(b > a, c + d, c)", own, key, bucket, half)
+    return call.reshape(call(Gather(1), table, bucket), (1, heads, queries, keys))
+
+
+MOST_DISTANCE = 1 << 20  # of tokens that differ in their buckets
+
+
+def _distance_buckets(count: int, most: int) -> Array:
+    """Return the bucket of each distance from 0 to `most`, of `count` buckets."""
+    exact, distance = count // 2, np.arange(most + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # In float32, as PyTorch has it: distances lie on the ends of buckets.
+        ratio = np.log(distance.astype(np.float32) / exact) / np.float32(log(most / exact))
+    later = np.nan_to_num(exact + ratio * (count - exact), nan=count, neginf=0, posinf=count)
+    return np.where(distance < exact, distance, np.minimum(later.astype(np.int64), count - 1))
 
 
 def _group_query_attention(
@@ -487,6 +532,12 @@ ENTRIES = (
                 "scale": 1.0,
             },
         ),
+    ),
+    _row(
+        "RelativePositionBias",
+        convert=_relative_position_bias,
+        shape_inputs=(1, 2),
+        signature=Signature((3, 3), attributes={"is_bidirectional": 0, "max_distance": _NEEDED}),
     ),
     _row(
         "DecoderMaskedMultiHeadAttention",
