@@ -14,11 +14,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper, numpy_helper
 
 Array = np.ndarray
 Rng = np.random.Generator
 MICROSOFT = "com.microsoft"
+OLDER = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32)
+"""True for an ONNX Runtime that lacks some of the operators, operands and attributes."""
 
 
 @dataclass
@@ -88,8 +91,6 @@ class Case:
 
     def runtime(self) -> list[Array]:
         """ONNX Runtime's results of those that have names."""
-        import onnxruntime
-
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -17,7 +17,7 @@ from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.onnx.operators import ENTRIES
 from glnn.onnx.operators.call import MICROSOFT, Converter
 from tests.onnx import light
-from tests.onnx.contrib_cases import numbers
+from tests.onnx.contrib_cases import OLDER, numbers
 from tests.onnx.runtime import node_model
 
 X = np.linspace(-3, 3, 24, dtype=np.float32).reshape(3, 8)
@@ -45,10 +45,7 @@ def _default(attribute: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-@pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32),
-    reason="earlier versions lack operands and attributes",
-)
+@pytest.mark.skipif(OLDER, reason="earlier versions lack operands and attributes")
 @pytest.mark.parametrize("entry", SIGNED, ids=lambda one: f"{one.domain}.{one.name}")
 def test_signatures_are_those_of_onnx_runtime(entry: Converter) -> None:
     schema = _schemas()[entry.domain, entry.name, entry.since]

@@ -14,7 +14,7 @@ import pytest
 import glnn
 from glnn.errors import DeviceError
 from glnn.onnx.operators import ENTRIES
-from tests.onnx.contrib_cases import CASES, MICROSOFT, case, expected
+from tests.onnx.contrib_cases import CASES, MICROSOFT, OLDER, case, expected
 
 ALL = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 SEEDS = {
@@ -30,8 +30,13 @@ SEEDS = {
     [(op, seed, backend) for op in CASES for backend in SEEDS for seed in SEEDS[backend]],
 )
 def test_case(op: str, seed: int, backend: str) -> None:
-    one = case(op, seed)
-    wanted = expected(one)
+    try:
+        one = case(op, seed)
+        wanted = expected(one)
+    except Exception as error:  # ONNX Runtime raises many kinds
+        if not OLDER:
+            raise
+        pytest.skip(str(error))
     try:
         session = glnn.InferenceSession(one.model().SerializeToString(), backend)
     except DeviceError as error:

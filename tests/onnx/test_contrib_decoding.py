@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import glnn
 from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
-from tests.onnx.contrib_cases import resident
+from tests.onnx.contrib_cases import OLDER, resident
 
 HEADS, GROUPS, WIDTH, ROWS = 4, 2, 16, 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -39,7 +39,7 @@ def decoder(window: int = -1, *, sliding: bool = False) -> onnx.ModelProto:
         kv_num_heads=GROUPS,
         do_rotary=1,
         local_window_size=window,
-        sliding_window_cache=int(sliding),
+        **({"sliding_window_cache": 1} if sliding else {}),
     )
     nodes = [
         node("Shape", ["mask"], ["shape"]),
@@ -87,6 +87,8 @@ def steps(batch: int, *, shared: bool, count: int) -> Iterator[dict[str, np.ndar
 def test_step_by_step(backend: str, cache: str, batch: int, window: int, monkeypatch: Any) -> None:
     """Each step is ONNX Runtime's; few of them make a plan, and nothing is the host's."""
     sliding, shared = cache == "slides", cache == "shared"
+    if sliding and OLDER:
+        pytest.skip("earlier versions of ONNX Runtime have no sliding caches")
     window = 4 if sliding else window
     model = decoder(window, sliding=sliding).SerializeToString()
     try:
