@@ -340,12 +340,18 @@ def _spec_of_token(node: Node) -> OpSpec:
     return OpSpec.create(node.operator, types, {})
 
 
-class _Writer:
+class GraphWriter:
     """Writes the graph of a model."""
 
-    def __init__(self, config: Config, weights: Weights, context: int, sequences: int) -> None:
-        self.config, self.weights = config, weights
-        self.architecture = architecture_named(config.architecture)
+    def __init__(
+        self,
+        architecture: Architecture,
+        config: Config,
+        weights: Weights,
+        context: int,
+        sequences: int,
+    ) -> None:
+        self.architecture, self.config, self.weights = architecture, config, weights
         self.context, self.rows = context, context * sequences
         self.builder = Builder(config.architecture)
         self.tables: dict[bool, Value] = {}
@@ -463,6 +469,10 @@ class _Writer:
             start = end
         return self.join(f"{block}.normed", parts)
 
+    def cross_attention(self, layer: int, x: Value, places: Value) -> Value:
+        """Return x; a model with an encoder adds what heads found in its results."""
+        return x
+
     def feed_forward(self, layer: int, x: Value) -> Value:
         """Return the block's feed-forward network of x, which it normalises."""
         block, activation = f"blk.{layer}", self.architecture.activation
@@ -523,6 +533,7 @@ class _Writer:
             outputs.append(kept)
             y = self.product(f"{block}.output", attended, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
+            x = self.cross_attention(layer, x, places)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
         chosen = x, self("last", Gather(0), x, logit_rows)
         x = self.norm("output_norm", chosen[1], "output_norm")
@@ -550,4 +561,5 @@ def decoder(config: Config, weights: Weights, context: int, sequences: int = 1) 
 
     Raises ModelError where the architecture does not run here, or a tensor is missing.
     """
-    return _Writer(config, weights, context, sequences).decoder()
+    architecture = architecture_named(config.architecture)
+    return GraphWriter(architecture, config, weights, context, sequences).decoder()

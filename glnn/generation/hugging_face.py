@@ -123,12 +123,14 @@ def _bytes(path: Path) -> bytes:
         raise ModelError(f"{path}: cannot be read: {fault(error)}") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_entries(path: Path) -> dict[str, Any]:
+    """Return the entries of a file of JSON. Raises ModelError where it is none."""
     return parse_json(_bytes(path), str(path))
 
 
-def _optional_json(path: Path) -> dict[str, Any]:
-    return _json(path) if path.exists() else {}
+def optional_entries(path: Path) -> dict[str, Any]:
+    """Return the entries of a file of JSON; none where there is no such file."""
+    return json_entries(path) if path.exists() else {}
 
 
 def folder_config(folder: Path) -> Config:
@@ -137,7 +139,7 @@ def folder_config(folder: Path) -> Config:
     Raises ModelError where its architecture does not run here or an entry is missing or odd.
     """
     path = folder / "config.json"
-    said = Settings(path, _json(path))
+    said = Settings(path, json_entries(path))
     kind = said.get("model_type", str)
     said = said.with_defaults(DEFAULTS.get(kind, {}))
     if kind not in ARCHITECTURES:
@@ -277,7 +279,7 @@ def _yarn_magnitude(more: Settings, factor: float) -> float:
     return more.above(0, "attention_factor", found)
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """Return the files of weights: those that transformers reads, or else all there are.
 
     Raises ModelError where there is none, or the index names another than of `folder`.
@@ -289,7 +291,7 @@ def _weight_files(folder: Path) -> list[Path]:
         if not (found := sorted(folder.glob("*.safetensors"))):
             raise ModelError(f"{folder}: there is no file of safetensors")
         return found
-    names = Settings(index, _json(index)).get("weight_map", dict).values()
+    names = Settings(index, json_entries(index)).get("weight_map", dict).values()
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelError(f"{index}: 'weight_map' must name files beside it, got {shown(name)}")
@@ -307,7 +309,7 @@ class FolderWeights:
         else:
             more = {"gemma2": GEMMA, "gemma3": GEMMA, "phi3": PHI}.get(self._name, {})
             self._layers, self._parts, self._whole = "model.layers", {**PARTS, **more}, WHOLE
-        files = map(SafetensorsFile, _weight_files(folder))
+        files = map(SafetensorsFile, weight_files(folder))
         self._files = {name: file for file in files for name in file.entries}
         if config.tied:
             self._drop_copy()
@@ -420,7 +422,7 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
             f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
         )
     path = folder / "tokenizer_config.json"
-    said = Settings(path, _optional_json(path))
+    said = Settings(path, optional_entries(path))
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token", "eot_token"):
         token = said.any(key)
@@ -445,7 +447,7 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
 
 def _end_tokens(path: Path, vocabulary: int) -> list[int]:
     """Return the tokens that end texts by the entry eos_token_id; none where it is not there."""
-    found = Settings(path, _optional_json(path)).any("eos_token_id")
+    found = Settings(path, optional_entries(path)).any("eos_token_id")
     numbers = [] if found is None else found if isinstance(found, list) else [found]
     for one in numbers:
         if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < vocabulary:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,16 +219,26 @@ class TensorEntry:
         return cls(name, kind, tuple(shape), start, end)
 
 
-class SafetensorsFile:
-    """The header of a file of safetensors; numbers are read when they are asked for."""
+class TensorFile:
+    """The header of a file of tensors; numbers are read when they are asked for."""
+
+    format: ClassVar[str]
+    """What errors call the format."""
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError, in one sentence that names the file, for every fault."""
         check_file(path)
         self.path = path
         with self._opened() as file:
-            entries = _read_header(path, file, os.fstat(file.fileno()).st_size)
+            entries = self.read_header(file, os.fstat(file.fileno()).st_size)
         self.entries = {entry.name: entry for entry in entries}
+
+    def read_header(self, file: IO[bytes], size: int) -> list[TensorEntry]:
+        """Return the tensors of a file of `size` bytes, each with its place in it.
+
+        Raises ModelError or ValueError for every fault.
+        """
+        raise NotImplementedError
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
@@ -237,7 +247,7 @@ class SafetensorsFile:
                 yield file
         except (OSError, ValueError, MemoryError) as error:
             reason = fault(error)  # type: ignore[arg-type]
-            raise ModelError(f"{self.path}: cannot be read as .safetensors: {reason}") from None
+            raise ModelError(f"{self.path}: cannot be read as {self.format}: {reason}") from None
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor's numbers."""
@@ -253,6 +263,16 @@ class SafetensorsFile:
         """Return all tensors by name, bfloat16 as float32."""
         with self._opened() as file:
             return {name: _read_tensor(entry, file) for name, entry in self.entries.items()}
+
+
+class SafetensorsFile(TensorFile):
+    """The header of a file of safetensors; numbers are read when they are asked for."""
+
+    format = ".safetensors"
+
+    def read_header(self, file: IO[bytes], size: int) -> list[TensorEntry]:
+        """Return the tensors that the header has."""
+        return _read_header(self.path, file, size)
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:

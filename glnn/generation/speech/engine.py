@@ -1,0 +1,108 @@
+"""Runs of whisper's graphs for one window of a recording at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from glnn.backends import Backend, open_backend
+from glnn.compiler import Executor
+from glnn.compiler.states import States
+from glnn.core.types import Array
+from glnn.errors import LimitError
+from glnn.generation.architectures import Decoder
+from glnn.generation.speech.whisper import Encoder, reordering
+from glnn.gl import Device
+
+
+class SpeechEngine:
+    """The encoder's results and the caches of some texts on a device, and the runs that use them.
+
+    `encode` begins a window. Row i of the caches is text i: `logits` adds tokens to texts, `order`
+    has texts go on from others.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        beams: int,
+        backend: str,
+        device: Device | None,
+        gpu: int | str | None,
+        weights: int = 0,
+    ) -> None:
+        """beams: how many texts `decoder` is for. weights: the bytes of all weights.
+
+        Raises LimitError, before anything is uploaded, where these and the states need more memory
+        than is free.
+        """
+        self._encoder, self._decoder, self.beams = encoder, decoder, beams
+        self._asked = backend, device, gpu
+        shape = next(iter(decoder.caches.values()))
+        self.context = shape[0] // beams
+        """The most tokens of a text."""
+        self.backend: Backend = open_backend(backend, device, gpu=gpu)
+        self._check_room(weights)
+        self._open()
+
+    def _check_room(self, weights: int) -> None:
+        free = self.backend.perform(self.backend.available)
+        caches = 2 * sum(4 * rows * width for rows, width in self._decoder.caches.values())
+        states = sum(4 * rows * width for rows, width in self._encoder.states.values())
+        if free is not None and weights + caches + states > free:
+            raise LimitError(
+                f"weights take {weights} bytes, the encoder's results {states} and caches for "
+                f"{self.beams} texts {caches}, {free} are free"
+            )
+
+    def _open(self) -> None:
+        """Allocate the states and make what runs the graphs."""
+        encoder, decoder, backend = self._encoder, self._decoder, self.backend
+        states = States(backend)
+        for name, shape in {**encoder.states, **decoder.caches}.items():
+            states.add(name, np.zeros(shape, np.float32))
+        order, updates = reordering(decoder.caches)
+        self._encode = Executor(
+            encoder.graph, backend, states=states, updates=encoder.updates
+        )
+        self._decode = Executor(
+            decoder.graph, backend, states=states, updates=decoder.updates
+        )
+        self._order = Executor(order, backend, states=states, updates=updates)
+
+    @property
+    def lost(self) -> bool:
+        """True where the device was lost, with all that was on it."""
+        return self.backend.device is not None and self.backend.device.lost
+
+    def reopen(self) -> None:
+        """Open a lost device again."""
+        backend, device, gpu = self._asked
+        device = None if device is None or device.lost else device
+        self.backend = open_backend(backend, device, gpu=gpu)
+        self._open()
+
+    def encode(self, features: Array) -> None:
+        """Have the encoder's results be those of `features`, (bins, 2 frames) float32."""
+        self._encode.run({"features": features}, ())
+
+    def logits(
+        self, tokens: Sequence[int], places: Sequence[int], rows: Sequence[int]
+    ) -> Array:
+        """Add tokens to texts; return the logits behind some of them, (rows, vocabulary) float32.
+
+        places: of each token, its text * context + its position in it. rows: the numbers of those
+        tokens.
+        """
+        feeds = {"tokens": tokens, "places": places, "logit_rows": rows}
+        arrays = {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}
+        return self._decode.run(arrays, ("logits",))["logits"]
+
+    def order(self, parents: Sequence[int]) -> None:
+        """Have text i go on from what text `parents[i]` was."""
+        if list(parents) == list(range(self.beams)):
+            return
+        rows = np.array(parents, np.int32)[:, None] * self.context + np.arange(self.context)
+        self._order.run({"rows": rows.ravel().astype(np.int32)}, ())

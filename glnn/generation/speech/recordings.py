@@ -1,0 +1,154 @@
+"""Recordings in files and arrays, as samples of one channel at whisper's rate."""
+
+from __future__ import annotations
+
+import os
+import wave
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+
+from glnn.core.fileio import check_file, open_regular
+from glnn.core.types import Array
+from glnn.errors import ModelError, ShapeError, extra, fault, shown
+from glnn.generation.settings import whole_number
+from glnn.generation.speech.log_mel import RATE
+
+MOST_RATE = 1 << 20
+"""Samples a second that a recording may have."""
+MOST_CHANNELS = 64
+UNKNOWN_BYTES = 0xFFFF0000  # what programs that write into a pipe say of a file's length, or more
+ZERO_CROSSINGS = 32  # of the filter that resamples, on either side
+SHARPNESS = 8.6  # of its Kaiser window: 90 dB between what passes and what does not
+PASSED = 0.95  # of the lower rate's half
+
+Recording = str | os.PathLike[str] | Array
+"""A file, or samples (n,) or (n, channels)."""
+
+
+def read_recording(recording: Recording, rate: int | None = None) -> Array:
+    """Return the samples of a recording, (n,) float32 from -1 to 1, RATE a second.
+
+    recording: a file of WAV, or of what the package soundfile reads; or samples (n,) or (n,
+    channels), float32 or float64, or whole numbers of int16 or int32. rate: of samples in an array,
+    RATE unless said; a file says its own. Channels are mixed. Raises ModelError for a file that
+    cannot be read, ShapeError for samples that are none.
+    """
+    if isinstance(recording, (str, os.PathLike)):
+        if rate is not None:
+            raise ModelError(f"rate is for samples, a file says its own: got {shown(rate)}")
+        samples, rate = _read_file(Path(recording))
+    else:
+        samples = _as_floats(recording)
+        rate = RATE if rate is None else whole_number("rate", rate, MOST_RATE)
+    mixed = samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)
+    if not np.isfinite(mixed).all():
+        raise ShapeError("a recording's samples must be finite, got infinity or NaN")
+    return resample(mixed, rate)
+
+
+def _as_floats(recording: object) -> Array:
+    """Return samples in an array as float32. Raises ShapeError unless they are some."""
+    wanted = "a recording must be a file's path, or an array (samples,) or (samples, channels)"
+    if not isinstance(recording, np.ndarray):
+        raise ShapeError(f"{wanted}, got {shown(recording)}")
+    floats = recording.dtype in (np.float32, np.float64)
+    if not floats and recording.dtype not in (np.int16, np.int32):
+        raise ShapeError(
+            f"{wanted} of float32, float64, int16 or int32, got {recording.dtype} "
+            f"{recording.shape}"
+        )
+    channels = recording.shape[1] if recording.ndim == 2 else 1
+    if recording.ndim not in (1, 2) or not 1 <= channels <= MOST_CHANNELS:
+        raise ShapeError(f"{wanted} of at most {MOST_CHANNELS}, got {recording.shape}")
+    scale = 1.0 if floats else 1.0 / -float(np.iinfo(recording.dtype).min)
+    return np.asarray(recording * scale, np.float32)
+
+
+def _read_file(path: Path) -> tuple[Array, int]:
+    """Return the samples of a file, (n, channels) float32, and its rate."""
+    check_file(path)
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            if file.read(4) == b"RIFF":
+                file.seek(0)
+                with wave.open(file) as reader:
+                    return _read_wave(path, reader)
+    except (wave.Error, EOFError, RuntimeError) as error:
+        # Of formats beside whole numbers there is a reader only in soundfile.
+        if not str(error).startswith("unknown format"):
+            reason = str(error) or "it is cut short"
+            raise ModelError(f"{path}: cannot be read as WAV: {reason}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {fault(error)}") from None
+    return _read_by_soundfile(path)
+
+
+def _read_wave(path: Path, reader: wave.Wave_read) -> tuple[Array, int]:
+    """Return the samples of a file of WAV, of 8 to 32 bits each."""
+    width, channels, rate = reader.getsampwidth(), reader.getnchannels(), reader.getframerate()
+    if not 1 <= rate <= MOST_RATE or channels > MOST_CHANNELS or not 1 <= width <= 4:
+        raise ModelError(
+            f"{path}: a recording must have 8 to 32 bits, up to {MOST_CHANNELS} channels and "
+            f"{MOST_RATE} samples a second, got {8 * width}, {channels} and {rate}"
+        )
+    size, said = path.stat().st_size, reader.getnframes() * width * channels
+    if said > size and said < UNKNOWN_BYTES:
+        raise ModelError(f"{path}: cannot be read as WAV: it has {size} bytes, its header {said}")
+    raw = np.frombuffer(reader.readframes(reader.getnframes()), np.uint8)
+    raw = raw[: len(raw) // (width * channels) * width * channels].reshape(-1, width)
+    if width == 1:  # whole numbers without a sign
+        numbers = raw.astype(np.int32) - 128
+    else:
+        padded = np.zeros((len(raw), 4), np.uint8)
+        padded[:, 4 - width :] = raw
+        numbers = padded.view("<i4") >> (8 * (4 - width))
+    scale = np.float32(2.0 ** (1 - 8 * width))
+    return (numbers.astype(np.float32) * scale).reshape(-1, channels), rate
+
+
+def _read_by_soundfile(path: Path) -> tuple[Array, int]:
+    try:
+        import soundfile
+    except ImportError:
+        raise ModelError(
+            f"{path}: recordings that are no WAV of whole numbers need the package soundfile: "
+            f"{extra('speech')}"
+        ) from None
+    try:
+        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (RuntimeError, OSError) as error:
+        raise ModelError(f"{path}: cannot be read as a recording: {error}") from None
+    return np.asarray(samples), whole_number(f"{path}: its rate", rate, MOST_RATE)
+
+
+def resample(samples: Array, rate: int) -> Array:
+    """Return `samples`, (n,) float32 of `rate` a second, as RATE a second.
+
+    By a low-pass filter, a sinc in a Kaiser window, of as many phases as RATE has for each common
+    period (Crochiere and Rabiner 1983, section 2.4).
+    """
+    if rate == RATE or not len(samples):
+        return samples
+    common = gcd(rate, RATE)
+    up, down = RATE // common, rate // common
+    cutoff = PASSED * min(1.0, up / down)  # of half of the recording's rate
+    reach = int(np.ceil(ZERO_CROSSINGS / cutoff))
+    count = -(-len(samples) * up // down)
+    result = np.empty(count, np.float32)
+    padded = np.pad(samples, (reach, reach + down + 1))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
+    for phase in range(min(up, count)):
+        first, part = divmod(phase * down, up)  # of the sample before it, and how far behind that
+        places = np.arange(-reach, reach + 1) - part / up
+        filter = cutoff * np.sinc(cutoff * places) * _kaiser(places / (reach + 1))
+        rows = windows[first::down][: len(range(phase, count, up))]
+        result[phase::up] = rows @ (filter / filter.sum()).astype(np.float32)
+    return result
+
+
+def _kaiser(places: Array) -> Array:
+    """Return Kaiser's window at places from -1 to 1."""
+    inside = np.sqrt(np.maximum(1 - places**2, 0))
+    return np.asarray(np.i0(SHARPNESS * inside) / np.i0(SHARPNESS))

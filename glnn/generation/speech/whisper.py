@@ -1,0 +1,174 @@
+"""The graphs of whisper: an encoder of features, and a decoder that reads its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from glnn.core.types import DType, TensorType
+from glnn.generation.architectures import (
+    LAYER,
+    Architecture,
+    Decoder,
+    GraphWriter,
+    Weights,
+)
+from glnn.generation.speech.whisper_files import WhisperConfig
+from glnn.graph.builder import Builder, constant
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operators import (
+    Attention,
+    CachedAttention,
+    Conv2d,
+    Gather,
+    Matmul,
+    Reshape,
+    Transpose,
+)
+from glnn.graph.operators.attention import Walk
+
+WHISPER = Architecture(
+    "whisper", norm=LAYER, activation="gelu", gated=False, learned_positions=True
+)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A graph that computes from features what the decoder reads.
+
+    Input: features (bins, 2 frames). Outputs: those of `updates`, by the states that they are the
+    content of. states: the shapes of these, the keys and values of each of the decoder's layers.
+    """
+
+    graph: Graph
+    states: Mapping[str, tuple[int, int]]
+    updates: Mapping[str, str]
+
+
+class _EncoderWriter(GraphWriter):
+    """Writes the encoder.
+
+    Its products have all frames at once, so that their weights are unpacked.
+    """
+
+    def __init__(self, config: WhisperConfig, weights: Weights, decoder: Weights) -> None:
+        super().__init__(WHISPER, config.encoder, weights, config.frames, 1)
+        self.sizes, self.decoder_weights = config, decoder
+
+    def product(
+        self, name: str, x: Value, *tensors: str, norm: str | None = None, gate: str = ""
+    ) -> Value:
+        if norm is not None:
+            x = self.norm(f"{name}.norm", x, norm)
+        weight = np.concatenate([self.weights.array(f"{one}.weight") for one in tensors])
+        y = self(name, Matmul(), x, constant(weight))
+        bias = np.concatenate([self.bias(one) for one in tensors])
+        return self.pointwise(f"{name}.biased", "a + b", y, constant(bias))
+
+    def convolution(self, name: str, x: Value, step: int) -> Value:
+        """Convolve (1, channels, 1, frames) over three frames, of which one in `step` is kept."""
+        weight, bias = self.weights.array(f"{name}.weight"), self.weights.array(f"{name}.bias")
+        operator = Conv2d(stride=(1, step), padding=(0, 1, 0, 1))
+        y = self(name, operator, x, constant(np.ascontiguousarray(weight[:, :, None])))
+        text = f"{self.architecture.activation}(a + b)"
+        return self.pointwise(f"{name}.activation", text, y, constant(bias[:, None, None]))
+
+    def bidirectional(self, layer: int, x: Value) -> Value:
+        """Return what heads found among all frames."""
+        config, block = self.config, f"blk.{layer}"
+        names = [f"{block}.attn_{part}" for part in "qkv"]
+        if f"{block}.attn_qkv.weight" in self.weights:
+            names = [f"{block}.attn_qkv"]
+        qkv = self.product(f"{block}.qkv", x, *names, norm=f"{block}.attn_norm")
+        frames, heads, width = self.context, config.heads, config.head_width
+        walks = tuple(
+            Walk(part * config.width, 0, width, 3 * config.width) for part in range(3)
+        )
+        attention = Attention(
+            1, heads, frames, frames, width, width, walks, 1 / math.sqrt(width)
+        )
+        found = self(f"{block}.attention", attention, qkv, qkv, qkv)
+        return self(f"{block}.heads", Reshape((frames, config.width)), found)
+
+    def encoder(self) -> Encoder:
+        """Return the whole graph."""
+        config, frames = self.config, self.context
+        features = self.builder.input("features", TensorType((self.sizes.bins, 2 * frames)))
+        x = self("image", Reshape((1, self.sizes.bins, 1, 2 * frames)), features)
+        x = self.convolution("conv2", self.convolution("conv1", x, 1), 2)
+        x = self("rows", Transpose((1, 0)), self("flat", Reshape((config.width, frames)), x))
+        x = self.pointwise("placed", "a + b", x, self.constant("position_embd.weight"))
+        for layer in range(config.layers):
+            block = f"blk.{layer}"
+            y = self.product(
+                f"{block}.output", self.bidirectional(layer, x), f"{block}.attn_output"
+            )
+            x = self.residual(layer, "attention", x, y)
+            x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
+        x = self.norm("output_norm", x, "output_norm")
+        updates = {}
+        self.weights = self.decoder_weights
+        for layer in range(self.sizes.decoder.layers):
+            names = [f"blk.{layer}.cross_{part}" for part in "kv"]
+            if f"blk.{layer}.cross_kv.weight" in self.weights:
+                names = [f"blk.{layer}.cross_kv"]
+            updates[f"cross.{layer}"] = self.product(f"blk.{layer}.cross_kv", x, *names)
+        graph = self.builder.graph(list(updates.values()))
+        states = dict.fromkeys(updates, (frames, 2 * config.width))
+        return Encoder(graph, states, {name: value.name for name, value in updates.items()})
+
+
+class _DecoderWriter(GraphWriter):
+    """Writes the decoder: a language model's, whose blocks read the encoder's results, too."""
+
+    def __init__(self, config: WhisperConfig, weights: Weights, beams: int) -> None:
+        super().__init__(WHISPER, config.decoder, weights, config.decoder.context, beams)
+        self.frames = config.frames
+
+    def cross_attention(self, layer: int, x: Value, places: Value) -> Value:
+        """Add what heads found in the encoder's results, all of which each token sees."""
+        config, block = self.config, f"blk.{layer}"
+        width = config.head_width
+        cross = self.builder.input(
+            f"cross.{layer}", TensorType((self.frames, 2 * config.width))
+        )
+        queries = self.product(f"{block}.cross_q", x, f"{block}.cross_q", norm=f"{block}.cross_norm")
+        last = self.pointwise(f"{block}.last_frame", f"0 * a + {self.frames - 1}", places)
+        attention = CachedAttention(
+            config.heads, config.heads, width, self.frames, 1 / math.sqrt(width)
+        )
+        found = self(f"{block}.cross", attention, queries, None, cross, last)
+        y = self.product(f"{block}.cross_output", found, f"{block}.cross_output")
+        return self.residual(layer, "cross", x, y)
+
+
+def encoder(config: WhisperConfig, weights: Weights, decoder: Weights) -> Encoder:
+    """Return the graph of the encoder. decoder: weights of the keys and values it computes."""
+    return _EncoderWriter(config, weights, decoder).encoder()
+
+
+def decoder(config: WhisperConfig, weights: Weights, beams: int) -> Decoder:
+    """Return the graph of the decoder of `beams` texts; see `Decoder`.
+
+    Its inputs are also the states of `encoder`.
+    """
+    return _DecoderWriter(config, weights, beams).decoder()
+
+
+def reordering(caches: Mapping[str, tuple[int, int]]) -> tuple[Graph, Mapping[str, str]]:
+    """Return a graph that takes the rows of `caches` anew, and the updates of these states.
+
+    Input: rows (n,) int32, for each row of a cache that whose content it gets.
+    """
+    builder = Builder("order of texts")
+    count = next(iter(caches.values()))[0]
+    rows = builder.input("rows", TensorType((count,), DType.int32))
+    updates = {}
+    for name, shape in caches.items():
+        cache = builder.input(name, TensorType(shape))
+        (updates[name],) = builder.add(Gather(0), cache, rows, name=f"{name}.ordered")
+    graph = builder.graph(list(updates.values()))
+    return graph, {name: value.name for name, value in updates.items()}
