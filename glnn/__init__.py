@@ -27,6 +27,7 @@ __all__ = [
     "InferenceSession",
     "LanguageModel",
     "Model",
+    "SpeechToText",
     "__version__",
     "errors",
     "filters",
@@ -68,6 +69,7 @@ def __getattr__(name: str) -> Any:
         "InferenceSession": "session",
         "LanguageModel": "generation.language_model",
         "Model": "model",
+        "SpeechToText": "generation.speech.speech_to_text",
         "load": "model",
         "Device": "gl",
     }

@@ -455,10 +455,11 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
     tasks = {task: number(f"<|{task}|>") for task in TASKS}
     previous, no_timestamps = number("<|startofprev|>"), number("<|notimestamps|>")
     first = no_timestamps + 1
-    if not max(end, start, previous, *tasks.values()) < first < vocabulary:
+    others = (start, previous, *tasks.values(), no_timestamps)
+    if not end < min(others) or not max(others) < first < vocabulary:
         raise ModelError(
-            f"{path}: timestamps must be behind all other tokens, from {first} to the last, got "
-            f"{vocabulary} tokens"
+            f"{path}: '<|endoftext|>' must be behind all tokens of text, and timestamps behind all "
+            f"others, got {end}, and {first} of {vocabulary} tokens"
         )
     settings = [
         Settings(folder / name, optional_entries(folder / name))

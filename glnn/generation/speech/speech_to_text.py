@@ -1,0 +1,334 @@
+"""Speech to text: the text of a recording, by a whisper model in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from glnn.core.process import process_lock
+from glnn.core.progress_bar import report_work
+from glnn.core.types import Array
+from glnn.errors import DeviceError, ModelError, shown
+from glnn.generation.settings import whole_number
+from glnn.generation.speech.decoding import Decoded, TokenRules, decode
+from glnn.generation.speech.engine import SpeechEngine
+from glnn.generation.speech.log_mel import HOP, RATE, log_mel
+from glnn.generation.speech.recordings import Recording, read_recording
+from glnn.generation.speech.whisper import decoder, encoder
+from glnn.generation.speech.whisper_files import TASKS, open_whisper
+from glnn.gl import Device
+
+MOST_BEAMS = 32
+STEP = 2  # frames of features for each of the encoder's, and for each timestamp
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A phrase of a recording.
+
+    start, end: seconds from the recording's beginning. tokens: with its timestamps.
+    log_probability: of a token of its window, in the mean. no_speech: how likely it is that nobody
+    speaks in its window.
+    """
+
+    start: float
+    end: float
+    text: str
+    tokens: tuple[int, ...]
+    log_probability: float
+    no_speech: float
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The phrases of a recording. language: its code. duration: the recording's seconds."""
+
+    segments: tuple[Segment, ...]
+    language: str
+    duration: float
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(segment.text for segment in self.segments).strip()
+
+
+@dataclass(frozen=True)
+class Transcribing:
+    """Options of one recording; see `SpeechToText.transcribe`."""
+
+    language: str | None
+    task: str
+    timestamps: bool
+    prompt: tuple[int, ...]
+    condition_on_previous_text: bool
+    no_speech_threshold: float
+    log_probability_threshold: float
+
+
+class SpeechToText:
+    """A whisper model that writes down what is said in recordings.
+
+    path: a folder of CTranslate2 (model.bin, tokenizer.json, config.json) or its model.bin, or a
+    folder of Hugging Face (config.json, safetensors, tokenizer.json, generation_config.json).
+    backend, device, gpu: as `InferenceSession` has them. beams: texts that are tried at a time for
+    a window; 1 takes the likeliest token each time. Any thread may use it; they take turns.
+
+    Raises ModelError for a folder that is no such model, or is damaged, LimitError where the memory
+    does not suffice, DeviceError where the backend does not open. All before anything is uploaded.
+
+        >>> speech = glnn.SpeechToText("whisper-tiny.en")  # doctest: +SKIP
+        >>> speech.transcribe("talk.wav").text  # doctest: +SKIP
+        'Go forward 10 meters.'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        backend: str = "auto",
+        beams: int = 1,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ModelError(
+                f"a speech model lies in a folder, expected its path, got {shown(path)}"
+            )
+        self.path = Path(path)
+        beams = whole_number("beams", beams, MOST_BEAMS)
+        files = open_whisper(self.path)
+        self.config, self.special, self.tokenizer = files.config, files.special, files.tokenizer
+        self._engine = SpeechEngine(
+            encoder(files.config, files.encoder, files.decoder),
+            decoder(files.config, files.decoder, beams),
+            beams, backend, device, gpu, files.nbytes,
+        )  # fmt: skip
+        self._lock = process_lock()
+        """Held for each window: its caches are the engine's."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a SpeechToText cannot be pickled or copied: its weights and caches are on a device; "
+            f"load {str(self.path)!r} where it is needed"
+        )
+
+    def __repr__(self) -> str:
+        """The folder and where it runs."""
+        return f"SpeechToText({str(self.path)!r}, {self.backend})"
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend that runs it."""
+        return self._engine.backend.name
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes of the languages that it knows."""
+        return tuple(self.special.languages) or ("en",)
+
+    def transcribe(
+        self,
+        recording: Recording,
+        *,
+        rate: int | None = None,
+        language: str | None = None,
+        task: str = "transcribe",
+        timestamps: bool = True,
+        prompt: str = "",
+        condition_on_previous_text: bool = False,
+        no_speech_threshold: float = 0.6,
+        log_probability_threshold: float = -1.0,
+    ) -> Transcript:
+        """Return what is said in a recording, of any length.
+
+        recording: a file, or samples (n,) or (n, channels) of `rate` a second, 16,000 unless said:
+        float32 or float64 from -1 to 1, int16 or int32. language: a code as "de"; None finds it
+        out by the first window. task: "transcribe", or "translate" into English. timestamps:
+        whether phrases have their times; without, each window is one. prompt: text that the
+        recording goes on from, as names that are in it. condition_on_previous_text: whether each
+        window is told the text before it. A window is silent, and left out, where no speech is
+        likelier than `no_speech_threshold` and its tokens are less likely, in the mean of
+        logarithms, than `log_probability_threshold`.
+
+        Raises ModelError for a file that cannot be read and for options out of their ranges,
+        ShapeError for samples that are none.
+        """
+        options = self._options(
+            language, task, timestamps, prompt, condition_on_previous_text, no_speech_threshold,
+            log_probability_threshold,
+        )  # fmt: skip
+        samples = read_recording(recording, rate)
+        name = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
+        features = log_mel(samples, self.config.bins)
+        spoken = options.language or self._language(features)
+        windows = -(-features.shape[1] // self._window)
+        with report_work("transcribing", str(name), windows) as work:
+            found = []
+            for position, segments in self._windows(features, options, spoken):
+                found += segments
+                work.done = min(position // self._window, windows)
+        return Transcript(tuple(found), spoken, len(samples) / RATE)
+
+    def detect_language(
+        self, recording: Recording, *, rate: int | None = None
+    ) -> dict[str, float]:
+        """Return how likely each language is in the first window of a recording, by its code.
+
+        recording, rate: see `transcribe`.
+        """
+        return self._probabilities(log_mel(read_recording(recording, rate), self.config.bins))
+
+    @property
+    def _window(self) -> int:
+        """Frames of features that the encoder reads at once."""
+        return STEP * self.config.frames
+
+    def _part(self, features: Array, position: int) -> Array:
+        """Return the features of a window, with zeros behind the recording's end."""
+        part = features[:, position : position + self._window]
+        return np.pad(part, ((0, 0), (0, self._window - part.shape[1])))
+
+    def _on_device(self, work: Callable[[SpeechEngine], T]) -> T:
+        """Return what `work` does for one window; once more where the device was lost in it."""
+        with self._lock:
+            try:
+                return work(self._engine)
+            except DeviceError:
+                if not self._engine.lost:
+                    raise
+                self._engine.reopen()
+                return work(self._engine)
+
+    def _probabilities(self, features: Array) -> dict[str, float]:
+        """Return the probabilities of languages in the first window."""
+        languages, start = self.special.languages, self.special.start
+        if not languages:
+            return {"en": 1.0}
+
+        def work(engine: SpeechEngine) -> Array:
+            engine.encode(self._part(features, 0))
+            return engine.logits([start], [0], [0])[0]
+
+        scores = self._on_device(work)[list(languages.values())].astype(np.float64)
+        powers = np.exp(scores - scores.max())
+        shares = zip(languages, (powers / powers.sum()).tolist(), strict=True)
+        return dict(sorted(shares, key=lambda pair: -pair[1]))
+
+    def _language(self, features: Array) -> str:
+        """Return the likeliest language of a recording."""
+        return next(iter(self._probabilities(features)))
+
+    def _windows(
+        self, features: Array, options: Transcribing, language: str
+    ) -> Iterator[tuple[int, list[Segment]]]:
+        """Yield for each window the frame behind what was read of it, and its phrases."""
+        rules, position = TokenRules(self.special, options.timestamps), 0
+        before = list(options.prompt)
+        while position < features.shape[1]:
+            prompt = self._prompt(before, options, language)
+            begin = position
+
+            def work(
+                engine: SpeechEngine, begin: int = begin, prompt: list[int] = prompt
+            ) -> Decoded:
+                engine.encode(self._part(features, begin))
+                return decode(engine, self.special, prompt, rules)
+
+            decoded = self._on_device(work)
+            frames = min(self._window, features.shape[1] - position)
+            silent = decoded.no_speech > options.no_speech_threshold
+            if silent and decoded.best.mean <= options.log_probability_threshold:
+                segments, read = [], frames
+            else:
+                segments, read = self._segments(decoded, position, frames, options.timestamps)
+            position += max(read, 1)
+            if options.condition_on_previous_text:
+                before += [token for segment in segments for token in segment.tokens]
+            else:
+                before = []
+            yield position, segments
+
+    def _prompt(
+        self, before: list[int], options: Transcribing, language: str
+    ) -> list[int]:
+        """Return the tokens that a window begins with. before: those of the text before it."""
+        special, prompt = self.special, list[int]()
+        kept = self.config.decoder.context // 2 - 1
+        if before and kept > 0:
+            prompt += [special.previous, *before[-kept:]]
+        prompt.append(special.start)
+        if special.languages:
+            prompt += [special.languages[language], special.tasks[options.task]]
+        return prompt if options.timestamps else [*prompt, special.no_timestamps]
+
+    def _segments(
+        self, decoded: Decoded, position: int, frames: int, timestamps: bool
+    ) -> tuple[list[Segment], int]:
+        """Return the phrases of a window, and how many of its frames they are of.
+
+        position: the window's first frame. Where a phrase begins that does not end, the next window
+        begins with it.
+        """
+        first, _ = self.special.timestamps
+        tokens = decoded.best.tokens
+        phrases: list[tuple[int, int, tuple[int, ...]]] = []
+        read = frames
+        cuts = [
+            i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first
+        ]
+        if timestamps and cuts:
+            if tokens[-1] >= first and tokens[-2] < first:  # the last one ends
+                cuts.append(len(tokens))
+            else:
+                read = STEP * (tokens[cuts[-1] - 1] - first)
+            for begin, end in zip([0, *cuts], cuts):
+                phrase = tokens[begin:end]
+                times = [STEP * max(one - first, 0) for one in (phrase[0], phrase[-1])]
+                phrases.append((times[0], times[1], phrase))
+        else:
+            times = [token - first for token in tokens if token > first]
+            phrases.append((0, STEP * times[-1] if timestamps and times else frames, tokens))
+        segments = []
+        for start, end, phrase in phrases:
+            text = self.tokenizer.decode([token for token in phrase if token < self.special.end])
+            if start != end and text.strip():
+                seconds = ((position + frame) * HOP / RATE for frame in (start, end))
+                best = decoded.best.mean, decoded.no_speech
+                segments.append(Segment(*seconds, text, phrase, *best))
+        return segments, read
+
+    def _options(
+        self, language: str | None, task: str, timestamps: bool, prompt: str, previous: bool,
+        no_speech: float, log_probability: float,
+    ) -> Transcribing:  # fmt: skip
+        """Return the options of a recording. Raises ModelError for what they cannot be."""
+        if language is not None and language not in self.languages:
+            known = ", ".join(self.languages)
+            raise ModelError(f"language must be one of {known}, got {shown(language)}")
+        if task not in TASKS or (task != "transcribe" and not self.special.languages):
+            known = " or ".join(TASKS if self.special.languages else TASKS[:1])
+            raise ModelError(f"task of this model must be {known}, got {shown(task)}")
+        if not isinstance(prompt, str):
+            raise ModelError(f"prompt must be text, got {shown(prompt)}")
+        for name, flag in (("timestamps", timestamps), ("condition_on_previous_text", previous)):
+            if not isinstance(flag, bool):
+                raise ModelError(f"{name} must be True or False, got {shown(flag)}")
+        for name, number in (
+            ("no_speech_threshold", no_speech), ("log_probability_threshold", log_probability)
+        ):  # fmt: skip
+            if isinstance(number, bool) or not isinstance(number, Real) or number != number:
+                raise ModelError(f"{name} must be a number, got {shown(number)}")
+        text = prompt.strip()
+        tokens = self.tokenizer.encode(f" {text}", special=False) if text else []
+        return Transcribing(
+            language if self.special.languages else "en", task, timestamps, tuple(tokens), previous,
+            float(no_speech), float(log_probability),
+        )  # fmt: skip
