@@ -27,7 +27,7 @@ USER_ERROR = 2
 
 VERBS = (
     *("bench", "cache", "chat", "convert", "doctor", "filter", "generate", "info", "kernels"),
-    *("layout", "plan", "run", "serve", "train", "tune", "verify"),
+    *("layout", "plan", "run", "serve", "train", "transcribe", "tune", "verify"),
 )
 """Each is the command of that name, in the module of that name unless `MODULES` has another."""
 MODULES = {"chat": "generate"}
@@ -87,6 +87,7 @@ def cli() -> None:
       glnn chat model.gguf                       talk with a language model
       glnn generate model.gguf -p "Once"         continue a text
       glnn serve model.gguf                      answer OpenAI's clients
+      glnn transcribe whisper/ talk.wav          write down what is said
       glnn tune                                  find this device's fastest kernels
       glnn cache                                 what is kept on disk, and clearing it
     """

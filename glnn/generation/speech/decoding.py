@@ -118,7 +118,9 @@ class Decoded:
     no_speech: float
 
 
-def decode(texts: Texts, special: SpecialTokens, prompt: Sequence[int], rules: TokenRules) -> Decoded:
+def decode(
+    texts: Texts, special: SpecialTokens, prompt: Sequence[int], rules: TokenRules
+) -> Decoded:
     """Return the likeliest text behind `prompt`, by a search of `texts.beams` texts at a time.
 
     One is greedy. Each step goes on with the likeliest continuations of all; the search ends once
@@ -170,9 +172,9 @@ def _continuations(
     found = []
     for i, one in enumerate(active):
         scores = rules.log_probabilities(logits[i], one.tokens)
-        likeliest = np.argsort(-scores, kind="stable")[: beams + 1] if beams > 1 else [
-            scores.argmax()
-        ]
+        likeliest = (
+            np.argsort(-scores, kind="stable")[: beams + 1] if beams > 1 else [scores.argmax()]
+        )
         for token in likeliest:
             total = one.log_probability + float(scores[token])
             if total > -np.inf:

@@ -64,18 +64,14 @@ class SpeechEngine:
         for name, shape in {**encoder.states, **decoder.caches}.items():
             states.add(name, np.zeros(shape, np.float32))
         order, updates = reordering(decoder.caches)
-        self._encode = Executor(
-            encoder.graph, backend, states=states, updates=encoder.updates
-        )
-        self._decode = Executor(
-            decoder.graph, backend, states=states, updates=decoder.updates
-        )
+        self._encode = Executor(encoder.graph, backend, states=states, updates=encoder.updates)
+        self._decode = Executor(decoder.graph, backend, states=states, updates=decoder.updates)
         self._order = Executor(order, backend, states=states, updates=updates)
 
     @property
     def lost(self) -> bool:
         """True where the device was lost, with all that was on it."""
-        return self.backend.device is not None and self.backend.device.lost
+        return self.backend.device is not None and bool(self.backend.device.lost)
 
     def reopen(self) -> None:
         """Open a lost device again."""
@@ -88,9 +84,7 @@ class SpeechEngine:
         """Have the encoder's results be those of `features`, (bins, 2 frames) float32."""
         self._encode.run({"features": features}, ())
 
-    def logits(
-        self, tokens: Sequence[int], places: Sequence[int], rows: Sequence[int]
-    ) -> Array:
+    def logits(self, tokens: Sequence[int], places: Sequence[int], rows: Sequence[int]) -> Array:
         """Add tokens to texts; return the logits behind some of them, (rows, vocabulary) float32.
 
         places: of each token, its text * context + its position in it. rows: the numbers of those

@@ -43,7 +43,7 @@ def log_mel(samples: Array, bins: int) -> Array:
         energy = spectrum.real**2 + spectrum.imag**2
         result[:, first : first + CHUNK] = np.log10(np.maximum(bands @ energy.T, 1e-10))
     result = np.maximum(result, result.max() - 8.0)
-    return ((result[:, :count] + 4.0) / 4.0).astype(np.float32)
+    return np.asarray((result[:, :count] + 4.0) / 4.0, np.float32)
 
 
 @cache
@@ -53,7 +53,7 @@ def mel_bands(bins: int) -> Array:
     edges = _hertz(np.linspace(0.0, _mels(RATE / 2), bins + 2))
     low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
-    return np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (high - low))
+    return np.asarray(np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (high - low)))
 
 
 def _mels(hertz: float) -> float:
@@ -64,6 +64,4 @@ def _mels(hertz: float) -> float:
 
 def _hertz(mels: Array) -> Array:
     linear = mels * LINEAR_HZ / LINEAR_MELS
-    return np.where(
-        mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / OCTAVES)
-    )
+    return np.where(mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / OCTAVES))

@@ -12,10 +12,9 @@ import numpy as np
 from glnn.core.fileio import check_file, open_regular
 from glnn.core.types import Array
 from glnn.errors import ModelError, ShapeError, extra, fault, shown
-from glnn.generation.settings import whole_number
 from glnn.generation.speech.log_mel import RATE
 
-MOST_RATE = 1 << 20
+LEAST_RATE, MOST_RATE = 1000, 1 << 20
 """Samples a second that a recording may have."""
 MOST_CHANNELS = 64
 UNKNOWN_BYTES = 0xFFFF0000  # what programs that write into a pipe say of a file's length, or more
@@ -41,11 +40,21 @@ def read_recording(recording: Recording, rate: int | None = None) -> Array:
         samples, rate = _read_file(Path(recording))
     else:
         samples = _as_floats(recording)
-        rate = RATE if rate is None else whole_number("rate", rate, MOST_RATE)
+        rate = RATE if rate is None else _rate("rate", rate)
     mixed = samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mixed).all():
         raise ShapeError("a recording's samples must be finite, got infinity or NaN")
     return resample(mixed, rate)
+
+
+def _rate(name: str, value: object) -> int:
+    """Return `value` as samples a second. Raises ModelError for what cannot be one."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not LEAST_RATE <= value <= MOST_RATE:  # type: ignore[operator]
+        raise ModelError(
+            f"{name} must be an integer from {LEAST_RATE} to {MOST_RATE}, got {shown(value)}"
+        )
+    return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def _as_floats(recording: object) -> Array:
@@ -56,8 +65,7 @@ def _as_floats(recording: object) -> Array:
     floats = recording.dtype in (np.float32, np.float64)
     if not floats and recording.dtype not in (np.int16, np.int32):
         raise ShapeError(
-            f"{wanted} of float32, float64, int16 or int32, got {recording.dtype} "
-            f"{recording.shape}"
+            f"{wanted} of float32, float64, int16 or int32, got {recording.dtype} {recording.shape}"
         )
     channels = recording.shape[1] if recording.ndim == 2 else 1
     if recording.ndim not in (1, 2) or not 1 <= channels <= MOST_CHANNELS:
@@ -88,10 +96,11 @@ def _read_file(path: Path) -> tuple[Array, int]:
 def _read_wave(path: Path, reader: wave.Wave_read) -> tuple[Array, int]:
     """Return the samples of a file of WAV, of 8 to 32 bits each."""
     width, channels, rate = reader.getsampwidth(), reader.getnchannels(), reader.getframerate()
-    if not 1 <= rate <= MOST_RATE or channels > MOST_CHANNELS or not 1 <= width <= 4:
+    rate = _rate(f"{path}: its rate", rate)
+    if channels > MOST_CHANNELS or not 1 <= width <= 4:
         raise ModelError(
-            f"{path}: a recording must have 8 to 32 bits, up to {MOST_CHANNELS} channels and "
-            f"{MOST_RATE} samples a second, got {8 * width}, {channels} and {rate}"
+            f"{path}: a recording must have 8 to 32 bits and up to {MOST_CHANNELS} channels, got "
+            f"{8 * width} and {channels}"
         )
     size, said = path.stat().st_size, reader.getnframes() * width * channels
     if said > size and said < UNKNOWN_BYTES:
@@ -120,7 +129,7 @@ def _read_by_soundfile(path: Path) -> tuple[Array, int]:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (RuntimeError, OSError) as error:
         raise ModelError(f"{path}: cannot be read as a recording: {error}") from None
-    return np.asarray(samples), whole_number(f"{path}: its rate", rate, MOST_RATE)
+    return np.asarray(samples), _rate(f"{path}: its rate", rate)
 
 
 def resample(samples: Array, rate: int) -> Array:

@@ -177,9 +177,7 @@ class SpeechToText:
                 work.done = min(position // self._window, windows)
         return Transcript(tuple(found), spoken, len(samples) / RATE)
 
-    def detect_language(
-        self, recording: Recording, *, rate: int | None = None
-    ) -> dict[str, float]:
+    def detect_language(self, recording: Recording, *, rate: int | None = None) -> dict[str, float]:
         """Return how likely each language is in the first window of a recording, by its code.
 
         recording, rate: see `transcribe`.
@@ -194,7 +192,7 @@ class SpeechToText:
     def _part(self, features: Array, position: int) -> Array:
         """Return the features of a window, with zeros behind the recording's end."""
         part = features[:, position : position + self._window]
-        return np.pad(part, ((0, 0), (0, self._window - part.shape[1])))
+        return np.asarray(np.pad(part, ((0, 0), (0, self._window - part.shape[1]))))
 
     def _on_device(self, work: Callable[[SpeechEngine], T]) -> T:
         """Return what `work` does for one window; once more where the device was lost in it."""
@@ -215,9 +213,9 @@ class SpeechToText:
 
         def work(engine: SpeechEngine) -> Array:
             engine.encode(self._part(features, 0))
-            return engine.logits([start], [0], [0])[0]
+            return engine.logits([start], [0], [0])
 
-        scores = self._on_device(work)[list(languages.values())].astype(np.float64)
+        scores = self._on_device(work)[0, list(languages.values())].astype(np.float64)
         powers = np.exp(scores - scores.max())
         shares = zip(languages, (powers / powers.sum()).tolist(), strict=True)
         return dict(sorted(shares, key=lambda pair: -pair[1]))
@@ -246,7 +244,7 @@ class SpeechToText:
             frames = min(self._window, features.shape[1] - position)
             silent = decoded.no_speech > options.no_speech_threshold
             if silent and decoded.best.mean <= options.log_probability_threshold:
-                segments, read = [], frames
+                segments, read = list[Segment](), frames
             else:
                 segments, read = self._segments(decoded, position, frames, options.timestamps)
             position += max(read, 1)
@@ -256,9 +254,7 @@ class SpeechToText:
                 before = []
             yield position, segments
 
-    def _prompt(
-        self, before: list[int], options: Transcribing, language: str
-    ) -> list[int]:
+    def _prompt(self, before: list[int], options: Transcribing, language: str) -> list[int]:
         """Return the tokens that a window begins with. before: those of the text before it."""
         special, prompt = self.special, list[int]()
         kept = self.config.decoder.context // 2 - 1
@@ -281,9 +277,7 @@ class SpeechToText:
         tokens = decoded.best.tokens
         phrases: list[tuple[int, int, tuple[int, ...]]] = []
         read = frames
-        cuts = [
-            i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first
-        ]
+        cuts = [i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first]
         if timestamps and cuts:
             if tokens[-1] >= first and tokens[-2] < first:  # the last one ends
                 cuts.append(len(tokens))
@@ -300,9 +294,9 @@ class SpeechToText:
         for start, end, phrase in phrases:
             text = self.tokenizer.decode([token for token in phrase if token < self.special.end])
             if start != end and text.strip():
-                seconds = ((position + frame) * HOP / RATE for frame in (start, end))
+                seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
                 best = decoded.best.mean, decoded.no_speech
-                segments.append(Segment(*seconds, text, phrase, *best))
+                segments.append(Segment(seconds[0], seconds[1], text, phrase, *best))
         return segments, read
 
     def _options(

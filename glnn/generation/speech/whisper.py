@@ -84,12 +84,8 @@ class _EncoderWriter(GraphWriter):
             names = [f"{block}.attn_qkv"]
         qkv = self.product(f"{block}.qkv", x, *names, norm=f"{block}.attn_norm")
         frames, heads, width = self.context, config.heads, config.head_width
-        walks = tuple(
-            Walk(part * config.width, 0, width, 3 * config.width) for part in range(3)
-        )
-        attention = Attention(
-            1, heads, frames, frames, width, width, walks, 1 / math.sqrt(width)
-        )
+        walks = tuple(Walk(part * config.width, 0, width, 3 * config.width) for part in range(3))
+        attention = Attention(1, heads, frames, frames, width, width, walks, 1 / math.sqrt(width))
         found = self(f"{block}.attention", attention, qkv, qkv, qkv)
         return self(f"{block}.heads", Reshape((frames, config.width)), found)
 
@@ -132,10 +128,10 @@ class _DecoderWriter(GraphWriter):
         """Add what heads found in the encoder's results, all of which each token sees."""
         config, block = self.config, f"blk.{layer}"
         width = config.head_width
-        cross = self.builder.input(
-            f"cross.{layer}", TensorType((self.frames, 2 * config.width))
+        cross = self.builder.input(f"cross.{layer}", TensorType((self.frames, 2 * config.width)))
+        queries = self.product(
+            f"{block}.cross_q", x, f"{block}.cross_q", norm=f"{block}.cross_norm"
         )
-        queries = self.product(f"{block}.cross_q", x, f"{block}.cross_q", norm=f"{block}.cross_norm")
         last = self.pointwise(f"{block}.last_frame", f"0 * a + {self.frames - 1}", places)
         attention = CachedAttention(
             config.heads, config.heads, width, self.frames, 1 / math.sqrt(width)

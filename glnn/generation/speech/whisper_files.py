@@ -270,7 +270,11 @@ def _binary_config(path: Path) -> tuple[dict[str, TensorFile], WhisperConfig]:
         return found
 
     def scalar(name: str) -> int:
-        if name not in file.entries or file.entries[name].shape or file.entries[name].kind[0] != "I":
+        if (
+            name not in file.entries
+            or file.entries[name].shape
+            or file.entries[name].kind[0] != "I"
+        ):
             raise ModelError(f"{path}: {name!r} must be a whole number")
         del files[name]
         return int(file.read(name))
@@ -328,7 +332,9 @@ def _folder_config(folder: Path) -> WhisperConfig:
 def _bins(path: Path, bins: int) -> int:
     """Return the number of bands of features. Raises ModelError for features of another kind."""
     if bins not in BINS:
-        raise ModelError(f"{path}: features must have {' or '.join(map(str, BINS))} bins, got {bins}")
+        raise ModelError(
+            f"{path}: features must have {' or '.join(map(str, BINS))} bins, got {bins}"
+        )
     beside = path.parent / "preprocessor_config.json"
     said = Settings(beside, optional_entries(beside))
     wanted = {"feature_size": bins, "sampling_rate": RATE, "hop_length": HOP, "n_fft": WINDOW}
@@ -338,9 +344,7 @@ def _bins(path: Path, bins: int) -> int:
     return bins
 
 
-def _half(
-    path: Path, layers: int, width: int, heads: int, vocabulary: int, context: int
-) -> Config:
+def _half(path: Path, layers: int, width: int, heads: int, vocabulary: int, context: int) -> Config:
     if not 1 <= layers <= MOST_LAYERS or not 1 <= context <= MOST_CONTEXT:
         raise ModelError(
             f"{path}: a model must have 1 to {MOST_LAYERS} layers and up to {MOST_CONTEXT} places, "
@@ -351,9 +355,7 @@ def _half(
             f"{path}: heads must divide the width and have up to {MOST_WIDTH} numbers, got {heads} "
             f"of {width}"
         )
-    return Config(
-        "whisper", layers, width, heads, heads, width // heads, vocabulary, context, EPS
-    )
+    return Config("whisper", layers, width, heads, heads, width // heads, vocabulary, context, EPS)
 
 
 def _check_tensors(
@@ -428,9 +430,7 @@ def _block_shapes(
     return shapes
 
 
-def _joined(
-    weights: HalfWeights, layer: int, kind: str, parts: str, width: int
-) -> dict[str, int]:
+def _joined(weights: HalfWeights, layer: int, kind: str, parts: str, width: int) -> dict[str, int]:
     """Return the rows of matrices that lie one below the other in some files."""
     if f"blk.{layer}.{kind}_{parts}.weight" in weights:
         return {f"{kind}_{parts}": len(parts) * width}
@@ -496,9 +496,7 @@ def _is_multilingual(settings: Sequence[Settings], vocabulary: int) -> bool:
     return vocabulary >= MULTILINGUAL
 
 
-def _listed(
-    settings: Iterable[Settings], keys: Sequence[str], vocabulary: int
-) -> tuple[int, ...]:
+def _listed(settings: Iterable[Settings], keys: Sequence[str], vocabulary: int) -> tuple[int, ...]:
     """Return the tokens that the first such entry lists; none where there is none."""
     for said in settings:
         for key in keys:
