@@ -24,7 +24,9 @@ def bands_by_definition(bins: int) -> np.ndarray:
         for j in range(201):
             hz = 40.0 * j
             if low < hz < high:
-                share = (hz - low) / (middle - low) if hz <= middle else (high - hz) / (high - middle)
+                share = (
+                    (hz - low) / (middle - low) if hz <= middle else (high - hz) / (high - middle)
+                )
                 result[i, j] = share * 2 / (high - low)
     return result
 

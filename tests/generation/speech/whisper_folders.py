@@ -99,7 +99,9 @@ def hugging_face(
 ) -> Path:
     """Write a folder as transformers does. config: entries that are others than CONFIG's."""
     folder.mkdir(exist_ok=True)
-    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / "model.safetensors")
+    save_file(
+        {k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / "model.safetensors"
+    )
     (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     (folder / "generation_config.json").write_text(json.dumps(dict(generation)))
     save_tokenizer(folder)

@@ -32,7 +32,9 @@ class Definition:
         return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
     def attention(self, x: Array, seen: Array, name: str, causal: bool = False) -> Array:
-        q, k, v = (self.linear(a, f"{name}.{p}_proj") for a, p in ((x, "q"), (seen, "k"), (seen, "v")))
+        q, k, v = (
+            self.linear(a, f"{name}.{p}_proj") for a, p in ((x, "q"), (seen, "k"), (seen, "v"))
+        )
         width = q.shape[1] // self.heads
         found = np.empty_like(q)
         for head in range(self.heads):
