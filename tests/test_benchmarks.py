@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import wave
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -1049,3 +1050,28 @@ def test_generation_cpu(tmp_path: Path) -> None:
     assert names == [f"NumPy {np.__version__} float32", "glnn cpu", "glnn compute"]
     assert all(row["same"] == 2 and row["decode_of_NumPy"] > 0 < row["cpu_s"] for row in rows)
     assert rows[0]["prompt_of_NumPy"] == rows[0]["decode_of_NumPy"] == 1
+
+
+def test_speech_of_a_model(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from tests.generation.speech.whisper_folders import hugging_face, weights
+
+    folder = hugging_face(tmp_path / "model", weights())
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        noise = np.random.default_rng(0).standard_normal(20000) * 3000
+        file.writeframes(noise.astype("<i2").tobytes())
+    options = ["--model", str(folder), "--recording", str(tmp_path / "a.wav"), "--repeat", "1"]
+    found = json.loads(run("benchmarks.speech", "--backend", "cpu", *options, "--json"))["rows"]
+    assert [row["way"] for row in found] == ["glnn cpu"]
+    assert found[0]["seconds_per_s"] > 0
+
+
+@LONG
+def test_speech_of_a_shape() -> None:
+    options = ["--backend", "cpu", "--tokens", "3", "--beams", "1,2", "--repeat", "1", "--json"]
+    rows = json.loads(run("benchmarks.speech", "tiny", *options))["rows"]
+    assert [row["beams"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["tokens"] == 3 and row["encoder_s"] > 0 < row["features_s"]
+        assert row["seconds_per_s"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ FOUND = {
         "",
     ),
     "17_serve_a_language_model": ("What is 2 + 2? ", "4 answers at once: ", ""),
+    "18_write_down_a_talk": ("language de", "phrases in talk.srt", ""),
 }
 """What they say, and the picture that they write."""
 ENGINES = ("12_ray_data", "13_ray_serve", "14_http_service")
@@ -37,6 +39,7 @@ ARGUMENTS = {
     "10_train_lenet": ("--epochs", "1"),
     "16_keep_a_state": ("vad.onnx",),
     "17_serve_a_language_model": ("model.gguf", "--backend", "cpu", "--max-tokens", "5"),
+    "18_write_down_a_talk": ("whisper", "talk.wav", "--backend", "cpu", "--language", "de"),
 }
 """What makes an example shorter, or is run by it."""
 
@@ -73,6 +76,17 @@ def write_language_model(path: Path) -> None:
     small_model(path, "llama", **more)
 
 
+def write_talk(folder: Path) -> None:
+    """Write a small seeded whisper model, and a recording of noise."""
+    from tests.generation.speech.whisper_folders import hugging_face, weights  # needs tokenizers
+
+    hugging_face(folder / "whisper", weights())
+    with wave.open(str(folder / "talk.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        noise = np.random.default_rng(0).standard_normal(24000) * 3000
+        file.writeframes(noise.astype("<i2").tobytes())
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
@@ -80,6 +94,8 @@ def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
         write_vad(tmp_path)
     if path.stem == "17_serve_a_language_model":
         write_language_model(tmp_path / "model.gguf")
+    if path.stem == "18_write_down_a_talk":
+        write_talk(tmp_path)
     monkeypatch.setattr("sys.argv", [str(path), *ARGUMENTS.get(path.stem, ())])
     try:
         runpy.run_path(str(path), run_name="__main__")

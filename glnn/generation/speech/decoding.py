@@ -33,12 +33,12 @@ class TokenRules:
         self._never_first = np.array(special.suppressed_first, np.int64)
 
     def log_probabilities(self, logits: Array, tokens: Sequence[int]) -> Array:
-        """Return the logarithm of each token's probability, (vocabulary,) float64; -inf for none.
+        """Return the logarithm of each token's probability, (vocabulary,) float32; -inf for none.
 
-        logits: (vocabulary,). tokens: those of this window's text. Raises ModelError where the
-        logits are no numbers.
+        logits: (vocabulary,) float32. tokens: those of this window's text. Raises ModelError where
+        the logits are no numbers.
         """
-        scores = logits.astype(np.float64)
+        scores = np.array(logits, np.float32)
         if not np.isfinite(scores).all():
             raise logits_are_no_numbers()
         scores[self._never] = -np.inf
@@ -47,7 +47,7 @@ class TokenRules:
         if self._timestamps:
             self._limit_timestamps(scores, tokens)
         total = _log_sum(scores)
-        return scores if total == -np.inf else scores - total
+        return scores if total == -np.inf else scores - np.float32(total)
 
     def _limit_timestamps(self, scores: Array, tokens: Sequence[int]) -> None:
         """Set scores of what timestamps exclude to -inf, in place."""
@@ -74,7 +74,7 @@ def _log_sum(scores: Array) -> float:
     greatest = scores.max()
     if greatest == -np.inf:
         return -np.inf
-    return float(greatest + np.log(np.exp(scores - greatest).sum()))
+    return float(greatest + np.log(np.exp(scores - greatest).sum(dtype=np.float64)))
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,7 @@ def decode(
     first = texts.logits(prompt, range(len(prompt)), asked)
     no_speech = 0.0
     if special.no_speech is not None:
-        scores = first[1].astype(np.float64)
-        no_speech = float(np.exp(scores[special.no_speech] - _log_sum(scores)))
+        no_speech = float(np.exp(first[1, special.no_speech] - _log_sum(first[1])))
     texts.order([0] * beams)
     logits, active = first[:1], [Hypothesis((), 0.0)]
     ended: list[Hypothesis] = []
@@ -172,9 +171,7 @@ def _continuations(
     found = []
     for i, one in enumerate(active):
         scores = rules.log_probabilities(logits[i], one.tokens)
-        likeliest = (
-            np.argsort(-scores, kind="stable")[: beams + 1] if beams > 1 else [scores.argmax()]
-        )
+        likeliest = np.argpartition(-scores, beams)[: beams + 1] if beams > 1 else [scores.argmax()]
         for token in likeliest:
             total = one.log_probability + float(scores[token])
             if total > -np.inf:

@@ -85,7 +85,7 @@ def test_rules_of_timestamps(tokens, louder) -> None:
     logits = generator.standard_normal(VOCABULARY).astype(np.float32)
     logits[FIRST:] += louder
     found = TokenRules(SPECIAL, timestamps=True).log_probabilities(logits, tokens)
-    np.testing.assert_allclose(found, log_probabilities(logits, tokens), rtol=1e-9)
+    np.testing.assert_allclose(found, log_probabilities(logits, tokens), rtol=1e-5)
 
 
 def test_rules_without_timestamps() -> None:
@@ -94,7 +94,7 @@ def test_rules_without_timestamps() -> None:
     for tokens, never in (([], {*NEVER, *SUPPRESSED_FIRST}), ([A], set(NEVER))):
         found = rules.log_probabilities(logits, tokens)
         assert {int(i) for i in np.flatnonzero(found == -np.inf)} == never
-        assert abs(np.exp(found).sum() - 1) < 1e-9
+        assert abs(np.exp(found).sum() - 1) < 1e-5
 
 
 def test_first_timestamps_are_of_the_first_second() -> None:
@@ -135,7 +135,7 @@ class SeededTexts:
             self.rows[text][position:] = [token]
             assert len(self.rows[text]) == position + 1
             found.append(self.of(self.rows[text]))
-        return np.array(found)[list(rows)]
+        return np.array(found, np.float32)[list(rows)]
 
     def order(self, parents: Sequence[int]) -> None:
         assert len(parents) == self.beams
@@ -156,10 +156,10 @@ def test_greedy_texts(seed) -> None:
         expected.append(token)
     found = decode(texts, SPECIAL, PROMPT, TokenRules(SPECIAL, timestamps=True))
     assert list(found.best.tokens) == expected
-    assert abs(found.best.log_probability - total) < 1e-6
-    assert abs(found.best.mean - total / (len(expected) + 1)) < 1e-6
+    assert abs(found.best.log_probability - total) < 1e-4
+    assert abs(found.best.mean - total / (len(expected) + 1)) < 1e-4
     first = np.exp(texts.of(PROMPT[:1]))
-    assert abs(found.no_speech - first[NO_SPEECH] / first.sum()) < 1e-9
+    assert abs(found.no_speech - first[NO_SPEECH] / first.sum()) < 1e-6
 
 
 def beam_search(texts: SeededTexts, beams: int) -> tuple[list[int], float]:
@@ -194,7 +194,7 @@ def test_beam_search(seed, beams) -> None:
     found = decode(texts, SPECIAL, PROMPT, TokenRules(SPECIAL, timestamps=True)).best
     tokens, total = beam_search(texts, beams)
     assert list(found.tokens) == tokens
-    assert abs(found.log_probability - total) < 1e-6
+    assert abs(found.log_probability - total) < 1e-4
 
 
 def test_texts_end_at_half_of_the_context_or_where_it_is_full() -> None:

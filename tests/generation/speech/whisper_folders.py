@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models
+
+tokenizers = pytest.importorskip("tokenizers")
 
 Array = NDArray[Any]
 BINS, WIDTH, HEADS, HIDDEN, LAYERS = 80, 32, 2, 40, 2
@@ -84,9 +86,9 @@ def weights(seed: int = 0) -> dict[str, Array]:
 
 def save_tokenizer(folder: Path) -> None:
     """Write a tokenizer of single letters."""
-    inner = Tokenizer(models.BPE({chr(32 + i): i for i in range(TEXT)}, []))
-    inner.decoder = decoders.Fuse()
-    inner.add_special_tokens([AddedToken(name, special=True) for name in NAMES.values()])
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE({chr(32 + i): i for i in range(TEXT)}, []))
+    inner.decoder = tokenizers.decoders.Fuse()
+    inner.add_special_tokens([tokenizers.AddedToken(name, special=True) for name in NAMES.values()])
     assert inner.token_to_id("<|notimestamps|>") == NO_TIMESTAMPS
     inner.save(str(folder / "tokenizer.json"))
 
