@@ -42,7 +42,10 @@ VERBS = {
 
 def test_all_verbs_are_here() -> None:
     # Those that write files or texts have a test of their own: test_convert, test_generate, ...
-    others = {"cache", "chat", "convert", "doctor", "filter", "generate", "serve", "train"}
+    others = {
+        *("cache", "chat", "convert", "doctor", "filter", "generate", "serve", "train"),
+        "transcribe",
+    }
     assert set(REGISTERED) == {*VERBS, *others}
 
 

@@ -21,7 +21,7 @@ BINS = (80, 128)
 """The numbers of bands that models have."""
 CHUNK = 4096  # frames that are computed at a time
 LINEAR_HZ, LINEAR_MELS = 1000.0, 15.0  # below which mels are proportional to frequencies
-OCTAVES = 27.0 / np.log(6.4)  # mels above that, for each e-fold of the frequency
+MELS_PER_EFOLD = 27.0 / np.log(6.4)  # mels above that, for each e-fold of the frequency
 
 
 def log_mel(samples: Array, bins: int) -> Array:
@@ -32,12 +32,12 @@ def log_mel(samples: Array, bins: int) -> Array:
     count = len(samples) // HOP
     whole = count + 3  # frames that see samples, for the greatest energy
     behind = max((whole - 1) * HOP + WINDOW // 2 - len(samples), WINDOW)
-    signal = np.pad(samples.astype(np.float64), (0, behind))
+    signal = np.pad(samples, (0, behind))
     signal = np.pad(signal, (WINDOW // 2, 0), "reflect")
     frames = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[::HOP][:whole]
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     bands = mel_bands(bins)
-    result = np.empty((bins, whole))
+    result = np.empty((bins, whole), np.float32)
     for first in range(0, whole, CHUNK):
         spectrum = np.fft.rfft(frames[first : first + CHUNK] * hann, axis=1)
         energy = spectrum.real**2 + spectrum.imag**2
@@ -59,9 +59,9 @@ def mel_bands(bins: int) -> Array:
 def _mels(hertz: float) -> float:
     if hertz < LINEAR_HZ:
         return hertz * LINEAR_MELS / LINEAR_HZ
-    return float(LINEAR_MELS + OCTAVES * np.log(hertz / LINEAR_HZ))
+    return float(LINEAR_MELS + MELS_PER_EFOLD * np.log(hertz / LINEAR_HZ))
 
 
 def _hertz(mels: Array) -> Array:
     linear = mels * LINEAR_HZ / LINEAR_MELS
-    return np.where(mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / OCTAVES))
+    return np.where(mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / MELS_PER_EFOLD))
