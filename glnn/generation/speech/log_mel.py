@@ -64,4 +64,6 @@ def _mels(hertz: float) -> float:
 
 def _hertz(mels: Array) -> Array:
     linear = mels * LINEAR_HZ / LINEAR_MELS
-    return np.where(mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / MELS_PER_EFOLD))
+    return np.where(
+        mels < LINEAR_MELS, linear, LINEAR_HZ * np.exp((mels - LINEAR_MELS) / MELS_PER_EFOLD)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,10 +63,19 @@ class _EncoderWriter(GraphWriter):
     ) -> Value:
         if norm is not None:
             x = self.norm(f"{name}.norm", x, norm)
-        weight = np.concatenate([self.weights.array(f"{one}.weight") for one in tensors])
-        y = self(name, Matmul(), x, constant(weight))
-        bias = np.concatenate([self.bias(one) for one in tensors])
-        return self.pointwise(f"{name}.biased", "a + b", y, constant(bias))
+        return self.dense(name, x, self.weights, *tensors)
+
+    def dense(self, name: str, x: Value, weights: Weights, *tensors: str) -> Value:
+        """Multiply by matrices of `weights`, one below the other, and add their biases."""
+        weight = [weights.array(f"{one}.weight") for one in tensors]
+        bias = [
+            weights.array(f"{one}.bias")
+            if f"{one}.bias" in weights
+            else np.zeros(weights.shape(f"{one}.weight")[0], np.float32)
+            for one in tensors
+        ]
+        y = self(name, Matmul(), x, constant(np.concatenate(weight)))
+        return self.pointwise(f"{name}.biased", "a + b", y, constant(np.concatenate(bias)))
 
     def convolution(self, name: str, x: Value, step: int) -> Value:
         """Convolve (1, channels, 1, frames) over three frames, of which one in `step` is kept."""
@@ -105,13 +114,12 @@ class _EncoderWriter(GraphWriter):
             x = self.residual(layer, "attention", x, y)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
         x = self.norm("output_norm", x, "output_norm")
-        updates = {}
-        self.weights = self.decoder_weights
+        updates, weights = {}, self.decoder_weights
         for layer in range(self.sizes.decoder.layers):
             names = [f"blk.{layer}.cross_{part}" for part in "kv"]
-            if f"blk.{layer}.cross_kv.weight" in self.weights:
+            if f"blk.{layer}.cross_kv.weight" in weights:
                 names = [f"blk.{layer}.cross_kv"]
-            updates[f"cross.{layer}"] = self.product(f"blk.{layer}.cross_kv", x, *names)
+            updates[f"cross.{layer}"] = self.dense(f"blk.{layer}.cross_kv", x, weights, *names)
         graph = self.builder.graph(list(updates.values()))
         states = dict.fromkeys(updates, (frames, 2 * config.width))
         return Encoder(graph, states, {name: value.name for name, value in updates.items()})
@@ -149,9 +157,12 @@ def encoder(config: WhisperConfig, weights: Weights, decoder: Weights) -> Encode
 def decoder(config: WhisperConfig, weights: Weights, beams: int) -> Decoder:
     """Return the graph of the decoder of `beams` texts; see `Decoder`.
 
-    Its inputs are also the states of `encoder`.
+    Its inputs are also the states of `encoder`. It gives logits alone: the host chooses tokens.
     """
-    return _DecoderWriter(config, weights, beams).decoder()
+    found = _DecoderWriter(config, weights, beams).decoder()
+    graph, kept = found.graph, {"logits", *found.updates.values()}
+    outputs = tuple(value for value in graph.outputs if value.name in kept)
+    return replace(found, graph=Graph(graph.nodes, graph.inputs, outputs, graph.name))
 
 
 def reordering(caches: Mapping[str, tuple[int, int]]) -> tuple[Graph, Mapping[str, str]]:

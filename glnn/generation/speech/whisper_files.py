@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ class WhisperFiles:
     tokenizer: Tokenizer
     special: SpecialTokens
     nbytes: int
-    """Bytes of all tensors."""
+    """Bytes of all tensors on a device, where the encoder's are float32."""
 
 
 def open_whisper(path: Path) -> WhisperFiles:
@@ -249,8 +250,11 @@ def open_whisper(path: Path) -> WhisperFiles:
     inner = json_tokenizer(folder)
     special = _special_tokens(folder, inner, config.decoder.vocabulary)
     tokenizer = Tokenizer(inner, None, frozenset({special.end}), False, "")
-    entries = (file.entries[name] for name, file in files.items())
-    nbytes = sum(entry.end - entry.start for entry in entries)
+    nbytes = 0
+    for name, file in files.items():
+        entry = file.entries[name]
+        unpacked = name.startswith((f"{ENCODER}/", f"model.{ENCODER}."))
+        nbytes += 4 * prod(entry.shape) if unpacked else entry.end - entry.start
     return WhisperFiles(config, encoder, decoder, tokenizer, special, nbytes)
 
 
