@@ -91,7 +91,7 @@ class Hypothesis:
 
     @property
     def score(self) -> float:
-        """What texts of several lengths are compared by."""
+        """Mean by which texts of several lengths are compared, as whisper has it."""
         return self.log_probability / max(len(self.tokens), 1)
 
 
@@ -111,7 +111,7 @@ class Texts(Protocol):
 
 
 @dataclass(frozen=True)
-class Decoded:
+class WindowText:
     """The text of a window, and how likely it is that nobody speaks in it."""
 
     best: Hypothesis
@@ -120,7 +120,7 @@ class Decoded:
 
 def decode(
     texts: Texts, special: SpecialTokens, prompt: Sequence[int], rules: TokenRules
-) -> Decoded:
+) -> WindowText:
     """Return the likeliest text behind `prompt`, by a search of `texts.beams` texts at a time.
 
     One is greedy. Each step goes on with the likeliest continuations of all; the search ends once
@@ -158,7 +158,7 @@ def decode(
         logits = texts.logits([one.tokens[-1] for one in active], places, range(len(active)))
     if len(ended) < beams:
         ended += active
-    return Decoded(max(ended, key=lambda one: one.score), no_speech)
+    return WindowText(max(ended, key=lambda one: one.score), no_speech)
 
 
 def _continuations(

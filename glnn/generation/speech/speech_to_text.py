@@ -16,7 +16,7 @@ from glnn.core.progress_bar import report_work
 from glnn.core.types import Array
 from glnn.errors import DeviceError, ModelError, shown
 from glnn.generation.settings import whole_number
-from glnn.generation.speech.decoding import Decoded, TokenRules, decode
+from glnn.generation.speech.decoding import TokenRules, WindowText, decode
 from glnn.generation.speech.engine import SpeechEngine
 from glnn.generation.speech.log_mel import HOP, RATE, log_mel
 from glnn.generation.speech.recordings import Recording, read_recording
@@ -61,7 +61,7 @@ class Transcript:
 
 
 @dataclass(frozen=True)
-class Transcribing:
+class TranscribeOptions:
     """Options of one recording; see `SpeechToText.transcribe`."""
 
     language: str | None
@@ -169,12 +169,12 @@ class SpeechToText:
         name = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
         features = log_mel(samples, self.config.bins)
         spoken = options.language or self._language(features)
-        windows = -(-features.shape[1] // self._window)
+        windows = -(-features.shape[1] // self._window_frames)
         with report_work("transcribing", str(name), windows) as work:
             found = []
             for position, segments in self._windows(features, options, spoken):
                 found += segments
-                work.done = min(position // self._window, windows)
+                work.done = min(position // self._window_frames, windows)
         return Transcript(tuple(found), spoken, len(samples) / RATE)
 
     def detect_language(self, recording: Recording, *, rate: int | None = None) -> dict[str, float]:
@@ -185,14 +185,14 @@ class SpeechToText:
         return self._probabilities(log_mel(read_recording(recording, rate), self.config.bins))
 
     @property
-    def _window(self) -> int:
+    def _window_frames(self) -> int:
         """Frames of features that the encoder reads at once."""
         return STEP * self.config.frames
 
     def _part(self, features: Array, position: int) -> Array:
         """Return the features of a window, with zeros behind the recording's end."""
-        part = features[:, position : position + self._window]
-        return np.asarray(np.pad(part, ((0, 0), (0, self._window - part.shape[1]))))
+        part = features[:, position : position + self._window_frames]
+        return np.asarray(np.pad(part, ((0, 0), (0, self._window_frames - part.shape[1]))))
 
     def _on_device(self, work: Callable[[SpeechEngine], T]) -> T:
         """Return what `work` does for one window; once more where the device was lost in it."""
@@ -225,7 +225,7 @@ class SpeechToText:
         return next(iter(self._probabilities(features)))
 
     def _windows(
-        self, features: Array, options: Transcribing, language: str
+        self, features: Array, options: TranscribeOptions, language: str
     ) -> Iterator[tuple[int, list[Segment]]]:
         """Yield for each window the frame behind what was read of it, and its phrases."""
         rules, position = TokenRules(self.special, options.timestamps), 0
@@ -236,17 +236,17 @@ class SpeechToText:
 
             def work(
                 engine: SpeechEngine, begin: int = begin, prompt: list[int] = prompt
-            ) -> Decoded:
+            ) -> WindowText:
                 engine.encode(self._part(features, begin))
                 return decode(engine, self.special, prompt, rules)
 
-            decoded = self._on_device(work)
-            frames = min(self._window, features.shape[1] - position)
-            silent = decoded.no_speech > options.no_speech_threshold
-            if silent and decoded.best.mean <= options.log_probability_threshold:
+            window = self._on_device(work)
+            frames = min(self._window_frames, features.shape[1] - position)
+            silent = window.no_speech > options.no_speech_threshold
+            if silent and window.best.mean <= options.log_probability_threshold:
                 segments, read = list[Segment](), frames
             else:
-                segments, read = self._segments(decoded, position, frames, options.timestamps)
+                segments, read = self._segments(window, position, frames, options.timestamps)
             position += max(read, 1)
             if options.condition_on_previous_text:
                 before += [token for segment in segments for token in segment.tokens]
@@ -254,7 +254,7 @@ class SpeechToText:
                 before = []
             yield position, segments
 
-    def _prompt(self, before: list[int], options: Transcribing, language: str) -> list[int]:
+    def _prompt(self, before: list[int], options: TranscribeOptions, language: str) -> list[int]:
         """Return the tokens that a window begins with. before: those of the text before it."""
         special, prompt = self.special, list[int]()
         kept = self.config.decoder.context // 2 - 1
@@ -266,7 +266,7 @@ class SpeechToText:
         return prompt if options.timestamps else [*prompt, special.no_timestamps]
 
     def _segments(
-        self, decoded: Decoded, position: int, frames: int, timestamps: bool
+        self, window: WindowText, position: int, frames: int, timestamps: bool
     ) -> tuple[list[Segment], int]:
         """Return the phrases of a window, and how many of its frames they are of.
 
@@ -274,7 +274,7 @@ class SpeechToText:
         begins with it.
         """
         first, _ = self.special.timestamps
-        tokens = decoded.best.tokens
+        tokens = window.best.tokens
         phrases: list[tuple[int, int, tuple[int, ...]]] = []
         read = frames
         cuts = [i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first]
@@ -295,14 +295,14 @@ class SpeechToText:
             text = self.tokenizer.decode([token for token in phrase if token < self.special.end])
             if start != end and text.strip():
                 seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
-                best = decoded.best.mean, decoded.no_speech
+                best = window.best.mean, window.no_speech
                 segments.append(Segment(seconds[0], seconds[1], text, phrase, *best))
         return segments, read
 
     def _options(
         self, language: str | None, task: str, timestamps: bool, prompt: str, previous: bool,
         no_speech: float, log_probability: float,
-    ) -> Transcribing:  # fmt: skip
+    ) -> TranscribeOptions:  # fmt: skip
         """Return the options of a recording. Raises ModelError for what they cannot be."""
         if language is not None and language not in self.languages:
             known = ", ".join(self.languages)
@@ -322,7 +322,7 @@ class SpeechToText:
                 raise ModelError(f"{name} must be a number, got {shown(number)}")
         text = prompt.strip()
         tokens = self.tokenizer.encode(f" {text}", special=False) if text else []
-        return Transcribing(
+        return TranscribeOptions(
             language if self.special.languages else "en", task, timestamps, tuple(tokens), previous,
             float(no_speech), float(log_probability),
         )  # fmt: skip

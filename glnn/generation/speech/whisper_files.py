@@ -50,7 +50,7 @@ class Naming:
     whole: Mapping[str, str]
     kinds: Mapping[str, str]
 
-    def theirs(self, half: str, name: str) -> str:
+    def stored_name(self, half: str, name: str) -> str:
         """Return the name in the file of the tensor `name` of a half; empty where it has none."""
         prefix, layer = "", ""
         if name.startswith("blk."):
@@ -149,28 +149,28 @@ class HalfWeights:
         self._files, self._naming, self._half = files, naming, half
 
     def __contains__(self, name: str) -> bool:
-        return self.theirs(name) in self._files
+        return self.stored_name(name) in self._files
 
-    def theirs(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         """Return what the file calls a tensor."""
-        return self._naming.theirs(self._half, name)
+        return self._naming.stored_name(self._half, name)
 
     def _file(self, name: str) -> tuple[TensorFile, str]:
-        theirs = self.theirs(name)
-        if theirs not in self._files:
+        stored = self.stored_name(name)
+        if stored not in self._files:
             where = next(iter(self._files.values())).path if self._files else "the model"
-            raise ModelError(f"{where}: there is no tensor {theirs or name!r}")
-        return self._files[theirs], theirs
+            raise ModelError(f"{where}: there is no tensor {stored or name!r}")
+        return self._files[stored], stored
 
     def kind(self, name: str) -> str:
         """Return the type of a tensor's numbers."""
-        file, theirs = self._file(name)
-        return file.entries[theirs].kind
+        file, stored = self._file(name)
+        return file.entries[stored].kind
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
-        file, theirs = self._file(name)
-        return file.entries[theirs].shape
+        file, stored = self._file(name)
+        return file.entries[stored].shape
 
     def alike(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
@@ -178,16 +178,16 @@ class HalfWeights:
 
     def array(self, name: str) -> Array:
         """Return a tensor's numbers as float32."""
-        file, theirs = self._file(name)
-        return file.read(theirs).astype(np.float32)
+        file, stored = self._file(name)
+        return file.read(stored).astype(np.float32)
 
     def packed(self, *names: str) -> Packed:
         """Return matrices one below the other, as one packed weight; they are of one format."""
         format = GGML_FORMATS[FORMAT_OF[self.kind(names[0])]]
         parts = []
         for name in names:
-            file, theirs = self._file(name)
-            parts.append(file.raw(theirs).reshape(-1, format.block_bytes))
+            file, stored = self._file(name)
+            parts.append(file.raw(stored).reshape(-1, format.block_bytes))
         n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
         return format, format.pack(JoinedBlocks(parts), n, k)
 
@@ -299,7 +299,7 @@ def _binary_config(path: Path) -> tuple[dict[str, TensorFile], WhisperConfig]:
         while f"{half}/layer_{layers}/ffn/linear_0/weight" in file.entries:
             layers += 1
         heads = scalar(f"{half}/num_heads")
-        halves.append(_half(path, layers, width, heads, vocabulary, context))
+        halves.append(_half_config(path, layers, width, heads, vocabulary, context))
     return files, WhisperConfig(_bins(path, bins), *halves)
 
 
@@ -317,7 +317,7 @@ def _folder_config(folder: Path) -> WhisperConfig:
         raise ModelError(f"{path}: 'scale_embedding' True does not run here: False does")
     width, vocabulary = said.size("d_model"), said.size("vocab_size", most=MOST_VOCABULARY)
     halves = [
-        _half(
+        _half_config(
             path,
             said.size(f"{half}_layers", most=MOST_LAYERS),
             width,
@@ -348,7 +348,9 @@ def _bins(path: Path, bins: int) -> int:
     return bins
 
 
-def _half(path: Path, layers: int, width: int, heads: int, vocabulary: int, context: int) -> Config:
+def _half_config(
+    path: Path, layers: int, width: int, heads: int, vocabulary: int, context: int
+) -> Config:
     if not 1 <= layers <= MOST_LAYERS or not 1 <= context <= MOST_CONTEXT:
         raise ModelError(
             f"{path}: a model must have 1 to {MOST_LAYERS} layers and up to {MOST_CONTEXT} places, "
@@ -400,13 +402,15 @@ def _check_tensors(
             if name not in weights and (name == "output.weight" or name.endswith(".bias")):
                 continue
             if (got := weights.shape(name)) != shape:
-                raise ModelError(f"{folder}: {weights.theirs(name)!r} must be {shape}, got {got}")
+                raise ModelError(
+                    f"{folder}: {weights.stored_name(name)!r} must be {shape}, got {got}"
+                )
             if (kind := weights.kind(name)) not in FORMAT_OF:
                 raise ModelError(
-                    f"{folder}: {weights.theirs(name)!r} is {kind}; weights must be "
+                    f"{folder}: {weights.stored_name(name)!r} is {kind}; weights must be "
                     f"{', '.join(FORMAT_OF)}"
                 )
-            known.add(weights.theirs(name))
+            known.add(weights.stored_name(name))
     if others := [name for name in files if name not in known]:
         count = f" and {len(others) - 1} others" if len(others) > 1 else ""
         raise ModelError(
@@ -421,11 +425,11 @@ def _block_shapes(
     up = f"blk.{layer}.ffn_up.weight"
     hidden = (*weights.shape(up), 0)[0]
     rows = {"attn_output": width, "ffn_up": hidden}
-    rows |= _joined(weights, layer, "attn", "qkv", width)
+    rows |= _projection_rows(weights, layer, "attn", "qkv", width)
     norms = ["attn_norm", "ffn_norm"]
     if crossed:
         rows |= {"cross_q": width, "cross_output": width}
-        rows |= _joined(weights, layer, "cross", "kv", width)
+        rows |= _projection_rows(weights, layer, "cross", "kv", width)
         norms.append("cross_norm")
     shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (n, width) for name, n in rows.items()}
     shapes |= {f"{name}.bias": (n,) for name, n in rows.items()}
@@ -434,7 +438,9 @@ def _block_shapes(
     return shapes
 
 
-def _joined(weights: HalfWeights, layer: int, kind: str, parts: str, width: int) -> dict[str, int]:
+def _projection_rows(
+    weights: HalfWeights, layer: int, kind: str, parts: str, width: int
+) -> dict[str, int]:
     """Return the rows of matrices that lie one below the other in some files."""
     if f"blk.{layer}.{kind}_{parts}.weight" in weights:
         return {f"{kind}_{parts}": len(parts) * width}
@@ -471,7 +477,7 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
     ]
     no_speech = optional("<|nospeech|>", "<|nocaptions|>")
     own = [start, previous, *tasks.values(), no_speech, optional("<|startoflm|>")]
-    suppressed = _listed(settings, ("suppress_tokens", "suppress_ids"), vocabulary)
+    suppressed = _token_list(settings, ("suppress_tokens", "suppress_ids"), vocabulary)
     first_too = ("begin_suppress_tokens", "suppress_ids_begin")
     languages = {}
     if _is_multilingual(settings, vocabulary):
@@ -488,7 +494,7 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
         tasks=tasks,
         languages=languages,
         suppressed=tuple(sorted({*suppressed, *(one for one in own if one is not None)} - {end})),
-        suppressed_first=_listed(settings, first_too, vocabulary),
+        suppressed_first=_token_list(settings, first_too, vocabulary),
     )
 
 
@@ -500,7 +506,9 @@ def _is_multilingual(settings: Sequence[Settings], vocabulary: int) -> bool:
     return vocabulary >= MULTILINGUAL
 
 
-def _listed(settings: Iterable[Settings], keys: Sequence[str], vocabulary: int) -> tuple[int, ...]:
+def _token_list(
+    settings: Iterable[Settings], keys: Sequence[str], vocabulary: int
+) -> tuple[int, ...]:
     """Return the tokens that the first such entry lists; none where there is none."""
     for said in settings:
         for key in keys:

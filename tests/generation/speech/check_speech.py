@@ -82,7 +82,7 @@ def recordings(folder: Path) -> dict[str, Array]:
     return {**found, "joined": np.concatenate(joined)}
 
 
-def theirs(
+def faster_whisper_phrases(
     model: WhisperModel, samples: Array, beams: int, options: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """The phrases that faster-whisper finds."""
@@ -132,7 +132,7 @@ def main() -> int:
             for (way, ours, other), name in product(ways, names):
                 if way and name != "joined":
                     continue
-                expected = theirs(reference, samples[name], beams, other)
+                expected = faster_whisper_phrases(reference, samples[name], beams, other)
                 begun = time.perf_counter()
                 segments = speech.transcribe(samples[name], **ours).segments
                 row = {"backend": backend, "beams": beams, "recording": name, "way": way}

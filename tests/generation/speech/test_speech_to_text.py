@@ -13,7 +13,7 @@ import pytest
 
 import glnn
 from glnn.errors import ModelError
-from glnn.generation.speech.decoding import Decoded, Hypothesis
+from glnn.generation.speech.decoding import Hypothesis, WindowText
 from glnn.generation.speech.log_mel import log_mel
 from glnn.generation.speech.speech_to_text import Segment
 from glnn.generation.speech.subtitles import srt, vtt
@@ -90,10 +90,10 @@ class Script:
         self._texts, self._no_speech = iter(texts), no_speech
         monkeypatch.setattr("glnn.generation.speech.speech_to_text.decode", self)
 
-    def __call__(self, engine, special, prompt, rules) -> Decoded:
+    def __call__(self, engine, special, prompt, rules) -> WindowText:
         self.prompts.append(list(prompt))
         tokens = tuple(next(self._texts))
-        return Decoded(Hypothesis(tokens, -3.0 * (len(tokens) + 1)), self._no_speech)
+        return WindowText(Hypothesis(tokens, -3.0 * (len(tokens) + 1)), self._no_speech)
 
 
 def phrases(speech, samples, **options) -> list[tuple[float, float, str]]:
@@ -260,7 +260,7 @@ def test_a_window_is_computed_again_after_the_device_was_lost(tmp_path: Path, mo
     expected = speech.transcribe(noise(2), language="en")
     decode, calls = speech_to_text.decode, []
 
-    def losing(engine, *arguments) -> Decoded:
+    def losing(engine, *arguments) -> WindowText:
         calls.append(engine.backend.device)
         if len(calls) == 2:
             engine.backend.device._reset_status = lambda: 0x8254
