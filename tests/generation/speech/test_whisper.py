@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.errors import LimitError
+from glnn.errors import DeviceError, LimitError
 from glnn.generation.speech import whisper
 from glnn.generation.speech.engine import SpeechEngine
 from glnn.generation.speech.whisper_files import open_whisper
@@ -94,8 +94,7 @@ def test_too_little_memory_is_said_before_anything_is_uploaded(tmp_path: Path, m
     monkeypatch.setenv("GLNN_MEMORY", "100000")
     folder = hugging_face(tmp_path, weights())
     try:
-        engine_of(folder, "compute")
-    except LimitError as error:
-        assert "caches for 1 texts" in str(error) and "100000 are free" in str(error)
-    else:
-        pytest.fail("there is room")
+        with pytest.raises(LimitError, match="caches for 1 texts .*, 100000 are free"):
+            engine_of(folder, "compute")
+    except DeviceError as error:
+        pytest.skip(str(error))
