@@ -95,15 +95,24 @@ def test_starts_of_own_keys_and_values() -> None:
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("cached_attention"))
 @pytest.mark.parametrize("place", [1499, 2047, 2600])
-def test_long_sequences(opened, rng, name, kernel, place) -> None:
+@pytest.mark.parametrize("width", [4, 64])
+def test_long_sequences(opened, rng, name, kernel, place, width) -> None:
+    """llvmpipe leaves loops after 65,535 turns, which one for each number would be beyond."""
     if kernel in ROTATING:
         pytest.skip("this kernel is for other cases")
-    context, width = 2700, 4
+    context, scale = 2700, 2 / width
     x, cache = 3 * rng((1, width)), rng((context, 2 * width))
-    op = CachedAttention(1, 1, width, context, 0.5)
+    op = CachedAttention(1, 1, width, context, scale)
     operands = {"x": x, "cache": cache, "places": np.array([place], np.int32)}
     got = run(opened(name), op, operands, kernel)
     wide = cache[: place + 1].astype(np.float64)
-    powers = np.exp(0.5 * wide[:, :width] @ x[0].astype(np.float64))
+    powers = np.exp(scale * wide[:, :width] @ x[0].astype(np.float64))
     expected = powers @ wide[:, width:] / powers.sum()
     assert oracle.error(got[0], expected) <= 3 * TOLERANCE
+
+
+def test_kernels_are_examined_by_the_longest_sequence() -> None:
+    op = CachedAttention(2, 1, 4, CONTEXT, 0.5)
+    shapes = {"x": (3, 8), "cache": (2 * CONTEXT, 8), "places": (3,)}
+    places = op.trial("places", np.array([5, -3, 7], np.int32), shapes)
+    assert places.tolist() == [2 * CONTEXT - 1, 2 * CONTEXT - 3, 7]

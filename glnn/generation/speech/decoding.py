@@ -64,7 +64,7 @@ class TokenRules:
         elif ended:  # the end of a phrase: the next one's beginning, or the text's end
             scores[:end] = -np.inf
         if times:
-            scores[first : times[-1] + (0 if ended and not paired else 1)] = -np.inf
+            scores[first : times[-1] + (0 if ended else 1)] = -np.inf
         if _log_sum(scores[first:]) > scores[:first].max():
             scores[:first] = -np.inf
 

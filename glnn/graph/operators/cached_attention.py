@@ -142,7 +142,9 @@ class CachedAttention(Cached):
         if name != "places":
             return numbers
         rows = max(shapes["cache"][0], 1)
-        return (numbers.astype(np.int64) % rows).astype(np.int32)
+        places = (numbers.astype(np.int64) % rows).astype(np.int32)
+        places[:1] = rows - 1  # the most tokens that there may be: drivers end long loops
+        return places
 
 
 @dataclass(frozen=True)

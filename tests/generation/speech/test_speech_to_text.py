@@ -106,7 +106,7 @@ def test_phrases_have_the_times_of_their_tokens(speech, monkeypatch) -> None:
     Script(
         monkeypatch,
         # Two phrases, and one that begins at 0.6 s and does not end: the next window begins there.
-        [time, *letters("ab"), time + 10, time + 12, *letters("c"), time + 30, time + 30,
+        [time, *letters("ab"), time + 10, time + 12, *letters("c"), time + 30, time + 31,
          *letters("lost")],
         # The second window, of 0.6 s to 1.4 s, ends with a phrase: the next begins at its end.
         [time + 1, *letters("d"), time + 20, time + 21, *letters("e"), time + 35],

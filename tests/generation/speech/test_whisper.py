@@ -94,7 +94,7 @@ def test_too_little_memory_is_said_before_anything_is_uploaded(tmp_path: Path, m
     monkeypatch.setenv("GLNN_MEMORY", "100000")
     folder = hugging_face(tmp_path, weights())
     try:
-        with pytest.raises(LimitError, match="caches for 1 texts .*, 100000 are free"):
+        with pytest.raises(LimitError, match=r"caches for 1 texts .*, 100000 are free"):
             engine_of(folder, "compute")
     except DeviceError as error:
         pytest.skip(str(error))
