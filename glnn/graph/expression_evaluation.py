@@ -11,7 +11,7 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -27,6 +27,8 @@ from glnn.graph.function import Function, Number
 from glnn.graph.interval import INT32, Interval
 
 ExpressionStep = Callable[[list[Any]], Any]
+BLOCK_SIZE = 1 << 15
+"""Numbers of a block: some blocks of float32, 128 KiB each, are what a core's cache holds."""
 
 
 class CompiledExpression:
@@ -38,8 +40,11 @@ class CompiledExpression:
 
     def __init__(self, expr: Expr, dtypes: Sequence[np.dtype[Any]]) -> None:
         whole = expr.expanded
+        if all(dtype.kind == "f" for dtype in dtypes):
+            whole = _with_clips(whole)
         empty: list[Any] = []  # each part of arrays without numbers, which tells its type
         self._fixed, self._steps = list[Any](), list[ExpressionStep]()
+        self._calls: list[tuple[Any, list[int], np.dtype[Any] | None]] = []
         parts = list(enumerate(whole._part_list))
         with np.errstate(all="ignore"):
             for _, (part, operands) in parts:
@@ -64,7 +69,9 @@ class CompiledExpression:
             part, operands = whole._part_list[i]
             assert isinstance(part, Call)
             places = [slots.get((i, place), slot_of.get(place, 0)) for place in operands]
-            self._steps.append(_compile_step(part, [empty[place] for place in operands], places))
+            function, writes = _function(part, [empty[place] for place in operands])
+            self._steps.append(_call_of(function, places))
+            self._calls.append((function, places, empty[i].dtype if writes else None))
         root = len(empty) - 1
         self.dtype = np.asarray(empty[root]).dtype
         """The type of the value."""
@@ -72,6 +79,35 @@ class CompiledExpression:
         """True where the value is a new array, and not an argument or a number."""
         self._root = None if root in numbers else slot_of[root]
         self._number = empty[root] if root in numbers else None
+        self._rooms = self._assign_rooms(first)
+
+    def _assign_rooms(self, first: int) -> list[int | None]:
+        """Return the number of the scratch block that each call writes to: one that no later call
+        reads, so that few of them stay in a cache. None for a call that makes an array itself.
+
+        first: the place of the first call's value among the values.
+        """
+        last = {place: i for i, (_, places, _) in enumerate(self._calls) for place in places}
+        rooms: list[int | None] = []
+        dtypes: list[np.dtype[Any]] = []
+        free: list[int] = []
+        for i, (_, places, dtype) in enumerate(self._calls):
+            for place in {*places}:  # what is read here for the last time may be written to
+                room = rooms[place - first] if place >= first else None
+                if room is not None and last[place] == i:
+                    free.append(room)
+            if dtype is None:
+                rooms.append(None)
+                continue
+            room = next((one for one in free if dtypes[one] == dtype), None)
+            if room is None:
+                room = len(dtypes)
+                dtypes.append(dtype)
+            else:
+                free.remove(room)
+            rooms.append(room)
+        self._room_types = dtypes
+        return rooms
 
     @staticmethod
     @lru_cache(maxsize=1024)
@@ -87,6 +123,61 @@ class CompiledExpression:
             values.append(step(values))
         return values[self._root]
 
+    def scratch(self, count: int) -> list[Array]:
+        """Return blocks of `count` numbers for the calls of `fill`, which overwrites them."""
+        return [np.empty(count, dtype) for dtype in self._room_types]
+
+    def fill(self, out: Array, arrays: Sequence[Array], scratch: Sequence[Array]) -> None:
+        """Write the value for `arrays` to `out`, which may be one of them.
+
+        scratch: of `scratch`, each of out's shape.
+        """
+        if self._root is None:
+            out[...] = self._number
+            return
+        values: list[Any] = [*arrays, *self._fixed]
+        end = len(values) + len(self._calls) - 1
+        for (function, places, dtype), room in zip(self._calls, self._rooms, strict=True):
+            operands = [values[place] for place in places]
+            if room is None:
+                values.append(function(*operands))
+            else:
+                last = len(values) == end and dtype == out.dtype
+                values.append(function(*operands, out=out if last else scratch[room]))
+        if (value := values[self._root]) is not out:
+            out[...] = value
+
+
+def _with_clips(expr: Expr) -> Expr:
+    """Return `expr` of floats with `clip` where it takes the greater or smaller of something and a
+    number: NumPy does both in one call, and is several times as fast as its `maximum` of these.
+    """
+
+    def visit(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+        if not isinstance(part, Call):
+            return part
+        if part.function in ("maximum", "minimum"):
+            numbers = [one for one in arguments if _is_float_number(one)]
+            others = [one for one in arguments if not _is_float_number(one)]
+            if numbers and others:
+                (x,), (bound,) = others, numbers
+                if part.function == "maximum":
+                    return Call("clip", (x, bound, Scalar(np.inf)))
+                if (
+                    isinstance(x, Call)
+                    and x.function == "clip"
+                    and x.arguments[2] == Scalar(np.inf)
+                ):
+                    return Call("clip", (*x.arguments[:2], bound))
+                return Call("clip", (x, Scalar(-np.inf), bound))
+        return Call(part.function, arguments)
+
+    return expr.fold(visit)[-1]
+
+
+def _is_float_number(expr: Expr) -> bool:
+    return isinstance(expr, Scalar | Constant) and isinstance(expr.value, float)
+
 
 def _typed_number(whole: Expr, empty: Sequence[Any], call: int, place: int) -> Any:
     """The number at `place` as the function called at `call` is given it."""
@@ -99,12 +190,22 @@ def _typed_number(whole: Expr, empty: Sequence[Any], call: int, place: int) -> A
     return np.asarray(empty[place], next(iter(dtypes)))
 
 
-def _compile_step(part: Call, empty: Sequence[Any], places: Sequence[int]) -> ExpressionStep:
-    """The call of what `places` of a list hold, without looking at types again."""
+def _function(part: Call, empty: Sequence[Any]) -> tuple[Any, bool]:
+    """Return the function that computes `part` without looking at types again, and whether it
+    writes to an array called `out`.
+
+    empty: each operand without numbers.
+    """
     rest = empty[part.row.condition :]
     dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
-    function: Any = part.row.numpy if len(dtypes) == 1 else part.row.evaluate
-    assert function is not None
+    if len(dtypes) != 1:
+        return part.row.evaluate, False
+    assert part.row.numpy is not None
+    return part.row.numpy, writes_to(part.row.numpy)
+
+
+def _call_of(function: Any, places: Sequence[int]) -> ExpressionStep:
+    """Return the call of `function` for what `places` of a list hold."""
     if len(places) == 1:
         (a,) = places
         return lambda values: function(values[a])
@@ -114,14 +215,11 @@ def _compile_step(part: Call, empty: Sequence[Any], places: Sequence[int]) -> Ex
     return lambda values: function(*[values[place] for place in places])
 
 
-BLOCK_SIZE = 1 << 16  # of a block: some of them, of 4 bytes, are what a core's cache holds
-
-
 def evaluate_blockwise(
     expr: Expr,
     arrays: Sequence[Array],
     shape: Shape,
-    dtype: np.dtype[np.generic],
+    dtype: np.dtype[Any],
     out: Array | None = None,
 ) -> Array:
     """Return `expr` of `arrays`, which broadcast to `shape`, as a new array. Never warns.
@@ -129,29 +227,25 @@ def evaluate_blockwise(
     out: of that shape and dtype, where the result is to lie; it may be one of `arrays`, but may not
     share memory with others.
     """
-    if out is None:
-        out = np.empty(shape, dtype)
-    if prod(shape) <= BLOCK_SIZE:
-        out[...] = expr.evaluate(*arrays)
-        return out
-    for place in blocks(shape):
-        parts = (array[_index_of_block(array.shape, place, len(shape))] for array in arrays)
-        out[place] = expr.evaluate(*parts)
-    return out
+    value = CompiledExpression.cached(expr, tuple(array.dtype for array in arrays))
+    with np.errstate(all="ignore"):
+        return _evaluate(value, arrays, np.empty(shape, dtype) if out is None else out)
 
 
 def compile_expression(
     expr: Expr, dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any]
 ) -> Callable[..., Array]:
-    """Return what evaluates `expr` of arrays of `dtypes` in one go, as a new array of `dtype`.
+    """Return what evaluates `expr` of arrays of `dtypes`, as a new array of `dtype`.
 
-    It is called with the shape that these broadcast to, and them. Of more than NUMBERS numbers
-    `evaluate_blockwise` is faster: blocks of them fit a cache.
+    It is called with the shape that these broadcast to, and them, within `np.errstate`. `out` may
+    be given to it as to `evaluate_blockwise`.
     """
     value = CompiledExpression.cached(expr, tuple(dtypes))
     fresh = value.fresh and value.dtype == dtype
 
-    def compute(shape: Shape, *arrays: Array) -> Array:
+    def compute(shape: Shape, *arrays: Array, out: Array | None = None) -> Array:
+        if prod(shape) > BLOCK_SIZE:
+            return _evaluate(value, arrays, np.empty(shape, dtype) if out is None else out)
         result = value(*arrays)
         return (
             result
@@ -162,6 +256,78 @@ def compile_expression(
     return compute
 
 
+def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) -> Array:
+    """Write `value` for `arrays` to `out`, block by block, and return it."""
+    if not out.size:
+        return out
+    shape, shapes = out.shape, tuple([one.shape for one in arrays])
+    if out.flags.c_contiguous and all(one.flags.c_contiguous for one in arrays):
+        shape, shapes = _merge_axes(shape, shapes)
+    whole = out.reshape(shape)
+    views = [one.reshape(merged) for one, merged in zip(arrays, shapes, strict=True)]
+    scratch, rooms = value.scratch(min(BLOCK_SIZE, out.size)), list[Array]()
+    room_shape: Shape | None = None
+    for place, indices in _index_blocks(shape, shapes):
+        block = whole[place]
+        if room_shape != block.shape:
+            if scratch and block.size > scratch[0].size:  # a row that is longer than a block
+                scratch = value.scratch(block.size)
+            rooms = [room[: block.size].reshape(block.shape) for room in scratch]
+            room_shape = block.shape
+        value.fill(block, [one[i] for one, i in zip(views, indices, strict=True)], rooms)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _merge_axes(shape: Shape, shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[Shape, ...]]:
+    """Return the fewest axes of a result of `shape`, and of operands of `shapes` that broadcast to
+    it: neighbouring axes are one where each operand has both or neither. All are row major.
+    """
+    padded = [(*(1,) * (len(shape) - len(one)), *one) for one in shapes]
+    merged: list[int] = []
+    having: list[tuple[bool, ...]] = []
+    for axis, size in enumerate(shape):
+        has = tuple(one[axis] == size for one in padded)
+        if size > 1 and having and having[-1] == has:
+            merged[-1] *= size
+        elif size > 1:
+            merged.append(size)
+            having.append(has)
+    if not merged:
+        return (1,), ((1,),) * len(shapes)
+    operands = [
+        tuple(size if has[i] else 1 for size, has in zip(merged, having, strict=True))
+        for i in range(len(shapes))
+    ]
+    return tuple(merged), tuple(operands)
+
+
+BlockIndex = tuple[tuple[slice, ...], list[tuple[slice, ...]]]
+"""The index of a block of a result, and the index into each operand."""
+MOST_INDEXED = 64
+"""Blocks of a result whose indices are kept for the next one of that shape."""
+
+
+def _index_blocks(shape: Shape, shapes: tuple[Shape, ...]) -> Iterable[BlockIndex]:
+    """Return the indices of each block of a result of `shape`, of operands of `shapes` that
+    broadcast to it.
+    """
+    if prod(shape) <= MOST_INDEXED * BLOCK_SIZE:
+        return _kept_indices(shape, shapes, BLOCK_SIZE)
+    return _block_indices(shape, shapes)
+
+
+@lru_cache(maxsize=512)
+def _kept_indices(shape: Shape, shapes: tuple[Shape, ...], size: int) -> tuple[BlockIndex, ...]:
+    """Return the same for blocks of `size` numbers."""
+    return tuple(_block_indices(shape, shapes))
+
+
+def _block_indices(shape: Shape, shapes: tuple[Shape, ...]) -> Iterator[BlockIndex]:
+    for place in blocks(shape):
+        yield place, [_index_of_block(one, place, len(shape)) for one in shapes]
+
+
 def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Return `value` broadcast to `shape`, as a new array."""
     out = np.empty(shape, dtype)
@@ -170,7 +336,7 @@ def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 
 def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
-    """Yield the index of each block of an array of `shape`: NUMBERS numbers, or one row if longer.
+    """Yield the index of each block of an array of `shape`: BLOCK_SIZE numbers, or one row if longer.
 
     All have a slice for each of the first axes, the same number of them.
     """
@@ -184,7 +350,7 @@ def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
 
 
 def runs(count: int, each: int) -> Iterator[slice]:
-    """Return slices of blocks of `count` things of `each` numbers: of NUMBERS, or of one thing
+    """Return slices of blocks of `count` things of `each` numbers: of BLOCK_SIZE, or of one thing
     where that is more.
     """
     step = max(BLOCK_SIZE // max(each, 1), 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from glnn.core.types import ON_GPU, Array, DType, TensorType, as_float, widened
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression_evaluation import BLOCK_SIZE, compile_expression
+from glnn.graph.expression_evaluation import compile_expression
 from glnn.graph.operator import Cost, Operator
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
@@ -128,13 +128,12 @@ def _finish(
         turned = []
 
     def finish(first: Array, operands_before: Sequence[Array | None], *operands: Array) -> Array:
-        if first.size > BLOCK_SIZE:  # which are better changed in their place
-            fresh = first.flags.owndata and all(first is not array for array in operands_before)
-            return epilogue.evaluate(first, *operands, in_place=fresh)
         arguments = list(operands)
         for i in turned:
             arguments[i] = arguments[i].reshape(channel)
-        return value(first.shape, first, *arguments)
+        fresh = first.flags.owndata and first.dtype == dtype
+        fresh = fresh and all(first is not array for array in operands_before)
+        return value(first.shape, first, *arguments, out=first if fresh else None)
 
     return finish
 

@@ -13,7 +13,6 @@ from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Call, Expr
 from glnn.graph.expression_evaluation import (
-    BLOCK_SIZE,
     compile_expression,
     evaluate_blockwise,
     narrow_expression,
@@ -85,10 +84,7 @@ class Pointwise(Operator):
         compute = compile_expression(self.expr, [one.dtype.numpy for one in there], wanted)
 
         def perform(*arrays: Any) -> tuple[Array, ...]:
-            whole = np.broadcast(*arrays)
-            if whole.size > BLOCK_SIZE:
-                return (evaluate_blockwise(self.expr, arrays, whole.shape, wanted),)
-            return (compute(whole.shape, *arrays),)
+            return (compute(np.broadcast(*arrays).shape, *arrays),)
 
         return perform
 
