@@ -24,6 +24,22 @@ CASES = {
     "uneven": ((1, 2, 9, 8), (3, 2, 3, 2), {"stride": (2, 1), "padding": (0, 2, 1, 0)}),
     "dilated": ((2, 3, 11, 9), (2, 3, 3, 3), {"dilation": (3, 2), "padding": (3, 0, 1, 2)}),
     "depthwise": ((2, 7, 6, 5), (7, 1, 3, 3), {"groups": 7, "padding": (1, 1, 1, 1)}),
+    "depthwise, narrow": (
+        (2, 16, 9, 7),
+        (16, 1, 3, 5),
+        {"groups": 16, "padding": (2, 1, 0, 3), "dilation": (2, 1)},
+    ),
+    "depthwise, narrow, strided": (
+        (2, 17, 11, 8),
+        (17, 1, 5, 3),
+        {"groups": 17, "stride": (3, 2), "padding": (1, 2, 4, 1), "dilation": (1, 2)},
+    ),
+    "depthwise, one row": ((1, 19, 1, 13), (19, 1, 1, 3), {"groups": 19, "padding": (0, 1, 0, 1)}),
+    "depthwise, in the padding": (
+        (1, 16, 2, 3),
+        (16, 1, 2, 2),
+        {"groups": 16, "stride": (5, 4), "padding": (9, 7, 8, 11)},
+    ),
     "two for each": ((1, 3, 6, 5), (6, 1, 5, 3), {"groups": 3, "padding": (2, 1, 2, 1)}),
     "grouped": ((3, 4, 5, 6), (6, 2, 2, 3), {"groups": 2, "stride": (2, 2)}),
     "far apart": ((1, 2, 3, 3), (2, 2, 2, 2), {"stride": (50, 70), "padding": (60, 40, 55, 90)}),

@@ -25,6 +25,8 @@ from glnn.graph.operators.windows import Pair, Sides
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
 LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
+NARROW = 32  # columns of a result up to which depthwise convolutions have channels innermost
+LEAST_CHANNELS = 16  # from which they do
 
 
 def correlate(
@@ -40,7 +42,9 @@ def correlate(
     dtype. out: windows down and across.
 
     Where the window is one pixel, columns are x itself; else those of some rows of the result, of
-    some groups or of some samples are copied at a time (im2col).
+    some groups or of some samples are copied at a time (im2col). Depthwise convolutions of narrow
+    images, whose rows are too short to be copied one by one, are sums over the taps, channels
+    innermost.
     """
     n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
     share, group_results = c // groups, o // groups
@@ -49,6 +53,9 @@ def correlate(
     placed = result.reshape(n, groups, group_results, prod(out))
     if kernel == stride == (1, 1) and not any(padding):
         np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=placed)
+        return result
+    if c == o == groups and c >= LEAST_CHANNELS and out[1] <= NARROW:
+        _sum_taps(x, weight, stride, padding, dilation, result)
         return result
     met = _met(x, out, kernel, stride, padding, dilation).reshape(n, groups, share, *kernel, *out)
     samples, some, rows = _block((groups, *out), flat.shape[2], x.itemsize)
@@ -62,6 +69,40 @@ def correlate(
         pixels = slice(y * out[1], (y + rows) * out[1])
         np.matmul(flat[g : g + some], columns, out=placed[i : i + samples, g : g + some, :, pixels])
     return result
+
+
+def _sum_taps(
+    x: Array, weight: Array, stride: Pair, padding: Sides, dilation: Pair, result: Array
+) -> None:
+    """Write the depthwise convolution of x to `result`: rows of one sample at a time.
+
+    The products of each tap are added up by `einsum`, which does it in one pass: over all of a row
+    where windows are neighbours, else over the channels of a pixel.
+    """
+    (n, c, h, w), (top, left, _, right), (high, wide) = x.shape, padding, result.shape[2:]
+    kernel = weight.shape[2], weight.shape[3]
+    row_bytes = (left + w + right) * c * x.itemsize
+    reach = (kernel[0] - 1) * dilation[0] + 1
+    rows = min(max((BLOCK_BYTES // 2 // row_bytes - reach) // stride[0] + 1, 1), high)
+    padded = np.zeros(((rows - 1) * stride[0] + reach, left + w + right, c), x.dtype)
+    sums = np.empty((rows, wide, c), x.dtype)
+    taps = weight[:, 0].transpose(1, 2, 0)[:, :, None]
+    inner = (wide * c,) if stride[1] == 1 else (wide, c)
+    taps = np.broadcast_to(taps, (*kernel, inner[0] // c if stride[1] == 1 else 1, c))
+    taps = np.ascontiguousarray(taps).reshape(*kernel, inner[-1])
+    down, across, channel = padded.strides
+    steps = (down * dilation[0], across * dilation[1], down * stride[0])
+    steps += (channel,) if stride[1] == 1 else (across * stride[1], channel)
+    met = as_strided(padded, (*kernel, rows, *inner), steps, writeable=False)
+    for i, y in product(range(n), range(0, high, rows)):
+        count = min(rows, high - y)
+        made, rest = windows.rows(h, len(padded), y * stride[0] - top, 1)
+        padded[: made.start] = 0
+        padded[made.stop :] = 0
+        padded[made, left : left + w] = x[i, :, rest].transpose(1, 2, 0)
+        out = sums.reshape(rows, *inner)[:count]
+        np.einsum("kly...q,klq->y...q", met[:, :, :count], taps, out=out)
+        result[i, :, y : y + count] = sums[:count].transpose(2, 0, 1)
 
 
 def correlate_few(
