@@ -143,7 +143,7 @@ class CompiledExpression:
                 values.append(function(*operands))
             else:
                 last = len(values) == end and dtype == out.dtype
-                values.append(function(*operands, out=out if last else scratch[room]))
+                values.append(function(*operands, out if last else scratch[room]))
         if (value := values[self._root]) is not out:
             out[...] = value
 
@@ -336,7 +336,7 @@ def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 
 def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
-    """Yield the index of each block of an array of `shape`: BLOCK_SIZE numbers, or one row if longer.
+    """Yield the index of each block of an array of `shape`: BLOCK_SIZE numbers, or a longer row.
 
     All have a slice for each of the first axes, the same number of them.
     """

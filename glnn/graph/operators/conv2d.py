@@ -87,12 +87,11 @@ def _sum_taps(
     padded = np.zeros(((rows - 1) * stride[0] + reach, left + w + right, c), x.dtype)
     sums = np.empty((rows, wide, c), x.dtype)
     taps = weight[:, 0].transpose(1, 2, 0)[:, :, None]
-    inner = (wide * c,) if stride[1] == 1 else (wide, c)
-    taps = np.broadcast_to(taps, (*kernel, inner[0] // c if stride[1] == 1 else 1, c))
-    taps = np.ascontiguousarray(taps).reshape(*kernel, inner[-1])
+    inner: Shape = (wide * c,) if stride[1] == 1 else (wide, c)
+    taps = np.broadcast_to(taps, (*kernel, inner[-1] // c, c)).reshape(*kernel, inner[-1])
     down, across, channel = padded.strides
-    steps = (down * dilation[0], across * dilation[1], down * stride[0])
-    steps += (channel,) if stride[1] == 1 else (across * stride[1], channel)
+    inner_steps = (across * stride[1], channel)[-len(inner) :]
+    steps = down * dilation[0], across * dilation[1], down * stride[0], *inner_steps
     met = as_strided(padded, (*kernel, rows, *inner), steps, writeable=False)
     for i, y in product(range(n), range(0, high, rows)):
         count = min(rows, high - y)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from glnn.core.symint import divides, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.expression_evaluation import runs
+from glnn.graph.expression_evaluation import BLOCK_SIZE, runs
 from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.reductions import axes_of, check_axes
+
+LEAST_SQUARE = 1e-30  # the mean of squares from which none that counts is lost in float32
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,52 @@ class Normalize(HandwrittenOperator):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         self.shape_of({name: array.shape for name, array in operands.items()})
+        if x.dtype == np.float32 and x.size:
+            return self._compute_float32(operands)
+        return self._compute_exact(operands)
+
+    def _compute_float32(self, operands: Mapping[str, Array]) -> Array:
+        """Compute in float32, as exactly: distances from a mean have a mean of their own, and sums
+        are pairwise. In float64 where a square is too large or too small for float32.
+        """
+        x = operands["x"]
+        *rows, extent = self.grouped_shape(x.shape)
+        count, groups = prod(rows), rows[-1]
+        channels = x.shape[1] // groups if self.dims is None else 1
+        least = 0 if self.eps >= LEAST_SQUARE else LEAST_SQUARE
+        result = np.empty((count, extent), np.float32)
+        numbers = np.ascontiguousarray(x).reshape(count, extent)
+        scratch = np.empty((max(BLOCK_SIZE // extent, 1), extent), np.float32)
+        with np.errstate(all="ignore"):
+            for part in runs(count, extent):
+                made, met = result[part], numbers[part]
+                if self.centred:
+                    np.subtract(met, met.mean(axis=1, keepdims=True), out=made)
+                    met = np.subtract(made, made.mean(axis=1, keepdims=True), out=made)
+                squares = np.square(met, out=scratch[: len(met)])
+                mean = squares.mean(axis=1, keepdims=True)
+                if not ((mean >= least) & (mean < np.inf)).all():
+                    return self._compute_exact(operands)
+                np.multiply(met, 1 / np.sqrt(mean + np.float32(self.eps)), out=made)
+                if self.dims is not None:
+                    self._scale_and_shift(made, operands, (1, extent), slice(None))
+                    continue
+                which = np.arange(*part.indices(count)) % groups
+                made = made.reshape(len(made), channels, -1)
+                self._scale_and_shift(made, operands, (groups, channels, 1), which)
+        return result.reshape(x.shape)
+
+    def _scale_and_shift(
+        self, made: Array, operands: Mapping[str, Array], shape: Shape, part: Any
+    ) -> None:
+        """Multiply by the weight and add the bias, in place: `part` of them, seen in `shape`."""
+        for name, function in (("weight", np.multiply), ("bias", np.add)):
+            if name in operands:
+                function(made, operands[name].reshape(shape)[part], out=made)
+
+    def _compute_exact(self, operands: Mapping[str, Array]) -> Array:
+        """Compute in float64."""
+        x = operands["x"]
         outer, *groups = self.grouped_shape(x.shape)
         inner = x.shape[-self.dims :] if self.dims is not None else x.shape[1:]
         spread, result = self.spread(x.shape), np.empty(x.shape, x.dtype)
@@ -188,10 +236,16 @@ class Softmax(HandwrittenOperator):
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
             for part in runs(view[0], view[1] * view[2]):
-                below = viewed[part] - viewed[part].max(axis=1, keepdims=True)
+                met, below = viewed[part], made[part]
+                np.subtract(met, met.max(axis=1, keepdims=True), out=below)
                 powers = np.exp(below, out=None if self.log else below)
-                total = powers.sum(axis=1, keepdims=True, dtype=np.float64)
-                made[part] = below - np.log(total) if self.log else powers / total
+                # NumPy adds up pairs of sums of neighbours, but other axes one number at a time.
+                dtype = x.dtype if view[2] == 1 else np.float64
+                total = powers.sum(axis=1, keepdims=True, dtype=dtype)
+                if self.log:
+                    np.subtract(below, np.log(total).astype(x.dtype), out=below)
+                else:
+                    np.divide(powers, total.astype(x.dtype), out=below)
         return result
 
     def flops(self, shapes: Shapes) -> int:
