@@ -19,20 +19,15 @@ from glnn.core.symint import is_integer, is_symbolic
 from glnn.core.types import Array, Shape, to_float16
 from glnn.errors import ShapeError
 
-# erf(x) = x + x * P(x^2) up to 0.93 and 1 - exp(-Q(x)) from there, to 1 ulp of float32; as
-# shaders/functions/erf.glsl. Highest powers first.
-ERF_NEAR = (
-    -5.96761703e-4,
-    4.99119423e-3,
-    -2.67681349e-2,
-    1.12819925e-1,
-    -3.76125336e-1,
-    1.28379166e-1,
+# erf(x) = x P(x^2) / Q(x^2) up to ERF_END, from where float32 has 1. The greatest relative error is
+# 4.9e-8, found by weighted least squares in float64, and at most 8 ulp with float32's rounding.
+# Highest powers first.
+ERF_ABOVE = (
+    *(2.0148016365e-8, -1.9630533137e-6, 1.4057083977e-4, 3.6311989083e-3),
+    *(5.0341531646e-2, 1.9815754252e-1, 1.1283791124),
 )
-ERF_FAR = (
-    *(-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2),
-    *(-1.06777877e-1, -6.34846687e-1, -1.28717512e-1),
-)
+ERF_BELOW = (9.4031080531e-4, 1.4205683389e-2, 1.1427056849e-1, 5.0894429916e-1, 1.0)
+ERF_END = 3.9
 SMALL_ARRAY = 1 << 10
 """The array size below which the overhead of a NumPy call exceeds its computation."""
 ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
@@ -90,27 +85,21 @@ def erf(x: Array) -> Array:
     """Compute the error function."""
     if x.dtype.itemsize > 4:
         return np.asarray(_exact_erf(x), x.dtype)
-    size = np.minimum(np.abs(x.astype(np.float32, copy=False)), 4)  # where it is 1; keeps NaN
-    far = _polynomial(ERF_FAR, size)
-    far *= size
-    far -= size
-    np.subtract(1, np.exp(far, out=far), out=far)
-    near = _polynomial(ERF_NEAR, size * size)
-    near *= size
-    near += size
-    beyond = size > 0.927734375  # products choose faster than np.where, which branches
-    far *= beyond
-    near *= ~beyond
-    near += far
-    return np.asarray(np.copysign(near, x), x.dtype)
+    near = np.asarray(np.clip(x.astype(np.float32, copy=False), -ERF_END, ERF_END))
+    square = np.square(near)
+    near *= _polynomial(ERF_ABOVE, square)
+    near /= _polynomial(ERF_BELOW, square)
+    return np.asarray(np.clip(near, -1, 1, out=near), x.dtype)
 
 
 def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
-    """The polynomial by Horner's rule, highest powers first."""
-    result = np.full_like(x, factors[0])
-    for factor in factors[1:]:
+    """The polynomial of float32 by Horner's rule, highest powers first."""
+    first, second, *rest = (np.float32(factor) for factor in factors)
+    result = x * first
+    result += second
+    for factor in rest:
         result *= x
-        result += x.dtype.type(factor)
+        result += factor
     return result
 
 

@@ -27,8 +27,8 @@ from glnn.graph.function import Function, Number
 from glnn.graph.interval import INT32, Interval
 
 ExpressionStep = Callable[[list[Any]], Any]
-BLOCK_SIZE = 1 << 15
-"""Numbers of a block: some blocks of float32, 128 KiB each, are what a core's cache holds."""
+BLOCK_SIZE = 1 << 16
+"""Numbers of a block: some blocks of float32, 256 KiB each, are what a core's cache holds."""
 
 
 class CompiledExpression:

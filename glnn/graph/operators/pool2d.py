@@ -171,11 +171,16 @@ class Pool2d(HandwrittenOperator):
     def _join_windows(self, x: Array, axis: int, count: int, kernel: int) -> Array:
         """The maximum or the sum of each of `count` windows along one axis of the images."""
         join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
-        result = np.full((*x.shape[: 2 + axis], count, *x.shape[3 + axis :]), none, x.dtype)
+        result = np.empty((*x.shape[: 2 + axis], count, *x.shape[3 + axis :]), x.dtype)
         source, joined = np.moveaxis(x, 2 + axis, 0), np.moveaxis(result, 2 + axis, 0)
-        for tap in range(kernel):
-            first = tap * self.dilation[axis] - self.padding[axis]
-            made, met = windows.rows(x.shape[2 + axis], count, first, self.stride[axis])
+        firsts = (tap * self.dilation[axis] - self.padding[axis] for tap in range(kernel))
+        taps = [windows.rows(len(source), count, one, self.stride[axis]) for one in firsts]
+        whole = [i for i, (made, _) in enumerate(taps) if made == slice(0, count)]
+        if whole:
+            np.copyto(joined, source[taps.pop(whole[0])[1]])
+        else:
+            joined[...] = none
+        for made, met in taps:
             join(joined[made], source[met], out=joined[made])
         return result
 
