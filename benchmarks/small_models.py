@@ -154,7 +154,7 @@ def _model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _feeds(
+def random_feeds(
     session: Any, sizes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]
 ) -> dict[str, Array]:
     """An array for each input of ONNX Runtime's `session`."""
@@ -172,21 +172,19 @@ def _feeds(
 
 
 def measured(
-    path: Path,
-    backends: tuple[str, ...],
-    rounds: int,
-    sizes: Mapping[str, tuple[int, ...]],
-    numbers: Mapping[str, float],
+    path: Path, backends: tuple[str, ...], rounds: int, feed: Callable[[Any], dict[str, Array]]
 ) -> dict[str, Any]:
     """Microseconds of a run of the model in `path` by ONNX Runtime and by each of `backends`, the
     ratios to the first, and the largest relative error of a backend against it.
+
+    feed: gives an array for each input of ONNX Runtime's session.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     theirs = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feeds = _feeds(theirs, sizes, numbers)
+    feeds = feed(theirs)
     expected = theirs.run(None, feeds)
     works: dict[str, Callable[[], Any]] = {RUNTIME: lambda: theirs.run(None, feeds)}
     errors = {}
@@ -233,7 +231,7 @@ def _named(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
-def _sizes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def sizes_of(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     try:
         return {
             name: tuple(int(n) for n in value.split(",") if n)
@@ -285,13 +283,13 @@ def main(
         import onnxruntime
     except ImportError:
         raise GlnnError("small models need the packages onnx and onnxruntime") from None
-    given, filled = _sizes(sizes), _numbers(numbers)
+    feed = partial(random_feeds, sizes=sizes_of(sizes), numbers=_numbers(numbers))
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for one in wanted:
             paths.append(Path(folder, f"{one}.onnx"))
             onnx.save(MODELS[one](), paths[-1])
-        rows = [measured(path, names, rounds, given, filled) for path in (*paths, *files)]
+        rows = [measured(path, names, rounds, feed) for path in (*paths, *files)]
     about = {**machine(open_backend(names[-1]).device), RUNTIME: onnxruntime.__version__}
     if as_json:
         print(json.dumps({**about, "rounds": rounds, "rows": rows}, indent=2))
@@ -305,14 +303,14 @@ def main(
     Screen().show(shown, ", ".join(f"{k} {v}" for k, v in about.items()))
 
 
-def _one_thread() -> None:
-    """Start this program again where NumPy's BLAS may take several threads."""
+def one_thread(module: str) -> None:
+    """Start the program `module` again where NumPy's BLAS may take several threads."""
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         again = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "benchmarks.small_models", *sys.argv[1:]]
+        command = [sys.executable, "-m", module, *sys.argv[1:]]
         os.execve(sys.executable, command, again)
 
 
 if __name__ == "__main__":
-    _one_thread()
+    one_thread("benchmarks.small_models")
     run(main)

@@ -95,7 +95,7 @@ def erf(x: Array) -> Array:
 def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
     """The polynomial of float32 by Horner's rule, highest powers first."""
     first, second, *rest = (np.float32(factor) for factor in factors)
-    result = x * first
+    result: Array = x * first
     result += second
     for factor in rest:
         result *= x
