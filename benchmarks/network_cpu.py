@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,7 @@ def row(path: Path, rounds: int, sizes: dict[str, tuple[int, ...]]) -> dict[str,
     feeds: dict[str, NDArray[Any]] = {}
 
     def feed(session: Any) -> dict[str, NDArray[Any]]:
-        feeds.update(
-            {zoo.INPUT: network.input(1)} if network else random_feeds(session, sizes, {})
-        )
+        feeds.update({zoo.INPUT: network.input(1)} if network else random_feeds(session, sizes, {}))
         return feeds
 
     found = measured(path, ("cpu",), rounds, feed)

@@ -229,7 +229,13 @@ def evaluate_blockwise(
     """
     value = CompiledExpression.cached(expr, tuple(array.dtype for array in arrays))
     with np.errstate(all="ignore"):
-        return _evaluate(value, arrays, np.empty(shape, dtype) if out is None else out)
+        return _evaluate(value, arrays, _new_array(shape, dtype, arrays) if out is None else out)
+
+
+def _new_array(shape: Shape, dtype: np.dtype[Any], arrays: Sequence[Array]) -> Array:
+    """Return an array that lies in memory as the first of `arrays` with that shape does."""
+    like = next((one for one in arrays if one.shape == shape), None)
+    return np.empty(shape, dtype) if like is None else np.empty_like(like, dtype)
 
 
 def compile_expression(
@@ -245,7 +251,8 @@ def compile_expression(
 
     def compute(shape: Shape, *arrays: Array, out: Array | None = None) -> Array:
         if prod(shape) > BLOCK_SIZE:
-            return _evaluate(value, arrays, np.empty(shape, dtype) if out is None else out)
+            out = _new_array(shape, dtype, arrays) if out is None else out
+            return _evaluate(value, arrays, out)
         result = value(*arrays)
         return (
             result
@@ -260,9 +267,16 @@ def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) ->
     """Write `value` for `arrays` to `out`, block by block, and return it."""
     if not out.size:
         return out
+    result, order = out, _memory_order(out)
+    if order is not None:
+        out, rank = out.transpose(order), out.ndim
+        wide = (one.reshape((1,) * (rank - one.ndim) + one.shape) for one in arrays)
+        arrays = [one.transpose(order) for one in wide]
     shape, shapes = out.shape, tuple([one.shape for one in arrays])
     if out.flags.c_contiguous and all(one.flags.c_contiguous for one in arrays):
         shape, shapes = _merge_axes(shape, shapes)
+        if len(shape) == 2 and shape[1] < SHORT_ROW:
+            shape, shapes, arrays = _repeat_rows(shape, shapes, arrays)
     whole = out.reshape(shape)
     views = [one.reshape(merged) for one, merged in zip(arrays, shapes, strict=True)]
     scratch, rooms = value.scratch(min(BLOCK_SIZE, out.size)), list[Array]()
@@ -275,7 +289,41 @@ def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) ->
             rooms = [room[: block.size].reshape(block.shape) for room in scratch]
             room_shape = block.shape
         value.fill(block, [one[i] for one, i in zip(views, indices, strict=True)], rooms)
-    return out
+    return result
+
+
+def _memory_order(array: Array) -> list[int] | None:
+    """Return the axes of `array` as they lie in memory, outermost first; None where that is so."""
+    if array.flags.c_contiguous:
+        return None
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    return order if array.transpose(order).flags.c_contiguous else None
+
+
+SHORT_ROW, LONG_ROW = 1 << 9, 1 << 12
+
+
+def _repeat_rows(
+    shape: Shape, shapes: tuple[Shape, ...], arrays: Sequence[Array]
+) -> tuple[Shape, tuple[Shape, ...], list[Array]]:
+    """Return the same with some of the short rows of a result as one, for which rows that all have
+    in common are repeated: NumPy begins anew for each row.
+    """
+    count, size = shape
+    most = min(count, LONG_ROW // size)
+    times = next((n for n in range(most, 0, -1) if count % n == 0), 1)
+    seen, repeated = [], []
+    for one, array in zip(shapes, arrays, strict=True):
+        if one == (1, size):
+            array = np.tile(array.reshape(size), times)
+            one = 1, times * size
+        elif one == shape:
+            one = count // times, times * size
+        elif one != (1, 1):
+            return shape, shapes, list(arrays)
+        seen.append(one)
+        repeated.append(array)
+    return (count // times, times * size), tuple(seen), repeated
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ import numpy as np
 
 from glnn.core.types import ON_GPU, Array, DType, TensorType, as_float, widened
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression_evaluation import compile_expression
+from glnn.graph.expression_evaluation import BLOCK_SIZE, compile_expression
 from glnn.graph.operator import Cost, Operator
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
@@ -111,6 +111,16 @@ class Preparation:
         return perform
 
 
+def _owns_memory(array: Array, operands: Sequence[Array | None]) -> bool:
+    """Return True where `array`, an operator's result, is all of some memory, and not that of an
+    operand.
+    """
+    whole = array if array.base is None else array.base
+    if not isinstance(whole, np.ndarray) or not whole.flags.owndata or whole.size != array.size:
+        return False
+    return all(one is not whole and (one is None or one.base is not whole) for one in operands)
+
+
 def _finish(
     epilogue: Epilogue, result: TensorType, extra: Sequence[TensorType]
 ) -> Callable[..., Array]:
@@ -131,8 +141,8 @@ def _finish(
         arguments = list(operands)
         for i in turned:
             arguments[i] = arguments[i].reshape(channel)
-        fresh = first.flags.owndata and first.dtype == dtype
-        fresh = fresh and all(first is not array for array in operands_before)
+        fresh = first.dtype == dtype and _owns_memory(first, operands_before)
+        fresh = fresh and first.size > BLOCK_SIZE  # fewer are faster as a new array
         return value(first.shape, first, *arguments, out=first if fresh else None)
 
     return finish

@@ -74,7 +74,7 @@ class HostStore:
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         array = self.pull()
         if out is None:
-            return np.array(array)  # it may be a view of an input, the caller's own
+            return np.array(array, order="C")  # it may be a view of an input, the caller's own
         np.copyto(out, array.reshape(out.shape), casting="unsafe")
         return out
 

@@ -25,8 +25,8 @@ from glnn.graph.operators.windows import Pair, Sides
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
 LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
-NARROW = 32  # columns of a result up to which depthwise convolutions have channels innermost
-LEAST_CHANNELS = 16  # from which they do
+TAPS_BYTES = 1 << 17  # of a depthwise convolution's weights, repeated for neighbouring pixels
+LEAST_CHANNELS = 16  # from which depthwise convolutions have channels innermost
 
 
 def correlate(
@@ -42,20 +42,24 @@ def correlate(
     dtype. out: windows down and across.
 
     Where the window is one pixel, columns are x itself; else those of some rows of the result, of
-    some groups or of some samples are copied at a time (im2col). Depthwise convolutions of narrow
-    images, whose rows are too short to be copied one by one, are sums over the taps, channels
-    innermost.
+    some groups or of some samples are copied at a time (im2col). A depthwise convolution is a sum
+    over the taps with channels innermost in memory: rows of pixels are too short for NumPy, and
+    copies of them take longer than the sums. A result of one pixel's windows lies as x does.
     """
     n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
     share, group_results = c // groups, o // groups
+    depth, one_pixel = share * prod(kernel), kernel == stride == (1, 1) and not any(padding)
+    if n * c * prod(kernel) * prod(out) > FEW:  # else the product that `correlate_few` makes
+        if sums_taps(x.shape, weight.shape, out, groups):
+            return DepthwiseSums(x, weight, out, stride, padding, dilation)(x, weight)
+        if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
+            made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
+            return np.transpose(made, (0, 3, 1, 2))
     result = np.empty((n, o, *out), x.dtype)
-    flat = weight.reshape(groups, group_results, share * prod(kernel))
+    flat = weight.reshape(groups, group_results, depth)
     placed = result.reshape(n, groups, group_results, prod(out))
-    if kernel == stride == (1, 1) and not any(padding):
+    if one_pixel:
         np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=placed)
-        return result
-    if c == o == groups and c >= LEAST_CHANNELS and out[1] <= NARROW:
-        _sum_taps(x, weight, stride, padding, dilation, result)
         return result
     met = _met(x, out, kernel, stride, padding, dilation).reshape(n, groups, share, *kernel, *out)
     samples, some, rows = _block((groups, *out), flat.shape[2], x.itemsize)
@@ -71,37 +75,104 @@ def correlate(
     return result
 
 
-def _sum_taps(
-    x: Array, weight: Array, stride: Pair, padding: Sides, dilation: Pair, result: Array
-) -> None:
-    """Write the depthwise convolution of x to `result`: rows of one sample at a time.
+def sums_taps(x: Shape, weight: Shape, out: Pair, groups: int) -> bool:
+    """Return True where `DepthwiseSums` computes a convolution of arrays of these shapes."""
+    depthwise = x[1] == weight[0] == groups and groups >= LEAST_CHANNELS
+    return depthwise and prod(x[:2]) * prod(weight[2:]) * prod(out) > FEW
 
-    The products of each tap are added up by `einsum`, which does it in one pass: over all of a row
-    where windows are neighbours, else over the channels of a pixel.
+
+def channel_rows(x: Array) -> Array | None:
+    """Return images x (n, c, h, w) as a matrix (n h w, c) that is the same memory: None where their
+    channels are not innermost.
     """
-    (n, c, h, w), (top, left, _, right), (high, wide) = x.shape, padding, result.shape[2:]
-    kernel = weight.shape[2], weight.shape[3]
-    row_bytes = (left + w + right) * c * x.itemsize
-    reach = (kernel[0] - 1) * dilation[0] + 1
-    rows = min(max((BLOCK_BYTES // 2 // row_bytes - reach) // stride[0] + 1, 1), high)
-    padded = np.zeros(((rows - 1) * stride[0] + reach, left + w + right, c), x.dtype)
-    sums = np.empty((rows, wide, c), x.dtype)
-    taps = weight[:, 0].transpose(1, 2, 0)[:, :, None]
-    inner: Shape = (wide * c,) if stride[1] == 1 else (wide, c)
-    taps = np.broadcast_to(taps, (*kernel, inner[-1] // c, c)).reshape(*kernel, inner[-1])
-    down, across, channel = padded.strides
-    inner_steps = (across * stride[1], channel)[-len(inner) :]
-    steps = down * dilation[0], across * dilation[1], down * stride[0], *inner_steps
-    met = as_strided(padded, (*kernel, rows, *inner), steps, writeable=False)
-    for i, y in product(range(n), range(0, high, rows)):
-        count = min(rows, high - y)
-        made, rest = windows.rows(h, len(padded), y * stride[0] - top, 1)
-        padded[: made.start] = 0
-        padded[made.stop :] = 0
-        padded[made, left : left + w] = x[i, :, rest].transpose(1, 2, 0)
-        out = sums.reshape(rows, *inner)[:count]
-        np.einsum("kly...q,klq->y...q", met[:, :, :count], taps, out=out)
-        result[i, :, y : y + count] = sums[:count].transpose(2, 0, 1)
+    rows: Array = x.transpose(0, 2, 3, 1)
+    if x.flags.c_contiguous or not rows.flags.c_contiguous:
+        return None
+    matrix: Array = rows.reshape(-1, x.shape[1])
+    return matrix
+
+
+class DepthwiseSums:
+    """The depthwise convolution of arrays of one shape, with channels innermost in memory.
+
+    The products of each tap are added up by `einsum`, which does it in one pass. Columns of x are
+    copied by what their number leaves over the stride, so that those that windows side by side meet
+    are neighbours, and one loop goes over all channels of many of them. One thread may call it at a
+    time: the copies, of some rows of a sample, are always in the same memory.
+    """
+
+    def __init__(
+        self,
+        x: Array,
+        weight: Array,
+        out: Pair,
+        stride: Pair,
+        padding: Sides,
+        dilation: Pair,
+    ) -> None:
+        (_, c, _, w), (_, _, kh, kw), (high, wide) = x.shape, weight.shape, out
+        self._out, self._down, self._top = out, stride[0], padding[0]
+        reach = (kh - 1) * dilation[0] + 1
+        shifts = [divmod(kx * dilation[1], stride[1]) for kx in range(kw)]
+        phases = sorted({phase for _, phase in shifts})
+        pixels = wide + max(shift for shift, _ in shifts)
+        row_bytes = len(phases) * pixels * c * x.itemsize
+        rows = min(max((BLOCK_BYTES // 4 // row_bytes - reach) // stride[0] + 1, 1), high)
+        self._padded = np.zeros((len(phases), (rows - 1) * stride[0] + reach, pixels, c), x.dtype)
+        tile = _tile(wide, TAPS_BYTES // (kh * kw * c * x.itemsize))
+        self._line = wide // tile, tile * c
+        self._columns: list[list[int]] = []  # of the kernel, of each phase
+        self._met: list[Array] = []  # what these meet: (kh, columns, rows, *line)
+        for at, phase in zip(self._padded, phases, strict=True):
+            columns = [kx for kx, (_, own) in enumerate(shifts) if own == phase]
+            first, last = shifts[columns[0]][0], shifts[columns[-1]][0]
+            down, across, channel = at.strides
+            apart = across * ((last - first) // max(len(columns) - 1, 1))
+            steps = down * dilation[0], apart, down * stride[0], across * tile, channel
+            shape = kh, len(columns), rows, *self._line
+            self._columns.append(columns)
+            self._met.append(as_strided(at[:, first:], shape, steps, writeable=False))
+        self._across = [windows.rows(w, pixels, phase - padding[1], stride[1]) for phase in phases]
+        several = len(phases) > 1
+        self._sums = np.empty((rows if several else 0, *self._line), x.dtype)
+        self._weight = np.empty((0,), x.dtype)
+        self._taps: list[Array] = []
+
+    def __call__(self, x: Array, weight: Array) -> Array:
+        """Return the convolution of x (n, c, h, w) by weight (c, 1, kh, kw)."""
+        if not np.array_equal(weight, self._weight):
+            self._repeat(weight)
+        (n, c, h, _), (high, wide), padded = x.shape, self._out, self._padded
+        rows = self._met[0].shape[2]
+        result: Array = np.empty((n, high, *self._line), x.dtype)
+        for i, y in product(range(n), range(0, high, rows)):
+            target = result[i, y : y + rows]
+            made, met_rows = windows.rows(h, padded.shape[1], y * self._down - self._top, 1)
+            padded[:, : made.start] = 0
+            padded[:, made.stop :] = 0
+            for at, (across, met_columns) in zip(padded, self._across, strict=True):
+                at[made, across] = x[i, :, met_rows, met_columns].transpose(1, 2, 0)
+            for number, (met, taps) in enumerate(zip(self._met, self._taps, strict=True)):
+                part = self._sums[: len(target)] if number else target
+                np.einsum("klyxq,klq->yxq", met[:, :, : len(target)], taps, out=part)
+                if number:
+                    np.add(target, part, out=target)
+        images: Array = result.reshape(n, high, wide, c).transpose(0, 3, 1, 2)
+        return images
+
+    def _repeat(self, weight: Array) -> None:
+        """Keep the weights, repeated for the pixels of a line: few runs have others."""
+        c, _, kh, kw = weight.shape
+        tile = self._line[1] // c
+        taps = np.broadcast_to(weight[:, 0].transpose(1, 2, 0)[:, :, None], (kh, kw, tile, c))
+        taps = taps.reshape(kh, kw, tile * c)
+        self._taps = [np.ascontiguousarray(taps[:, columns]) for columns in self._columns]
+        self._weight = weight.copy()
+
+
+def _tile(count: int, most: int) -> int:
+    """Return the greatest divisor of `count` that is at most `most`, or 1."""
+    return next((n for n in range(min(count, most), 0, -1) if count % n == 0), 1)
 
 
 def correlate_few(
@@ -291,6 +362,9 @@ class Conv2d(Convolving):
             few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
+            if sums_taps(x.shape, weight.shape, out, self.groups):
+                sums = DepthwiseSums(x, weight, out, *geometry[:3])
+                return lambda x, weight: (sums(x, weight),)
             return lambda x, weight: (correlate(x, weight, out, *geometry),)
 
         return for_shapes(convolve, of_shapes)
