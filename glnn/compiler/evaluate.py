@@ -57,7 +57,7 @@ def evaluate(
     def work() -> NDArray[Any]:
         launch, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
         launch()
-        return out.pull()
+        return np.asarray(out.pull(), order="C")
 
     return chosen.perform(work)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
-from glnn.graph.expression_evaluation import evaluate_blockwise
+from glnn.graph.expression_evaluation import compile_expression, evaluate_blockwise
 
 Extent = Literal["full", "channel", "one"]
 """Shape of an operand relative to the result: the same; one number for each place along axis 1, a
@@ -174,6 +174,20 @@ class Prologue:
             if shapes.get(operand) != shape:
                 got = shapes.get(operand, "nothing")
                 raise ShapeError(f"{name}: {operand} must have shape {shape}, got {got}")
+
+    def compiled(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[..., Array]:
+        """Return what does the same as `evaluate` with images and operands of `dtypes`, x's first.
+
+        It must be called within `np.errstate`.
+        """
+        value = compile_expression(self.expr, dtypes, dtypes[0])
+
+        def prepare(x: Array, *operands: Array) -> Array:
+            pairs = zip(self.extents, operands, strict=True)
+            spread = [one.reshape(-1, 1, 1) if e == "channel" else one for e, one in pairs]
+            return value(x.shape, x, *spread)
+
+        return prepare
 
     def evaluate(self, x: Array, *operands: Array) -> Array:
         """Apply the prologue to x by NumPy, with operands of the shapes that `shapes` gives."""

@@ -232,6 +232,11 @@ def evaluate_blockwise(
         return _evaluate(value, arrays, _new_array(shape, dtype, arrays) if out is None else out)
 
 
+MANY_PIXELS = 1 << 13
+"""Numbers of an image with channels innermost, from which it is computed in long rows; of others
+it is `BLOCK_SIZE`: fewer are faster in one go."""
+
+
 def _new_array(shape: Shape, dtype: np.dtype[Any], arrays: Sequence[Array]) -> Array:
     """Return an array that lies in memory as the first of `arrays` with that shape does."""
     like = next((one for one in arrays if one.shape == shape), None)
@@ -243,14 +248,16 @@ def compile_expression(
 ) -> Callable[..., Array]:
     """Return what evaluates `expr` of arrays of `dtypes`, as a new array of `dtype`.
 
-    It is called with the shape that these broadcast to, and them, within `np.errstate`. `out` may
-    be given to it as to `evaluate_blockwise`.
+    It is called with the shape that these broadcast to, and them, within `np.errstate`. `out`, of
+    that shape and `dtype`, may be written to in the place of a new array: one of the arrays that
+    nobody needs any more, or another one. Who calls takes what is returned.
     """
     value = CompiledExpression.cached(expr, tuple(dtypes))
     fresh = value.fresh and value.dtype == dtype
 
     def compute(shape: Shape, *arrays: Array, out: Array | None = None) -> Array:
-        if prod(shape) > BLOCK_SIZE:
+        count = prod(shape)
+        if count > MANY_PIXELS and (count > BLOCK_SIZE or not arrays[0].flags.c_contiguous):
             out = _new_array(shape, dtype, arrays) if out is None else out
             return _evaluate(value, arrays, out)
         result = value(*arrays)

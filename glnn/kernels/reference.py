@@ -9,7 +9,7 @@ import numpy as np
 
 from glnn.core.types import ON_GPU, Array, DType, TensorType, as_float, widened
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression_evaluation import BLOCK_SIZE, compile_expression
+from glnn.graph.expression_evaluation import compile_expression
 from glnn.graph.operator import Cost, Operator
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
@@ -141,9 +141,8 @@ def _finish(
         arguments = list(operands)
         for i in turned:
             arguments[i] = arguments[i].reshape(channel)
-        fresh = first.dtype == dtype and _owns_memory(first, operands_before)
-        fresh = fresh and first.size > BLOCK_SIZE  # fewer are faster as a new array
-        return value(first.shape, first, *arguments, out=first if fresh else None)
+        ours = first.dtype == dtype and _owns_memory(first, operands_before)
+        return value(first.shape, first, *arguments, out=first if ours else None)
 
     return finish
 

@@ -29,6 +29,7 @@ from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.ops import conv2d
 from glnn.session import InferenceSession
+from tests import oracle
 
 
 def models() -> dict[str, tuple[Model, tuple[int, ...]]]:
@@ -225,3 +226,26 @@ def test_an_epilogue_is_for_all_sizes(rows: int, rng) -> None:
     found = make(op, make.types, done)(arrays)
     expected, *_ = computed(op, dict(zip(types, arrays, strict=True)), done)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("last", ["depthwise", "pointwise"])
+def test_outputs_are_row_major_where_channels_lie_innermost(stride: int, last: str, rng) -> None:
+    layers = [Conv2d(20, 20, 3, stride, padding=1, groups=20), ReLU(), Conv2d(20, 6, 1), ReLU()]
+    layers = layers[:2] if last == "depthwise" else layers
+    session = InferenceSession(Model.sequential(layers, (20, 31, 37)), "cpu")
+    x = rng((2, 20, 31, 37))
+    feeds = {session.get_inputs()[0].name: x}
+    first, *others = (session.run(None, feeds)[0] for _ in range(10))
+    expected = x.astype(np.float64)
+    for layer in layers:
+        if isinstance(layer, ReLU):
+            expected = np.maximum(expected, 0)
+            continue
+        weight, bias = (layer.parameters[name].astype(np.float64) for name in ("weight", "bias"))
+        groups = layer.groups
+        how = {"stride": (stride, stride), "padding": (1, 1, 1, 1)} if groups > 1 else {}
+        expected = oracle.conv2d(expected, weight, bias, groups=groups, **how)
+    assert oracle.error(first, expected) <= 1e-6
+    for one in (first, *others):
+        assert one.flags.c_contiguous and np.array_equal(one, first)

@@ -67,6 +67,11 @@ def summed(x: Array, weight: Array, op: Conv2d) -> Array:
     return found
 
 
+def channels_last(x: Array) -> Array:
+    """The images with their channels innermost in memory."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
 @pytest.mark.parametrize("bytes_of_block", [1, 700, 5000, 1 << 20])
 @pytest.mark.parametrize("name", CASES)
 def test_a_convolution_is_the_sums_whatever_its_blocks_are(
@@ -84,6 +89,8 @@ def test_a_convolution_is_the_sums_whatever_its_blocks_are(
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     turned = np.ascontiguousarray(x.transpose(3, 1, 2, 0)).transpose(3, 1, 2, 0)
     np.testing.assert_array_equal(op.compute({"x": turned, "weight": weight}), found)
+    last = op.compute({"x": channels_last(x), "weight": weight})
+    np.testing.assert_allclose(last, expected, rtol=1e-12, atol=1e-12)
     narrow = op.compute({"x": x.astype(np.float32), "weight": weight.astype(np.float32)})
     assert narrow.dtype == np.float32 and not np.shares_memory(narrow, x)
     np.testing.assert_allclose(narrow, expected, rtol=1e-4, atol=1e-4)
@@ -108,6 +115,43 @@ def test_blocks_are_every_number_once(
     given = x.copy()
     assert evaluate_blockwise(expr, (given, row, column), shape, x.dtype, given) is given
     np.testing.assert_array_equal(given, found)
+
+
+@pytest.mark.parametrize("size", [1, 16, 700, 1 << 16])
+@pytest.mark.parametrize("shape", [(2, 5, 7, 13), (1, 3, 64, 64), (1, 600, 3, 5), (3, 1, 11, 2)])
+def test_channels_that_are_innermost_stay_so(
+    shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside numbers of channels, of images, and images that lie otherwise."""
+    monkeypatch.setattr(blockwise, "BLOCK_SIZE", size)
+    rng = np.random.default_rng(4)
+    x, other = channels_last(rng.normal(size=shape)), rng.normal(size=shape)
+    channel, image = (
+        rng.normal(size=shape[1:2])[:, None, None],
+        rng.normal(size=(shape[0], 1, 1, 1)),
+    )
+    sums = call("add", call("mul", Arg(0), Arg(1)), Arg(2))
+    found = evaluate_blockwise(sums, (x, channel, image), shape, x.dtype)
+    np.testing.assert_array_equal(found, x * channel + image)
+    assert found.strides == x.strides
+    mixed = evaluate_blockwise(sums, (x, channel, other), shape, x.dtype)
+    np.testing.assert_array_equal(mixed, x * channel + other)
+    relu = call("relu", call("add", Arg(0), Arg(1)))
+    expected = np.maximum(x + channel, 0)
+    assert evaluate_blockwise(relu, (x, channel), shape, x.dtype, x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1.0, np.nan])
+@pytest.mark.parametrize("high", [np.inf, 0.5, np.nan, -2.0])
+def test_clips_are_the_greater_and_the_smaller_number(low: float, high: float) -> None:
+    x = np.array([-3.0, -1.0, -0.0, 0.0, 0.4, 7.0, np.nan, np.inf, -np.inf], np.float32)
+    with np.errstate(all="ignore"):
+        for inner in ((Arg(0), low), (low, Arg(0))):
+            expr = call("minimum", call("maximum", *inner), high)
+            expected = np.minimum(np.maximum(x, np.float32(low)), np.float32(high))
+            found = evaluate_blockwise(expr, (x,), x.shape, x.dtype)
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPatch) -> None:

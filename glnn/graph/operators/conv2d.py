@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -350,8 +350,13 @@ class Conv2d(Convolving):
     def specialize(self, types: Types) -> Reference:
         operands = self.named(types)
         x, weight = operands["x"], operands["weight"]
-        if self.prologue is not None or x.dtype is not weight.dtype:
+        if x.dtype is not weight.dtype:
             return self.reference
+        if self.prologue is not None:
+            plain = replace(self, prologue=None).specialize(types[:2])
+            types_before = [one.dtype.numpy for one in types if one is not None]
+            prepare = self.prologue.compiled([types_before[0], *types_before[2:]])
+            return lambda x, weight, *operands: plain(prepare(x, *operands), weight)
         geometry = self.stride, self.padding, self.dilation, self.groups
 
         def convolve(x: Array, weight: Array) -> tuple[Array, ...]:
