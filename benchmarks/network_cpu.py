@@ -3,12 +3,12 @@
 Both run each network in turn in one process; the least CPU time of a run in any round is taken. The
 files are those of `benchmarks.export_networks`; further arguments are .onnx files, whose open sizes
 are 1 unless `--size` says otherwise. The peak is of what NumPy has at once in a run of glnn's:
-tensors and scratch, without weights. What BLAS does decides much: OpenBLAS takes AVX2 kernels on
-processors that it does not know, unless OPENBLAS_CORETYPE names some that they have.
+tensors and scratch, without weights. OpenBLAS takes the kernels that it has for the processor unless
+OPENBLAS_CORETYPE names others, which the result tells.
 
     python -m benchmarks.network_cpu --networks networks
     python -m benchmarks.network_cpu --networks networks --only resnet18,lstm --rounds 5 --json
-    OPENBLAS_CORETYPE=SkylakeX python -m benchmarks.network_cpu recogniser.onnx --size x=1,3,48,320
+    python -m benchmarks.network_cpu recogniser.onnx --size x=1,3,48,320
 """
 
 from __future__ import annotations

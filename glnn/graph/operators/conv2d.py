@@ -158,7 +158,8 @@ class DepthwiseSums:
                 if number:
                     np.add(target, part, out=target)
         images: Array = result.reshape(n, high, wide, c).transpose(0, 3, 1, 2)
-        return images
+        # What follows is in rows where there are few numbers: both orders together are slow.
+        return images if images.size > FEW else np.ascontiguousarray(images)
 
     def _repeat(self, weight: Array) -> None:
         """Keep the weights, repeated for the pixels of a line: few runs have others."""
