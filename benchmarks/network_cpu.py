@@ -3,8 +3,8 @@
 Both run each network in turn in one process; the least CPU time of a run in any round is taken. The
 files are those of `benchmarks.export_networks`; further arguments are .onnx files, whose open sizes
 are 1 unless `--size` says otherwise. The peak is of what NumPy has at once in a run of glnn's:
-tensors and scratch, without weights. OpenBLAS takes the kernels that it has for the processor unless
-OPENBLAS_CORETYPE names others, which the result tells.
+tensors and scratch, without weights. OPENBLAS_CORETYPE, where it is set, stands in the result: it
+has OpenBLAS take other kernels than its own choice.
 
     python -m benchmarks.network_cpu --networks networks
     python -m benchmarks.network_cpu --networks networks --only resnet18,lstm --rounds 5 --json
@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,14 @@ from numpy.typing import NDArray
 from benchmarks import zoo
 from benchmarks.command import run
 from benchmarks.record import machine
-from benchmarks.small_models import RUNTIME, measured, one_thread, random_feeds, sizes_of
+from benchmarks.small_models import (
+    RUNTIME,
+    measured,
+    numbers_of,
+    one_thread,
+    random_feeds,
+    sizes_of,
+)
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
@@ -47,13 +56,20 @@ def peak_bytes(path: Path, feeds: dict[str, NDArray[Any]]) -> int:
     return peak - before
 
 
-def row(path: Path, rounds: int, sizes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What was measured of the network in `path`."""
-    network = zoo.NETWORKS.get(path.stem)
+def row(
+    path: Path,
+    network: zoo.Network | None,
+    rounds: int,
+    others: Callable[[Any], dict[str, NDArray[Any]]],
+) -> dict[str, Any]:
+    """What was measured of the file `path`, of `network` if that is one of the fourteen.
+
+    others: gives what other networks are fed, of ONNX Runtime's session.
+    """
     feeds: dict[str, NDArray[Any]] = {}
 
     def feed(session: Any) -> dict[str, NDArray[Any]]:
-        feeds.update({zoo.INPUT: network.input(1)} if network else random_feeds(session, sizes, {}))
+        feeds.update({zoo.INPUT: network.input(1)} if network else others(session))
         return feeds
 
     found = measured(path, ("cpu",), rounds, feed)
@@ -77,6 +93,7 @@ def row(path: Path, rounds: int, sizes: dict[str, tuple[int, ...]]) -> dict[str,
 )
 @click.option("--only", help="Names of networks, by commas.")
 @click.option("--size", "sizes", multiple=True, help="Of an input: name=1,576. May be repeated.")
+@click.option("--number", "numbers", multiple=True, help="That fills an input: sigma=0.5.")
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
@@ -84,6 +101,7 @@ def main(
     folder: Path | None,
     only: str | None,
     sizes: tuple[str, ...],
+    numbers: tuple[str, ...],
     rounds: int,
     as_json: bool,
 ) -> None:
@@ -93,16 +111,19 @@ def main(
         raise GlnnError("networks on a CPU need the package onnxruntime") from None
     if folder is None and not files:
         raise GlnnError("expected --networks or names of .onnx files, got neither")
-    paths = [] if folder is None else [folder / f"{one.name}.onnx" for one in zoo.chosen(only)]
-    for path in paths:
+    works: list[tuple[Path, zoo.Network | None]] = [(path, None) for path in files]
+    if folder is not None:
+        works = [(folder / f"{one.name}.onnx", one) for one in zoo.chosen(only)] + works
+    for path, _ in works:
         if not path.exists():
             raise GlnnError(f"--networks: no file {path}; benchmarks.export_networks writes it")
-    given, rows = sizes_of(sizes), []
+    others = partial(random_feeds, sizes=sizes_of(sizes), numbers=numbers_of(numbers))
+    rows = []
     with progress() as bar:
-        task = bar.add_task("measuring", total=len(paths) + len(files))
-        for path in (*paths, *files):
+        task = bar.add_task("measuring", total=len(works))
+        for path, network in works:
             bar.update(task, description=path.stem)
-            rows.append(row(path, rounds, given))
+            rows.append(row(path, network, rounds, others))
             bar.advance(task)
     about = {**machine(None), "numpy": np.__version__, RUNTIME: onnxruntime.__version__}
     about[CORES] = os.environ.get(CORES, "")

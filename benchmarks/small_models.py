@@ -241,7 +241,7 @@ def sizes_of(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         raise GlnnError(f"--size: expected integers with commas between, {error}") from None
 
 
-def _numbers(texts: tuple[str, ...]) -> dict[str, float]:
+def numbers_of(texts: tuple[str, ...]) -> dict[str, float]:
     try:
         return {name: float(value) for name, value in _named("--number", texts).items()}
     except ValueError as error:
@@ -283,7 +283,7 @@ def main(
         import onnxruntime
     except ImportError:
         raise GlnnError("small models need the packages onnx and onnxruntime") from None
-    feed = partial(random_feeds, sizes=sizes_of(sizes), numbers=_numbers(numbers))
+    feed = partial(random_feeds, sizes=sizes_of(sizes), numbers=numbers_of(numbers))
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for one in wanted:

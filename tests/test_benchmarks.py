@@ -145,6 +145,8 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
             "networks_page --networks . --only no",
             "--only: no 'no', expected some of squeezenet1_1, ",
         ),
+        ("network_cpu", "expected --networks or names of .onnx files, got neither"),
+        ("network_cpu --networks docs --only lstm", "--networks: no file docs/lstm.onnx; "),
         ("networks_page --networks docs --only lstm", "--networks: no file docs/lstm.onnx; "),
         ("networks_page --networks . --by no", "--by: no 'no', expected beginnings of glnn, "),
         (
@@ -1037,6 +1039,22 @@ def test_small_models(tmp_path: Path) -> None:
     for row in found["rows"]:
         assert row["ratio"]["cpu"] > 0 and row["us"]["onnxruntime"] > 0
         assert row["error"]["cpu"] < 1e-5
+
+
+def test_network_cpu(tmp_path: Path) -> None:
+    """Of a file, and of one with an open size; without files it is refused."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    from benchmarks.small_models import cnn, lstm
+
+    files = [str(tmp_path / name) for name in ("cnn.onnx", "lstm.onnx")]
+    for file, make in zip(files, (cnn, lstm), strict=True):
+        onnx.save(make(), file)
+    found = json.loads(run("benchmarks.network_cpu", *files, "--rounds", "1", "--json"))
+    assert [row["network"] for row in found["rows"]] == ["cnn", "lstm"]
+    for row in found["rows"]:
+        assert row["ratio"] == pytest.approx(row["cpu_ms"] / row["onnxruntime_ms"])
+        assert row["error"] < 1e-5 and row["peak_bytes"] > 0
 
 
 def test_generation_cpu(tmp_path: Path) -> None:
