@@ -72,7 +72,7 @@ def relu(x: Array, out: Array | None = None) -> Array:
 
 
 def writes_to(function: Callable[..., object]) -> bool:
-    """Return True where `function` writes its result to an array behind its operands, `out`."""
+    """Return True where `function` writes its result to an array called `out`."""
     return isinstance(function, np.ufunc) or function in (sigmoid, relu, np.clip)
 
 

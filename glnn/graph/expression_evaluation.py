@@ -143,7 +143,7 @@ class CompiledExpression:
                 values.append(function(*operands))
             else:
                 last = len(values) == end and dtype == out.dtype
-                values.append(function(*operands, out if last else scratch[room]))
+                values.append(function(*operands, out=out if last else scratch[room]))
         if (value := values[self._root]) is not out:
             out[...] = value
 

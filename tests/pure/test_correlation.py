@@ -7,11 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from glnn.core.types import Array
+from glnn.core.types import Array, DType
+from glnn.errors import ShapeError
 from glnn.graph import expression_evaluation as blockwise
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import blocks, evaluate_blockwise
+from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operators import Conv2d, conv2d
 from glnn.kernels.op_spec import OpSpec
 
@@ -33,6 +35,11 @@ CASES = {
         (2, 17, 11, 8),
         (17, 1, 5, 3),
         {"groups": 17, "stride": (3, 2), "padding": (1, 2, 4, 1), "dilation": (1, 2)},
+    ),
+    "depthwise, far apart": (
+        (1, 16, 5, 3),
+        (16, 1, 2, 3),
+        {"groups": 16, "dilation": (200, 1), "padding": (150, 1, 60, 2)},
     ),
     "depthwise, one row": ((1, 19, 1, 13), (19, 1, 1, 3), {"groups": 19, "padding": (0, 1, 0, 1)}),
     "depthwise, in the padding": (
@@ -140,6 +147,29 @@ def test_channels_that_are_innermost_stay_so(
     expected = np.maximum(x + channel, 0)
     assert evaluate_blockwise(relu, (x, channel), shape, x.dtype, x) is x
     np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if one.numpy])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.bool_])
+def test_each_function_into_blocks_is_the_function(
+    name: str, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, so that its result is an operand in scratch memory and a result."""
+    monkeypatch.setattr(blockwise, "BLOCK_SIZE", 16)
+    row, rng = FUNCTIONS[name], np.random.default_rng(6)
+    arrays = [rng.uniform(-3, 3, (3, 41)).astype(dtype) for _ in range(max(row.arity, 1))]
+    arguments = [Arg(i) for i in range(row.arity)]
+    try:
+        once = call(name, *arguments)
+        once.infer([DType.of(array) for array in arrays])
+        twice = call(name, *[once] * row.arity)
+        twice.infer([DType.of(array) for array in arrays])
+    except ShapeError:  # it takes no such numbers, or not its own
+        return
+    for expr in (once, twice):
+        expected = expr.evaluate(*arrays)
+        found = evaluate_blockwise(expr, arrays, (3, 41), expected.dtype)
+        np.testing.assert_array_equal(found, np.broadcast_to(expected, (3, 41)))
 
 
 @pytest.mark.parametrize("low", [-np.inf, -1.0, np.nan])

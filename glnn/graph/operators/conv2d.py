@@ -26,6 +26,7 @@ COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples a
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
 LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
 TAPS_BYTES = 1 << 17  # of a depthwise convolution's weights, repeated for neighbouring pixels
+MOST_REACH = 128  # rows and columns of a window, of which copies are to have few beside its taps
 LEAST_CHANNELS = 16  # from which depthwise convolutions have channels innermost
 
 
@@ -50,7 +51,7 @@ def correlate(
     share, group_results = c // groups, o // groups
     depth, one_pixel = share * prod(kernel), kernel == stride == (1, 1) and not any(padding)
     if n * c * prod(kernel) * prod(out) > FEW:  # else the product that `correlate_few` makes
-        if sums_taps(x.shape, weight.shape, out, groups):
+        if sums_taps(x.shape, weight.shape, out, dilation, groups):
             return DepthwiseSums(x, weight, out, stride, padding, dilation)(x, weight)
         if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
             made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
@@ -75,10 +76,11 @@ def correlate(
     return result
 
 
-def sums_taps(x: Shape, weight: Shape, out: Pair, groups: int) -> bool:
+def sums_taps(x: Shape, weight: Shape, out: Pair, dilation: Pair, groups: int) -> bool:
     """Return True where `DepthwiseSums` computes a convolution of arrays of these shapes."""
     depthwise = x[1] == weight[0] == groups and groups >= LEAST_CHANNELS
-    return depthwise and prod(x[:2]) * prod(weight[2:]) * prod(out) > FEW
+    near = all((k - 1) * d < MOST_REACH for k, d in zip(weight[2:], dilation, strict=True))
+    return depthwise and near and prod(x[:2]) * prod(weight[2:]) * prod(out) > FEW
 
 
 def channel_rows(x: Array) -> Array | None:
@@ -368,7 +370,7 @@ class Conv2d(Convolving):
             few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
-            if sums_taps(x.shape, weight.shape, out, self.groups):
+            if sums_taps(x.shape, weight.shape, out, self.dilation, self.groups):
                 sums = DepthwiseSums(x, weight, out, *geometry[:3])
                 return lambda x, weight: (sums(x, weight),)
             return lambda x, weight: (correlate(x, weight, out, *geometry),)
