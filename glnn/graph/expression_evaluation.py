@@ -307,7 +307,10 @@ def _memory_order(array: Array) -> list[int] | None:
     return order if array.transpose(order).flags.c_contiguous else None
 
 
-SHORT_ROW, LONG_ROW = 1 << 9, 1 << 12
+SHORT_ROW = 1 << 9
+"""Numbers of a row below which NumPy takes longer to begin with it than to compute it."""
+LONG_ROW = 1 << 12
+"""Numbers of rows that are joined, at the most."""
 
 
 def _repeat_rows(
