@@ -143,6 +143,18 @@ def test_convolutions_are_alike_however_often_they_run(rng) -> None:
             assert np.array_equal(one, first), shapes
 
 
+def test_convolutions_of_channels_innermost_are_alike_however_often_they_run() -> None:
+    draw = np.random.default_rng(3)
+    for _ in range(60):
+        n, c, o, high, wide = map(int, draw.integers((1, 10, 1, 5, 5), (3, 60, 50, 30, 30)))
+        x = draw.standard_normal((n, high, wide, c), np.float32).transpose(0, 3, 1, 2)
+        weight = draw.standard_normal((o, c, 1, 1), np.float32)
+        work = operators.Conv2d().specialize([TensorType(x.shape), TensorType(weight.shape)])
+        first, *others = (work(x, weight)[0] for _ in range(12))
+        for one in others:
+            assert np.array_equal(one, first), (x.shape, o)
+
+
 def test_moves_are_alike_however_often_they_run(rng) -> None:
     """Places are looked up once a move has run some times."""
     pad, turn = Pad((1, 0), (2, 1), "constant", 3), Slice((4, 0), (-9, 2), (0, 1), (-2, 1))

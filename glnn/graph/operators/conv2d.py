@@ -56,6 +56,8 @@ def correlate(
         if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
             made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
             return np.transpose(made, (0, 3, 1, 2))
+    else:
+        x = np.ascontiguousarray(x)  # as that has it, to the last bit
     result = np.empty((n, o, *out), x.dtype)
     flat = weight.reshape(groups, group_results, depth)
     placed = result.reshape(n, groups, group_results, prod(out))
