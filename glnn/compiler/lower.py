@@ -36,6 +36,7 @@ from glnn.graph.passes import (
     expand_composites,
     inline_constant_branches,
     inline_constant_captures,
+    keep_integers,
     narrow_integers,
     optimize,
     pack_outputs,
@@ -213,6 +214,8 @@ def lowered(
     if backend.device is not None and not body:
         graph, types = pack_outputs(*copy_input_views(graph, types))
     graph = split_concats(graph, types, backend.joins)
+    if backend.takes_bytes and Pass.PACKED not in without:
+        graph = keep_integers(graph, types, samples)
     if precision is DType.int8:
         graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
     graph = updates_last(_all_rounding(graph, types), updates or {})

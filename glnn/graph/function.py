@@ -112,6 +112,11 @@ class Function:
         return self.onnx.formula or self.call
 
     @property
+    def is_step(self) -> bool:
+        """True where the result does not change with the arguments but at steps, as rounded."""
+        return self.body is None and self.gradient is None
+
+    @property
     def call(self) -> str:
         """The formula that calls the function: `clip(a, b, c)`."""
         return f"{self.name}({', '.join('abcd'[: self.arity])})"

@@ -15,7 +15,8 @@ from glnn.backends.launch import GlLaunch
 from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
-from glnn.graph.expression import Arg, call
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call, formula
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
@@ -58,6 +59,22 @@ def test_no_kernel_is_refused_for_terms_that_cancel(examined, name) -> None:
 def test_no_kernel_is_refused_at_small_shapes(examined, op) -> None:
     """`make check-examination` has many more of them."""
     assert examined_problems(examined, small_problems(op, 2)) == []
+
+
+@pytest.mark.parametrize("finish", ["trunc(a)", "cast_float32(cast_int32(a))", "floor(2.0 * a)"])
+def test_results_near_a_step_are_not_judged(finish) -> None:
+    """Of sums that become integers, float32 may be on the other side of those that almost are."""
+    shapes = {"x": (5, 16), "weight": (40_000, 16)}
+    spec = OpSpec.create(Matmul(), shapes, {}, Epilogue(formula(finish)))
+    case = ReferenceCase.create(spec, special_values=False, whole=True)
+    sums = case.operands["x"].astype("f8") @ case.operands["weight"].astype("f8").T
+    sums *= 2 if "2.0" in finish else 1
+    away = np.abs(sums - np.rint(sums))
+    if finish != "floor(2.0 * a)":
+        away[np.abs(sums) < 0.5] = 1  # on both sides of 0 the integer is 0
+    mask = case.tolerance().open
+    assert (away < 1e-6).any() and mask is not None
+    assert mask[away < 1e-6].all() and not mask[away > 1e-3].any()
 
 
 @pytest.mark.parametrize("seed", range(9))

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
+from glnn.core.cached_property import cached_property
 from glnn.core.types import Array, Dim, DType, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.node_adder import AddNode, merge_dims, split_dim
+from glnn.graph.compose.node_adder import AddNode, constant, merge_dims, split_dim
 from glnn.graph.compose.sliding_windows import Sizes, conv
 from glnn.graph.expression import Expr, formula
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import (
     Expand,
     Matmul,
-    Pad,
     Pointwise,
     Reduce,
     Reshape,
+    Slice,
     Squeeze,
     Transpose,
     Unsqueeze,
 )
+from glnn.graph.operators.dequantize import Dequantize
 
+Span = tuple[int, int]
 Dims = tuple[Dim, ...]
 
 
@@ -136,48 +140,74 @@ TO_INT32 = formula("cast_int32(a)")
 
 @dataclass(frozen=True)
 class IntegerTensor:
-    """A tensor of integers, held as float32."""
+    """Integers of 8 bits less a zero point: a factor of products that float32 sums up.
 
-    value: Value
-    """The integers as float32."""
-    most: int
-    """Greatest absolute value of a number."""
-    total: int | None = None
-    """Greatest sum of the absolute values of one result's numbers, where it is known."""
-
-    def exact(self, weight: IntegerTensor, depth: int) -> bool:
-        """Return True where float32 holds all sums of `depth` products with numbers of `weight`
-        exactly.
-        """
-        sums = [self.most * weight.most * depth]
-        sums += [
-            a.total * b.most for a, b in ((self, weight), (weight, self)) if a.total is not None
-        ]
-        return min(sums) <= MOST_EXACT
-
-
-def as_integer_tensor(
-    add: AddNode, x: Value, zero: Value | None = None, along: tuple[int, ...] = ()
-) -> IntegerTensor:
-    """Return x, of uint8 or int8, less its zero point, which broadcasts to it.
-
-    along: the axes whose numbers are of one result, if any.
+    A constant stays integers until a product reads it, so that a device may keep them so.
     """
-    if x.type.dtype not in (DType.uint8, DType.int8):
-        raise UnsupportedOpError(f"products of integers are of uint8 and int8, got {x.type}")
-    low, high = _value_bounds(x)
-    least, most = (0, 0) if zero is None else _value_bounds(zero)
-    total = None
-    numbers, less = (
-        _constant_array(x),
-        np.zeros((), np.int8) if zero is None else _constant_array(zero),
-    )
-    if along and numbers is not None and less is not None:
-        sizes = np.abs(numbers.astype(np.int32) - less.astype(np.int32))
-        total = int(sizes.sum(axis=along, dtype=np.int64).max(initial=0))
-    text = "cast_float32(a)" if zero is None else "cast_float32(a) - cast_float32(b)"
-    value = add(Pointwise(formula(text)), *((x,) if zero is None else (x, zero)))
-    return IntegerTensor(value, max(most - low, high - least), total)
+
+    integers: Value
+    zero: Value | None
+    """The zero point, which broadcasts to the integers; None for 0."""
+    along: tuple[int, ...]
+    """The axes that products are summed along, first the one that may be split into parts."""
+
+    def __post_init__(self) -> None:
+        if self.integers.type.dtype not in (DType.uint8, DType.int8):
+            what = f"got {self.integers.type}"
+            raise UnsupportedOpError(f"products of integers are of uint8 and int8, {what}")
+
+    @cached_property
+    def most(self) -> int:
+        """The greatest absolute value of a number."""
+        low, high = _value_bounds(self.integers)
+        least, most = (0, 0) if self.zero is None else _value_bounds(self.zero)
+        return max(most - low, high - least)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """The sum of absolute values for each result and place of the axis that may be split, as
+        (results, places); None where they are not known before a run.
+        """
+        numbers = _constant_array(self.integers)
+        zero = np.zeros((), np.int8) if self.zero is None else _constant_array(self.zero)
+        if numbers is None or zero is None:
+            return None
+        axis, *others = (i % numbers.ndim for i in self.along)
+        sums = np.abs(numbers.astype(np.int32) - zero.astype(np.int32))
+        sums = sums.sum(tuple(others), np.int64, keepdims=True)
+        result: NDArray[np.int64] = np.moveaxis(sums, axis, -1).reshape(-1, numbers.shape[axis])
+        return result
+
+    def part(self, add: AddNode, first: int, last: int) -> Value:
+        """Return the integers from the place `first` of the axis that may be split to before
+        `last`.
+        """
+        axis = self.along[0] % len(self.integers.type.dims)
+        if (first, last) == (0, self.integers.type.shape[axis]):
+            return self.integers
+        return add(Slice((first,), (last,), (axis,), (1,)), self.integers)
+
+    def as_float(self, add: AddNode, integers: Value) -> Value:
+        """Return `integers`, all of the tensor's or a part, less the zero point, as float32."""
+        zero, shape = self.zero, () if self.zero is None else self.zero.type.shape
+        axes = [i - len(shape) for i, size in enumerate(shape) if size != 1]
+        fixed = zero is None or zero.kind is Kind.CONSTANT
+        if self.integers.kind is Kind.CONSTANT and fixed and len(axes) < 2:
+            flat = tuple(shape[i] for i in axes)
+            if zero is not None and not zero.data.any():  # type: ignore[union-attr]
+                zero, axes = None, []
+            elif zero is not None and shape != flat:
+                zero = add(Reshape(flat, True), zero)
+            axis = len(integers.type.dims) + axes[0] if axes else 0
+            operands = (integers, ONE) if zero is None else (integers, ONE, zero)
+            return add(Dequantize(axis, 0), *operands)
+        if zero is None:
+            return add(Pointwise(formula("cast_float32(a)")), integers)
+        return add(Pointwise(formula("cast_float32(a) - cast_float32(b)")), integers, zero)
+
+
+ONE = constant(np.ones((), np.float32))
+"""The scale of integers that stand for themselves."""
 
 
 def _constant_array(x: Value) -> Array | None:
@@ -193,63 +223,59 @@ def _value_bounds(x: Value) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+def _exact_parts(a: IntegerTensor, b: IntegerTensor, depth: int, taps: int) -> list[Span]:
+    """Split `depth` places into parts such that float32 holds each sum of products of a part.
+
+    taps: the products of a place. Returns the first place of each part, and the one behind its
+    last. Raises UnsupportedOpError where a single place may have more.
+    """
+    most = a.most * b.most * taps
+    if most * depth <= MOST_EXACT:
+        return [(0, depth)]
+    length = MOST_EXACT // most
+    for factor, other in ((a, b), (b, a)):
+        if factor.sizes is not None:
+            length = max(length, _longest_part(factor.sizes, MOST_EXACT // other.most))
+    if length == 0:
+        raise UnsupportedOpError(f"sums of {taps} products of integers in float32")
+    result, first = [], 0
+    while depth > first + length:
+        result.append((first, first + length))
+        first += length
+    return [*result, (first, depth)]
+
+
+def _longest_part(sizes: NDArray[np.int64], most: int) -> int:
+    """Return the length of the fewest parts of the rows of `sizes`, as long as one another, whose
+    sums are `most` or less; 0 where there is none.
+    """
+    depth: int = sizes.shape[1]
+    for count in range(1, depth + 1):
+        length = -(-depth // count)
+        if np.add.reduceat(sizes, range(0, depth, length), 1).max(initial=0) <= most:
+            return length
+    return 0
+
+
+def _add_parts(add: AddNode, parts: Iterable[Value]) -> Value:
+    """Return the sum of whole numbers of float32, as int32."""
+    first, *others = (add(Pointwise(TO_INT32), part) for part in parts)
+    for other in others:
+        first = add(Pointwise(formula("a + b")), first, other)
+    return first
+
+
 def integer_tensor_matmul(add: AddNode, a: IntegerTensor, b: IntegerTensor) -> Value:
     """Multiply a (..., m, k) by b (..., k, n), by the rules of numpy.matmul: int32.
 
     Sums that may exceed float32's integers are those of parts of k, which int32 adds up.
     """
-    first, second = a.value.type.shape, b.value.type.shape
-    if not first or not second:
-        raise ShapeError(f"matmul: factors must have dimensions, got {first} and {second}")
-    depth = first[-1]
-    if a.exact(b, depth):
-        return add(Pointwise(TO_INT32), matmul(add, a.value, b.value))
-    if len(first) == 1 or len(second) == 1:
-        return _matmul_vectors(add, a, b)
-    count = -(-depth // (MOST_EXACT // (a.most * b.most)))
-    chunk = -(-depth // count)
-    rank = max(len(first), len(second))
-    wide = _stack_chunks(add, a.value, len(first) - 1, count, chunk, rank)
-    high = _stack_chunks(add, b.value, len(second) - 2, count, chunk, rank)
-    return _sum_chunks(add, matmul(add, wide, high), 0)
-
-
-def _matmul_vectors(add: AddNode, a: IntegerTensor, b: IntegerTensor) -> Value:
-    """A product of which a factor is a vector, as one of a matrix of one row or column."""
-    first, second = a.value.type.shape, b.value.type.shape
-    if len(first) == 1:
-        a = replace(a, value=add(Reshape((1, *first), True), a.value))
-    if len(second) == 1:
-        b = replace(b, value=add(Reshape((*second, 1), True), b.value))
-    product = integer_tensor_matmul(add, a, b)
-    *stack, rows, columns = product.type.shape
-    ends = ((rows,) if len(first) > 1 else ()) + ((columns,) if len(second) > 1 else ())
-    return add(Reshape((*stack, *ends), True), product)
-
-
-def _split_in_chunks(add: AddNode, x: Value, axis: int, count: int, chunk: int) -> Value:
-    """Reshape x so that its dimension `axis` is (count, chunk), padded with zeros."""
-    shape = x.type.shape
-    if (more := count * chunk - shape[axis]) > 0:
-        zeros = (0,) * len(shape)
-        x = add(Pad(zeros, (*zeros[:axis], more, *zeros[axis + 1 :])), x)
-    return add(Reshape((*shape[:axis], count, chunk, *shape[axis + 1 :]), True), x)
-
-
-def _stack_chunks(add: AddNode, x: Value, axis: int, count: int, chunk: int, rank: int) -> Value:
-    """Split x into parts along its dimension `axis`; they come first, before dimensions of size 1
-    up to `rank`.
-    """
-    x = _split_in_chunks(add, x, axis, count, chunk)
-    order = (axis, *(i for i in range(len(x.type.dims)) if i != axis))
-    first, *others = (x.type.shape[i] for i in order)
-    ones = (1,) * (rank - len(others))
-    return add(Reshape((first, *ones, *others), True), add(Transpose(order), x))
-
-
-def _sum_chunks(add: AddNode, parts: Value, axis: int) -> Value:
-    """The sum of whole numbers along `axis`, in int32."""
-    return add(Reduce("sum", (axis,), False, TO_INT32), parts)
+    first, second = a.integers.type.shape, b.integers.type.shape
+    if not first or not second or first[-1] != second[max(len(second) - 2, 0)]:
+        raise ShapeError(f"matmul: factors {first} and {second} do not fit")
+    parts = _exact_parts(a, b, first[-1], 1)
+    factors = ([one.as_float(add, one.part(add, *part)) for one in (a, b)] for part in parts)
+    return _add_parts(add, (matmul(add, *pair) for pair in factors))
 
 
 def integer_tensor_conv(
@@ -264,32 +290,25 @@ def integer_tensor_conv(
 ) -> Value:
     """The convolution of x (n, c, ...) by weight (o, c / groups, ...), as `conv` has it: int32.
 
-    Where a sum may exceed float32's integers, parts of the channels are groups of their own, whose
-    results int32 adds up. Raises UnsupportedOpError where a single channel's may.
+    Sums that may exceed float32's integers are those of parts of the channels, which int32 adds
+    up. Raises UnsupportedOpError where a single channel's may.
     """
-    (n, c, *sizes), (o, share, *kernel) = x.value.type.shape, weight.value.type.shape
+    (n, c, *sizes), (o, share, *kernel) = x.integers.type.shape, weight.integers.type.shape
     if c != share * groups or o % groups:
-        raise ShapeError(f"conv: x {x.value.type} and weight {weight.value.type} do not fit")
+        raise ShapeError(f"conv: x {x.integers.type} and weight {weight.integers.type} do not fit")
     convolved = partial(conv, add, stride=stride, padding=padding, dilation=dilation, exact=True)
-    taps = prod(kernel)
-    if x.exact(weight, share * taps):
-        return add(Pointwise(TO_INT32), convolved(x.value, weight.value, groups=groups))
-    chunk = MOST_EXACT // (x.most * weight.most * taps)
-    if not chunk:
-        raise UnsupportedOpError(f"conv: sums of {taps} products of integers in float32")
-    count = -(-share // chunk)
-    chunk = -(-share // count)
-    apart = add(Reshape((n, groups, share, *sizes), True), x.value)
-    apart = _split_in_chunks(add, apart, 2, count, chunk)
-    apart = add(Reshape((n, groups * count * chunk, *sizes), True), apart)
-    parts = add(Reshape((groups, o // groups, share, *kernel), True), weight.value)
-    parts = _split_in_chunks(add, parts, 2, count, chunk)
-    parts = add(Transpose((0, 2, 1, *range(3, len(parts.type.dims)))), parts)
-    parts = add(Reshape((groups * count * (o // groups), chunk, *kernel), True), parts)
-    y = convolved(apart, parts, groups=groups * count)
-    outs = y.type.shape[2:]
-    y = add(Reshape((n, groups, count, o // groups, *outs), True), y)
-    return add(Reshape((n, o, *outs), True), _sum_chunks(add, y, 2))
+
+    def product(first: int, last: int) -> Value:
+        channels = x.integers
+        if (first, last) != (0, share):
+            channels = add(Reshape((n, groups, share, *sizes), True), channels)
+            channels = add(Slice((first,), (last,), (2,), (1,)), channels)
+            channels = add(Reshape((n, groups * (last - first), *sizes), True), channels)
+        some = weight.as_float(add, weight.part(add, first, last))
+        return convolved(x.as_float(add, channels), some, groups=groups)
+
+    parts = _exact_parts(x, weight, share, prod(kernel))
+    return _add_parts(add, (product(*part) for part in parts))
 
 
 def integer_matmul(add: AddNode, a: Value, b: Value) -> Value:

@@ -24,7 +24,8 @@ class Dequantize(Operator):
 
     x: integers of any shape. scale: float32 or float16: one number, or one for each place of
     `axis`, or of x's shape with one for each `block` of places of it, the last of which may be
-    short. zero: integers of the scale's shape, if any. Result: x's shape, of `dtype`.
+    short. zero: integers, if any, as many as scales, or one number for all or for each place of
+    `axis` where there is no block. Result: x's shape, of `dtype`.
     """
 
     name: ClassVar[str] = "dequantize"
@@ -46,13 +47,16 @@ class Dequantize(Operator):
         if scale.dtype not in FLOATS or self.dtype not in FLOATS:
             raise ShapeError(f"{self.name}: scales and result must be floats, got {scale}")
         shape = x.shape
-        if self.block:
-            count = -(-shape[self.axis] // self.block)
-            expected = (*shape[: self.axis], count, *shape[self.axis + 1 :])
-        else:
-            expected = scale.shape if prod(scale.shape) == 1 else shape[self.axis : self.axis + 1]
         for name in ("scale", "zero"):
-            if name in operands and operands[name].shape != expected:
+            if name not in operands:
+                continue
+            expected = shape[self.axis : self.axis + 1]
+            if self.block:
+                count = -(-shape[self.axis] // self.block)
+                expected = (*shape[: self.axis], count, *shape[self.axis + 1 :])
+            elif prod(operands[name].shape) == 1:
+                continue
+            if operands[name].shape != expected:
                 raise ShapeError(f"{self.name}: {name} of {x} is {expected}, got {operands[name]}")
         return (TensorType(x.dims, self.dtype),)
 

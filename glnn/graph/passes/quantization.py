@@ -1,5 +1,7 @@
-"""Quantise weights of layers that are bound by memory to int8: four in a word, a scale for each
-channel.
+"""Have layers read weights of int8: four in a word, a scale for each channel.
+
+Weights that a model has as integers stay such; floats of layers that are bound by memory are
+quantised where that is asked for.
 """
 
 from __future__ import annotations
@@ -10,12 +12,18 @@ from math import prod
 
 import numpy as np
 
-from glnn.core.types import DType, Shape, TensorType
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.graph.constant import ConstantExpression, constant, evaluated
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Conv2d, Pointwise, Reshape
+from glnn.graph.operators.dequantize import Dequantize
 from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, WeightScales
+from glnn.graph.operators.views import View
+from glnn.graph.passes.scale_folding import as_affine
+from glnn.graph.passes.weight_packing import FLOAT_CASTS
 
 MOST_USES = 64
 """Most uses of each weight by a sample in a layer that is bound by reading the weights.
@@ -28,6 +36,160 @@ LEAST_QUANTIZED = 1 << 13
 take longer.
 """
 SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
+SCALED_BY_ONE = Epilogue(call("mul", Arg(0), Arg(1)), ("one",))
+BYTES = (DType.int8, DType.uint8)
+INT8 = np.iinfo(np.int8)
+LESS_ZERO = formula("cast_int8(cast_int32(a) - cast_int32(b))")
+
+
+def keep_integers(graph: Graph, types: dict[Value, TensorType], samples: int) -> Graph:
+    """Return `graph` with int8 weights in layers whose weights are a `Dequantize` of constants.
+
+    Their scale, one in all or one for each output channel, comes first in the layer's epilogue;
+    their zero points are subtracted once. Weights that are beyond int8 then become floats, as do
+    those of convolutions that Winograd's transforms, which take floats, make faster. Layers as they
+    were are among the origins. types: of every value, sizes known; those of new ones are added.
+    samples: of a batch.
+    """
+    return _IntegerKeeping(graph, types, samples).graph()
+
+
+Scaled = tuple[Value, Value | None]
+"""A weight of int8 and its scale, (o,) or (1,); None for 1."""
+
+
+class _IntegerKeeping:
+    """The pass `keep_integers` on one graph."""
+
+    def __init__(self, graph: Graph, types: dict[Value, TensorType], samples: int) -> None:
+        self._graph, self._types, self._samples = graph, types, samples
+        self._known: dict[Value, ConstantExpression] = {}
+        self._kept: dict[Value, Scaled | None] = {}
+        self._nodes: list[Node] = []
+
+    def graph(self) -> Graph:
+        graph = self._graph
+        for node in graph.nodes:
+            weight = _large_weight(graph, node, self._types)
+            if weight is not None and self._has_transforms(node, weight):
+                weight = None
+            if weight is not None and weight not in self._kept:
+                self._kept[weight] = self._find(node, weight)
+            kept = None if weight is None else self._kept[weight]
+            self._nodes.append(node if kept is None else _with_int8(node, *kept, self._types))
+        return Graph(tuple(self._nodes), graph.inputs, graph.outputs, graph.name)
+
+    def _has_transforms(self, node: Node, weight: Value) -> bool:
+        """Return True where Winograd's transforms make the convolution `node` faster: it reads few
+        weights for what it computes.
+        """
+        conv, taps = node.operator, self._types[weight].shape[2:]
+        if not isinstance(conv, Conv2d) or conv.exact or conv.groups > 1 or taps != (3, 3):
+            return False
+        if not conv.stride == conv.dilation == (1, 1):
+            return False
+        return _uses(node, self._types) > MOST_USES * self._samples
+
+    def _find(self, layer: Node, weight: Value) -> Scaled | None:
+        """Return the integers and the scale that `weight`, of `layer`, is made of; None where it
+        has to be floats.
+        """
+        value, factors = weight, list[tuple[Node, int]]()
+        while True:
+            node = self._graph.producers.get(value)
+            if node is None or node.epilogue is not None:
+                return None
+            if isinstance(node.operator, Dequantize):
+                break
+            place = self._scaled_operand(node)
+            if place is None:
+                return None
+            if isinstance(node.operator, Pointwise):
+                factors.append((node, place))
+            value = node.reads[place]
+        shape = self._types[weight].shape
+        found = self._integers(layer, node, node.operator, shape)
+        if found is None:
+            return None
+        integers, scale = found
+        if not factors and (self._array(node.operator.named(node.inputs)["scale"]) == 1).all():
+            return integers, None
+        for node, place in reversed(factors):
+            scale = self._apply(layer, node, place, scale)
+        return integers, self._reshape(layer, scale, (prod(self._types[scale].shape),))
+
+    def _integers(
+        self, layer: Node, node: Node, dequantize: Dequantize, shape: Shape
+    ) -> tuple[Value, Value] | None:
+        """Return the integers that `node` multiplies by its scale, in `shape`, and that scale as
+        float32; None where they are not int8, or scales differ along another axis than the first.
+        """
+        operands = dequantize.named(node.inputs)
+        x, scale, zero = operands["x"], operands["scale"], operands.get("zero")
+        by_channel = dequantize.axis == 0 and self._types[x].shape[:1] == shape[:1]
+        alike = all(prod(self._types[one].shape) == 1 for one in (scale, zero or scale))
+        if dequantize.block or not (by_channel or alike) or self._types[x].dtype not in BYTES:
+            return None
+        less = None if zero is None else self._array(zero)
+        if not _fits_int8(self._array(x), less):
+            return None
+        x = self._reshape(layer, x, shape)
+        if zero is not None and less is not None and less.any():
+            spread = (less.size, *(1,) * (len(shape) - 1))
+            x = self._add(layer, Pointwise(LESS_ZERO), x, self._reshape(layer, zero, spread))
+        elif self._types[x].dtype is not DType.int8:
+            x = self._add(layer, Pointwise(formula("cast_int8(a)")), x)
+        if self._types[scale].dtype is not DType.float32:
+            scale = self._add(layer, Pointwise(FLOAT_CASTS[0]), scale)
+        return x, scale
+
+    def _scaled_operand(self, node: Node) -> int | None:
+        """Return the place of the operand that `node` multiplies by numbers, one in all or one for
+        each place of its first axis, or that it views; None where it does something else.
+        """
+        if isinstance(node.operator, View):
+            return 0
+        if not isinstance(node.operator, Pointwise):
+            return None
+        shape = self._types[node.outputs[0]].shape
+        place = next(i for i, v in enumerate(node.reads) if self._types[v].shape == shape)
+        for value in node.reads[:place] + node.reads[place + 1 :]:
+            size = self._types[value].shape
+            if prod(size) != 1 and size != (*shape[:1], *(1,) * (len(shape) - 1)):
+                return None
+        affine = as_affine(node.operator.expr, place)
+        return place if affine is not None and affine.shift is None else None
+
+    def _apply(self, layer: Node, node: Node, place: int, scale: Value) -> Value:
+        """Return what `node`, which multiplies its operand number `place`, makes of `scale`."""
+        rank = len(self._types[node.outputs[0]].shape)
+        spread = (prod(self._types[scale].shape), *(1,) * (rank - 1))
+        inputs = list(node.reads)
+        inputs[place] = self._reshape(layer, scale, spread)
+        return self._add(layer, node.operator, *inputs)
+
+    def _array(self, value: Value) -> Array:
+        return evaluated(constant(self._graph, value, self._known))
+
+    def _reshape(self, layer: Node, value: Value, shape: Shape) -> Value:
+        if self._types[value].shape == shape:
+            return value
+        return self._add(layer, Reshape(shape, True), value)
+
+    def _add(self, layer: Node, operator: Operator, *inputs: Value) -> Value:
+        """Return what `operator` makes of `inputs`, for the weight of `layer`."""
+        (type,) = operator.infer([self._types[one] for one in inputs])
+        made = _weight_value(layer, f"int8 {len(self._nodes)}", type, self._types)
+        self._nodes.append(Node(made.name, operator, inputs, (made,)))
+        return made
+
+
+def _fits_int8(integers: Array, zero: Array | None) -> bool:
+    """Return True where all `integers` less their zero points, by the first axis, are int8."""
+    wide = integers.astype(np.int16)
+    if zero is not None:
+        wide -= zero.astype(np.int16).reshape(-1, *(1,) * (wide.ndim - 1))
+    return bool(wide.min(initial=0) >= INT8.min and wide.max(initial=0) <= INT8.max)
 
 
 def quantize_weights(
@@ -61,6 +223,20 @@ def _quantizable_weight(
     graph: Graph, node: Node, types: Mapping[Value, TensorType], samples: int
 ) -> Value | None:
     """The weight that `node` is to have as int8; None where it has none."""
+    weight = _large_weight(graph, node, types)
+    return weight if weight and _uses(node, types) <= MOST_USES * samples else None
+
+
+def _uses(node: Node, types: Mapping[Value, TensorType]) -> int:
+    """Return how often the layer `node` uses each weight: its rows, or its result's pixels."""
+    result = types[node.outputs[0]].shape
+    return prod(result) // result[1]
+
+
+def _large_weight(graph: Graph, node: Node, types: Mapping[Value, TensorType]) -> Value | None:
+    """Return the weight of `node` if kernels may read it as int8, and it is worth that; else
+    None.
+    """
     operator = node.operator
     if not operator.int8_operands or not operator.has_epilogue or node.outputs[0] in graph.fixed:
         return None
@@ -73,10 +249,8 @@ def _quantizable_weight(
     )
     if not plain or len(type.shape) != len(result):  # a stack of matrices
         return None
-    if type.shape[1] == 1:  # of channels one by one, which read more of images than of weights
-        return None
-    rows = prod(result) // result[1]
-    return weight if rows <= MOST_USES * samples else None
+    # Of channels one by one, which read more of images than of weights.
+    return None if type.shape[1] == 1 else weight
 
 
 def _is_finite(weight: ConstantExpression) -> bool:
@@ -89,18 +263,24 @@ def _quantize_node(node: Node, weight: Value, types: dict[Value, TensorType]) ->
     """Return `node` with `weight` as int8, behind the nodes that compute that and its scales."""
     packed = _weight_value(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
     scales = _weight_value(node, "scales", WeightScales().infer([types[weight]])[0], types)
-    epilogue = SCALED if node.epilogue is None else SCALED.then(node.epilogue)
-    made = replace(
-        _with_weight(node, packed),
-        epilogue=epilogue,
-        extras=(scales, *node.extras),
-        origins=(node,),
-    )
     return (
         Node(packed.name, QuantizedWeight(), (weight,), (packed,)),
         Node(scales.name, WeightScales(), (weight,), (scales,)),
-        made,
+        _with_int8(node, packed, scales, types),
     )
+
+
+def _with_int8(
+    node: Node, weight: Value, scale: Value | None, types: Mapping[Value, TensorType]
+) -> Node:
+    """Return `node` with `weight` of int8, and `scale`, (o,) or (1,), in its epilogue."""
+    made = replace(_with_weight(node, weight), origins=(node,))
+    if scale is None:
+        return made
+    epilogue = SCALED_BY_ONE if types[scale].shape == (1,) else SCALED
+    if node.epilogue is not None:
+        epilogue = epilogue.then(node.epilogue)
+    return replace(made, epilogue=epilogue, extras=(scale, *node.extras))
 
 
 def _round_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:

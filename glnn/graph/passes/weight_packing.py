@@ -112,7 +112,7 @@ class _WeightPacking:
             return None
         n, k = types["x"].shape[::-1] if transposed else types["x"].shape
         along = 0 if transposed else 1  # of x, the axis that is summed up
-        one = prod(types["scale"].shape) == 1
+        one = all(prod(types[name].shape) == 1 for name in types if name != "x")
         if not one and (operator.axis == along) != (operator.block > 0):
             return None
         block = 0 if one else operator.block

@@ -10,7 +10,6 @@ from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import (
     IntegerTensor,
-    as_integer_tensor,
     integer_tensor_conv,
     integer_tensor_matmul,
 )
@@ -141,7 +140,7 @@ def _dynamic(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
 def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> IntegerTensor:
     """A factor of a product: its zero point may be one for each row, or for each column."""
     along = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
-    return as_integer_tensor(call, x, zero and _each(call, zero, rows=rows), along=along)
+    return IntegerTensor(x, zero and _each(call, zero, rows=rows), along)
 
 
 def _each(call: OperatorCall, value: Value, *, rows: bool) -> Value:
@@ -200,11 +199,10 @@ def _conv_integer(
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
     zero_by_output, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
-    first = as_integer_tensor(call, x, x_zero and call.reshape(x_zero, ()))
     return integer_tensor_conv(
         call,
-        first,
-        as_integer_tensor(call, weight, zero_by_output, along=taps),
+        IntegerTensor(x, x_zero and call.reshape(x_zero, ()), taps),
+        IntegerTensor(weight, zero_by_output, taps),
         stride=windows.stride,
         padding=windows.sides,
         dilation=windows.dilation,
