@@ -44,7 +44,7 @@ def random_blocks(name: str, n: int, k: int, seed: int) -> NDArray[np.uint8]:
 
 INTEGERS = (
     *("int4_16", "int4_32_float16", "uint4_32", "uint4_64", "uint4_256_float16", "int8_64"),
-    *("uint8_16_float16", "uint8_128", "int8_256_float16"),
+    *("uint8_16_float16", "uint8_128", "int8_256_float16", "int2_16", "uint2_64_float16"),
 )
 """Formats of integers, with each number of bits, scales of each size, zero points and without."""
 

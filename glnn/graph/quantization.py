@@ -4,14 +4,14 @@ A weight of (n, k) numbers is a sequence of units of 32, row after row, each row
 one or several units; the last block of a row may be padded. `QuantizedFormat.pack` takes the blocks
 apart into sections, each of which has one part of all units:
 
-    quants    4 or 8 bits a weight, or whole floats
+    quants    2, 4 or 8 bits a weight, or whole floats
     high      the fifth bit, or the fifth and sixth
     scales    what turns them into numbers
     zeros     zero points, a byte each
 
 Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie
 as in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in
-its upper.
+its upper; of two bits byte j has weights 4 j to 4 j + 3, the first lowest.
 
 `GGML_FORMATS` has GGML's names and byte layouts of blocks, as GGUF files have them.
 `INTEGER_FORMATS` are for integers that have a scale, and may have a zero point, for each block of
@@ -124,7 +124,7 @@ class IntegerBlocks:
         values = np.zeros((len(some), self._across * format.block), np.uint8)
         values[:, : some.shape[1]] = self._from_zero(some)
         quants, scales, *zeros = format.sections
-        parts = [pack_nibbles(values.reshape(-1, UNIT)) if quants == QUANTS else values]
+        parts = [_pack_integers(values.reshape(-1, UNIT), quants)]
         parts.append(self._by_block(self._scales[top:bottom]).astype(scales.dtype.base))
         if zeros and self._zeros is not None:
             parts.append(self._from_zero(self._by_block(self._zeros[top:bottom])))
@@ -523,6 +523,28 @@ GGML_FORMATS = {row.name: row for row in _ROWS}
 """GGML's formats by name."""
 
 
+INTEGER_QUANTS = {
+    2: _bytes("quants", 8),
+    4: QUANTS,
+    8: Section("quants", np.dtype(("u1", UNIT))),
+}
+"""The section of integers of so many bits."""
+
+
+def _pack_integers(values: Bytes, quants: Section) -> Bytes:
+    """Return the bytes of values (units, 32) in the section `quants`."""
+    if quants == INTEGER_QUANTS[2]:
+        return pack_bits(values, 2)
+    return pack_nibbles(values) if quants == QUANTS else values
+
+
+def _unpack_integers(quants: Array, bits: int) -> Bytes:
+    """Return the values that `_pack_integers` packed, (units, 32)."""
+    if bits == 2:
+        return unpack_bits(quants, 2)
+    return unpack_nibbles(quants) if bits == 4 else quants.reshape(-1, UNIT)
+
+
 @dataclass(frozen=True)
 class _Integers:
     """Scales the unsigned integers of a format of `INTEGER_FORMATS`, less their zero points."""
@@ -531,7 +553,7 @@ class _Integers:
     units: int
 
     def __call__(self, quants: Array, scales: Array, zeros: Array | None = None) -> Scaled:
-        values = _floats(unpack_nibbles(quants) if self.bits == 4 else quants.reshape(-1, UNIT))
+        values = _floats(_unpack_integers(quants, self.bits))
         if zeros is None:
             return values - (1 << self.bits - 1), self._by_unit(scales), 0.0
         points = self._by_unit(zeros)
@@ -550,7 +572,7 @@ def _integer_format(bits: int, block: int, scale: np.dtype[Any], zeros: bool) ->
     scales of the dtype `scale`, and `zeros` or else the middle of their range for 0.
     """
     units, halves = max(block // UNIT, 1), max(UNIT // block, 1)
-    quants = QUANTS if bits == 4 else Section("quants", np.dtype(("u1", UNIT)))
+    quants = INTEGER_QUANTS[bits]
     points = Section("zeros", np.dtype(("u1", (halves,))), units)
     sections = (quants, Section("scales", np.dtype((scale, (halves,))), units), *(points,) * zeros)
     widths = [section.nbytes(units) for section in sections]
@@ -568,7 +590,7 @@ def _integer_format(bits: int, block: int, scale: np.dtype[Any], zeros: bool) ->
     )
 
 
-BITS = 4, 8
+BITS = tuple(INTEGER_QUANTS)
 BLOCKS = 16, 32, 64, 128, 256
 """Weights that share a scale in integer formats."""
 INTEGER_FORMATS = {

@@ -35,6 +35,7 @@
 #ifndef HALF_SCALES
 #define HALF_SCALES 0
 #endif
+#define TWO_BITS (FORMAT == INTEGER && BITS == 2)
 uniform int high_first, scales_first, zeros_first;  // in uvec4
 
 #if !defined(GL_ES) && __VERSION__ < 420
@@ -59,7 +60,7 @@ vec2 unpackHalf2x16(uint word) {
 #elif FORMAT == Q8_0 || FORMAT == INTEGER && BITS == 8
 #define UNIT_QUADS 2
 #else
-#define UNIT_QUADS 1
+#define UNIT_QUADS 1  // with TWO_BITS half of one
 #endif
 
 struct Scales {
@@ -194,6 +195,8 @@ uvec4 quant_words(int unit, int part) {
     words.xy = (part & 1) == 0 ? eight.xy : eight.zw;
 #elif UNIT_QUADS == 2
     words.x = PACKED(2 * unit + (part >> 2))[part & 3];
+#elif TWO_BITS
+    words.x = packed_word(2 * unit + (part >> 2));
 #else
     words.x = PACKED(unit)[part & 3];
 #endif
@@ -216,6 +219,9 @@ vec4 values_of(uvec4 words, int part, int shift, vec2 zeros) {
     return uintBitsToFloat(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
 #elif FORMAT == INTEGER && BITS == 8
     return bytes_of(words.x, 255u, 0, zeros[part >> 2]);
+#elif TWO_BITS
+    uint bits = words.x >> (8 * (part & 3));
+    return small_integers(uvec4(bits, bits >> 2, bits >> 4, bits >> 6) & 3u, zeros[part >> 2]);
 #elif FORMAT == INTEGER
     return bytes_of(words.x, 15u, shift, zeros[part >> 2]);
 #elif FORMAT == Q8_0
@@ -250,7 +256,12 @@ struct UnitWords {
 
 UnitWords unit_words(int unit) {
     UnitWords words;
+#if TWO_BITS
+    uvec4 both = PACKED(unit >> 1);
+    words.quants[0] = (unit & 1) == 0 ? both : both.zwxy;
+#else
     for (int i = 0; i < UNIT_QUADS; ++i) words.quants[i] = PACKED(UNIT_QUADS * unit + i);
+#endif
 #if FORMAT == Q6_K
     int at = 4 * high_first + 2 * unit;
     words.high = uvec2(packed_word(at), packed_word(at + 1));
@@ -266,7 +277,12 @@ UnitWords unit_words(int unit) {
 // Those of a part, as `quant_words` loads them.
 uvec4 words_of(UnitWords words, int part) {
     uint high = words.high[FORMAT == Q6_K ? part >> 2 : 0];
-    return uvec4(words.quants[UNIT_QUADS == 2 ? part >> 2 : 0][part & 3], high, 0u, 0u);
+#if TWO_BITS
+    uint word = words.quants[0][part >> 2];
+#else
+    uint word = words.quants[UNIT_QUADS == 2 ? part >> 2 : 0][part & 3];
+#endif
+    return uvec4(word, high, 0u, 0u);
 }
 #endif
 
@@ -287,7 +303,7 @@ FourWords four_words(int i) {
 vec4 unpacked(FourWords words, int i) {
     int part = i & 7;
     Scales scales = scales_of(words.scales, i >> 3);
-#if UNIT_QUADS == 1
+#if UNIT_QUADS == 1 && !TWO_BITS
     words.quants.x >>= part & 4;
 #endif
     vec4 values = values_of(words.quants, part, 0, scales.zeros);

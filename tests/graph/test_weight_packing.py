@@ -40,7 +40,7 @@ def test_packing_goes_through_large_weights_in_parts(monkeypatch: pytest.MonkeyP
         *((4, 32, 1024, "int4_32"), (8, 128, 1024, "int8_128"), (4, 512, 1024, "int4_256")),
         *((4, 96, 960, "int4_32"), (4, 48, 960, "int4_16"), (4, 1024, 1024, "int4_256")),
         *((4, 256, 300, "int4_64"), (8, 100, 100, "int8_128"), (4, 24, 960, None)),
-        *((4, 8, 960, None), (2, 32, 1024, None)),
+        *((4, 8, 960, None), (2, 32, 1024, "int2_32"), (1, 32, 1024, None)),
     ],
 )
 def test_the_smallest_format(bits: int, shared: int, k: int, expected: str | None) -> None:

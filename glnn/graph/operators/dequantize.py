@@ -14,8 +14,52 @@ from glnn.graph.handwritten_operator import FLOATS
 from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.quantization import FORMATS, IntegerBlocks
 
-OFFSETS = {DType.uint8: 0, DType.int8: 128, DType.uint4: 0, DType.int4: 8}
+OFFSETS = {
+    DType.uint8: 0,
+    DType.int8: 128,
+    DType.uint4: 0,
+    DType.int4: 8,
+    DType.uint2: 0,
+    DType.int2: 2,
+}
 """The integers that can be packed, and what makes them begin at 0."""
+
+
+@dataclass(frozen=True)
+class UnpackBits(Operator):
+    """Integers of few bits, of which a byte has several, the first in its lowest bits.
+
+    x: (..., bytes) uint8. Result: (..., count) of `dtype`, of `OFFSETS`, whose least number is 0 in
+    the bytes.
+    """
+
+    name: ClassVar[str] = "unpack_bits"
+    bits: int
+    """Bits of an integer: 2, 4 or 8."""
+    count: int
+    """Integers of a row; what is behind them in its bytes is left out."""
+    dtype: DType
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        if x.dtype is not DType.uint8 or not x.shape or x.shape[-1] * 8 < self.count * self.bits:
+            what = f"{self.count} integers of {self.bits} bits a row"
+            raise ShapeError(f"{self.name}: x must be uint8 of {what}, got {x}")
+        return (TensorType((*x.dims[:-1], self.count), self.dtype),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        if self.bits < 8:
+            shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+            x = (x[..., None] >> shifts & ((1 << self.bits) - 1)).reshape(*x.shape[:-1], -1)
+        x = x[..., : self.count]
+        offset = OFFSETS[self.dtype]
+        if offset:
+            x = (x.astype(np.int16) - offset).astype(np.int8)
+        return (x.astype(self.dtype.numpy),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
 
 
 @dataclass(frozen=True)

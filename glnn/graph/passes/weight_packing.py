@@ -21,7 +21,14 @@ from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.graph.quantization import QuantizedFormat, integer_format
 
 FLOAT_CASTS = tuple(call(f"cast_{one}", Arg(0)) for one in ("float32", "float16"))
-BITS = {DType.int4: 4, DType.uint4: 4, DType.int8: 8, DType.uint8: 8}
+BITS = {
+    DType.int2: 2,
+    DType.uint2: 2,
+    DType.int4: 4,
+    DType.uint4: 4,
+    DType.int8: 8,
+    DType.uint8: 8,
+}
 
 
 def pack_weights(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
@@ -117,7 +124,7 @@ class _WeightPacking:
             return None
         block = 0 if one else operator.block
         bits, scale = BITS[types["x"].dtype], types["scale"].dtype.numpy
-        zeros = "zero" in operands or types["x"].dtype in (DType.uint4, DType.uint8)
+        zeros = "zero" in operands or types["x"].dtype.value.startswith("u")
         format = integer_format(bits, block or max(k, 1), scale, n, k, zeros=zeros)
         if format is None or 4 * format.words(n, k) > self._most:
             return None
