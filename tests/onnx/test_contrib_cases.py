@@ -15,7 +15,9 @@ import glnn
 from glnn.errors import DeviceError
 from glnn.onnx.operators import ENTRIES
 from tests.onnx.contrib_cases import CASES, MICROSOFT, OLDER, case, expected
+from tests.onnx.contrib_quantized_cases import QUANTIZED
 
+GENERATORS = {**CASES, **QUANTIZED}
 ALL = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 SEEDS = {
     "cpu": range(25) if ALL else (0, 1, 4),
@@ -27,11 +29,11 @@ SEEDS = {
 
 @pytest.mark.parametrize(
     ("op", "seed", "backend"),
-    [(op, seed, backend) for op in CASES for backend in SEEDS for seed in SEEDS[backend]],
+    [(op, seed, backend) for op in GENERATORS for backend in SEEDS for seed in SEEDS[backend]],
 )
 def test_case(op: str, seed: int, backend: str) -> None:
     try:
-        one = case(op, seed)
+        one = case(op, seed, GENERATORS)
         wanted = expected(one)
     except Exception as error:  # ONNX Runtime raises many kinds
         if not OLDER:
@@ -65,4 +67,4 @@ def test_case(op: str, seed: int, backend: str) -> None:
 
 def test_each_operator_has_cases() -> None:
     known = {name for domain, name in ENTRIES if domain == MICROSOFT}
-    assert known <= {*CASES, "TransposeMatMul"}
+    assert known <= {*GENERATORS, "TransposeMatMul"}

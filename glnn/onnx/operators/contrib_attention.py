@@ -282,11 +282,25 @@ def _attention(
         raise UnsupportedOpError(
             f"{call.name}: with do_rotary, past_present_share_buffer or past_sequence_length"
         )
-    heads, (batch, queries, _) = call.need("num_heads"), x.type.shape
     sizes = _hidden_sizes(call, weights)
     y = matmul(call, x, weights)
     if bias is not None:
         y = call.pointwise("a + b", y, bias)
+    return self_attention(call, y, sizes, mask, past, attention_bias)
+
+
+def self_attention(
+    call: OperatorCall,
+    y: Value,
+    sizes: tuple[int, ...],
+    mask: Value | None,
+    past: Value | None,
+    attention_bias: Value | None = None,
+) -> tuple[Value, ...]:
+    """Return what `_attention` does of queries, keys and values, which are along the last dimension
+    of y (batch, queries, sum of `sizes`).
+    """
+    heads, (batch, queries, _) = call.need("num_heads"), y.type.shape
     starts = (0, sizes[0], 2 * sizes[0], sum(sizes))
     q, k, v = (split_heads(call, cut(call, y, i, j, 2), heads) for i, j in pairwise(starts))
     before = 0

@@ -77,7 +77,7 @@ def _precision(call: OperatorCall, scale: Value) -> DType:
     return result
 
 
-def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """Return x / scale, rounded to the nearest integer, ties to even, plus the zero point."""
     output_dtype = call.get("output_dtype", DType.uint8)
     dtype = output_dtype if zero is None else zero.type.dtype
@@ -88,10 +88,10 @@ def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = N
     y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
     if precision is not DType.float32:
         y = call.cast(call.cast(y, precision), DType.float32)
-    return _round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
+    return round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
 
 
-def _round_and_clamp(call: OperatorCall, y: Value, dtype: DType, zero: Value | None) -> Value:
+def round_and_clamp(call: OperatorCall, y: Value, dtype: DType, zero: Value | None) -> Value:
     """Return float32 y rounded, with its zero point added, clamped to `dtype`."""
     y = call.pointwise("round(a)", y)
     if zero is not None:
@@ -102,7 +102,7 @@ def _round_and_clamp(call: OperatorCall, y: Value, dtype: DType, zero: Value | N
     return call.cast(y, dtype)
 
 
-def _dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
     dtype = call.get("output_dtype", scale.type.dtype)
     if dtype not in (DType.float32, DType.float16):
         raise UnsupportedOpError(f"DequantizeLinear: to {dtype.value}")
@@ -114,11 +114,11 @@ def _dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None =
     factor = _spread(call, call.cast(scale, DType.float32), x)
     y = call.cast(x, DType.float32)
     if zero is not None:
-        y = call.pointwise("a - cast_float32(b)", y, _spread(call, zero, x))
+        y = call.pointwise("a - b", y, _spread(call, call.cast(zero, DType.float32), x))
     return call.cast(call.pointwise("a * b", y, factor), dtype)
 
 
-def _dynamic(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
+def dynamic_quantize(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
     """Quantized by its own numbers: y, scale and zero point."""
     if not prod(x.type.shape):
         scale, zero = call.constant(1.0, np.float32), call.constant(0, np.uint8)
@@ -134,7 +134,7 @@ def _dynamic(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
     point = call.pointwise("quotient(-a, b)", low, scale)
     zero = call.pointwise("cast_uint8(where(isnan(a), 255.0, round(clip(a, 0.0, 255.0))))", point)
     y = call.pointwise("quotient(a, b)", x, scale)
-    return _round_and_clamp(call, y, DType.uint8, zero), scale, zero
+    return round_and_clamp(call, y, DType.uint8, zero), scale, zero
 
 
 def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> IntegerTensor:
@@ -152,7 +152,7 @@ def _each(call: OperatorCall, value: Value, *, rows: bool) -> Value:
     return value
 
 
-def _matmul_integer(
+def matmul_integer(
     call: OperatorCall, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     first, second = _factor(call, a, a_zero, rows=True), _factor(call, b, b_zero, rows=False)
@@ -170,7 +170,7 @@ def _qlinear_matmul(
     y_scale: Value,
     y_zero: Value,
 ) -> Value:
-    sums = _matmul_integer(call, a, b, a_zero, b_zero)
+    sums = matmul_integer(call, a, b, a_zero, b_zero)
     scales = [call.cast(one, DType.float32) for one in (a_scale, b_scale, y_scale)]
     one, other, scale = (_each(call, v, rows=i != 1) for i, v in enumerate(scales))
     return _requantize(call, sums, one, other, scale, _each(call, y_zero, rows=True))
@@ -186,7 +186,7 @@ def _requantize(
     if dtype not in BYTES:
         raise UnsupportedOpError(f"{call.name}: to {dtype.value}")
     factor = call.pointwise("quotient(a * b, c)", a_scale, b_scale, scale)
-    return _round_and_clamp(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
+    return round_and_clamp(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
 
 
 def _conv_integer(
@@ -216,7 +216,7 @@ def _outputs(call: OperatorCall, value: Value, count: int) -> Value:
     return call.reshape(value, () if size == 1 else (size, *(1,) * (count + 1)))
 
 
-def _qlinear_conv(
+def qlinear_conv(
     call: OperatorCall,
     x: Value,
     x_scale: Value,
@@ -241,12 +241,12 @@ def _qlinear_conv(
 
 ENTRIES = (
     Converter(
-        "QuantizeLinear", 10, _quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
+        "QuantizeLinear", 10, quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
     ),
-    Converter("DequantizeLinear", 10, _dequantize, halves=True, dtypes=frozenset(OFFSETS)),
-    Converter("DynamicQuantizeLinear", 11, _dynamic),
-    Converter("MatMulInteger", 10, _matmul_integer),
+    Converter("DequantizeLinear", 10, dequantize, halves=True, dtypes=frozenset(OFFSETS)),
+    Converter("DynamicQuantizeLinear", 11, dynamic_quantize),
+    Converter("MatMulInteger", 10, matmul_integer),
     Converter("QLinearMatMul", 10, _qlinear_matmul),
     Converter("ConvInteger", 10, _conv_integer),
-    Converter("QLinearConv", 10, _qlinear_conv),
+    Converter("QLinearConv", 10, qlinear_conv),
 )

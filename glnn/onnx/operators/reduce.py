@@ -105,7 +105,7 @@ def _arg(call: OperatorCall, x: Value, *, kind: str) -> Value:
     return call.pointwise("cast_int64(a)", call(op, x))
 
 
-def _softmax(call: OperatorCall, x: Value, *, log: bool) -> Value:
+def softmax(call: OperatorCall, x: Value, *, log: bool) -> Value:
     """Before version 13 all dimensions from the axis on are one."""
     if call.version >= 13:
         return call(Softmax(call.axis(call.get("axis", -1), x), log), x)
@@ -372,8 +372,8 @@ ENTRIES = (
     Converter("ReduceLogSumExp", 1, _log_sum_exp, shape_inputs=(1,)),
     Converter("ArgMax", 1, partial(_arg, kind="max")),
     Converter("ArgMin", 1, partial(_arg, kind="min")),
-    Converter("Softmax", 1, partial(_softmax, log=False)),
-    Converter("LogSoftmax", 1, partial(_softmax, log=True)),
+    Converter("Softmax", 1, partial(softmax, log=False)),
+    Converter("LogSoftmax", 1, partial(softmax, log=True)),
     Converter("CumSum", 11, _cum_sum, shape_inputs=(1,)),
     Converter("CumProd", 26, _cum_prod, shape_inputs=(1,)),
     Converter("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),

@@ -343,7 +343,7 @@ def _met(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Arra
     return np.where(inside, at, first)
 
 
-def _average_pool(call: OperatorCall, x: Value) -> Value:
+def pool_averages(call: OperatorCall, x: Value) -> Value:
     counted, windows = bool(call.get("count_include_pad", 0)), _windows(call, x)
     if (empty := _empty(call, x, windows)) is not None:
         return empty
@@ -401,7 +401,7 @@ ENTRIES = (
     Converter("Col2Im", 18, _col2im, shape_inputs=(1, 2)),
     Converter("DeformConv", 19, _deform_conv),
     Converter("MaxPool", 1, max_pool),
-    Converter("AveragePool", 1, _average_pool),
+    Converter("AveragePool", 1, pool_averages),
     Converter("LpPool", 1, _lp_pool),
     Converter("GlobalAveragePool", 1, _global_average_pool),
     Converter("GlobalMaxPool", 1, _global_max_pool),

@@ -1,0 +1,252 @@
+"""Products and lookups of ONNX Runtime's operator set whose weights have several numbers in a byte.
+
+They become a `Dequantize` of integers that no run changes, as DequantizeLinear's weights: kernels
+read these as they are packed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from glnn.core.types import DType
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.matmul import matmul
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operators import Expand, Gather, Pad, Reduce
+from glnn.graph.operators.dequantize import Dequantize, UnpackBits
+from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+
+SIGNED = {2: DType.int2, 4: DType.int4, 8: DType.int8}
+UNSIGNED = {2: DType.uint2, 4: DType.uint4, 8: DType.uint8}
+"""The type of integers by their bits; signed ones have their zero point in the middle of the
+bits' range."""
+LEAST_BLOCK = 16
+
+
+def _layout(call: OperatorCall) -> tuple[int, int]:
+    """Return the bits of an integer and how many of them share a scale. Raises ShapeError."""
+    bits, block = call.need("bits"), call.need("block_size")
+    if bits not in SIGNED:
+        raise ShapeError(f"{call.name}: bits must be 2, 4 or 8, got {bits}")
+    if block < LEAST_BLOCK or block & (block - 1):
+        raise ShapeError(
+            f"{call.name}: block_size must be a power of two from {LEAST_BLOCK} on, got {block}"
+        )
+    return bits, block
+
+
+def _rows(call: OperatorCall, value: Value, rows: int, count: int, what: str) -> Value:
+    """Return `value` as (rows, count). Raises ShapeError where it has not as many numbers."""
+    if prod(value.type.shape) != rows * count:
+        raise ShapeError(f"{call.name}: {what} must be ({rows}, {count}), got {value.type}")
+    return call.reshape(value, (rows, count))
+
+
+def _scales(call: OperatorCall, scales: Value) -> Value:
+    """Return scales as `Dequantize` takes them, which has no bfloat16."""
+    return call.widened(scales) if scales.type.dtype is DType.bfloat16 else scales
+
+
+def _matmul_nbits(
+    call: OperatorCall,
+    a: Value,
+    b: Value,
+    scales: Value,
+    zero: Value | None = None,
+    groups: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """Multiply a (..., K) by the transpose of the weight (N, K).
+
+    b: (N, blocks, bytes of a block). scales: (N, blocks). zero: (N, blocks) floats, or their bits
+    (N, bytes) uint8. groups: `g_idx`, (K,), the block whose scale each column has.
+    """
+    n, k, dtype = call.need("N"), call.need("K"), a.type.dtype
+    if call.need("weight_prepacked"):
+        raise UnsupportedOpError(f"{call.name}: weights that were packed for another device")
+    if a.type.dims[-1:] != (k,):
+        raise ShapeError(f"{call.name}: A must be (..., {k}), got {a.type}")
+    if 0 in b.type.shape:  # a product that is left out
+        nothing = call.constant(0.0, np.float32)
+        y = call(Expand((*a.type.shape[:-1], n)), nothing)
+    else:
+        y = _product(call, call.widened(a), b, _scales(call, scales), zero, groups)
+    if bias is not None:
+        if bias.type.shape != (n,):
+            raise ShapeError(f"{call.name}: bias must be ({n},), got {bias.type}")
+        y = call.pointwise("a + b", y, call.widened(bias))
+    return call.cast(y, dtype)
+
+
+def _product(
+    call: OperatorCall,
+    x: Value,
+    b: Value,
+    scales: Value,
+    zero: Value | None,
+    groups: Value | None,
+) -> Value:
+    """Return float32 x times the weight, whose blocks are not empty."""
+    (bits, block), n, k = _layout(call), call.need("N"), call.need("K")
+    blocks, middle = -(-k // block), 1 << bits - 1
+    packed = _rows(call, b, n, blocks * block * bits // 8, "B")
+    scales = _rows(call, scales, n, blocks, "scales")
+    floats = None
+    if zero is not None and zero.type.dtype is not DType.uint8:
+        floats, zero = _rows(call, call.widened(zero), n, blocks, "zero_points"), None
+    if zero is not None:
+        row = _rows(call, zero, n, -(-blocks * bits // 8), "zero_points")
+        zero = call(UnpackBits(bits, blocks, UNSIGNED[bits]), row)
+    dtype = SIGNED[bits] if zero is None else UNSIGNED[bits]
+    integers = call(UnpackBits(bits, k, dtype), packed)
+    order = None if groups is None else _column_order(call, groups, block)
+    if order is not None and groups is not None:
+        x, integers = (call(Gather(-1), one, order) for one in (x, integers))
+    elif groups is not None and not _is_natural(call, groups, block):
+        # Each column has a scale of its own then, and floats are read.
+        index, block, blocks = call.cast(groups, DType.int32), 1, k
+        scales = call(Gather(1), scales, index)
+        zero, floats = (
+            None if one is None else call(Gather(1), one, index) for one in (zero, floats)
+        )
+    operands = [integers, scales] if zero is None else [integers, scales, zero]
+    y = matmul(call, x, call(Dequantize(1, block), *operands), transposed=True)
+    if floats is None:
+        return y
+    # scale (q - zero) = scale (q - middle) - scale (zero - middle), which is alike in a block: the
+    # sums of x in each block by that are a small product.
+    less = call.pointwise("(a - b) * c", floats, float(middle), call.widened(scales))
+    return call.pointwise(
+        "a - b", y, matmul(call, _block_sums(call, x, block), less, transposed=True)
+    )
+
+
+def _block_sums(call: OperatorCall, x: Value, block: int) -> Value:
+    """Return sums of each `block` numbers along the last dimension of x."""
+    if block == 1:
+        return x
+    *outer, k = x.type.shape
+    blocks = -(-k // block)
+    if (more := blocks * block - k) > 0:
+        zeros = (0,) * len(outer)
+        x = call(Pad((*zeros, 0), (*zeros, more)), x)
+    return call(Reduce("sum", (-1,)), call.reshape(x, (*outer, blocks, block)))
+
+
+def _is_natural(call: OperatorCall, groups: Value, block: int) -> bool:
+    """Return True where each block's columns follow one another. Raises ShapeError for blocks that
+    are not there.
+    """
+    k = call.need("K")
+    index = call.array(groups, "g_idx")
+    if index.shape != (k,) or not ((index >= 0) & (index < -(-k // block))).all():
+        raise ShapeError(
+            f"{call.name}: g_idx must be ({k},) blocks from 0 to {-(-k // block) - 1}, "
+            f"got {groups.type}"
+        )
+    return bool((index == np.arange(k) // block).all())
+
+
+def _column_order(call: OperatorCall, groups: Value, block: int) -> Value | None:
+    """Return the columns in an order in which each block's follow one another; None where they do
+    so already, or where that is no order of whole blocks.
+    """
+    if _is_natural(call, groups, block):
+        return None
+    index = call.array(groups)
+    order = np.argsort(index, kind="stable")
+    if (index[order] != np.arange(len(order)) // block).any():
+        return None
+    return call.constant(order, np.int32)
+
+
+def _gather_block_quantized(
+    call: OperatorCall, data: Value, index: Value, scales: Value, zero: Value | None = None
+) -> Value:
+    """Look numbers up by `index` along an axis of a table of integers with a scale for each block;
+    0 where an index is out of range.
+
+    data: int4 or uint4, or uint8 with the bits of several integers along the last dimension.
+    """
+    integers, points = data, zero
+    bits, block = _layout(call)
+    if data.type.dtype is DType.uint8:
+        last = data.type.shape[-1] * 8 // bits
+        kind = SIGNED[bits] if zero is None else UNSIGNED[bits]
+        integers = call(UnpackBits(bits, last, kind), data)
+        if zero is not None:
+            points = call(UnpackBits(bits, scales.type.shape[-1], kind), zero)
+    shape = integers.type.shape
+    gathered, quantized = (
+        call.axis(call.need(name), integers) for name in ("gather_axis", "quantize_axis")
+    )
+    count = -(-shape[quantized] // block)
+    expected = (*shape[:quantized], count, *shape[quantized + 1 :])
+    for name, one in (("scales", scales), ("zero_points", points)):
+        if one is not None and one.type.shape != expected:
+            raise ShapeError(
+                f"{call.name}: {name} of {shape} must be {expected}, got {one.type.shape}"
+            )
+    operands = [integers, _scales(call, scales)] + ([] if points is None else [points])
+    axis = quantized
+    if gathered == 0 and len(shape) > 2 and quantized == len(shape) - 1 and not shape[-1] % block:
+        # Rows of whole blocks, which can stay packed.
+        operands = [call.reshape(one, (shape[0], prod(one.type.shape[1:]))) for one in operands]
+        axis = 1
+    table = call(Dequantize(axis, block), *operands)
+    y, inside = _looked_up(call, table, index, gathered)
+    y = call.reshape(y, (*shape[:gathered], *index.type.shape, *shape[gathered + 1 :]))
+    if inside is not None:
+        spread = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
+        y = call.pointwise("where(a, b, 0.0)", call.reshape(inside, spread), y)
+    return call.cast(y, scales.type.dtype)
+
+
+def _looked_up(
+    call: OperatorCall, table: Value, index: Value, axis: int
+) -> tuple[Value, Value | None]:
+    """Return what `index` says along an axis of `table`, and which indices are in range: None where
+    all are known to be.
+    """
+    size = table.type.shape[axis]
+    if index.kind is Kind.CONSTANT:
+        places = call.array(index)
+        if ((places >= -size) & (places < size)).all():
+            return call(Gather(axis), table, index), None
+    place = call.cast(call.pointwise("clip(a, b, c)", index, -size - 1, size), DType.int32)
+    inside = call.pointwise("logical_and(a >= b, a < c)", place, -size, size)
+    place = call.pointwise("clip(a, b, c)", place, -size, size - 1)
+    return call(Gather(axis), table, place), inside
+
+
+_row = partial(Converter, since=1, domain=MICROSOFT, halves=True)
+ENTRIES = (
+    _row(
+        "MatMulNBits",
+        convert=_matmul_nbits,
+        signature=Signature(
+            (3, 6),
+            attributes={
+                "K": Attribute("INT", required=True),
+                "N": Attribute("INT", required=True),
+                "accuracy_level": 0,
+                "bits": 4,
+                "block_size": Attribute("INT", required=True),
+                "weight_prepacked": 0,
+            },
+        ),
+    ),
+    _row(
+        "GatherBlockQuantized",
+        convert=_gather_block_quantized,
+        dtypes=frozenset({DType.int4, DType.uint4}),
+        signature=Signature(
+            (3, 4),
+            attributes={"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
+            dtypes=(2,),
+        ),
+    ),
+)

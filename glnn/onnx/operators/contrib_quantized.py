@@ -1,0 +1,469 @@
+"""Operators of ONNX Runtime's operator set on integers with a scale and a zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from glnn.core.types import DType
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.matmul import IntegerTensor, integer_tensor_matmul
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operators import Concat, Reduce, Transpose
+from glnn.graph.operators.dequantize import OFFSETS
+from glnn.onnx.operators.call import (
+    MICROSOFT,
+    Attribute,
+    Attributes,
+    Converter,
+    OperatorCall,
+    Signature,
+)
+from glnn.onnx.operators.contrib_attention import self_attention
+from glnn.onnx.operators.quantize import (
+    BYTES,
+    RANGES,
+    dequantize,
+    dynamic_quantize,
+    matmul_integer,
+    qlinear_conv,
+    quantize,
+    round_and_clamp,
+)
+from glnn.onnx.operators.reduce import softmax
+from glnn.onnx.operators.windows import pool_averages
+
+
+def _number(call: OperatorCall, value: Value) -> Value:
+    """Return a scale or zero point of a whole tensor without dimensions. Raises ShapeError."""
+    if prod(value.type.shape) != 1:
+        raise ShapeError(f"{call.name}: scales and zero points are one number, got {value.type}")
+    return call.reshape(value, ())
+
+
+def _numbers_of(call: OperatorCall, x: Value, scale: Value, zero: Value | None) -> Value:
+    """Return the numbers that integers stand for, as float32."""
+    return call.pointwise("a * b", _differences(call, x, zero), _number(call, scale))
+
+
+def _differences(call: OperatorCall, x: Value, zero: Value | None) -> Value:
+    """Return integers less their zero point, as float32. Raises UnsupportedOpError."""
+    if x.type.dtype not in BYTES:
+        raise UnsupportedOpError(f"{call.name}: of uint8 and int8, got {x.type}")
+    if zero is None:
+        return call.cast(x, DType.float32)
+    return call.pointwise("cast_float32(a) - cast_float32(b)", x, _number(call, zero))
+
+
+def _integers_of(
+    call: OperatorCall, y: Value, scale: Value, zero: Value | None, dtype: DType
+) -> Value:
+    """Return numbers rounded to integers that stand for them, ties to even, and clamped."""
+    dtype = dtype if zero is None else zero.type.dtype
+    y = call.pointwise("quotient(a, b)", y, _number(call, scale))
+    return round_and_clamp(call, y, dtype, zero and _number(call, zero))
+
+
+def _binary(
+    call: OperatorCall,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value | None,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None,
+    c_scale: Value,
+    c_zero: Value | None = None,
+    *,
+    product: bool,
+) -> Value:
+    """Return the sum or the product; the zero point is added before that is rounded, as ONNX
+    Runtime does, which is another tie where it is odd.
+    """
+    first, second = _differences(call, a, a_zero), _differences(call, b, b_zero)
+    scales = [_number(call, one) for one in (a_scale, b_scale, c_scale)]
+    if product:
+        factor = call.pointwise("quotient(a * b, c)", *scales)
+        y = call.pointwise("a * b * c", first, second, factor)
+    else:
+        shares = [call.pointwise("quotient(a, b)", one, scales[2]) for one in scales[:2]]
+        y = call.pointwise("a * b + c * d", first, shares[0], second, shares[1])
+    if c_zero is not None:
+        y = call.pointwise("a + cast_float32(b)", y, _number(call, c_zero))
+    return round_and_clamp(call, y, a.type.dtype, None)
+
+
+def _unary(
+    call: OperatorCall,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+    *,
+    formula: str,
+) -> Value:
+    """Return the integers of a function of numbers; b in the formula is the attribute alpha."""
+    numbers = _numbers_of(call, x, x_scale, x_zero)
+    parameters = (float(call.need("alpha")),) if "alpha" in call.attributes else ()
+    y = call.pointwise(formula, numbers, *parameters)
+    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+
+
+def _average_pool(
+    call: OperatorCall,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+) -> Value:
+    numbers = _channels_first(call, _numbers_of(call, x, x_scale, x_zero))
+    y = _channels_last(call, pool_averages(call, numbers))
+    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+
+
+def _channels_first(call: OperatorCall, x: Value) -> Value:
+    """Return x with its last dimension behind the first, where the node has `channels_last`."""
+    rank = len(x.type.dims)
+    if not call.need("channels_last"):
+        return x
+    return call(Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+
+def _channels_last(call: OperatorCall, x: Value) -> Value:
+    if not call.need("channels_last"):
+        return x
+    return call(Transpose((0, *range(2, len(x.type.dims)), 1)), x)
+
+
+def _mean(
+    call: OperatorCall,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None,
+    axes: Sequence[int],
+    *,
+    keeps: bool,
+) -> Value:
+    """Return means along `axes`."""
+    mean = call(Reduce("mean", tuple(axes), keeps), _differences(call, x, x_zero))
+    y = call.pointwise("a * b", mean, _number(call, x_scale))
+    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+
+
+def _global_average_pool(
+    call: OperatorCall, x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value
+) -> Value:
+    rank = len(x.type.dims)
+    axes = range(1, rank - 1) if call.need("channels_last") else range(2, rank)
+    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=True)
+
+
+def _reduce_mean(
+    call: OperatorCall,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+) -> Value:
+    axes = tuple(call.axis(axis, x) for axis in call.need("axes")) or range(len(x.type.dims))
+    keeps = bool(call.need("keepdims"))
+    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=keeps)
+
+
+def _concat(call: OperatorCall, y_scale: Value, y_zero: Value, *operands: Value) -> Value:
+    """Join tensors, each with its scale and zero point behind it."""
+    if not operands or len(operands) % 3:
+        raise ShapeError(f"{call.name}: tensors with scales and zero points, got {len(operands)}")
+    parts = []
+    for x, scale, zero in zip(*(operands[i::3] for i in range(3)), strict=True):
+        alike = _same_number(scale, y_scale) and _same_number(zero, y_zero)
+        numbers = None if alike else _numbers_of(call, x, scale, zero)
+        parts.append(
+            x if numbers is None else _integers_of(call, numbers, y_scale, y_zero, x.type.dtype)
+        )
+    axis = call.axis(call.need("axis"), parts[0])
+    return parts[0] if len(parts) == 1 else call(Concat(axis), *parts)
+
+
+def _same_number(a: Value, b: Value) -> bool:
+    """Return True where two values are known to be the same number of the same type."""
+    if a.kind is not Kind.CONSTANT or b.kind is not Kind.CONSTANT:
+        return a is b
+    return a.type.dtype is b.type.dtype and bool((a.data == b.data).all())  # type: ignore[union-attr]
+
+
+def _softmax(
+    call: OperatorCall,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    """Return the softmax as the operator set `opset` of ONNX has it."""
+    numbers = _numbers_of(call, x, x_scale, x_zero)
+    y = softmax(replace(call, version=call.need("opset")), numbers, log=False)
+    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+
+
+def _where(
+    call: OperatorCall,
+    condition: Value,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y: Value,
+    y_scale: Value,
+    y_zero: Value,
+    z_scale: Value,
+    z_zero: Value,
+) -> Value:
+    parts = [_numbers_of(call, x, x_scale, x_zero), _numbers_of(call, y, y_scale, y_zero)]
+    numbers = call.pointwise("where(a, b, c)", condition, *parts)
+    return _integers_of(call, numbers, z_scale, z_zero, x.type.dtype)
+
+
+def _conv(call: OperatorCall, x: Value, *operands: Value | None) -> Value:
+    """Convolve as QLinearConv of ONNX, images with their channels last where the node says so."""
+    y = qlinear_conv(call, _channels_first(call, x), *operands)  # type: ignore[arg-type]
+    return _channels_last(call, y)
+
+
+def _gemm(
+    call: OperatorCall,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    c: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+) -> Value:
+    """Return alpha a b + c, with a and b transposed as attributes say: integers of `y_scale`, or
+    floats where that is left out. c: int32, of the scale of the products.
+    """
+    if len(a.type.dims) != 2 or len(b.type.dims) != 2:
+        raise ShapeError(f"{call.name}: factors must be matrices, got {a.type} and {b.type}")
+    a, b = (
+        call(Transpose((1, 0)), one) if call.need(name) else one
+        for name, one in (("transA", a), ("transB", b))
+    )
+    sums = matmul_integer(call, a, b, a_zero, b_zero)
+    if c is not None:
+        sums = call.pointwise("a + b", sums, c)
+    factor = call.pointwise("a * b * c", a_scale, _flat(call, b_scale), float(call.need("alpha")))
+    numbers = call.pointwise("cast_float32(a) * b", sums, factor)
+    if y_scale is None:
+        return numbers
+    dtype = a.type.dtype
+    return _integers_of(call, numbers, y_scale, y_zero, dtype)
+
+
+def _flat(call: OperatorCall, value: Value) -> Value:
+    """Return the scale of a factor as it broadcasts to products: one number has no dimensions."""
+    return call.reshape(value, ()) if prod(value.type.shape) == 1 else value
+
+
+def _scaled_product(
+    call: OperatorCall,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    a_zero: Value | None = None,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """Return the product of what the integers a (..., m, k) and b (..., k, n) stand for."""
+    sums = matmul_integer(call, a, b, a_zero, b_zero)
+    factor = call.pointwise("a * b", _flat(call, a_scale), _flat(call, b_scale))
+    y = call.pointwise("cast_float32(a) * b", sums, factor)
+    return y if bias is None else call.pointwise("a + b", y, bias)
+
+
+def _dynamic_matmul(
+    call: OperatorCall,
+    a: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """Return the product of floats, quantized by their own range, with integers."""
+    integers, scale, zero = dynamic_quantize(call, a)
+    return _scaled_product(call, integers, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _matmul_integer16(call: OperatorCall, a: Value, b: Value) -> Value:
+    """Return the product of int16, int32, which wraps: by products of their bytes."""
+    if {a.type.dtype, b.type.dtype} != {DType.int16}:
+        raise UnsupportedOpError(f"{call.name}: of int16, got {a.type} and {b.type}")
+    factors = []
+    for along, x in ((-1, a), (-1 if len(b.type.dims) == 1 else -2, b)):
+        wide = call.cast(x, DType.int32)
+        low = call.pointwise("cast_uint8(bitwise_and(a, b))", wide, 255)
+        high = call.pointwise("cast_int8(right_shift(a, b))", wide, 8)
+        factors.append([IntegerTensor(one, None, (along,)) for one in (high, low)])
+    (a_high, a_low), (b_high, b_low) = factors
+    both = partial(integer_tensor_matmul, call)
+    middle = call.pointwise("a + b", both(a_high, b_low), both(a_low, b_high))
+    sums = call.pointwise(
+        "left_shift(a, b) + left_shift(c, d)", both(a_high, b_high), 16, middle, 8
+    )
+    return call.pointwise("a + b", sums, both(a_low, b_low))
+
+
+def _attention(
+    call: OperatorCall,
+    x: Value,
+    weights: Value,
+    bias: Value,
+    x_scale: Value,
+    w_scale: Value,
+    mask: Value | None = None,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+    past: Value | None = None,
+) -> tuple[Value, ...]:
+    """Project integers to queries, keys and values, and return what `self_attention` does."""
+    if call.get("do_rotary", 0) or call.get("past_present_share_buffer", 0):
+        raise UnsupportedOpError(f"{call.name}: with do_rotary or past_present_share_buffer")
+    width = weights.type.shape[-1]
+    if len(x.type.dims) != 3 or width % 3:
+        raise ShapeError(f"{call.name}: input {x.type} and weights {weights.type} do not fit")
+    y = _scaled_product(call, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
+    return self_attention(call, y, (width // 3,) * 3, mask, past)
+
+
+_INTS = Attribute("INTS")
+_WINDOWS: Attributes = {"auto_pad": "NOTSET", "pads": _INTS, "strides": _INTS}
+_CHANNELS: Attributes = {"channels_last": 0}
+_row = partial(Converter, since=1, domain=MICROSOFT)
+_BINARY = Signature((7, 8))
+ENTRIES = (
+    _row("QLinearAdd", convert=partial(_binary, product=False), signature=_BINARY),
+    _row("QLinearMul", convert=partial(_binary, product=True), signature=_BINARY),
+    _row(
+        "QLinearSigmoid", convert=partial(_unary, formula="sigmoid(a)"), signature=Signature((4, 5))
+    ),
+    _row(
+        "QLinearLeakyRelu",
+        convert=partial(_unary, formula="where(a >= 0.0, a, b * a)"),
+        signature=Signature((4, 5), attributes={"alpha": 0.01}),
+    ),
+    _row(
+        "QLinearAveragePool",
+        convert=_average_pool,
+        signature=Signature(
+            (4, 5),
+            attributes={
+                **_WINDOWS,
+                **_CHANNELS,
+                "ceil_mode": 0,
+                "count_include_pad": 0,
+                "kernel_shape": Attribute("INTS", required=True),
+            },
+        ),
+    ),
+    _row(
+        "QLinearGlobalAveragePool",
+        convert=_global_average_pool,
+        signature=Signature((5, 5), attributes=_CHANNELS),
+    ),
+    _row(
+        "QLinearReduceMean",
+        convert=_reduce_mean,
+        signature=Signature(
+            (4, 5),
+            attributes={
+                "axes": Attribute("INTS", required=True),
+                "keepdims": Attribute("INT", required=True),
+            },
+        ),
+    ),
+    _row(
+        "QLinearConcat",
+        convert=_concat,
+        signature=Signature(
+            (3, (1 << 31) - 1), attributes={"axis": Attribute("INT", required=True)}, dtypes=(1,)
+        ),
+    ),
+    _row(
+        "QLinearSoftmax",
+        convert=_softmax,
+        signature=Signature(
+            (5, 5), attributes={"axis": -1, "opset": Attribute("INT", required=True)}
+        ),
+    ),
+    _row("QLinearWhere", convert=_where, signature=Signature((9, 9), dtypes=(1,))),
+    _row(
+        "QLinearConv",
+        convert=_conv,
+        signature=Signature(
+            (8, 9),
+            attributes={
+                **_WINDOWS,
+                **_CHANNELS,
+                "dilations": _INTS,
+                "group": 1,
+                "kernel_shape": _INTS,
+            },
+            dtypes=(7,),
+        ),
+    ),
+    _row(
+        "QGemm",
+        convert=_gemm,
+        signature=Signature(
+            (6, 9), attributes={"alpha": 1.0, "transA": 0, "transB": 0}, dtypes=(8,)
+        ),
+    ),
+    _row("MatMulIntegerToFloat", convert=_scaled_product, signature=Signature((4, 7), dtypes=(2,))),
+    _row("DynamicQuantizeMatMul", convert=_dynamic_matmul, signature=Signature((3, 5))),
+    _row(
+        "MatMulInteger16",
+        convert=_matmul_integer16,
+        dtypes=frozenset({DType.int16}),
+        signature=Signature((2, 2), dtypes=(DType.int32,)),
+    ),
+    _row(
+        "QAttention",
+        convert=_attention,
+        signature=Signature(
+            (5, 9),
+            (1, 2),
+            attributes={
+                "do_rotary": Attribute("INT"),
+                "mask_filter_value": Attribute("FLOAT"),
+                "num_heads": Attribute("INT", required=True),
+                "past_present_share_buffer": Attribute("INT"),
+                "scale": Attribute("FLOAT"),
+                "unidirectional": 0,
+            },
+            dtypes=(2,),
+        ),
+    ),
+    _row(
+        "QuantizeLinear",
+        convert=quantize,
+        halves=True,
+        dtypes=frozenset(RANGES),
+        signature=Signature((2, 3), attributes={"axis": Attribute("INT")}, dtypes=(2,)),
+    ),
+    _row(
+        "DequantizeLinear",
+        convert=dequantize,
+        halves=True,
+        dtypes=frozenset((*OFFSETS, *RANGES)),
+        signature=Signature((2, 3), attributes={"axis": Attribute("INT")}, dtypes=(1,)),
+    ),
+)
