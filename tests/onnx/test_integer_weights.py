@@ -194,3 +194,27 @@ def test_convolutions_of_other_ranks(name: str, rank: int) -> None:
 def test_large_images_keep_winograd() -> None:
     """Its transforms are of floats, and save more than the bytes of few weights cost."""
     check(convolutions(I8, pixels=24)["pairs"], "compute", kept=False)
+
+
+@pytest.mark.parametrize("name", ["MatMulInteger", "ConvInteger"])
+def test_plans_share_a_weight(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is uploaded once, though each range of sizes has a plan."""
+    one = (products(U8, by_column=True) | convolutions(I8))[name]
+    one.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    session = glnn.InferenceSession(one.proto.SerializeToString(), "compute")
+    with caplog.at_level("DEBUG", "glnn.compiler.weights"):
+        for n in (1, 2, 9, 40):
+            x = np.resize(one.x, (n, *one.x.shape[1:]))
+            (found,) = session.run(None, {"x": x})
+            np.testing.assert_array_equal(found[:1], expected(one)[:1])
+    sizes = [int(text.split()[-2]) for text in caplog.messages if text.startswith("uploaded")]
+    assert len([size for size in sizes if size >= one.weights]) == 1
+
+
+def test_a_pass_may_be_left_out() -> None:
+    """Weights are floats then."""
+    one = convolutions(I8)["QLinearConv"]
+    session = glnn.InferenceSession(one.proto.SerializeToString(), "compute", without=["packed"])
+    np.testing.assert_array_equal(session.run(None, {"x": one.x})[0], expected(one))
+    steps = session.plan({"x": one.x.shape}).steps
+    assert sum(s.nbytes[1] + s.fixed_copies for s in steps) >= 4 * one.weights

@@ -50,7 +50,9 @@ class Pass(Enum):
     COMMON = "common"
     """Common subexpressions are computed once."""
     PACKED = "packed"
-    """Products and lookups of rows read weights that are quantised by blocks as they are packed."""
+    """Products and lookups of rows read weights that are quantised by blocks as they are packed,
+    and convolutions int8.
+    """
     RECURRENCES = "recurrences"
     """Steps of recurrent layers become one operator, layers one on another too."""
     LAYER_NORM = "layer_norm"
