@@ -197,29 +197,27 @@ def _gather_block_quantized(
         operands = [call.reshape(one, (shape[0], prod(one.type.shape[1:]))) for one in operands]
         axis = 1
     table = call(Dequantize(axis, block), *operands)
-    y, inside = _looked_up(call, table, index, gathered)
+    place, inside = _places(call, index, shape[gathered])
+    y = call(Gather(gathered), table, place)
     y = call.reshape(y, (*shape[:gathered], *index.type.shape, *shape[gathered + 1 :]))
-    if inside is not None:
+    if not inside:
         spread = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
-        y = call.pointwise("where(a, b, 0.0)", call.reshape(inside, spread), y)
+        within = "where(logical_and(b >= c, b < d), a, 0.0)"
+        size = shape[gathered]
+        y = call.pointwise(within, y, call.reshape(place, spread), -size, size)
     return call.cast(y, scales.type.dtype)
 
 
-def _looked_up(
-    call: OperatorCall, table: Value, index: Value, axis: int
-) -> tuple[Value, Value | None]:
-    """Return what `index` says along an axis of `table`, and which indices are in range: None where
-    all are known to be.
+def _places(call: OperatorCall, index: Value, size: int) -> tuple[Value, bool]:
+    """Return `index` as int32, and True where all are known to be of `size` places.
+
+    Those that are beyond these are next to them then, whatever they are as int64.
     """
-    size = table.type.shape[axis]
     if index.kind is Kind.CONSTANT:
         places = call.array(index)
         if ((places >= -size) & (places < size)).all():
-            return call(Gather(axis), table, index), None
-    place = call.cast(call.pointwise("clip(a, b, c)", index, -size - 1, size), DType.int32)
-    inside = call.pointwise("logical_and(a >= b, a < c)", place, -size, size)
-    place = call.pointwise("clip(a, b, c)", place, -size, size - 1)
-    return call(Gather(axis), table, place), inside
+            return index, True
+    return call.cast(call.pointwise("clip(a, b, c)", index, -size - 1, size), DType.int32), False
 
 
 _row = partial(Converter, since=1, domain=MICROSOFT, halves=True)
