@@ -443,6 +443,23 @@ def _gather_block_quantized(rng: Rng) -> Case:
     return Case("GatherBlockQuantized", operands, attributes, known=known)
 
 
+def _matmul_bnb4(rng: Rng) -> Case:
+    n, k, block = size(rng, 20), chosen(rng, size(rng, 40), 64), chosen(rng, 16, 32, 64)
+    turned = int(rng.random() < 0.8)
+    a = numbers(rng, *shape_of(rng, 1, 2), k if turned else n)
+    scales = np.abs(numbers(rng, -(-n * k // block)))
+    operands: list[Array | None] = [a, integers(rng, U8, -(-n * k // 2)), scales]
+    attributes = {"N": n, "K": k, "block_size": block, "quant_type": int(rng.integers(2))}
+    if turned:
+        return Case("MatMulBnb4", operands, attributes, known=(1, 2))
+    # ONNX Runtime's CPU package has no numbers for it: its weight does, by a product with one.
+    whole = Case("MatMulBnb4", [np.eye(k, dtype=F), *operands[1:]], attributes, known=(1, 2))
+    wanted = a.astype(np.float64) @ whole.runtime()[0].T
+    return Case(
+        "MatMulBnb4", operands, {**attributes, "transB": 0}, known=(1, 2), expected=[wanted]
+    )
+
+
 QUANTIZED: dict[str, Callable[[Rng], Case]] = {
     "QLinearAdd": _binary("QLinearAdd"),
     "QLinearMul": _binary("QLinearMul"),
@@ -464,5 +481,6 @@ QUANTIZED: dict[str, Callable[[Rng], Case]] = {
     "DequantizeLinear": _dequantize,
     "MatMulNBits": _matmul_nbits,
     "GatherBlockQuantized": _gather_block_quantized,
+    "MatMulBnb4": _matmul_bnb4,
 }
 """Generators of cases, by operator."""

@@ -15,7 +15,7 @@ from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operators import Expand, Gather, Pad, Reduce
+from glnn.graph.operators import Expand, Gather, Pad, Reduce, Slice
 from glnn.graph.operators.dequantize import Dequantize, UnpackBits
 from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
 
@@ -220,6 +220,47 @@ def _places(call: OperatorCall, index: Value, size: int) -> tuple[Value, bool]:
     return call.cast(call.pointwise("clip(a, b, c)", index, -size - 1, size), DType.int32), False
 
 
+FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+"""The magnitudes of floats of 4 bits, of which the highest is the sign."""
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+"""The numbers of NormalFloat (Dettmers et al. 2023, "QLoRA", appendix E)."""
+TABLES = ((*FP4, *(-one for one in FP4)), NF4)
+"""The numbers by their 4 bits, for each `quant_type`."""
+
+
+def _matmul_bnb4(call: OperatorCall, a: Value, b: Value, scales: Value) -> Value:
+    """Multiply a by the transpose of the weight (N, K) of 4-bit floats, or by itself unless
+    `transB`. The weight becomes float32.
+
+    b: (bytes,), two numbers in each, the first in the upper half. scales: one for each `block_size`
+    numbers, whatever rows they are of.
+    """
+    n, k, kind, dtype = call.need("N"), call.need("K"), call.need("quant_type"), a.type.dtype
+    if not 0 <= kind < len(TABLES):
+        raise ShapeError(f"{call.name}: quant_type must be 0 or 1, got {kind}")
+    block, count = call.need("block_size"), n * k
+    blocks = -(-count // max(block, 1))
+    packed = _rows(call, b, 1, -(-count // 2), "B")
+    pairs = call(UnpackBits(4, 2 * -(-count // 2), DType.uint4), packed)
+    order = call.constant([1, 0], np.int32)
+    bits = call.reshape(call(Gather(1), call.reshape(pairs, (-(-count // 2), 2)), order), (-1,))
+    table = call.constant(np.array(TABLES[kind]), np.float32)
+    numbers = call(Gather(0), table, call.cast(bits, DType.int32))
+    each = call.reshape(call.widened(scales), (-1,))
+    if each.type.shape != (blocks,):
+        raise ShapeError(f"{call.name}: absmax must be ({blocks},), got {scales.type}")
+    scale = call(Gather(0), each, call.constant(np.arange(count) // block, np.int32))
+    numbers = call(Slice((0,), (count,), (0,), (1,)), numbers)
+    weight = call.reshape(call.pointwise("a * b", numbers, scale), (n, k))
+    y = matmul(call, call.widened(a), weight, transposed=bool(call.need("transB")))
+    return call.cast(y, dtype)
+
+
 _row = partial(Converter, since=1, domain=MICROSOFT, halves=True)
 ENTRIES = (
     _row(
@@ -245,6 +286,21 @@ ENTRIES = (
             (3, 4),
             attributes={"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
             dtypes=(2,),
+        ),
+    ),
+    _row(
+        "MatMulBnb4",
+        convert=_matmul_bnb4,
+        signature=Signature(
+            (3, 3),
+            attributes={
+                "K": Attribute("INT", required=True),
+                "N": Attribute("INT", required=True),
+                "block_size": Attribute("INT", required=True),
+                "quant_type": Attribute("INT", required=True),
+                "training_mode": 0,
+                "transB": 1,
+            },
         ),
     ),
 )
