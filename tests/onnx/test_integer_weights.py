@@ -218,3 +218,27 @@ def test_a_pass_may_be_left_out() -> None:
     np.testing.assert_array_equal(session.run(None, {"x": one.x})[0], expected(one))
     steps = session.plan({"x": one.x.shape}).steps
     assert sum(s.nbytes[1] + s.fixed_copies for s in steps) >= 4 * one.weights
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_numbers_quantised_in_a_run_stay_on_the_gpu(backend: str) -> None:
+    """Two layers of a dynamically quantised net: what is between them has a range of its own."""
+    rng, node = np.random.default_rng(5), helper.make_node
+    nodes, fixed, name = [], {}, "x"
+    for i, (k, n) in enumerate(((96, 120), (120, 90))):
+        fixed |= {f"w{i}": random_integers(rng, I8, k, n), f"s{i}": by_scale(0.01)}
+        nodes += [
+            node("DynamicQuantizeLinear", [name], [f"q{i}", f"qs{i}", f"qz{i}"]),
+            node("MatMulInteger", [f"q{i}", f"w{i}", f"qz{i}"], [f"i{i}"]),
+            node("Cast", [f"i{i}"], [f"c{i}"], to=TensorProto.FLOAT),
+            node("Mul", [f"qs{i}", f"s{i}"], [f"f{i}"]),
+            node("Mul", [f"c{i}", f"f{i}"], [f"y{i}"]),
+            node("Relu", [f"y{i}"], [name := f"t{i}" if i == 0 else "y"]),
+        ]
+    x = rng.standard_normal((7, 96)).astype(FLOAT)
+    one = case(nodes, x, fixed, TensorProto.FLOAT, "w0")
+    session = glnn.InferenceSession(one.proto.SerializeToString(), backend)
+    (found,) = session.run(None, {"x": x})
+    assert not session.hosted
+    assert not any(step.host for step in session.plan({"x": x.shape}).steps)
+    assert oracle.error(found, expected(one)) <= 1e-5
