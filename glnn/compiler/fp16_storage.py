@@ -5,7 +5,7 @@ rounds each number as it stores it, after its sums, its epilogue and all else, a
 loads it. Which kernel computes what, and in which layout, is decided before and stays, and so is
 what lies among others in one memory (`concat_aliasing.py`): all of a memory is stored alike. It is
 halves where everyone who writes it can store halves and everyone who reads it can load them; inputs
-and outputs of the graph, and what the host reads or writes, stay as they are.
+and outputs of the graph, what the host reads or writes, and what becomes integers stay as they are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from glnn.core.layout import alone
 from glnn.core.layout.layout import CHANNELS_LAST
 from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
+from glnn.graph.function import INTEGER_CASTS
+from glnn.graph.operators import Pointwise
 from glnn.kernels.kernel import Kernel
 
 
@@ -73,6 +75,8 @@ def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     """The memories of `entry` that its kernel reads and writes as float16 in their layouts."""
     if entry.host or entry.lowered.more or not isinstance(entry.choice, Kernel):
         return set()
+    if _makes_integers(entry):
+        return set()
     candidates = entry.choice.fp16_candidates(entry.spec.extents)
     unable = {
         schedule.tensors[tensor].memory
@@ -80,6 +84,16 @@ def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
         if name not in candidates or not _lies(entry, name)
     }
     return _memories(schedule, entry) - unable
+
+
+def _makes_integers(entry: ScheduledOp) -> bool:
+    """Return True where `entry` makes integers of floats: these may be sums of products of
+    integers, which halves do not hold.
+    """
+    op, epilogue = entry.spec.op, entry.spec.epilogue
+    expressions = [op.expr] if isinstance(op, Pointwise) else []
+    expressions += [] if epilogue is None else [epilogue.expr]
+    return any(one.name in INTEGER_CASTS for expr in expressions for one in expr.functions)
 
 
 def _lies(entry: ScheduledOp, name: str) -> bool:

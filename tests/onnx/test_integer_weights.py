@@ -242,3 +242,12 @@ def test_numbers_quantised_in_a_run_stay_on_the_gpu(backend: str) -> None:
     assert not session.hosted
     assert not any(step.host for step in session.plan({"x": x.shape}).steps)
     assert oracle.error(found, expected(one)) <= 1e-5
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("name", ["MatMulInteger", "QLinearMatMul", "ConvInteger", "QLinearConv"])
+def test_integers_are_exact_whatever_the_precision_of_floats(precision: str, name: str) -> None:
+    """Sums of products are no halves, which end at 65504."""
+    one = (products(I8, by_column=False) | convolutions(I8))[name]
+    session = glnn.InferenceSession(one.proto.SerializeToString(), "compute", precision=precision)
+    np.testing.assert_array_equal(session.run(None, {"x": one.x})[0], expected(one))
