@@ -266,6 +266,7 @@ ENTRIES = (
     _row(
         "MatMulNBits",
         convert=_matmul_nbits,
+        dtypes=frozenset({DType.bfloat16}),
         signature=Signature(
             (3, 6),
             attributes={
@@ -281,7 +282,7 @@ ENTRIES = (
     _row(
         "GatherBlockQuantized",
         convert=_gather_block_quantized,
-        dtypes=frozenset({DType.int4, DType.uint4}),
+        dtypes=frozenset({DType.bfloat16, DType.int4, DType.uint4}),
         signature=Signature(
             (3, 4),
             attributes={"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
@@ -291,6 +292,7 @@ ENTRIES = (
     _row(
         "MatMulBnb4",
         convert=_matmul_bnb4,
+        dtypes=frozenset({DType.bfloat16}),
         signature=Signature(
             (3, 3),
             attributes={
