@@ -309,6 +309,46 @@ def _attention(rng: Rng) -> Case:
     )
 
 
+def _lstm(rng: Rng) -> Case:
+    """What is expected is ONNX Runtime's LSTM of the numbers that the integers stand for: with
+    integers it rounds x and states to 8 bits, too.
+    """
+    steps, batch, columns, units = size(rng, 5), size(rng, 3), size(rng, 9), size(rng, 7)
+    direction = chosen(rng, "forward", "reverse", "bidirectional")
+    d, dtype = 1 + (direction == "bidirectional"), chosen(rng, U8, I8)
+    by_row = chosen(rng, (d,), (d, 4 * units))
+    weights: list[Array] = [integers(rng, dtype, d, n, 4 * units) for n in (columns, units)]
+    scales = [np.asarray(scale(rng, *by_row) / 4, F) for _ in weights]
+    zeros = [integers(rng, dtype, *by_row) for _ in weights]
+    rest = [
+        maybe(rng, numbers(rng, d, 8 * units)),
+        maybe(rng, rng.integers(1, steps + 1, batch).astype(np.int32)),
+        maybe(rng, numbers(rng, d, batch, units)),
+        maybe(rng, numbers(rng, d, batch, units)),
+        maybe(rng, numbers(rng, d, 3 * units)),
+    ]
+    x = numbers(rng, steps, batch, columns)
+    floats = [
+        _numbers_of(w, s.reshape(d, 1, -1), z.reshape(d, 1, -1)).astype(F).transpose(0, 2, 1)
+        for w, s, z in zip(weights, scales, zeros, strict=True)
+    ]
+    attributes: dict[str, Any] = {"hidden_size": units, "direction": direction}
+    attributes |= chosen(rng, {}, {"input_forget": 1}, {"clip": 0.5})
+    plain = Case("LSTM", trimmed([x, *floats, *rest]), attributes, (F, F, F), domain="")
+    ends = [one for pair in zip(scales, zeros, strict=True) for one in pair]
+    operands = [x, *weights, *rest, *ends]
+    known = [i for i, one in enumerate(operands) if one is not None and i not in (0, 4, 5, 6)]
+    return Case(
+        "DynamicQuantizeLSTM",
+        operands,
+        attributes,
+        (F, F, F),
+        known,
+        plain.runtime(),
+        in_halves=False,
+    )
+
+
 NARROW: dict[str, Any] = {
     **{name: np.dtype(name) for name in ("uint8", "int8", "uint16", "int16")},
     **{name: np.dtype(getattr(ml_dtypes, name)) for name in ("uint4", "int4")},
@@ -477,6 +517,7 @@ QUANTIZED: dict[str, Callable[[Rng], Case]] = {
     "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulInteger16": _product16,
     "QAttention": _attention,
+    "DynamicQuantizeLSTM": _lstm,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "MatMulNBits": _matmul_nbits,

@@ -32,6 +32,7 @@ from glnn.onnx.operators.quantize import (
     quantize,
     round_and_clamp,
 )
+from glnn.onnx.operators.recurrent import lstm
 from glnn.onnx.operators.reduce import softmax
 from glnn.onnx.operators.windows import pool_averages
 
@@ -344,6 +345,47 @@ def _attention(
     return self_attention(call, y, (width // 3,) * 3, mask, past)
 
 
+def _lstm(
+    call: OperatorCall,
+    x: Value,
+    weight: Value,
+    recurrent: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    hidden: Value | None,
+    cell: Value | None,
+    peepholes: Value | None,
+    w_scale: Value,
+    w_zero: Value,
+    r_scale: Value,
+    r_zero: Value,
+) -> Sequence[Value]:
+    """Return the LSTM of weights that integers (directions, columns, rows) stand for.
+
+    Its x and states stay floats: ONNX Runtime rounds them to 8 bits before each product.
+    """
+    inner = _layer_weight(call, weight, w_scale, w_zero)
+    outer = _layer_weight(call, recurrent, r_scale, r_zero)
+    return lstm(call, x, inner, outer, bias, lengths, hidden, cell, peepholes)
+
+
+def _layer_weight(call: OperatorCall, weight: Value, scale: Value, zero: Value) -> Value:
+    """Return the numbers of a weight (directions, columns, rows) as (directions, rows, columns).
+
+    scale, zero: for each direction, or for each row of each.
+    """
+    directions, _, rows = weight.type.shape
+    for one in (scale, zero):
+        if one.type.shape not in ((directions,), (directions, rows)):
+            raise ShapeError(
+                f"{call.name}: scales and zero points of {weight.type} must be ({directions},) or "
+                f"({directions}, {rows}), got {one.type}"
+            )
+    spread = [call.reshape(one, (directions, 1, -1)) for one in (scale, zero)]
+    text = "a * (cast_float32(b) - cast_float32(c))"
+    return call(Transpose((0, 2, 1)), call.pointwise(text, spread[0], weight, spread[1]))
+
+
 _INTS = Attribute("INTS")
 _WINDOWS: Attributes = {"auto_pad": "NOTSET", "pads": _INTS, "strides": _INTS}
 _CHANNELS: Attributes = {"channels_last": 0}
@@ -450,6 +492,23 @@ ENTRIES = (
                 "unidirectional": 0,
             },
             dtypes=(2,),
+        ),
+    ),
+    _row(
+        "DynamicQuantizeLSTM",
+        convert=_lstm,
+        signature=Signature(
+            (12, 12),
+            (0, 3),
+            attributes={
+                "activation_alpha": Attribute("FLOATS"),
+                "activation_beta": Attribute("FLOATS"),
+                "activations": Attribute("STRINGS"),
+                "clip": Attribute("FLOAT"),
+                "direction": "forward",
+                "hidden_size": Attribute("INT"),
+                "input_forget": 0,
+            },
         ),
     ),
     _row(

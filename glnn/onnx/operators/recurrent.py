@@ -145,7 +145,7 @@ def _limit(call: OperatorCall) -> float:
     return float(call.get("clip", 0.0))
 
 
-def _lstm(
+def lstm(
     call: OperatorCall,
     x: Value,
     weight: Value,
@@ -222,7 +222,7 @@ def _rnn(
 
 
 ENTRIES = (
-    Converter("LSTM", 1, _lstm),
+    Converter("LSTM", 1, lstm),
     Converter("GRU", 1, _gru),
     Converter("RNN", 1, _rnn),
 )
