@@ -142,7 +142,10 @@ class ReferenceCase:
         if epilogue is None or not any(one.is_step for one in epilogue.expr.functions):
             return np.zeros(self.result.shape, bool)
         plain = {n: array for n, array in self.operands.items() if n not in epilogue.names}
-        away = CANCELLED * greatest(computed(self.op, plain, None)[0])
+        first = computed(self.op, plain, None)[0]
+        if first.dtype.kind != "f":
+            return np.zeros(self.result.shape, bool)
+        away = CANCELLED * greatest(first)
         low, high = (
             measured(computed(self.op, self.operands, shift.then(epilogue))[0])
             for shift in (Epilogue(call("add", Arg(0), Scalar(one))) for one in (-away, away))

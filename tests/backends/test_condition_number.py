@@ -17,7 +17,7 @@ from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call, formula
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
+from glnn.graph.operators import ArgReduce, Conv2d, Matmul, Pointwise, Pool2d, Reduce
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.validation.examination import examine_choices
@@ -75,6 +75,14 @@ def test_results_near_a_step_are_not_judged(finish) -> None:
     mask = case.tolerance().open
     assert (away < 1e-6).any() and mask is not None
     assert mask[away < 1e-6].all() and not mask[away > 1e-3].any()
+
+
+def test_integers_have_no_numbers_near_a_step() -> None:
+    spec = OpSpec.create(
+        ArgReduce("max", 1), {"x0": (7, 40)}, {}, Epilogue(formula("cast_float32(a)"))
+    )
+    case = ReferenceCase.create(spec, special_values=False, whole=True)
+    assert case.tolerance().open is None
 
 
 @pytest.mark.parametrize("seed", range(9))
