@@ -49,14 +49,13 @@ class UnpackBits(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        if self.bits < 8:
-            shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
-            x = (x[..., None] >> shifts & ((1 << self.bits) - 1)).reshape(*x.shape[:-1], -1)
-        x = x[..., : self.count]
-        offset = OFFSETS[self.dtype]
-        if offset:
-            x = (x.astype(np.int16) - offset).astype(np.int8)
-        return (x.astype(self.dtype.numpy),)
+        each = 8 // self.bits
+        result = np.empty((*x.shape[:-1], x.shape[-1] * each), np.uint8)
+        for i in range(each):
+            np.bitwise_and(x >> self.bits * i, (1 << self.bits) - 1, out=result[..., i::each])
+        # The bits of a signed integer are those of what begins at 0, but for the highest.
+        result = result[..., : self.count] ^ np.uint8(OFFSETS[self.dtype])
+        return (result.view(self.dtype.numpy),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
