@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from glnn.model import Model
     from glnn.model.load import load
     from glnn.model.weight_files import load_weights, save_weights
+    from glnn.runtime.device_array import DeviceArray
     from glnn.session import InferenceSession
 
 __version__ = VERSION
 __all__ = [
     "Device",
+    "DeviceArray",
     "InferenceSession",
     "LanguageModel",
     "Model",
@@ -72,6 +74,7 @@ def __getattr__(name: str) -> Any:
         "SpeechToText": "generation.speech.speech_to_text",
         "load": "model",
         "Device": "gl",
+        "DeviceArray": "runtime.device_array",
     }
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
     modules |= {"progress": "core.progress_bar"}

@@ -28,9 +28,10 @@ from glnn.core.trace_spans import duration
 from glnn.core.types import Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
+from glnn.runtime.device_array import FLOATS, DeviceArray, Feed, as_host_array
 from glnn.runtime.options import BackendChoice, Options
 from glnn.runtime.requests import Requests
-from glnn.runtime.runner import ModelExecutor, check_disjoint
+from glnn.runtime.runner import ModelExecutor, Out, check_disjoint
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.stored.runs import StoredRuns
 
@@ -291,16 +292,18 @@ class InferenceSession(LazyPickle):
     def run(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         *,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
         states: SessionStates | None = None,
     ) -> list[Array]:
         """Run the model; return the outputs `output_names` (None or empty: all), in that order.
 
-        feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
-        numbers are. out: arrays of the caller's that outputs of these names are written to, each of
-        its output's shape and dtype, in memory of its own; the others are new ones. states: of
+        feeds: each input's name and its array, or DeviceArray, of its dtype; int64 is taken for
+        int32 where all numbers are. out: arrays of the caller's that outputs of these names are
+        written to, each of its output's shape and dtype, in memory of its own; the others are new
+        ones. Where it has the class `DeviceArray` for a name, that output stays on the device, and
+        the list has a DeviceArray in its place. states: of
         `make_states`, inputs that are not fed, updated by outputs that are not given, None being
         all others then. Raises ShapeError where an input is missing, unknown, or does not fit, or
         an array of `out`; ModelError for an unknown output;
@@ -320,9 +323,9 @@ class InferenceSession(LazyPickle):
     def run_async(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         *,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
         states: SessionStates | None = None,
     ) -> Future[list[Array]]:
         """Submit a run; return a future of its outputs. The next run uploads while one computes.
@@ -335,7 +338,8 @@ class InferenceSession(LazyPickle):
         """
         names, into = self._check_outputs(output_names, out, states)
         requests = self._requests if states is None else states
-        return requests.submit(self._check_feeds(feeds, states), names, into)
+        arrays = self._check_feeds(feeds, states)
+        return requests.submit({k: as_host_array(one) for k, one in arrays.items()}, names, into)
 
     def make_states(
         self,
@@ -360,9 +364,9 @@ class InferenceSession(LazyPickle):
     def _check_outputs(
         self,
         output_names: Sequence[str] | None,
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, Out] | None,
         states: SessionStates | None,
-    ) -> tuple[tuple[str, ...], Mapping[str, Array]]:
+    ) -> tuple[tuple[str, ...], Mapping[str, Out]]:
         """Check the arguments; return the names of the outputs, and the arrays to write some to."""
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
@@ -391,7 +395,7 @@ class InferenceSession(LazyPickle):
         return names, out
 
     def intermediates(
-        self, feeds: Mapping[str, Array], names: Sequence[str] | None = None
+        self, feeds: Mapping[str, Feed], names: Sequence[str] | None = None
     ) -> dict[str, Array]:
         """Compute tensors inside the model for `feeds`, by their names.
 
@@ -403,7 +407,8 @@ class InferenceSession(LazyPickle):
         """
         loaded = self._load()
         wanted = loaded.find(names)
-        arrays_in = self._check_feeds(feeds)
+        checked = self._check_feeds(feeds)
+        arrays_in = {name: as_host_array(one) for name, one in checked.items()}
         values = tuple(dict.fromkeys(wanted.values()))
         arrays = loaded.executor.values(arrays_in, values) if values else {}
         return {name: arrays[value.name] for name, value in wanted.items()}
@@ -416,12 +421,12 @@ class InferenceSession(LazyPickle):
         return states
 
     def _check_feeds(
-        self, feeds: Mapping[str, Array], states: SessionStates | None = None
-    ) -> dict[str, Array]:
+        self, feeds: Mapping[str, Feed], states: SessionStates | None = None
+    ) -> dict[str, Feed]:
         """Check and convert the inputs; those like the last that fitted are not checked again."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
-        inputs, arrays = self._inputs, dict[str, Array]()
+        inputs, arrays = self._inputs, dict[str, Feed]()
         if states is not None:
             inputs = tuple(info for info in inputs if info.name not in states.updates)
             for name in feeds:
@@ -429,6 +434,9 @@ class InferenceSession(LazyPickle):
                     raise ShapeError(f"input {name!r} is a state, which is not fed: states.write()")
         for info in inputs:
             array, fitted = feeds.get(info.name), self._fitted.get(info.name)
+            if isinstance(array, DeviceArray):
+                arrays[info.name] = _fitting(info, array)
+                continue
             like = type(array) is np.ndarray and (array.shape, array.dtype) == fitted
             if not like:
                 check_names(self.name, inputs, feeds)
@@ -462,6 +470,19 @@ class InferenceSession(LazyPickle):
         loaded = self._load()
         loaded.model.check(shapes)
         return loaded.executor.plan(shapes, keep=keep, feeds=feeds)
+
+
+def _fitting(info: TensorInfo, array: DeviceArray) -> Feed:
+    """Return `array` for an input; as one of the host where a run looks at its numbers.
+
+    Raises ShapeError where it is of another dtype or shape.
+    """
+    if array.dtype != info.dtype.numpy:
+        raise ShapeError(
+            f"input {info.name!r} must be {info.dtype.value}, got a DeviceArray of {array.dtype}"
+        )
+    info.check(array.shape)
+    return array if info.dtype in FLOATS else as_host_array(array)
 
 
 def _shape(name: str, shape: object) -> Shape:

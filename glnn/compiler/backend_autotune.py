@@ -39,8 +39,9 @@ from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import pace
+from glnn.runtime.device_array import Feed, host_arrays
 from glnn.runtime.options import TIE, BackendChoice
-from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased
+from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
 from glnn.stored.plan_cache import PlanWriter
 
@@ -254,9 +255,9 @@ class AutoExecutor:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """See `Executor`; the first run of inputs of a class of shapes is measured."""
         executor = self._chosen_executor(feeds)
@@ -298,7 +299,7 @@ class AutoExecutor:
         return self._executor.perform(work)
 
     def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
         """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
         executor = self._chosen_executor(feeds)
@@ -327,7 +328,7 @@ class AutoExecutor:
         """See `Executor`; on the backend that was chosen for such shapes, else the first."""
         return self._on(shapes).plan(shapes, keep=keep, feeds=feeds)
 
-    def executor_for(self, feeds: Mapping[str, Array]) -> Executor:
+    def executor_for(self, feeds: Mapping[str, Feed]) -> Executor:
         """Return what such inputs are run on; where that was not seen yet, they are run now."""
         if self._chosen_executor(feeds) is None:
             self.run(feeds)
@@ -337,11 +338,11 @@ class AutoExecutor:
         choice = self._choice_for(shape_class(shapes))
         return self._executor_for(self._names[0] if choice is None else choice.backend)
 
-    def _chosen_executor(self, feeds: Mapping[str, Array]) -> Executor | None:
+    def _chosen_executor(self, feeds: Mapping[str, Feed]) -> Executor | None:
         """Return the executor chosen for inputs of these shapes, None before it is measured."""
         if self._measuring.locked():
             self._disturbed = True
-        if "cpu" in self._names and beyond_int32(feeds):
+        if "cpu" in self._names and beyond_int32(host_arrays(feeds)):
             wide = BackendChoice(
                 "cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE)
             )
@@ -380,9 +381,9 @@ class AutoExecutor:
 
     def _measured(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, Out] | None,
     ) -> dict[str, Array]:
         """Run each backend on `feeds`, choose one for later runs, and return the outputs."""
         feeds = unaliased(feeds, out) if out else feeds  # it is run again
@@ -404,7 +405,7 @@ class AutoExecutor:
             self._take(timings.choice, feeds, lasting)
         return answers[0]
 
-    def _take(self, choice: BackendChoice, feeds: Mapping[str, Array], lasting: bool) -> None:
+    def _take(self, choice: BackendChoice, feeds: Mapping[str, Feed], lasting: bool) -> None:
         """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
 
         lasting: whether it is kept for other sessions: not where others ran in the meantime, which

@@ -35,7 +35,8 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, batch_size_of
 from glnn.graph.passes.int64_to_int32 import has_int64_inputs, mark_small_inputs
 from glnn.kernels.library import revision
-from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
+from glnn.runtime.device_array import DeviceArray, Feed, as_host_array, host_arrays, located
+from glnn.runtime.runner import FinishedRun, Out, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.stored.plan_cache import PlanWriter
 
@@ -255,12 +256,13 @@ class Executor:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Return the outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
+        feeds = self._located(feeds, backend)
         result = run_within(
             backend,
             lambda: self.with_room(
@@ -273,9 +275,20 @@ class Executor:
                 backend.perform(self.saving.settle)
         return result
 
+    def _located(self, feeds: Mapping[str, Feed], backend: Backend) -> Mapping[str, Feed]:
+        """Return `feeds` with each DeviceArray on the backend's device.
+
+        Those whose numbers decide sizes are the host's.
+        """
+        if not any(isinstance(one, DeviceArray) for one in feeds.values()):
+            return feeds
+        numbers = self.graph.shape_input_names({name: one.shape for name, one in feeds.items()})
+        read = {name: as_host_array(feeds[name]) for name in numbers}
+        return located({**feeds, **read}, backend.device)
+
     def with_room(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         backend: Backend,
         do: Callable[[Plan | PartitionedGraph], T],
     ) -> T:
@@ -309,9 +322,10 @@ class Executor:
         """The device that it runs on; None where no GL is involved."""
         return self.backend.device
 
-    def ready(self, feeds: Mapping[str, Array]) -> None:
+    def ready(self, feeds: Mapping[str, Feed]) -> None:
         """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
         backend = self._open()
+        feeds = self._located(feeds, backend)
         within_memory(backend, lambda: self.with_room(feeds, backend, lambda plan: None))
 
     def perform(self, work: Callable[[], T]) -> T:
@@ -319,7 +333,7 @@ class Executor:
         return self._open().perform(work)
 
     def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
         return self._begin_run(self.backend, feeds, outputs, out)
@@ -327,9 +341,9 @@ class Executor:
     def _begin_run(
         self,
         backend: Backend,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
-        out: Mapping[str, Array],
+        out: Mapping[str, Out],
     ) -> Run:
         def begin(plan: Plan | PartitionedGraph) -> Run:
             if isinstance(plan, PartitionedGraph) or backend.device is None or outputs == ():
@@ -344,15 +358,16 @@ class Executor:
             self.saving.settle()
 
     def plan_for(
-        self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
+        self, feeds: Mapping[str, Feed], backend: Backend, exact: bool = False
     ) -> Plan | PartitionedGraph:
         """Return the plan for inputs like `feeds`: most often that of the last run.
 
         Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        shape_inputs = self.graph.shape_input_arrays(feeds)
-        small = backend.device is not None and all_small(feeds)
+        known = host_arrays(feeds)
+        shape_inputs = self.graph.shape_input_arrays(known)
+        small = backend.device is not None and all_small(known)
         key, latest = PlanKey.create(shapes, shape_inputs, small=small), self._latest
         if latest is not None and latest[0] == key and latest[1].backend is backend:
             self._repeats += 1
@@ -424,7 +439,7 @@ class Executor:
         key: PlanKey,
         backend: Backend,
         shape_inputs: Mapping[str, Array],
-        feeds: Mapping[str, Array] | None = None,
+        feeds: Mapping[str, Feed] | None = None,
     ) -> Plan | PartitionedGraph:
         """Return the plan for `key`: a kept one, one for a range of sizes, or a new one.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from traceback import clear_frames
 from typing import Any
 
+import numpy as np
+
 from glnn.backends import Backend
 from glnn.compiler.cpu_fallback import LATE, Hosted
 from glnn.compiler.emit import SizeRange
@@ -40,7 +42,8 @@ from glnn.graph.passes import (
     inline_constant_captures,
 )
 from glnn.graph.passes.index_bounds import trace_indices
-from glnn.runtime.runner import check_out
+from glnn.runtime.device_array import DeviceArray, Feed
+from glnn.runtime.runner import Out, check_out
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4  # of each part
@@ -134,19 +137,19 @@ class PartitionedGraph:
         """Return True where the plan serves a range of sizes."""
         return self._head.is_open
 
-    def admits(self, feeds: Mapping[str, Array]) -> bool:
+    def admits(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where its first part can run inputs such as `feeds`."""
         return self._head.admits(feeds)
 
-    def was_chosen_for_others(self, feeds: Mapping[str, Array]) -> bool:
+    def was_chosen_for_others(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where that part's kernels were chosen for other sizes."""
         return self._head.was_chosen_for_others(feeds)
 
     def run_on_thread(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """See `Plan.run_on_thread`. Raises ShapeError where an output does not fit its `out`."""
         first_results = self._head.run_on_thread(feeds, None)
@@ -158,15 +161,18 @@ class PartitionedGraph:
             arrays |= zip(self._outputs, results, strict=True)
         # A composite gives the same array again for the same numbers: it is not the caller's.
         kept = {value for node in self._now for value in node.outputs}
-        named = {
+        named: dict[str, Any] = {
             value.name: arrays[value].copy() if value in kept else arrays[value]
             for value in self.graph.outputs
         }
         for name, array in (out or {}).items():
             check_out(name, array, named[name].shape, DType.of(named[name]))
         for name, array in (out or {}).items():
-            array[...] = named[name]
-            named[name] = array
+            if isinstance(array, np.ndarray):
+                array[...] = named[name]
+                named[name] = array
+            else:  # from part to part arrays go by way of the host
+                named[name] = DeviceArray.of_host(named[name])
         return {name: named[name] for name in (outputs or named)}
 
     def _results(self, node: Node, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:

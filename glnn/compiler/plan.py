@@ -37,6 +37,7 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import find_index_bounds
 from glnn.graph.passes.int64_to_int32 import small_input_names
 from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
+from glnn.runtime.device_array import Feed
 from glnn.runtime.executable import Executable, Input, IOSpec, Output
 from glnn.runtime.runner import Runner
 
@@ -266,7 +267,7 @@ class Plan(Runner):
         """Return True where the plan serves a range of sizes."""
         return bool(self.executable.symbols)
 
-    def admits(self, feeds: Mapping[str, Array]) -> bool:
+    def admits(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where it can run inputs such as `feeds`, and its kernels are right there.
 
         Its guards must hold for their sizes. Those that its kernels were chosen for may be others;
@@ -275,7 +276,7 @@ class Plan(Runner):
         executable = self.executable
         return executable.admits(feeds) and self.right_for(executable.sizes(feeds))
 
-    def was_chosen_for_others(self, feeds: Mapping[str, Array]) -> bool:
+    def was_chosen_for_others(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where its kernels were chosen for other sizes than those of `feeds`."""
         return self.executable.sizes(feeds) != self.chosen_for
 

@@ -15,6 +15,7 @@ from glnn.core.symint import ShapeEnv
 from glnn.core.types import UNKNOWN, Array, Shape, TensorType
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
+from glnn.runtime.device_array import Feed
 from glnn.runtime.executable import Symbol
 
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
@@ -141,7 +142,7 @@ class OpenSizes:
 class RangePlan(Protocol):
     """A plan, or a graph in parts, that serves a range of sizes."""
 
-    def admits(self, feeds: Mapping[str, Array]) -> bool:
+    def admits(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where it is for inputs such as `feeds`."""
 
 
@@ -158,7 +159,7 @@ class RangePlans(Generic[P]):
         self.plans: list[P] = []
         self._specialized = 0
 
-    def find(self, feeds: Mapping[str, Array]) -> P | None:
+    def find(self, feeds: Mapping[str, Feed]) -> P | None:
         """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
         for i, plan in enumerate(self.plans):
             if plan.admits(feeds):

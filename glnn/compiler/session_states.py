@@ -24,8 +24,9 @@ from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
+from glnn.runtime.device_array import Feed, as_host_array
 from glnn.runtime.requests import Request, Requests
-from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
+from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun
 from glnn.runtime.store import T
 
 R = TypeVar("R")
@@ -147,7 +148,7 @@ class SessionStates:
     # What `InferenceSession` and `Requests` ask of them.
 
     def submit(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Future[list[Array]]:
         """Ask for a run; see `Requests.submit`."""
         request = Request(feeds, outputs, out, self._requests)
@@ -181,18 +182,19 @@ class SessionStates:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Run the model once, updating the states; see `ModelExecutor`."""
         self._wait_for_requests()
         names = None if outputs is None else tuple(outputs)
-        executor = self._chosen(feeds)
+        arrays = {name: as_host_array(one) for name, one in feeds.items()}
+        executor = self._chosen(arrays)
         try:
             return executor.perform(
                 lambda: self._updating(
-                    executor, feeds, lambda plan: plan.run_on_thread(feeds, names, out)
+                    executor, arrays, lambda plan: plan.run_on_thread(arrays, names, out)
                 )
             )
         except MemoryError as error:
@@ -203,17 +205,18 @@ class SessionStates:
         return self._executor.perform(work)
 
     def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
         """See `ModelExecutor`."""
-        executor = self._chosen(feeds)
+        arrays = {name: as_host_array(one) for name, one in feeds.items()}
+        executor = self._chosen(arrays)
 
         def begin(plan: Plan) -> Run:
             if plan.backend.device is None:
-                return FinishedRun(plan.run_on_thread(feeds, outputs, out))
-            return plan.begin(feeds, outputs, out)
+                return FinishedRun(plan.run_on_thread(arrays, outputs, out))
+            return plan.begin(arrays, outputs, out)
 
-        begun = executor.perform(lambda: self._updating(executor, feeds, begin))
+        begun = executor.perform(lambda: self._updating(executor, arrays, begin))
         return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
 
     def settle(self) -> None:

@@ -59,6 +59,15 @@ class BufferBlock:
         return []
 
 
+class UnclearedBlock(BufferBlock):
+    """A block whose words are what the driver left there: for whoever writes before it reads."""
+
+    def _allocated(self) -> moderngl.Buffer:
+        made = self.device.context.buffer(reserve=self.nbytes)
+        self.device.check_always(f"allocate {self.nbytes} bytes")
+        return made
+
+
 class MappedBlock(BufferBlock):
     """Room in the host's memory that the device reads and writes where it lies.
 

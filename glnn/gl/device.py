@@ -237,6 +237,7 @@ class Device:
         self.compiled, self.restored = Spans(), Spans()  # when; restored: from a binary
         self.probe_results: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
+        self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline(options.wait)
         self._reopen_lock = process_lock()

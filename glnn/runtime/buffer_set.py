@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from glnn.core.layout.layout import DENSE
 from glnn.core.size_table import Maker, depends, maker, number
 from glnn.core.symint import Substitution
-from glnn.core.types import Array, Shape, TensorType
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import LimitError, NoRoomError
 from glnn.gl import Buffer, BufferBlock, DataTexture, Device
 from glnn.gl.buffer import MEMORIES
@@ -24,10 +25,15 @@ from glnn.gl.command_buffer import (
 )
 from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
-from glnn.runtime.executable import Executable, HostStep, TensorSlot
+from glnn.runtime.device_array import DeviceArray, Feed
+from glnn.runtime.executable import Executable, HostStep, Output, TensorSlot
 from glnn.runtime.store import HostStore, Store
 
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
 LEAST_STEP = 4096  # words by which memory of an open size grows at least
+EMPTY: Mapping[str, DeviceArray] = {}
 SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again
 
 
@@ -121,6 +127,10 @@ class BufferSet:
         self.executable, self._shared = executable, resources
         self.device = resources.device
         self._memories: dict[int, BufferBlock] = {}
+        self._attached: dict[int, BufferBlock] = {}
+        """By number the blocks that DeviceArrays have, in the place of its own."""
+        self._kept: dict[str, DeviceArray] = {}
+        """The outputs that a run writes there, until `keep`."""
         self._arrangements: dict[tuple[int, ...], _Arrangement] = {}
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
@@ -167,13 +177,22 @@ class BufferSet:
         names = [one.name for one in self.executable.symbols]
         return Substitution.by_sizes(dict(zip(names, self.sizes, strict=True)))
 
-    def bind(self, sizes: tuple[int, ...] = ()) -> None:
+    def bind(
+        self,
+        sizes: tuple[int, ...] = (),
+        arrays: Mapping[str, DeviceArray] = EMPTY,
+        kept: Collection[str] = (),
+    ) -> None:
         """Have it be for these sizes of the symbols, which the guards admit.
 
-        Raises NoRoomError where too little memory is free for these.
+        arrays: inputs that lie on the device, which are read there. kept: the outputs that are to
+        stay there (`keep`). Raises NoRoomError where too little memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
         try:
+            if self.device is not None and (arrays or kept or self._attached):
+                self._attach(sizes, arrays, kept)
+                known = False
             if not known or self._generation != self._shared.generation:
                 self._rebind(sizes)
             elif self._shared.states:
@@ -183,6 +202,31 @@ class BufferSet:
             self._arrangements.clear()
             self._sized = SizedArrays(self.executable.sized)
             raise
+
+    def _attach(
+        self, sizes: tuple[int, ...], arrays: Mapping[str, DeviceArray], kept: Collection[str]
+    ) -> None:
+        """Put the blocks of `arrays`, and new ones for `kept`, in the place of its own."""
+        device, executable, numbers = self.device, self.executable, self.executable.numbers(sizes)
+        assert device is not None
+        attached: dict[int, BufferBlock] = {}
+        for name, array in arrays.items():
+            place, memory = executable.device_inputs[name], array.block(device)
+            if memory.size >= executable.blocks[place].size(numbers):
+                attached[place] = memory
+        self._kept = {}
+        for one in executable.io.outputs:
+            if one.name not in kept or one.name not in executable.device_outputs:
+                continue
+            place = executable.device_outputs[one.name]
+            block = executable.blocks[place]
+            words = block.size(numbers)
+            slack = with_slack(words, device) - words if depends(block.words) else 0
+            made = DeviceArray.allocate(device, number(one.shape, numbers), one.dtype, words, slack)
+            self._kept[one.name], attached[place] = made, made.block(device)
+        self._attached = attached
+        for place in attached:
+            self._memories.pop(place, None)
 
     def _rebind(self, sizes: tuple[int, ...]) -> None:
         """Evaluate the expressions, have memory for them, and bind the commands."""
@@ -212,6 +256,8 @@ class BufferSet:
         slack: list[int] = []
         for i, block, is_open in self._blocks:
             there = self._memories if block.own else self._shared.memories
+            if i in self._attached:
+                continue
             allocated = there.get(i)
             if allocated is not None and not is_open:
                 continue
@@ -261,7 +307,7 @@ class BufferSet:
 
     def _buffers(self) -> dict[int, Any]:
         """Return the memory of each block, by its number."""
-        result: dict[int, Any] = {**self._shared.memories, **self._memories}
+        result: dict[int, Any] = {**self._shared.memories, **self._memories, **self._attached}
         for one in self.executable.states if self.device is not None else ():
             state = self._shared.states[one.name]
             for turn, block in enumerate(one.blocks):
@@ -362,7 +408,7 @@ class BufferSet:
             return self._shared.weights[view.buffer - count].texture(known)
         assert self.device is not None
         memory = now.parts.buffers[view.buffer]
-        shared = view.buffer in self._shared.memories
+        shared = view.buffer in self._shared.memories and view.buffer not in self._attached
         known_one = self._shared.textures.get(place) if shared else None
         if (
             known_one is not None
@@ -448,13 +494,44 @@ class BufferSet:
         offset = number(slot.offset, self.numbers)
         return Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)
 
-    def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs to where the device reads them, once it does not read others there."""
+    def upload(self, feeds: Mapping[str, Feed]) -> None:
+        """Move the inputs to where the device reads them, once it does not read others there.
+
+        A DeviceArray is of `device_inputs`, and on the device.
+        """
         device = self.device
         if device is not None and device.timeline.completed < self._segment:
             device.wait()
         for one in self.executable.io.inputs:
-            self.store(one.name).put(feeds[one.name])
+            feed, store = feeds[one.name], self.store(one.name)
+            if not isinstance(feed, DeviceArray):
+                store.put(feed)
+                continue
+            assert device is not None and isinstance(store, Buffer)
+            if self._is_attached(one.name, feed, device):
+                store.mark_written()  # for steps of the host
+            else:
+                store.copy_from(feed.buffer(device), device)
+
+    def _is_attached(self, name: str, array: DeviceArray, device: Device) -> bool:
+        """Return True where commands read the input called `name` in the memory of `array`."""
+        place = self.executable.device_inputs.get(name, -1)
+        return self._attached.get(place) is array.block(device)
+
+    def keep(self, output: Output) -> DeviceArray | None:
+        """Return an output of the last run, on the device; None where the host has to read it.
+
+        No further run overwrites it: it has the memory that commands wrote to, or a copy.
+        """
+        kept, device = self._kept.pop(output.name, None), self.device
+        if kept is not None or device is None or output.fixed:
+            return kept
+        store = self.result(output.name)
+        if not _is_dense(store):
+            return None
+        result = DeviceArray.allocate(device, self.number(output.shape), output.dtype)
+        Buffer(store.shape, DENSE, memory=result.block(device)).copy_from(store, device)
+        return result
 
     def launch(self) -> None:
         """Launch every step, without waiting for the device."""
@@ -501,6 +578,11 @@ class BufferSet:
         if tensor not in self._fed and tensor not in self.executable.set_by_host:
             store.mark_written()
         return store
+
+
+def _is_dense(store: Store) -> TypeGuard[Buffer]:
+    """Return True where a DeviceArray of that shape lies as `store` does."""
+    return isinstance(store, Buffer) and store.dtype is DType.float32 and store.layout == DENSE
 
 
 def with_slack(words: int, device: Device) -> int:

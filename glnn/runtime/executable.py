@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, parse
+from glnn.core.layout.layout import DENSE
 from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, size_indices
 from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check
-from glnn.core.types import Array, DType, Shape, TensorType
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.gl.buffer import MEMORIES
 from glnn.gl.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
 from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
+from glnn.runtime.device_array import Feed
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,34 @@ class Executable:
         return [command[1] for command in self.commands.commands if command[0] == "step"]
 
     @cached_property
+    def device_inputs(self) -> Mapping[str, int]:
+        """The block of each input that a DeviceArray may lie in: of floats, row major."""
+        places = ((one.name, self._device_block(one.name)) for one in self.io.inputs)
+        return {name: place for name, place in places if place is not None}
+
+    @cached_property
+    def device_outputs(self) -> Mapping[str, int]:
+        """The block of each output that its DeviceArray may take: which nothing else lies in."""
+        taken = {self.slots[one.name].block for one in self.io.inputs}
+        taken.update(block for one in self.states for block in one.blocks)
+        result: dict[str, int] = {}
+        for one in self.io.outputs:
+            tensor = self.aliases.get(one.name, one.name)
+            if one.fixed or one.name in result or tensor in self.set_by_host:
+                continue
+            place = self._device_block(tensor)
+            if place is not None and place not in taken:
+                result[one.name] = place
+                taken.add(place)
+        return result
+
+    def _device_block(self, tensor: str) -> int | None:
+        """Return the block of a tensor of floats that lies row major; None for any other."""
+        slot = self.slots[tensor]
+        fits = slot.dtype is DType.float32 and slot.layout == DENSE and slot.offset is None
+        return slot.block if fits else None
+
+    @cached_property
     def open_buffers(self) -> frozenset[str]:
         """The tensors on a device whose sizes or places depend on the symbols."""
         open_memories = {
@@ -387,11 +417,11 @@ class Executable:
         except ZeroDivisionError:
             raise FormatError(f"a size of {self.name} is divided by 0 for {sizes}") from None
 
-    def sizes(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
+    def sizes(self, feeds: Mapping[str, Feed]) -> tuple[int, ...]:
         """Return the sizes that the symbols have in the arrays `feeds`."""
         return tuple(
             [
-                int(feeds[one.input].flat[one.axis])
+                int(np.asarray(feeds[one.input]).flat[one.axis])
                 if one.is_number
                 else feeds[one.input].shape[one.axis]
                 for one in self.symbols
@@ -427,7 +457,7 @@ class Executable:
         shapes = ((one.name, tuple(map(dim, one.shape))) for one in self.io.inputs)
         return ShapeRange(tuple(sorted(shapes)), self.symbols, self.guards)
 
-    def admits(self, feeds: Mapping[str, Array]) -> bool:
+    def admits(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where it can run `feeds`: their sizes hold, and their shapes fit."""
         try:
             sizes = self.sizes(feeds)

@@ -18,7 +18,7 @@ import numpy as np
 
 from glnn.core.process import GL_PROCESS, THIS, process_lock
 from glnn.core.types import Array
-from glnn.runtime.runner import ModelExecutor, Run
+from glnn.runtime.runner import ModelExecutor, Out, Run
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
@@ -34,7 +34,7 @@ class Request:
     """The inputs."""
     outputs: tuple[str, ...]
     """The names of those that are wanted."""
-    out: Mapping[str, Array]
+    out: Mapping[str, Out]
     """Arrays to write some of them to."""
     requests: Requests
     """The queue that it is in, kept alive as long as it waits."""
@@ -119,7 +119,7 @@ class Requests:
         return thread is threading.current_thread()
 
     def submit(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Future[list[Array]]:
         """Ask for a run; the arguments are those of `Runner.run`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,7 +28,8 @@ from glnn.core.types import (
 )
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
 from glnn.gl import Device, Fence
-from glnn.runtime.buffer_set import BufferSet, Resources
+from glnn.runtime.buffer_set import EMPTY, BufferSet, Resources
+from glnn.runtime.device_array import DeviceArray, Feed, as_host_array
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
 
@@ -135,20 +136,25 @@ class InFlightRun:
         return self._found
 
 
-def unaliased(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
+Out = Array | type[DeviceArray]
+"""Where an output is to be: in an array of the caller's, or on the device as a DeviceArray."""
+
+
+def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> dict[str, Feed]:
     """Return `feeds`, copied where they may share memory with arrays of `out`.
 
     An output that is an input is taken from there, perhaps once others were written.
     """
+    written = [one for one in out.values() if isinstance(one, np.ndarray)]
     return {
         name: array.copy()
-        if any(np.may_share_memory(array, one) for one in out.values())
+        if isinstance(array, np.ndarray) and any(np.may_share_memory(array, one) for one in written)
         else array
         for name, array in feeds.items()
     }
 
 
-def check_disjoint(out: Mapping[str, Array]) -> None:
+def check_disjoint(out: Mapping[str, Out]) -> None:
     """Raise ShapeError where two arrays of `out` share memory."""
     arrays = [(name, one) for name, one in out.items() if isinstance(one, np.ndarray)]
     for (name, one), (other, another) in combinations(arrays, 2):
@@ -167,7 +173,12 @@ def _share_memory(one: Array, other: Array) -> bool:
 
 
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
-    """Raise ShapeError unless `array` can take the output called `name`, of that type."""
+    """Raise ShapeError unless `array` can take the output called `name`, of that type.
+
+    So can DeviceArray, the class, whatever the output is.
+    """
+    if array is DeviceArray:
+        return
     like = isinstance(array, np.ndarray) and (array.shape, array.dtype) == (shape, dtype.numpy)
     if like and array.flags.writeable:  # type: ignore[attr-defined]
         if overlaps_itself(array):  # type: ignore[arg-type]
@@ -223,9 +234,9 @@ class ModelExecutor(Protocol):
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Return the outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
 
@@ -233,7 +244,7 @@ class ModelExecutor(Protocol):
         """Call `work` where `begin` may be called; return or raise what it does."""
 
     def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
 
@@ -356,23 +367,31 @@ class Runner:
             got = {one.name: feeds[one.name].shape for one in io}
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
 
-    def _upload(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
-        arrays = {
-            one.name: as_float(feeds[one.name]) if one.name in self._floats else feeds[one.name]
-            for one in self.executable.io.inputs
-        }
+    def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
+        arrays: dict[str, Feed] = {}
+        for one in self.executable.io.inputs:
+            array = feeds[one.name]
+            if isinstance(array, np.ndarray) and one.name in self._floats:
+                array = as_float(array)
+            arrays[one.name] = array
         for one in self._indices:
             called = one.called or f"input {one.name!r}"
-            check_indices(called, feeds[one.name], buffers.number(one.below))
+            check_indices(called, as_host_array(feeds[one.name]), buffers.number(one.below))
         for name in self._small:
-            check_small(name, feeds[name])
+            check_small(name, as_host_array(feeds[name]))
         for name in self._narrowed:
-            arrays[name] = narrowed(f"input {name!r}", arrays[name])
+            arrays[name] = narrowed(f"input {name!r}", as_host_array(feeds[name]))
         buffers.upload(arrays)
 
     def launch(self) -> None:
         """Launch every step, without waiting for the device."""
-        self._performer.perform(lambda: self._idle_buffers().launch())
+
+        def launch() -> None:
+            buffers = self._idle_buffers()
+            buffers.bind(buffers.sizes)  # what a DeviceArray has is not written again
+            buffers.launch()
+
+        self._performer.perform(launch)
 
     def download(self) -> dict[str, Array]:
         """Return the outputs, waiting for them."""
@@ -399,9 +418,9 @@ class Runner:
 
     def run_on_thread(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Run as `run` does, on the thread of the device: only inside `Performer.perform`."""
         with self._lock:
@@ -412,9 +431,9 @@ class Runner:
 
     def begin(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> InFlightRun:
         """Have the device begin with a run, for callers that are inside `Performer.perform`.
 
@@ -428,13 +447,18 @@ class Runner:
 
     def _begin_run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, Out] | None,
     ) -> InFlightRun:
         self._resources.states_lost = False
         self._before(outputs or ())
-        buffers = self._latest = self._bound(self.executable.sizes(feeds))
+        there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
+        by_host = there.keys() - self.executable.device_inputs.keys()
+        if by_host:
+            feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
+        kept = [name for name, one in (out or {}).items() if one is DeviceArray]
+        buffers = self._latest = self._bound(self.executable.sizes(feeds), there, kept)
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:
@@ -443,11 +467,18 @@ class Runner:
         buffers.launch()
         return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
 
-    def _bound(self, sizes: tuple[int, ...]) -> BufferSet:
-        """Return a BufferSet for a new run of these sizes; the first, where only one has room."""
+    def _bound(
+        self,
+        sizes: tuple[int, ...],
+        arrays: Mapping[str, DeviceArray] = EMPTY,
+        kept: Collection[str] = (),
+    ) -> BufferSet:
+        """Return a BufferSet for a new run, bound to all this (`BufferSet.bind`); the first, where
+        only one has room.
+        """
         buffers = self._free_buffers()
         try:
-            buffers.bind(sizes)
+            buffers.bind(sizes, arrays, kept)
             return buffers
         except NoRoomError:
             if not self._sets[1:]:
@@ -458,7 +489,7 @@ class Runner:
                 self._runs.popleft().results()
         self._latest = buffers
         del self._sets[1:]
-        buffers.bind(sizes)
+        buffers.bind(sizes, arrays, kept)
         return buffers
 
     def _free_buffers(self) -> BufferSet:
@@ -492,13 +523,20 @@ class Runner:
         return 2 if free is None or self._latest.room <= free else 1
 
     def _in_flight(
-        self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Array]
+        self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Out]
     ) -> InFlightRun:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
-        computed = [name for name in names if name not in self._fixed]
+        wanted = [name for name in dict.fromkeys(names) if out.get(name) is DeviceArray]
+        kept = {name: buffers.keep(self._outputs[name]) for name in wanted}
+        computed = [name for name in names if name not in self._fixed and not kept.get(name)]
 
-        def result(name: str) -> Array:
-            return self._array(self._outputs.get(name) or self._inner(name), buffers, out.get(name))
+        def result(name: str) -> Any:
+            output, there = self._outputs.get(name) or self._inner(name), kept.get(name)
+            if there is not None:
+                return there
+            to = out.get(name)
+            array = self._array(output, buffers, to if isinstance(to, np.ndarray) else None)
+            return DeviceArray.of_host(array) if to is DeviceArray else array
 
         return InFlightRun(buffers, names, computed, result)
 

@@ -10,7 +10,8 @@ from glnn.core.types import Array, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.gl.command_buffer import FormatError
-from glnn.runtime.runner import FinishedRun, ModelExecutor, Run, Runner, run_within
+from glnn.runtime.device_array import Feed, host_arrays, located
+from glnn.runtime.runner import FinishedRun, ModelExecutor, Out, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
 
@@ -57,12 +58,14 @@ class StoredRuns:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """See `ModelExecutor`."""
         names = None if outputs is None else tuple(outputs)
+        if self._usable():
+            feeds = located(feeds, self._on.device)
 
         def inside() -> dict[str, Array] | None:
             return self._by_plan(feeds, lambda plan: plan.run_on_thread(feeds, names, out))
@@ -81,7 +84,7 @@ class StoredRuns:
         return (self._on if self._usable() else self._fallback()).perform(work)
 
     def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+        self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
         """See `ModelExecutor`."""
         begun = self._by_plan(feeds, lambda plan: plan.begin(feeds, outputs, out))
@@ -102,7 +105,7 @@ class StoredRuns:
         stored = self._stored
         return stored is not None and stored.device.lost is None
 
-    def _by_plan(self, feeds: Mapping[str, Array], do: Callable[[Runner], Found]) -> Found | None:
+    def _by_plan(self, feeds: Mapping[str, Feed], do: Callable[[Runner], Found]) -> Found | None:
         """Call `do` with the stored plan for such inputs; None where none can be run."""
         try:
             plan = self._plan(feeds)
@@ -117,11 +120,12 @@ class StoredRuns:
             stored.refuse()
             return None
 
-    def _plan(self, feeds: Mapping[str, Array]) -> Runner | None:
+    def _plan(self, feeds: Mapping[str, Feed]) -> Runner | None:
         """Return the stored plan that admits such inputs, if there is one."""
         shapes = {name: array.shape for name, array in feeds.items()}
-        small = all_small(feeds)
-        if not small and beyond_int32(feeds):
+        known = host_arrays(feeds)
+        small = all_small(known)
+        if not small and beyond_int32(known):
             return None  # which a GPU may refuse: what made the plan knows who takes them
         with self._lock:
             if self._latest == (shapes, small) and self._plans:

@@ -1,0 +1,201 @@
+"""DeviceArray: a tensor that runs leave on a device, for further runs to read there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glnn.core.layout.layout import DENSE
+from glnn.core.types import Array, DType, Shape, as_float, to_float16
+from glnn.errors import DeviceError, ShapeError, shown
+from glnn.gl import Buffer, Device
+from glnn.gl.block_pool import BlockPool
+from glnn.gl.buffer import UnclearedBlock, gather
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+FLOATS = (DType.float32, DType.float16)
+"""The types that lie on a device: numbers of others are checked by the host before a run."""
+
+
+class DeviceArray:
+    """A tensor of which no number changes, on the device whose runs made it or read it last.
+
+    `InferenceSession.run` gives one for each output whose `out` is this class, and takes it for an
+    input, of any session: on the same device it is read where it lies, on another it goes by way of
+    the host. On a device it is row major, float16 as float32. Integers stay with the host, and so
+    does everything on the `cpu` backend. It outlives its session. Any thread may use it.
+    """
+
+    def __init__(self, array: Array) -> None:
+        """array: the numbers, which are copied. They go to a device with the first run there.
+
+        Raises ShapeError for what is no array of numbers.
+        """
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            got = f"a {array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
+            raise ShapeError(f"a DeviceArray is made of a NumPy array of numbers, got {got}")
+        DType.of(array)
+        self._make(array.shape, array.dtype, np.array(array, order="C"), None)
+
+    def _make(
+        self, shape: Shape, dtype: np.dtype[Any], host: Array | None, block: UnclearedBlock | None
+    ) -> Self:
+        self.shape = shape
+        """The sizes of its dimensions."""
+        self.dtype = dtype
+        """NumPy's type of its numbers."""
+        self._host, self._block = host, block
+        self._moved: DeviceArray | None = None
+        """The one that has the block, where that is not this one's own."""
+        return self
+
+    @classmethod
+    def of_host(cls, array: Array) -> Self:
+        """Return one that has `array` itself, which nobody changes any more."""
+        return cls.__new__(cls)._make(array.shape, array.dtype, array, None)
+
+    @classmethod
+    def allocate(
+        cls, device: Device, shape: Shape, dtype: DType, words: int = 0, slack: int = 0
+    ) -> Self:
+        """Return one of FLOATS on `device` that is yet to be written. Only inside `perform`.
+
+        words: that a run may write. slack: see `BlockPool.allocate`, whose errors it raises.
+        """
+        pool = BlockPool.for_device(device)
+        block = pool.allocate(max(words, DENSE.size(shape)), slack)
+        result = cls.__new__(cls)._make(shape, dtype.numpy, None, block)
+        pool.free_with(result, block)
+        return result
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its numbers in NumPy's type."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> Device | None:
+        """The device that it lies on; None where it is with the host."""
+        block = self._block
+        return None if block is None else block.device
+
+    def __repr__(self) -> str:
+        """The type, the shape, and where it is."""
+        where = "with the host" if self.device is None else f"on {self.device}"
+        return f"DeviceArray({self.dtype} {self.shape} {where})"
+
+    def numpy(self) -> Array:
+        """Return its numbers as a new array; waits for the runs that compute them.
+
+        Raises DeviceError where its device was closed or lost.
+        """
+        return np.array(self._on_host())
+
+    def _on_host(self) -> Array:
+        """Return the numbers: the array that it keeps, if there is one, else a new one."""
+        host, block = self._host, self._block  # in this order: `_move` sets them in the other
+        if host is not None:
+            return host
+        assert block is not None
+        return self._open(block).perform(lambda: self._read(block))
+
+    def _open(self, block: UnclearedBlock) -> Device:
+        """Return the device of `block`. Raises DeviceError where that is closed."""
+        device = block.device
+        if device.closed:
+            why = device.lost or "its device was closed"
+            raise DeviceError(f"the numbers of {self._text()} are lost: {why}")
+        return device
+
+    def _text(self) -> str:
+        return f"a DeviceArray of {self.dtype} {self.shape}"
+
+    def block(self, device: Device) -> UnclearedBlock:
+        """Return its memory on `device`, where `located` had it. Only inside `perform`."""
+        block = self._block
+        assert block is not None and block.device is device
+        return block
+
+    def buffer(self, device: Device) -> Buffer:
+        """Return its numbers on `device` as a buffer. Only inside `perform`."""
+        result = Buffer(self.shape, DENSE, memory=self.block(device))
+        result.mark_written()
+        return result
+
+    def _read(self, block: UnclearedBlock) -> Array:
+        """Copy the numbers from the device. Only inside `Device.perform`."""
+        buffer = self.buffer(block.device)
+        numbers = gather(block.device, buffer, [(0, self.size)]).reshape(self.shape)
+        return to_float16(numbers) if self.dtype == DType.float16.numpy else numbers
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.numpy(), dtype)
+
+    def wait(self) -> None:
+        """Wait for the runs that compute it. Raises DeviceError where its device was closed."""
+        if self._block is not None:
+            self._open(self._block).finish()
+
+    def located(self, device: Device | None) -> DeviceArray | Array:
+        """Return what a run on `device` reads: this or another one there, or an array of the host.
+
+        Not inside `perform` of any device but that one. Raises DeviceError where its own was
+        closed.
+        """
+        block = self._block
+        if block is not None and block.device is device and not block.device.closed:
+            return self
+        array = self._on_host()
+        if device is None or DType.of(array) not in FLOATS:
+            return array
+        numbers = as_float(array)
+
+        def upload() -> DeviceArray:
+            result = DeviceArray.allocate(device, self.shape, DType.of(array))
+            result.buffer(device).put(numbers)
+            return result
+
+        return self._move(device.perform(upload))
+
+    def _move(self, there: DeviceArray) -> DeviceArray:
+        """Be where `there` is from now on, of the same numbers; return it for the run at hand."""
+        self._moved, self._block = there, there._block
+        self._host = None
+        return there
+
+
+Feed = Array | DeviceArray
+"""What a run is given for an input."""
+
+
+def located(feeds: Mapping[str, Feed], device: Device | None) -> Mapping[str, Feed]:
+    """Return `feeds` with each DeviceArray as a run on `device` reads it; see that."""
+    return {
+        name: one.located(device) if isinstance(one, DeviceArray) else one
+        for name, one in feeds.items()
+    }
+
+
+def host_arrays(feeds: Mapping[str, Feed]) -> dict[str, Array]:
+    """Return those of `feeds` that are arrays of the host."""
+    return {name: one for name, one in feeds.items() if isinstance(one, np.ndarray)}
+
+
+def as_host_array(feed: Feed) -> Array:
+    """Return `feed` as an array of the host, which the caller must not change."""
+    return feed._on_host() if isinstance(feed, DeviceArray) else feed

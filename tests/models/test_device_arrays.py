@@ -1,0 +1,295 @@
+"""Outputs that stay on the device, and inputs that are there: no byte of them crosses."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from glnn import DeviceArray, InferenceSession
+from glnn.errors import DeviceError, GlnnError, ModelError, ShapeError
+from glnn.gl import Device
+from glnn.model.onnx_format import model_from_proto
+from tests.onnxruntime.models import I64, F, proto
+from tests.traffic import Traffic, count_traffic
+
+BACKENDS = ["compute", "feedback", "cpu"]
+HALF = TensorProto.FLOAT16
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=BACKENDS[:2])
+def gpu(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def traffic() -> Iterator[Traffic]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield count_traffic(patch)
+
+
+def opened(model: Any, backend: str, **options: Any) -> InferenceSession:
+    """A session of a ModelProto; skips where the backend does not open."""
+    try:
+        return InferenceSession(model_from_proto(model, "a model"), backend, **options)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+def decoder(type: int = F) -> Any:
+    """A cache that grows by x, and the sum of it all: with every step by another token."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+        helper.make_node("ReduceSum", ["present", "axis"], ["sum"], keepdims=0),
+    ]
+    axis = helper.make_tensor("axis", I64, [1], [1])
+    inputs = [("past", type, ["n", "p", 4]), ("x", type, ["n", "s", 4])]
+    outputs = [("sum", type, ["n", 4]), ("present", type, ["n", "t", 4])]
+    return proto(nodes, inputs, outputs, initializer=[axis])
+
+
+def square() -> Any:
+    """y = x * x of any length."""
+    node = helper.make_node("Mul", ["x", "x"], ["y"])
+    return proto([node], [("x", F, ["n"])], [("y", F, ["n"])])
+
+
+def test_a_growing_cache_stays_where_it_is(backend, rng, traffic) -> None:
+    session = opened(decoder(), backend)
+    cache = rng((1, 40, 4))
+    past, expected = DeviceArray(cache), cache.astype(np.float64)
+    for step in range(60):
+        x = rng((1, 1, 4))
+        traffic.reset()
+        total, past = session.run(None, {"past": past, "x": x}, out={"present": DeviceArray})
+        expected = np.concatenate([expected, x], axis=1)
+        np.testing.assert_allclose(total, expected.sum(1), rtol=1e-4, atol=1e-4)
+        if step and backend != "cpu":  # x goes there, the sum comes back
+            assert (traffic.up, traffic.down) == (16, 16)
+    assert isinstance(past, DeviceArray)
+    assert (past.shape, past.dtype, past.ndim, past.size) == ((1, 100, 4), np.float32, 3, 400)
+    assert past.nbytes == 1600
+    assert (past.device is None) == (backend == "cpu")
+    np.testing.assert_array_equal(past.numpy(), expected.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(past), past.numpy())
+
+
+def test_what_is_read_and_written_is_not_copied_on_the_device_either(gpu, rng, traffic) -> None:
+    session = opened(square(), gpu)
+    x = 1 + rng((500,)) / 10
+    (y,) = session.run(None, {"x": DeviceArray(x)}, out={"y": DeviceArray})
+    for _ in range(4):
+        traffic.reset()
+        (y,) = session.run(None, {"x": y}, out={"y": DeviceArray})
+        assert (traffic.up, traffic.down) == (0, 0)
+        assert gpu == "feedback" or not traffic.there  # a texture may be a copy there
+    np.testing.assert_allclose(y.numpy(), x.astype(np.float64) ** 32, rtol=1e-4)
+
+
+def test_further_runs_leave_what_somebody_has(backend, rng) -> None:
+    session = opened(square(), backend)
+    arrays = [rng((n,)) for n in (7, 7, 129, 3, 129)]
+    kept = [session.run(None, {"x": x}, out={"y": DeviceArray})[0] for x in arrays]
+    again = [session.run(None, {"x": y}, out={"y": DeviceArray})[0] for y in kept]
+    plain = [session.run(None, {"x": x})[0] for x in arrays]
+    for x, y, z, p in zip(arrays, kept, again, plain, strict=True):
+        np.testing.assert_array_equal(y.numpy(), x * x)
+        np.testing.assert_array_equal(p, x * x)
+        np.testing.assert_array_equal(z.numpy(), (x * x) * (x * x))
+
+
+def test_the_array_that_it_was_made_of_may_change(backend) -> None:
+    session, x = opened(square(), backend), np.array([1, 2, 3], np.float32)
+    there = DeviceArray(x)
+    x[:] = 9
+    np.testing.assert_array_equal(session.run(None, {"x": there})[0], [1, 4, 9])
+    there.numpy()[:] = 9
+    np.testing.assert_array_equal(there.numpy(), [1, 2, 3])
+
+
+@pytest.mark.parametrize("first", BACKENDS)
+def test_other_sessions_backends_and_devices(first, backend, rng) -> None:
+    x = rng((5,))
+    (y,) = opened(square(), first).run(None, {"x": x}, out={"y": DeviceArray})
+    gc.collect()  # the session is gone
+    with Device() as other:
+        device = None if backend == "cpu" else other
+        session = opened(square(), backend, device=device)
+        for _ in range(2):
+            (z,) = session.run(None, {"x": y}, out={"y": DeviceArray})
+            np.testing.assert_array_equal(z.numpy(), (x * x) ** 2)
+    back = opened(square(), first)
+    if backend != "cpu":  # it went with the device to which it was moved
+        with pytest.raises(DeviceError, match=r"numbers of .*float32 \(5,\) are lost: its device"):
+            back.run(None, {"x": y})
+        with pytest.raises(DeviceError, match="are lost"):
+            z.numpy()
+        with pytest.raises(DeviceError, match="are lost"):
+            z.wait()
+    else:
+        np.testing.assert_array_equal(back.run(None, {"x": y})[0], (x * x) ** 2)
+
+
+def test_threads(backend, rng) -> None:
+    sessions = [opened(square(), backend) for _ in range(2)]
+    x = rng((33,))
+    shared, wrong = DeviceArray(x), list[Any]()
+
+    def work(session: InferenceSession) -> None:
+        try:
+            for _ in range(20):
+                (y,) = session.run(None, {"x": shared}, out={"y": DeviceArray})
+                (z,) = session.run(None, {"x": y})
+                np.testing.assert_array_equal(z, (x * x) ** 2)
+                np.testing.assert_array_equal(y.numpy(), x * x)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(sessions[i % 2],)) for i in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    assert not wrong
+
+
+def test_outputs_that_are_inputs_constants_and_each_other(backend, rng) -> None:
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Mul", ["x", "x"], ["y"]),
+        helper.make_node("Identity", ["y"], ["again"]),
+        helper.make_node("Reshape", ["y", "flat"], ["line"]),
+        helper.make_node("Identity", ["w"], ["fixed"]),
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Greater", ["x", "y"], ["more"]),
+    ]
+    constants = [
+        helper.make_tensor("flat", I64, [1], [-1]),
+        helper.make_tensor("w", F, [2], [1, 2]),
+    ]
+    names = {"same": F, "y": F, "again": F, "line": F, "fixed": F, "sizes": I64}
+    outputs = [(name, type, None) for name, type in {**names, "more": TensorProto.BOOL}.items()]
+    session = opened(proto(nodes, [("x", F, ["n", 3])], outputs, initializer=constants), backend)
+    for rows in (2, 5, 5):
+        x = rng((rows, 3))
+        expected = [x, x * x, x * x, (x * x).ravel(), [1, 2], [rows, 3], x > x * x]
+        there = dict.fromkeys(session._names, DeviceArray)
+        for feed in (x, DeviceArray(x)):
+            results = session.run(None, {"x": feed}, out=there)
+            more = session.run(None, {"x": rng((rows, 3))}, out=there)
+            assert len(more) == len(results)
+            for got, wanted, info in zip(results, expected, session.get_outputs(), strict=True):
+                assert isinstance(got, DeviceArray)
+                assert got.dtype == info.dtype.numpy
+                np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+def test_halves_and_integers(backend, rng) -> None:
+    session = opened(decoder(HALF), backend)
+    past, x = rng((1, 3, 4)).astype(np.float16), rng((1, 1, 4)).astype(np.float16)
+    there, expected = DeviceArray(past), past
+    for _ in range(3):
+        _, there = session.run(None, {"past": there, "x": x}, out={"present": DeviceArray})
+        expected = np.concatenate([expected, x], axis=1)
+        assert there.dtype == np.float16
+    np.testing.assert_array_equal(there.numpy(), expected)
+    node = helper.make_node("Gather", ["table", "i"], ["y"])
+    table = helper.make_tensor("table", I64, [3], [7, 8, 9])
+    gather = proto([node], [("i", I64, ["n"])], [("y", I64, ["n"])], initializer=[table])
+    taking = opened(gather, backend)
+    (y,) = taking.run(None, {"i": DeviceArray(np.array([2, 0]))}, out={"y": DeviceArray})
+    assert (y.dtype, y.device) == (np.int64, None)
+    np.testing.assert_array_equal(y.numpy(), [9, 7])
+    with pytest.raises(GlnnError, match="i"):  # indices are looked at before a run, as ever
+        taking.run(None, {"i": y})
+
+
+def test_what_the_host_computes_reads_it(backend, rng) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Mul", ["wide", "wide"], ["z"]),
+        helper.make_node("Cast", ["z"], ["y"], to=F),
+        helper.make_node("NonZero", ["x"], ["places"]),
+    ]
+    model = proto(nodes[:3], [("x", F, ["n"])], [("y", F, ["n"])])
+    parts = proto(nodes, [("x", F, ["n"])], [("y", F, ["n"]), ("places", I64, [1, None])])
+    for session in (opened(model, backend), opened(parts, backend)):
+        x = rng((6,))
+        (y,) = session.run(["y"], {"x": DeviceArray(x)}, out={"y": DeviceArray})
+        (z,) = session.run(["y"], {"x": y}, out={"y": DeviceArray})
+        np.testing.assert_allclose(z.numpy(), x**4, rtol=1e-6)
+        np.testing.assert_allclose(session.run(["y"], {"x": y})[0], x**4, rtol=1e-6)
+
+
+def test_numbers_that_decide_sizes(backend) -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")
+    model = proto([node], [("x", F, ["n"]), ("scales", F, [1])], [("y", F, ["m"])])
+    session = opened(model, backend)
+    for scale in (2, 3):
+        feeds = {"x": np.array([1, 2], np.float32), "scales": np.array([scale], np.float32)}
+        there = {name: DeviceArray(one) for name, one in feeds.items()}
+        expected = np.repeat(feeds["x"], scale)
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, there)[0], expected)
+
+
+def test_states_and_requests(backend, rng) -> None:
+    nodes = [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Mul", ["t", "t"], ["y"])]
+    inputs, outputs = [("s", F, [4]), ("x", F, [4])], [("y", F, [4]), ("t", F, [4])]
+    session = opened(proto(nodes, inputs, outputs), backend)
+    states, x = session.make_states({"s": "t"}), rng((4,))
+    there = DeviceArray(x)
+    for step in (1, 2, 3):
+        (y,) = session.run(None, {"x": there}, out={"y": DeviceArray}, states=states)
+        np.testing.assert_allclose(y.numpy(), (step * x.astype(np.float64)) ** 2, rtol=1e-5)
+    future = session.run_async(["y"], {"s": there, "x": there}, out={"y": DeviceArray})
+    np.testing.assert_allclose(future.result(60)[0].numpy(), (2 * x.astype(np.float64)) ** 2, 1e-5)
+
+
+def test_memory_comes_back(gpu, rng) -> None:
+    with Device() as device:
+        session = opened(square(), gpu, device=device)
+        ys = [session.run(None, {"x": rng((9000,))}, out={"y": DeviceArray})[0] for _ in range(5)]
+        pool = device.blocks
+        assert pool._used_bytes >= 5 * 4 * 9000
+        del ys
+        device.perform(device.collect)
+        assert (pool._used_bytes, pool._free_bytes, len(pool._free)) == (0, 0, 0)
+        (y,) = session.run(None, {"x": rng((9000,))}, out={"y": DeviceArray})
+        for _ in range(4):  # two take turns
+            (y,) = session.run(None, {"x": y}, out={"y": DeviceArray})
+        assert len(pool._free) <= 1
+
+
+def test_errors(backend) -> None:
+    session = opened(decoder(), backend)
+    x = np.zeros((1, 1, 4), np.float32)
+    wrong = {
+        r"past.*\(n, p, 4\).*\(1, 2, 5\)": np.zeros((1, 2, 5), np.float32),
+        r"past.*\(n, p, 4\).*\(4,\)": np.zeros(4, np.float32),
+        "'past' must be float32, got a DeviceArray of float16": np.zeros((1, 2, 4), np.float16),
+    }
+    for text, array in wrong.items():
+        with pytest.raises(ShapeError, match=text):
+            session.run(None, {"past": DeviceArray(array), "x": x})
+    with pytest.raises(ShapeError, match="one size n"):
+        session.run(None, {"past": DeviceArray(np.zeros((2, 2, 4), np.float32)), "x": x})
+    with pytest.raises(ModelError, match="out has 'other'"):
+        session.run(None, {"past": x, "x": x}, out={"other": DeviceArray})
+    with pytest.raises(ShapeError, match="unknown input 'z'"):
+        session.run(None, {"past": x, "x": x, "z": DeviceArray(x)})
+    with pytest.raises(ShapeError, match=r"NumPy array of numbers, got \[1\]"):
+        DeviceArray([1])  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="NumPy array of numbers, got a object array"):
+        DeviceArray(np.array(["a"], object))
+    assert "with the host" in repr(DeviceArray(x))
