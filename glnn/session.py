@@ -25,7 +25,7 @@ from glnn.core.tensor_info import (
     show,
 )
 from glnn.core.trace_spans import duration
-from glnn.core.types import Shape
+from glnn.core.types import DType, Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
 from glnn.runtime.device_array import FLOATS, DeviceArray, Feed, as_host_array
@@ -391,6 +391,11 @@ class InferenceSession(LazyPickle):
         for name in out:
             if name not in names:
                 raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
+        for info in self._outputs:
+            if out.get(info.name) is DeviceArray and info.dtype is DType.object:
+                raise ShapeError(
+                    f"output {info.name!r} is {info.type}, and a DeviceArray has numbers"
+                )
         check_disjoint(out)
         return names, out
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import moderngl
+import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
@@ -21,9 +22,11 @@ class Traffic:
     """From a device to the host."""
     there: int = 0
     """From one buffer of a device to another."""
+    cleared: int = 0
+    """New memory that was set to zero."""
 
     def reset(self) -> None:
-        self.up = self.down = self.there = 0
+        self.up = self.down = self.there = self.cleared = 0
 
 
 def count_traffic(patch: pytest.MonkeyPatch) -> Traffic:
@@ -47,7 +50,10 @@ def count_traffic(patch: pytest.MonkeyPatch) -> Traffic:
         return read_into(self, data, size, *arguments, **options)
 
     def making(self: Any, data: Any = None, *arguments: Any, **options: Any) -> Any:
-        traffic.up += 0 if data is None else memoryview(data).nbytes
+        if data is not None and np.asarray(data).any():
+            traffic.up += memoryview(data).nbytes
+        elif data is not None:
+            traffic.cleared += memoryview(data).nbytes
         return make(self, data, *arguments, **options)
 
     def copying(self: Any, target: Any, source: Any, size: int = -1, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
@@ -52,6 +52,7 @@ from glnn.onnxruntime.capi.options import (
 )
 from glnn.onnxruntime.capi.ort_value import (
     KINDS,
+    DeviceMemory,
     OrtDevice,
     OrtMemoryInfo,
     OrtValue,
@@ -59,9 +60,10 @@ from glnn.onnxruntime.capi.ort_value import (
     RunInputs,
     check_shape,
     copy_tensors,
-    host_only,
+    is_on_device,
     values,
 )
+from glnn.runtime.device_array import DeviceArray, as_host_array
 
 __all__ = [
     "AdapterFormat",
@@ -259,7 +261,7 @@ class Session:
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str = "cpu", *more: Any
     ) -> OrtValue:
-        """A tensor of zeros in the host's memory."""
+        """A tensor of zeros in the host's memory, or on glnn's device."""
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type)
 
     def end_profiling(self) -> str:
@@ -411,10 +413,15 @@ class Core:
         return names or list(self._outputs)
 
     def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], options: Any = None
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        options: Any = None,
+        on_device: Collection[str] = (),
     ) -> list[Any]:
         """The outputs called so: arrays, and lists for sequences.
 
+        on_device: those of which a DeviceArray is wanted, where they are tensors of numbers.
         Raises ValueError for an input that is missing, TypeError for arguments that are none,
         InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
         """
@@ -424,12 +431,19 @@ class Core:
             arrays = self.feeds.arrays(feeds)
             names = self._names(output_names)
             _check(options)
-            results = self._session.run(names, arrays)
+            tensors = [name for name in names if name in on_device and self._is_tensor(name)]
+            out = dict.fromkeys(tensors, DeviceArray)
+            results = self._session.run(names, arrays, out=out or None)
             if self.profile.on:
                 self.profile.add_run(self._session, arrays, start)
         except GlnnError as error:
             raise convert_error(error) from None
         return [_output(result) for result in results]
+
+    def _is_tensor(self, name: str) -> bool:
+        """Return True where the output called `name` is a tensor of numbers."""
+        type = self._outputs[name].type
+        return type.startswith("tensor(") and type != "tensor(string)"
 
     def run_async(
         self,
@@ -535,7 +549,12 @@ def _open(
 
 
 def _output(result: Any) -> Any:
-    """Return a result as ONNX Runtime has it: a sequence or an optional value unboxed."""
+    """Return a result as ONNX Runtime has it: a sequence or an optional value unboxed.
+
+    A DeviceArray is returned as it is.
+    """
+    if not isinstance(result, np.ndarray):
+        return result
     if result.ndim == 0 and result.dtype.hasobject and not isinstance(result.item(), str):
         return result.item()
     return result
@@ -554,15 +573,16 @@ def _check(options: Any) -> None:
 class IOBinding:
     """Bound inputs and outputs, which a session's next runs by `run_with_iobinding` read and write.
 
-    session: an InferenceSession. Arrays are bound as they lie: who writes to one changes what the
-    next run reads. All memory is the host's.
+    session: an InferenceSession. Arrays and OrtValues are bound as they lie: who writes to one
+    changes what the next run reads. Memory is the host's or, called DEVICE, that of glnn's device:
+    what is bound there stays there from run to run.
     """
 
     def __init__(self, session: Any) -> None:
         self._session: Core = session._sess
         self._known = {info.name: info for info in self._session.inputs_meta}
         self._bound_inputs: dict[str, Any] = {}
-        self._bound_outputs: dict[str, Array | None] = {}
+        self._bound_outputs: dict[str, Array | DeviceMemory | type[DeviceArray] | None] = {}
         self._results: list[Any] = []
 
     @property
@@ -592,13 +612,14 @@ class IOBinding:
         shape: Sequence[int],
         buffer_ptr: int,
     ) -> None:
-        """Read it from the host's memory at `buffer_ptr`, which must last as long as the binding.
+        """Read it from memory at `buffer_ptr`, which must last as long as the binding.
 
-        element_type: NumPy's dtype or ONNX's number. Raises RuntimeError for an unknown name, or
-        other memory than the host's.
+        On DEVICE that is `data_ptr()` of an OrtValue there. element_type: NumPy's dtype or ONNX's
+        number. Raises RuntimeError for an unknown name, or other memory.
         """
-        host_only(device_type, f"input {name!r}")
-        self._input(name, _array_at(buffer_ptr, element_type, shape))
+        self._input(
+            name, _memory_at(f"input {name!r}", device_type, buffer_ptr, element_type, shape)
+        )
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Read it from a value. Raises RuntimeError for an unknown name."""
@@ -615,29 +636,34 @@ class IOBinding:
     ) -> None:
         """Compute the output called `name`, and write it to `buffer_ptr` where that is given.
 
-        Raises ValueError where that comes without type or shape, RuntimeError for other memory than
-        the host's.
+        On DEVICE without that each run gives an OrtValue there, whose memory no other run writes.
+        Raises ValueError where it comes without type or shape, RuntimeError for memory that is
+        neither the host's nor DEVICE's.
         """
-        host_only(device_type, f"output {name!r}")
-        target = None
+        there = is_on_device(device_type, f"output {name!r}")
+        target: Array | DeviceMemory | type[DeviceArray] | None = DeviceArray if there else None
         if buffer_ptr is not None:
             if element_type is None or shape is None:
                 raise ValueError(
                     "`element_type` and `shape` are to be provided if pre-allocated memory is "
                     "provided"
                 )
-            target = _array_at(buffer_ptr, element_type, shape)
+            what = f"output {name!r}"
+            target = _memory_at(what, device_type, buffer_ptr, element_type, shape)
         self._bound_outputs[name] = target
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Compute it and write it to a tensor."""
-        self._bound_outputs[name] = ortvalue.numpy()
+        """Compute it and write it to a tensor, which may be bound to an input, too."""
+        self._bound_outputs[name] = ortvalue._tensor()
 
     def synchronize_inputs(self) -> None:
         """Do nothing: a run waits for what it reads."""
 
     def synchronize_outputs(self) -> None:
-        """Do nothing: a run has written its results when it returns."""
+        """Wait for the outputs on the device; those with the host are there when a run returns."""
+        for result in self._results:
+            if isinstance(result, DeviceMemory):
+                result.wait()
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order in which they were bound."""
@@ -648,8 +674,8 @@ class IOBinding:
         return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The same as arrays."""
-        return list(self._results)
+        """The same as arrays; those on the device are copied."""
+        return [one.numpy() if isinstance(one, DeviceMemory) else one for one in self._results]
 
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
@@ -664,10 +690,19 @@ class IOBinding:
         names = list(self._bound_outputs)
         if not names:
             raise RuntimeError("Error in execution: At least one output should be requested.")
+        there = {
+            name
+            for name, one in self._bound_outputs.items()
+            if one is DeviceArray or isinstance(one, DeviceMemory)
+        }
         try:
-            for name, array in self._bound_outputs.items():
-                self._fits(name, array)
-            results = self._session.run(names, self._bound_inputs, options)
+            for name, target in self._bound_outputs.items():
+                self._fits(name, target)
+            results = self._session.run(names, self._bound_inputs, options, there)
+            for name, result in zip(names, results, strict=True):
+                target = self._bound_outputs[name]
+                if isinstance(target, (np.ndarray, DeviceMemory)):
+                    check_shape(f"output: {name}", target.shape, result.shape)
             self._results = [
                 self._write_output(name, result)
                 for name, result in zip(names, results, strict=True)
@@ -677,27 +712,47 @@ class IOBinding:
             message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
             raise RuntimeError(f"Error in execution: {message}") from None
 
-    def _fits(self, name: str, array: Array | None) -> None:
-        """Raise InvalidArgument where an output cannot be written to `array`."""
+    def _fits(self, name: str, target: Array | DeviceMemory | type[DeviceArray] | None) -> None:
+        """Raise InvalidArgument where an output cannot be written to `target`."""
         info = next((one for one in self._session.outputs_meta if one.name == name), None)
-        if array is None or info is None:  # the run names an unknown one
-            return
-        actual = type_of(array.dtype)
+        if info is None or not isinstance(target, (np.ndarray, DeviceMemory)):
+            return  # the run names an unknown one
+        actual = type_of(target.dtype)
         if actual != info.type:
             raise RuntimeError(
                 "Error in execution: Unexpected output data type. "
                 f"Actual: ({actual}) , expected: ({info.type})"
             )
         if info.shape:
-            check_shape(f"output: {name}", array.shape, info.shape)
+            check_shape(f"output: {name}", target.shape, info.shape)
 
     def _write_output(self, name: str, result: Any) -> Any:
         target = self._bound_outputs[name]
-        if target is None:
-            return result
-        check_shape(f"output: {name}", target.shape, result.shape)
-        np.copyto(target, result)
-        return target
+        if isinstance(target, DeviceMemory):
+            target.content = result
+            return target
+        if isinstance(target, np.ndarray):
+            np.copyto(target, result)
+            return target
+        return DeviceMemory(result) if isinstance(result, DeviceArray) else result
+
+
+def _memory_at(
+    what: str, device_type: str, pointer: int, element_type: Any, shape: Sequence[int]
+) -> Any:
+    """Return the host's memory at `pointer` as an array, DEVICE's as the OrtValue there.
+
+    what: what lies there. Raises RuntimeError for memory that is not there, or of another type or
+    shape.
+    """
+    if not is_on_device(device_type, what):
+        return _array_at(pointer, element_type, shape)
+    memory, dtype, sizes = DeviceMemory.at(pointer, what), dtype_of(element_type), tuple(shape)
+    if (memory.dtype, memory.shape) != (dtype, sizes):
+        raise RuntimeError(
+            f"{what} of {dtype} {sizes}: the OrtValue at {pointer} is {memory.dtype} {memory.shape}"
+        )
+    return memory
 
 
 def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
@@ -762,7 +817,8 @@ class SessionProfile:
         with self._lock, suppress(GlnnError, AttributeError):
             if self._trace is None:  # what traces is not needed by anybody else, and large
                 self._trace = import_module("glnn.profiling.trace").Trace()
-            self._trace.run(session.plan(shapes), feeds)
+            arrays = {name: as_host_array(value) for name, value in feeds.items()}
+            self._trace.run(session.plan(shapes), arrays)
 
     def end(self) -> str:
         """Write the file, once, and give its name; empty where there is none. Raises OSError."""

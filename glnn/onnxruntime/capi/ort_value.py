@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from glnn.core.types import Array
-from glnn.errors import shown
+from glnn.errors import GlnnError, shown
 from glnn.onnxruntime.capi.declarations import (
     Fail,
     InvalidArgument,
@@ -17,29 +19,102 @@ from glnn.onnxruntime.capi.declarations import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
     OrtMemType,
+    convert_error,
 )
 from glnn.onnxruntime.capi.node_arg import NUMBERS, NodeArg, dtype_of, type_of
+from glnn.runtime.device_array import DeviceArray
 
 KINDS = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "npu": 3, "cann": 3, "dml": 4}
 """The numbers of devices, by the names that programs give."""
 
 
-def host_only(device_type: str, what: str) -> None:
-    """Raise RuntimeError, or Exception for an unknown name, unless it is the host's memory.
+DEVICE = "gpu"
+"""The name of glnn's device, on which values lie that runs read and write there."""
+
+
+def is_on_device(device_type: str, what: str) -> bool:
+    """Return True for DEVICE, False for the host's "cpu". Raises RuntimeError for another device,
+    Exception for an unknown name.
 
     what: what was to lie there.
     """
     if device_type not in KINDS:
         raise Exception(f"Unsupported device type: {device_type}")
-    if KINDS[device_type]:
+    if device_type not in ("cpu", DEVICE):
         raise RuntimeError(
-            f"{what} cannot lie in memory of {device_type!r}: glnn takes and gives arrays in the "
-            "host's memory, device_type='cpu', and runs on the GPU all the same"
+            f"{what} cannot lie in memory of {device_type!r}: glnn has values in the host's, "
+            f"'cpu', and on its own device, {DEVICE!r}, and runs on the GPU whichever it is"
         )
+    return device_type == DEVICE
+
+
+class DeviceMemory:
+    """Memory on glnn's device of one shape and type, whose content runs and the host replace.
+
+    Runs under way go on with the content that they began with. Several OrtValues may have the same
+    memory. Any thread may use it.
+    """
+
+    _BY_ADDRESS: ClassVar[WeakValueDictionary[int, DeviceMemory]] = WeakValueDictionary()
+    _ADDRESSES: ClassVar[Iterator[int]] = count(1 << 62, 256)  # no host has memory there
+
+    def __init__(self, content: DeviceArray) -> None:
+        self.content = content
+        self.address = next(self._ADDRESSES)
+        """Stands for it where programs hand on the address of a value."""
+        self._BY_ADDRESS[self.address] = self
+
+    @classmethod
+    def at(cls, address: int, what: str) -> DeviceMemory:
+        """Return the memory of that address, while a value has it. Raises RuntimeError for others.
+
+        what: what was to lie there.
+        """
+        result = cls._BY_ADDRESS.get(address)
+        if result is None:
+            raise RuntimeError(
+                f"{what}: there is no memory of {DEVICE!r} at {address}, which must be data_ptr() "
+                "of an OrtValue there that still is"
+            )
+        return result
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of its dimensions."""
+        return self.content.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its numbers."""
+        return self.content.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.content.size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its numbers."""
+        return self.content.nbytes
+
+    def numpy(self) -> Array:
+        """Copy the content to a new array. Raises EPFail where its device was closed or lost."""
+        try:
+            return self.content.numpy()
+        except GlnnError as error:
+            raise convert_error(error) from None
+
+    def wait(self) -> None:
+        """Wait for the runs that compute it. Raises EPFail where its device was closed or lost."""
+        try:
+            self.content.wait()
+        except GlnnError as error:
+            raise convert_error(error) from None
 
 
 class OrtDevice:
-    """A device, by its kind's number; only the host's has values."""
+    """A device, by its kind's number."""
 
     def __init__(self, device_type: Any, mem_type: int = 0, *more: int) -> None:
         """device_type: a number of KINDS, or another. more: the id, or the vendor's and the id."""
@@ -147,11 +222,12 @@ class OrtArenaCfg:
 class OrtValue:
     """A tensor, or a list of some: `numpy()` is what it was made of, not a copy.
 
-    Made by `ortvalue_from_numpy`, `ortvalue_from_shape_and_type` and `from_dlpack`.
+    Made by `ortvalue_from_numpy`, `ortvalue_from_shape_and_type` and `from_dlpack`. A tensor on
+    DEVICE is a copy, and so is its `numpy()`.
     """
 
     def __init__(self, ortvalue: Any, numpy_obj: Array | None = None) -> None:
-        """ortvalue: another OrtValue, an array, or what a sequence holds."""
+        """ortvalue: another OrtValue, an array, a DeviceMemory, or what a sequence holds."""
         self._content: Any = ortvalue._content if isinstance(ortvalue, OrtValue) else ortvalue
         self._numpy_obj = numpy_obj
 
@@ -161,14 +237,17 @@ class OrtValue:
     ) -> OrtValue:
         """Return a value of `numpy_obj`, which is not copied unless it is not contiguous.
 
-        Raises RuntimeError for what is no array of numbers, or another memory than the host's.
+        On DEVICE it is copied, and goes there with the first run that reads it. Raises RuntimeError
+        for what is no array of numbers, or for another device.
         """
-        host_only(device_type, "a value")
+        there = is_on_device(device_type, "a value")
         if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "USO":
             raise RuntimeError(
                 "Creation of OrtValues is currently only supported from non-string numpy arrays"
             )
         type_of(numpy_obj.dtype)
+        if there:
+            return cls(DeviceMemory(DeviceArray(numpy_obj)))
         return cls(np.require(numpy_obj, requirements="C"), numpy_obj)
 
     @classmethod
@@ -199,13 +278,14 @@ class OrtValue:
         """A tensor of zeros, to be written to.
 
         element_type: NumPy's dtype, or ONNX's number. Raises RuntimeError for a negative size, an
-        unknown type, or another memory than the host's.
+        unknown type, or another device than "cpu" and DEVICE.
         """
-        host_only(device_type, "a value")
+        there = is_on_device(device_type, "a value")
         sizes = tuple(int(n) for n in shape)
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"a tensor's sizes must be at least 0, got {list(sizes)}")
-        return cls(np.zeros(sizes, dtype_of(element_type)))
+        zeros = np.zeros(sizes, dtype_of(element_type))
+        return cls(DeviceMemory(DeviceArray.of_host(zeros)) if there else zeros)
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: object) -> OrtValue:
@@ -229,31 +309,33 @@ class OrtValue:
         return self
 
     def data_ptr(self) -> int:
-        """The address of the first byte."""
+        """The address of the first byte; on DEVICE a number that stands for it in bindings."""
+        if isinstance(self._content, DeviceMemory):
+            return self._content.address
         return int(self._array().ctypes.data)
 
     def device_name(self) -> str:
-        """Return "cpu": values lie in the host's memory."""
-        return "cpu"
+        """Return "cpu" for a value in the host's memory, DEVICE for one on the device."""
+        return DEVICE if isinstance(self._content, DeviceMemory) else "cpu"
 
     def shape(self) -> list[int]:
         """The sizes of a tensor."""
-        return list(self._array().shape)
+        return list(self._tensor().shape)
 
     def data_type(self) -> str:
         """Return the type, as `tensor(float)`."""
         if self.is_tensor_sequence():
             inner = type_of(self._content[0].dtype) if self._content else "tensor(float)"
             return f"seq({inner})"
-        return type_of(self._array().dtype)
+        return type_of(self._tensor().dtype)
 
     def element_type(self) -> int:
         """ONNX's number for it."""
-        return NUMBERS[type_of(self._array().dtype)]
+        return NUMBERS[type_of(self._tensor().dtype)]
 
     def tensor_size_in_bytes(self) -> int:
         """Return the bytes of a tensor."""
-        return int(self._array().nbytes)
+        return int(self._tensor().nbytes)
 
     def has_value(self) -> bool:
         """False for an optional that is missing."""
@@ -261,7 +343,7 @@ class OrtValue:
 
     def is_tensor(self) -> bool:
         """Return True for a tensor."""
-        return isinstance(self._content, np.ndarray)
+        return isinstance(self._content, (np.ndarray, DeviceMemory))
 
     def is_sparse_tensor(self) -> bool:
         """False: there are none."""
@@ -272,12 +354,16 @@ class OrtValue:
         return isinstance(self._content, list)
 
     def numpy(self) -> Array:
-        """The tensor: the memory itself. Raises RuntimeError for what is none."""
-        return self._array()
+        """The tensor: the memory itself, of a value on DEVICE a copy.
+
+        Raises RuntimeError for what is none, EPFail where its device was closed.
+        """
+        content = self._content
+        return content.numpy() if isinstance(content, DeviceMemory) else self._array()
 
     def to_dlpack(self) -> Any:
-        """A capsule of DLPack for the tensor."""
-        return self._array().__dlpack__()
+        """A capsule of DLPack for the tensor. Raises RuntimeError for one on DEVICE."""
+        return self.__dlpack__()
 
     def update_inplace(self, data: Any) -> None:
         """Write `data`, an array or an OrtValue of as many elements and the same type.
@@ -286,22 +372,36 @@ class OrtValue:
         """
         if not isinstance(data, (np.ndarray, OrtValue)):
             raise TypeError("data must be a numpy.ndarray or an OrtValue.")
-        source = data._array() if isinstance(data, OrtValue) else data
-        target = self._array()
+        source, target = unwrap(data), self._tensor()
+        if isinstance(data, OrtValue):
+            source = data._tensor()
         if source.size != target.size:
             text = "The input size of numpy arrays does not match the size of the OrtValue."
             raise RuntimeError(text)
         if source.dtype != target.dtype:
             raise RuntimeError(f"the OrtValue has numbers of {target.dtype}, got {source.dtype}")
-        np.copyto(target, source.reshape(target.shape))
+        if not isinstance(target, DeviceMemory):
+            np.copyto(target, _numbers(source).reshape(target.shape))
+        elif isinstance(source, DeviceMemory) and source.shape == target.shape:
+            target.content = source.content
+        else:
+            target.content = DeviceArray(_numbers(source).reshape(target.shape))
 
-    def _array(self) -> Array:
-        if not isinstance(self._content, np.ndarray):
+    def _tensor(self) -> Array | DeviceMemory:
+        """Return the tensor, wherever it is. Raises RuntimeError for what is none."""
+        if not isinstance(self._content, (np.ndarray, DeviceMemory)):
             raise RuntimeError(f"a tensor was expected, got {type(self._content).__name__}")
         return self._content
 
+    def _array(self) -> Array:
+        """Return the tensor in the host's memory. Raises RuntimeError for any other."""
+        tensor = self._tensor()
+        if isinstance(tensor, DeviceMemory):
+            raise RuntimeError(f"the OrtValue is on {DEVICE!r}: numpy() copies it to the host")
+        return tensor
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        result = self._array()
+        result = self.numpy()
         if dtype is not None and result.dtype != dtype:
             return result.astype(dtype)
         return result.copy() if copy else result
@@ -310,7 +410,13 @@ class OrtValue:
         return self._array().__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        self._array()
         return 1, 0
+
+
+def _numbers(tensor: Array | DeviceMemory) -> Array:
+    """Return the numbers of a tensor with the host."""
+    return tensor.numpy() if isinstance(tensor, DeviceMemory) else tensor
 
 
 class OrtValueVector(list[OrtValue]):
@@ -363,8 +469,8 @@ class RunInputs:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({names}).")
 
     def arrays(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert the inputs of a run to what the session takes: arrays, lists of these, numbers in
-        lists.
+        """Convert the inputs of a run to what the session takes: arrays, DeviceArrays, lists of
+        these, numbers in lists.
 
         Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
         """
@@ -388,6 +494,8 @@ class RunInputs:
         info = self._inputs.get(name)
         if isinstance(value, OrtValue):
             value = value._content
+        if isinstance(value, DeviceMemory):
+            return value.content
         if isinstance(value, np.ndarray):
             value = np.asarray(value)
             if not value.dtype.isnative:
@@ -417,10 +525,13 @@ class RunInputs:
         info = self._inputs.get(name)
         if info is None:
             raise InvalidArgument.from_text(f"Invalid input name: {name}")
-        tensor = info.type.startswith("tensor(")
-        if not tensor or not isinstance(value, np.ndarray):
-            if tensor != isinstance(value, np.ndarray) and not info.type.startswith("optional("):
-                what = "a tensor" if isinstance(value, np.ndarray) else type(value).__name__
+        tensor, given = (
+            info.type.startswith("tensor("),
+            isinstance(value, (np.ndarray, DeviceArray)),
+        )
+        if not tensor or not given:
+            if tensor != given and not info.type.startswith("optional("):
+                what = "a tensor" if given else type(value).__name__
                 text = f"input with name: '{name}' expected to be of type: {info.type} but received"
                 raise InvalidArgument.from_text(f"{text} {what}")
             return value
@@ -435,7 +546,7 @@ class RunInputs:
         if name in self._unranked:
             return value
         if not dims and value.size == 1:  # ONNX Runtime takes these for scalars
-            return value.reshape(())
+            return np.asarray(value).reshape(())
         check_shape(f"input: {name}", value.shape, dims)
         return value
 
