@@ -1,0 +1,222 @@
+"""IOBinding: inputs and outputs that the next runs of a session read and write."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from glnn.core.types import Array
+from glnn.onnxruntime.capi.declarations import OrtException
+from glnn.onnxruntime.capi.node_arg import dtype_of, type_of
+from glnn.onnxruntime.capi.ort_value import (
+    DeviceMemory,
+    OrtValue,
+    OrtValueVector,
+    check_shape,
+    is_on_device,
+    values,
+)
+from glnn.runtime.device_array import DeviceArray
+
+Target = Array | DeviceMemory | type[DeviceArray] | None
+"""Where an output goes: memory, or a new value on the device or, None, with the host."""
+
+
+class IOBinding:
+    """Bound inputs and outputs, which a session's next runs by `run_with_iobinding` read and write.
+
+    session: an InferenceSession. Arrays and OrtValues are bound as they lie: who writes to one
+    changes what the next run reads. Memory is the host's or, called DEVICE, that of glnn's device:
+    what is bound there stays there from run to run.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session._sess
+        self._known = {info.name: info for info in self._session.inputs_meta}
+        self._bound_inputs: dict[str, Any] = {}
+        self._bound_outputs: dict[str, Target] = {}
+        self._results: list[Any] = []
+
+    @property
+    def _iobinding(self) -> IOBinding:
+        return self
+
+    def _input(self, name: str, value: Any) -> None:
+        if name not in self._known:
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        self._bound_inputs[name] = value
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Read the input called `name` from an array.
+
+        Raises RuntimeError for an unknown name, or what is no array.
+        """
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise RuntimeError("Unable to create OrtValue from the given python object")
+        self._input(name, arr_on_cpu)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Read it from memory at `buffer_ptr`, which must last as long as the binding.
+
+        On DEVICE that is `data_ptr()` of an OrtValue there. element_type: NumPy's dtype or ONNX's
+        number. Raises RuntimeError for an unknown name, or other memory.
+        """
+        self._input(
+            name, _memory_at(f"input {name!r}", device_type, buffer_ptr, element_type, shape)
+        )
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read it from a value. Raises RuntimeError for an unknown name."""
+        self._input(name, ortvalue._content)
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Compute the output called `name`, and write it to `buffer_ptr` where that is given.
+
+        On DEVICE without that each run gives an OrtValue there, whose memory no other run writes.
+        Raises ValueError where it comes without type or shape, RuntimeError for memory that is
+        neither the host's nor DEVICE's.
+        """
+        there = is_on_device(device_type, f"output {name!r}")
+        target: Target = DeviceArray if there else None
+        if buffer_ptr is not None:
+            if element_type is None or shape is None:
+                raise ValueError(
+                    "`element_type` and `shape` are to be provided if pre-allocated memory is "
+                    "provided"
+                )
+            what = f"output {name!r}"
+            target = _memory_at(what, device_type, buffer_ptr, element_type, shape)
+        self._bound_outputs[name] = target
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Compute it and write it to a tensor, which may be bound to an input, too."""
+        self._bound_outputs[name] = ortvalue._tensor()
+
+    def synchronize_inputs(self) -> None:
+        """Do nothing: a run waits for what it reads."""
+
+    def synchronize_outputs(self) -> None:
+        """Wait for the outputs on the device; those with the host are there when a run returns."""
+        for result in self._results:
+            if isinstance(result, DeviceMemory):
+                result.wait()
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return values(self._results)
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """The same."""
+        return OrtValueVector(self.get_outputs())
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The same as arrays; those on the device are copied."""
+        return [one.numpy() if isinstance(one, DeviceMemory) else one for one in self._results]
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self._bound_inputs = {}
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs, and what the last run gave."""
+        self._bound_outputs, self._results = {}, []
+
+    def _run(self, options: Any) -> None:
+        """Run the session. Raises RuntimeError, as ONNX Runtime does, whatever is wrong."""
+        names = list(self._bound_outputs)
+        if not names:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        there = {
+            name
+            for name, one in self._bound_outputs.items()
+            if one is DeviceArray or isinstance(one, DeviceMemory)
+        }
+        try:
+            for name, target in self._bound_outputs.items():
+                self._fits(name, target)
+            results = self._session.run(names, self._bound_inputs, options, there)
+            for name, result in zip(names, results, strict=True):
+                target = self._bound_outputs[name]
+                if isinstance(target, (np.ndarray, DeviceMemory)):
+                    check_shape(f"output: {name}", target.shape, result.shape)
+            self._results = [
+                self._write_output(name, result)
+                for name, result in zip(names, results, strict=True)
+            ]
+        except (OrtException, ValueError) as error:
+            text = str(error)
+            message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
+            raise RuntimeError(f"Error in execution: {message}") from None
+
+    def _fits(self, name: str, target: Target) -> None:
+        """Raise InvalidArgument where an output cannot be written to `target`."""
+        info = next((one for one in self._session.outputs_meta if one.name == name), None)
+        if info is None or not isinstance(target, (np.ndarray, DeviceMemory)):
+            return  # the run names an unknown one
+        actual = type_of(target.dtype)
+        if actual != info.type:
+            raise RuntimeError(
+                "Error in execution: Unexpected output data type. "
+                f"Actual: ({actual}) , expected: ({info.type})"
+            )
+        if info.shape:
+            check_shape(f"output: {name}", target.shape, info.shape)
+
+    def _write_output(self, name: str, result: Any) -> Any:
+        target = self._bound_outputs[name]
+        if isinstance(target, DeviceMemory):
+            target.content = result
+            return target
+        if isinstance(target, np.ndarray):
+            np.copyto(target, result)
+            return target
+        return DeviceMemory(result) if isinstance(result, DeviceArray) else result
+
+
+def _memory_at(
+    what: str, device_type: str, pointer: int, element_type: Any, shape: Sequence[int]
+) -> Any:
+    """Return the host's memory at `pointer` as an array, DEVICE's as the OrtValue there.
+
+    what: what lies there. Raises RuntimeError for memory that is not there, or of another type or
+    shape.
+    """
+    if not is_on_device(device_type, what):
+        return _array_at(pointer, element_type, shape)
+    memory, dtype, sizes = DeviceMemory.at(pointer, what), dtype_of(element_type), tuple(shape)
+    if (memory.dtype, memory.shape) != (dtype, sizes):
+        raise RuntimeError(
+            f"{what} of {dtype} {sizes}: the OrtValue at {pointer} is {memory.dtype} {memory.shape}"
+        )
+    return memory
+
+
+def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
+    """The host's memory at `pointer` as an array."""
+    dtype = dtype_of(element_type)
+    sizes = tuple(int(n) for n in shape)
+    nbytes = dtype.itemsize * int(np.prod(sizes, dtype=np.int64))
+    if not nbytes:
+        return np.empty(sizes, dtype)
+    memory = (ctypes.c_char * nbytes).from_address(int(pointer))
+    result: Array = np.ndarray(sizes, dtype, memoryview(memory))
+    return result
