@@ -412,7 +412,7 @@ class ValidatedSizes:
         return tuple(
             one.high
             if one.low == one.high
-            else max(most, n, (min(n + n // SLACK, one.high) - 1) | 1)
+            else max(most | 1, n | 1, (min(n + n // SLACK, one.high) - 1) | 1)
             for n, most, one in each
         )
 

@@ -610,3 +610,27 @@ def test_what_float32_has_no_number_for_tells_nothing(examined, rng) -> None:
     got = evaluate(op, operands, examined)
     np.testing.assert_allclose(got, op.reference(*operands.values())[0], rtol=1e-5, atol=1e-6)
     assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
+
+
+def test_sizes_that_are_even_are_looked_at_once(examined, rng, monkeypatch) -> None:
+    """A batch of two stays as the width grows: what was right for three of it is for two."""
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["m"])
+    nodes = [pool, helper.make_node("Sub", ["x", "m"], ["y"])]
+    ends = [helper.make_tensor_value_info(one, 1, ["N", 2, 8, "W"]) for one in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = InferenceSession(model.SerializeToString(), examined.name, device=examined.device)
+    session.run(None, {"x": rng((2, 2, 8, 40))})
+    (plan,) = session._executor.range_plans
+    kind, looked = type(plan.validated_sizes), list[tuple[int, ...]]()
+    validate = kind._validate
+
+    def counting(self, sizes):
+        looked.append(sizes)
+        return validate(self, sizes)
+
+    monkeypatch.setattr(kind, "_validate", counting)
+    for width in range(41, 80):
+        session.run(None, {"x": rng((2, 2, 8, width))})
+    assert 0 < len(looked) <= 4
+    assert all(size % 2 for sizes in looked for size in sizes)

@@ -409,3 +409,31 @@ def test_a_list_of_sizes_of_another_length(nodes, shapes, backend) -> None:
         feeds = {"x": np.ones(1, np.float32), "s": np.array(shape, np.int64)}
         (y,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
         assert y.shape == expected.shape and np.array_equal(y, expected)
+
+
+def test_integers_that_follow_from_sizes_make_no_plan_of_one_size(backend) -> None:
+    """As positions of a causal mask, which transformers' decoders count and cut: to know that they
+    are int32's their bounds do."""
+    text = """g (float[P, 4] past, float[S, 4] x) => (float[T, 4] y)
+    <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}> {
+      n = Shape <start = 0, end = 1> (past)
+      all = Concat <axis = 0> (past, x)
+      t = Shape <start = 0, end = 1> (all)
+      end = Squeeze (t)
+      counted = Range (zero, end, one)
+      rest = Slice (counted, n, t)
+      before = Slice (counted, first, n)
+      places = Concat <axis = 0> (rest, before)
+      turned = Gather <axis = 0> (all, places)
+      numbers = Cast <to = 1> (places)
+      axes = Unsqueeze (numbers, one)
+      y = Add (turned, axes)
+    }"""
+    model = parser.parse_model(HEAD + text)
+    session = session_of(model.SerializeToString(), backend)
+    runtime = onnxruntime.InferenceSession(model.SerializeToString())
+    for length in range(8, 30):
+        feeds = {"past": numbers(length, 4), "x": numbers(2, 4)}
+        (got,), (expected,) = session.run(None, feeds), runtime.run(None, feeds)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert len(session._executor.range_plans) == 1
