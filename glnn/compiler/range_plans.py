@@ -95,7 +95,7 @@ class OpenSizes:
         A range gains nothing where no number decides and a size is 0, or all are 1.
         shape_inputs: the inputs whose numbers decide sizes or branches.
         """
-        if any(array.dtype.kind not in "iu" for array in shape_inputs.values()):
+        if any(array.dtype.kind not in "iub" for array in shape_inputs.values()):
             return None
         sizes = _sizes(graph, shapes)
         if sizes is None:
@@ -122,11 +122,13 @@ class OpenSizes:
         open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
         numbers: dict[str, Array] = {}
         for name, array in shape_inputs.items():
-            made = numbers[name] = np.empty(array.shape, object)
+            decides = array.dtype.kind == "b"  # which branch is taken, by which a plan is for one
+            made = numbers[name] = np.empty(array.shape, bool if decides else object)
             for place, one in enumerate(int(one) for one in array.flat):
                 symbol = f"{name}[{place}]"
                 ends = (0, FEW - 1) if one < FEW else bounds_of(one)
-                ends = (one, one) if one < 0 else ends  # from the end, or what is left, as -1 is
+                if one < 0 or decides:  # negative: from the end, or what is left, as -1 is
+                    ends = (one, one)
                 made.flat[place] = trace.symbol(symbol, one, ends)
                 symbols[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
                 sizes[symbol] = one

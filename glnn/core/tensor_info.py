@@ -209,10 +209,16 @@ def shared_sizes(inputs: Sequence[TensorInfo]) -> SharedSizes:
 
 
 def check_shared_sizes(shared: SharedSizes, shapes: Mapping[str, Shape]) -> None:
-    """Raise ShapeError where dimensions with one symbol have different sizes in `shapes`."""
-    for dim, ((first, axis), *others) in shared:
-        size = shapes[first][axis]
-        for name, other in others:
+    """Raise ShapeError where dimensions with one symbol have different sizes in `shapes`.
+
+    Inputs without elements are left out: a decoder whose caches a branch reads is fed empty ones
+    where the other branch is taken, and ONNX Runtime takes these.
+    """
+    for dim, places in shared:
+        read = [(name, axis) for name, axis in places if 0 not in shapes[name]]
+        for name, other in read[1:]:
+            first, axis = read[0]
+            size = shapes[first][axis]
             if shapes[name][other] == size:
                 continue
             whose = f"input {name!r}" if name == first else f"inputs {first!r} and {name!r}"

@@ -437,3 +437,48 @@ def test_integers_that_follow_from_sizes_make_no_plan_of_one_size(backend) -> No
         (got,), (expected,) = session.run(None, feeds), runtime.run(None, feeds)
         np.testing.assert_allclose(got, expected, rtol=1e-6)
     assert len(session._executor.range_plans) == 1
+
+
+def test_a_decoder_whose_branch_an_input_names_is_planned_for_a_range(backend, monkeypatch) -> None:
+    """Optimum's merged decoders: the first step is fed empty caches, of sizes that do not agree
+    with the other inputs' and that the branch taken does not read; later ones have another branch.
+    A shape is cut behind its end there, of which nothing is left."""
+    text = """g (float[B, P, 4] past, float[B, S, 4] x, float[B, E, 4] far, float[B, E, 4] kept,
+               bool[1] cached) => (float[B, T, 4] y, float[B, E, 4] keeps)
+    <int64[1] three = {3}, int64[1] most = {9}, int64[1] zero = {0}> {
+      flag = Squeeze (cached)
+      y, keeps = If (flag) <
+        then_branch = a () => (y1, k1) {
+          all = Concat <axis = 1> (past, x)
+          sizes = Shape (all)
+          rest = Slice (sizes, three, most, zero)
+          same = Concat <axis = 0> (sizes, rest)
+          y1 = Reshape (all, same)
+          k1 = Identity (kept)
+        },
+        else_branch = b () => (y2, k2) {
+          y2 = Relu (x)
+          k2 = Neg (far)
+        }>
+    }"""
+    model = parser.parse_model(HEAD + text).SerializeToString()
+    session = session_of(model, backend)
+    runtime = onnxruntime.InferenceSession(model)
+    made, start = list[Plan](), Plan.__init__
+
+    def noted(self: Plan, *arguments: Any, **options: Any) -> None:
+        start(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Plan, "__init__", noted)
+    x, far = numbers(2, 1, 4) - 3, numbers(2, 5, 4)
+    empty = np.zeros((2, 0, 4), F32)
+    feeds = {"past": empty, "x": x, "far": far, "kept": empty, "cached": np.array([False])}
+    for _ in range(20):
+        got = session.run(None, feeds)
+        for one, expected in zip(got, runtime.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(one, expected)
+        feeds |= {"past": got[0], "kept": got[1], "cached": np.array([True])}
+    assert len(made) == 4  # for the first step, and lengths of 1, 2 to 7, 8 to 31
+    with pytest.raises(ShapeError, match="must have one size E, got 5 and 3"):
+        session.run(None, {**feeds, "kept": numbers(2, 3, 4)})

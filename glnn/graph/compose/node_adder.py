@@ -163,8 +163,11 @@ class NodeAdder:
 def constant(array: Array, dtype: DType | None = None) -> Value:
     """A value that never changes: the same one for the same few numbers, so that plans share it.
 
-    dtype: of SymInts, which do not say it.
+    dtype: of SymInts, which do not say it, and of what was cut from them: it may have none.
     """
+    if dtype not in (None, DType.object) and array.dtype.hasobject and not is_symbolic(array):
+        assert dtype is not None
+        array = array.astype(dtype.numpy)
     if array.nbytes > 1024 or array.dtype.hasobject:
         type = TensorType.of(array)
         if dtype is not None and is_symbolic(array):
