@@ -259,6 +259,10 @@ check-programs: gl
 	    -e . -r tests/programs/requirements.txt
 	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
 	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
+	test -x $(PROGRAMS)-optimum/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)-optimum
+	$(PROGRAMS)-optimum/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
+	    -e . -r tests/programs/optimum.txt
+	$(PROGRAMS)-optimum/bin/python -m tests.programs.check --json build/programs/optimum.json
 
 # `torch.compile(backend="glnn")`, `Model.from_torch` and weights with PyTorch, which is no part of
 # `make test`: an environment of gigabytes. TORCH says which; "torch torchvision" are the newest.

@@ -92,7 +92,8 @@ class OpenSizes:
     ) -> OpenSizes | None:
         """Return those for inputs of `shapes`; None where these do not fit or gain nothing.
 
-        A range gains nothing where no number decides and a size is 0, or all are 1.
+        A range gains nothing where no number decides and no size is larger than 1. A size of 0
+        stays: what follows from it, as a decoder's first step of empty caches, has its own plan.
         shape_inputs: the inputs whose numbers decide sizes or branches.
         """
         if any(array.dtype.kind not in "iub" for array in shape_inputs.values()):
@@ -100,7 +101,7 @@ class OpenSizes:
         sizes = _sizes(graph, shapes)
         if sizes is None:
             return None
-        single_plan_graph = 0 in sizes.values() or all(size == 1 for size in sizes.values())
+        single_plan_graph = all(size <= 1 for size in sizes.values())
         if single_plan_graph and not shape_inputs:
             return None
         exact = {
@@ -112,7 +113,8 @@ class OpenSizes:
         trace, symbols = ShapeEnv(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
-            ends = (size, size) if single_plan_graph or name in exact else bounds_of(size)
+            one_size = single_plan_graph or name in exact or not size
+            ends = (size, size) if one_size else bounds_of(size)
             dims[name] = trace.symbol(name, size, ends)
         for value in graph.inputs:
             for axis, dim in enumerate(value.type.dims):

@@ -307,9 +307,9 @@ def test_a_binding_that_is_interrupted_is_made_again(name: str, largest: int | N
     """For the same shape in the next run, wherever it was; largest: None where memory grows."""
     bind = BufferSet.bind
 
-    def interrupt(n: int | None) -> Callable[[BufferSet, tuple[int, ...]], None]:
-        def failing(buffers: BufferSet, sizes: tuple[int, ...]) -> None:
-            calls.append(interrupted(lambda: bind(buffers, sizes), KeyboardInterrupt, n).calls)
+    def interrupt(n: int | None) -> Callable[..., None]:
+        def failing(buffers: BufferSet, *arguments: object) -> None:
+            calls.append(interrupted(lambda: bind(buffers, *arguments), KeyboardInterrupt, n).calls)
             if n is not None:
                 raise KeyboardInterrupt
 

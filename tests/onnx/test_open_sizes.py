@@ -482,3 +482,21 @@ def test_a_decoder_whose_branch_an_input_names_is_planned_for_a_range(backend, m
     assert len(made) == 4  # for the first step, and lengths of 1, 2 to 7, 8 to 31
     with pytest.raises(ShapeError, match="must have one size E, got 5 and 3"):
         session.run(None, {**feeds, "kept": numbers(2, 3, 4)})
+
+
+def test_prompts_of_any_length_have_one_plan_where_the_cache_is_empty(backend) -> None:
+    text = """g (float[P, 4] past, float[S, 4] x) => (float[T, 4] y) {
+      all = Concat <axis = 0> (past, x)
+      y = Mul (all, all)
+    }"""
+    session = session_of(parser.parse_model(HEAD + text).SerializeToString(), backend)
+    empty = np.zeros((0, 4), F32)
+    for length in (9, 10, 31, 8):
+        for x in (numbers(length, 4), numbers(length, 4) - 7):
+            (got,) = session.run(None, {"past": empty, "x": x})
+            np.testing.assert_array_equal(got, x * x)
+    assert len(session._executor.range_plans) == 1
+    (got,) = session.run(None, {"past": numbers(2, 4), "x": numbers(9, 4)})
+    np.testing.assert_array_equal(got, np.concatenate([numbers(2, 4), numbers(9, 4)]) ** 2)
+    assert len(session._executor.range_plans) == 2
+    assert not session._executor._plans
