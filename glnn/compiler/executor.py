@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from glnn.backends import Backend, open_backend, opened
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.emit import SizeRange
@@ -33,6 +35,7 @@ from glnn.errors import (
 from glnn.gl import Device
 from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, batch_size_of
+from glnn.graph.passes.float16_inputs import widen_inputs
 from glnn.graph.passes.int64_to_int32 import has_int64_inputs, mark_small_inputs
 from glnn.kernels.library import revision
 from glnn.runtime.device_array import DeviceArray, Feed, as_host_array, host_arrays, located
@@ -58,6 +61,7 @@ class PlanKey(NamedTuple):
     contents: numbers of those inputs that decide sizes (`Graph.shape_input_arrays`), by name.
     small: True where int64 inputs are small (`types.all_small`), so that more is int32.
     kernels: the revision of the kernels that there are.
+    wide: the float16 inputs that lie on the device, as float32.
     keep: True where every tensor is kept after a run.
     outputs: the values to compute; None for the graph's outputs.
     """
@@ -66,6 +70,7 @@ class PlanKey(NamedTuple):
     contents: frozenset[tuple[str, Any]]
     small: bool
     kernels: int
+    wide: frozenset[str] = frozenset()
     keep: bool = False
     outputs: tuple[Value, ...] | None = None
 
@@ -76,12 +81,16 @@ class PlanKey(NamedTuple):
         shape_inputs: Mapping[str, Array],
         *,
         small: bool = False,
+        wide: frozenset[str] = frozenset(),
         keep: bool = False,
         outputs: tuple[Value, ...] | None = None,
     ) -> PlanKey:
         """Return the key for inputs of `shapes`, of which `shape_inputs` decide sizes."""
         contents = frozenset((name, content(array)) for name, array in shape_inputs.items())
-        return cls(frozenset(shapes.items()), contents, small, revision(), keep, outputs)
+        return cls(frozenset(shapes.items()), contents, small, revision(), wide, keep, outputs)
+
+
+_RangeKey = tuple[bool, int, frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +242,8 @@ class Executor:
         self._lock = process_lock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[PlanKey, Plan | PartitionedGraph] = OrderedDict()
-        self._range_plans: dict[tuple[bool, int], RangePlans[Plan | PartitionedGraph]] = {}
-        """Plans for ranges of sizes, by `small` and `kernels` of a PlanKey."""
+        self._range_plans: dict[_RangeKey, RangePlans[Plan | PartitionedGraph]] = {}
+        """Plans for ranges of sizes, by `small`, `kernels` and `wide` of a PlanKey."""
         self._latest: tuple[PlanKey, Plan | PartitionedGraph] | None = None
         """The plan of the last run."""
         self._weights = Weights(self.backend, graph) if weights is None else weights
@@ -368,7 +377,10 @@ class Executor:
         known = host_arrays(feeds)
         shape_inputs = self.graph.shape_input_arrays(known)
         small = backend.device is not None and all_small(known)
-        key, latest = PlanKey.create(shapes, shape_inputs, small=small), self._latest
+        wide = frozenset(
+            name for name, one in feeds.items() if name not in known and one.dtype == np.float16
+        )
+        key, latest = PlanKey.create(shapes, shape_inputs, small=small, wide=wide), self._latest
         if latest is not None and latest[0] == key and latest[1].backend is backend:
             self._repeats += 1
             if self._repeats == REPEATS and latest[1].was_chosen_for_others(feeds):
@@ -463,10 +475,11 @@ class Executor:
 
     def _ranges(self, key: PlanKey) -> RangePlans[Plan | PartitionedGraph]:
         """Return the plans for ranges of sizes of `key`; those of former kernels are dropped."""
-        if (key.small, key.kernels) not in self._range_plans:
+        range_key: _RangeKey = key.small, key.kernels, key.wide
+        if range_key not in self._range_plans:
             kept = {k: v for k, v in self._range_plans.items() if k[1] == key.kernels}
-            self._range_plans = {**kept, (key.small, key.kernels): RangePlans()}
-        return self._range_plans[key.small, key.kernels]
+            self._range_plans = {**kept, range_key: RangePlans()}
+        return self._range_plans[range_key]
 
     def _compile(
         self,
@@ -486,6 +499,8 @@ class Executor:
             graph = Graph(graph.nodes, graph.inputs, key.outputs, graph.name)
         if key.small:
             graph = mark_small_inputs(graph, shape_inputs)
+        if key.wide:
+            graph = widen_inputs(graph, key.wide)
         types = graph.input_types(shapes)
 
         def make(
@@ -509,7 +524,8 @@ class Executor:
                 domain=domain,
             )
 
-        saving = None if key.keep or key.outputs or key.contents else self.saving
+        temporary = key.keep or key.outputs or key.contents or key.wide
+        saving = None if temporary else self.saving
         held = 0 if saving is None else min(HELD, memory_limit() // SHARE)
         with self._weights.holding(held):
             try:

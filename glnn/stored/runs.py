@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+import numpy as np
+
 from glnn.core.process import process_lock
 from glnn.core.types import Array, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
@@ -124,6 +126,8 @@ class StoredRuns:
         """Return the stored plan that admits such inputs, if there is one."""
         shapes = {name: array.shape for name, array in feeds.items()}
         known = host_arrays(feeds)
+        if any(name not in known and one.dtype == np.float16 for name, one in feeds.items()):
+            return None  # stored plans take float16 from the host
         small = all_small(known)
         if not small and beyond_int32(known):
             return None  # which a GPU may refuse: what made the plan knows who takes them

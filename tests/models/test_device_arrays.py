@@ -194,15 +194,25 @@ def test_outputs_that_are_inputs_constants_and_each_other(backend, rng) -> None:
                 np.testing.assert_array_equal(got.numpy(), wanted)
 
 
-def test_halves_and_integers(backend, rng) -> None:
+def test_a_cache_of_halves_stays_there_too(backend, rng, traffic) -> None:
     session = opened(decoder(HALF), backend)
-    past, x = rng((1, 3, 4)).astype(np.float16), rng((1, 1, 4)).astype(np.float16)
+    past, x = rng((1, 30, 4)).astype(np.float16), rng((1, 1, 4)).astype(np.float16)
     there, expected = DeviceArray(past), past
-    for _ in range(3):
-        _, there = session.run(None, {"past": there, "x": x}, out={"present": DeviceArray})
+    for step in range(40):
+        traffic.reset()
+        total, there = session.run(None, {"past": there, "x": x}, out={"present": DeviceArray})
         expected = np.concatenate([expected, x], axis=1)
-        assert there.dtype == np.float16
+        assert (there.dtype, total.dtype) == (np.float16, np.float16)
+        wanted = expected.astype(np.float64).sum(1)
+        np.testing.assert_allclose(total, wanted, rtol=2e-3, atol=2e-2)
+        if step and backend != "cpu":  # x as halves, the sum as floats
+            assert (traffic.up, traffic.down) == (8, 16)
     np.testing.assert_array_equal(there.numpy(), expected)
+    (fed,) = session.run(["present"], {"past": expected, "x": x})  # by the host, as ever
+    np.testing.assert_array_equal(fed[:, :-1], expected)
+
+
+def test_integers_stay_with_the_host(backend) -> None:
     node = helper.make_node("Gather", ["table", "i"], ["y"])
     table = helper.make_tensor("table", I64, [3], [7, 8, 9])
     gather = proto([node], [("i", I64, ["n"])], [("y", I64, ["n"])], initializer=[table])

@@ -129,6 +129,13 @@ def test_inputs_and_outputs_of_all_kinds(
     assert some[0] is out["sum"] and some[2] is out["y"] and session.restored
     some[1][...] = 0  # it is the caller's own
     same(session.run(["fixed"], feeds), [expected[names.index("fixed")]])
+    there = {name: glnn.DeviceArray(array) for name, array in feeds.items()}
+    for _ in range(2):  # inputs and outputs that lie on the device, views of one another too
+        kept = session.run(None, there, out=dict.fromkeys(names, glnn.DeviceArray))
+        again = session.run(None, {**feeds, "x": kept[names.index("again")]})
+        same([one.numpy() for one in kept], expected)
+        same(again, expected)
+    assert session.restored
     far = {**feeds, "ids": np.array([[1, 2, 3], [4, 5, 9]]) + (1 << 40)}
     with pytest.raises(GlnnError):  # as by the plan that was made
         session.run(None, far)
