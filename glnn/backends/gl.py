@@ -21,6 +21,7 @@ from glnn.core.symint import greatest
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, BufferBlock, DataTexture, Device, Fence
+from glnn.gl.block_pool import available
 from glnn.gl.buffer import MEMORIES, MIN_WORDS
 from glnn.gl.command_buffer import TextureView
 from glnn.gl.command_encoder import BufferPart, TextureOperand
@@ -254,8 +255,7 @@ class GlBackend(Programs):
         return self.device.capabilities.buffer_storage
 
     def available(self) -> int | None:
-        allowed = Settings.from_environment().memory
-        return self.device.memory_available() if allowed is None else allowed
+        return available(self.device)
 
     def keep(
         self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None

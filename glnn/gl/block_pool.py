@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from weakref import finalize
 
+from glnn.core.settings import Settings
+from glnn.errors import NoRoomError
 from glnn.gl.buffer import UnclearedBlock
 from glnn.gl.device import Device
 
@@ -25,6 +28,11 @@ class BlockPool:
         self._free: deque[UnclearedBlock] = deque()
         self._free_bytes = self._used_bytes = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its blocks, those of tensors and those that are free."""
+        return self._used_bytes + self._free_bytes
+
     @classmethod
     def for_device(cls, device: Device) -> BlockPool:
         """Return the pool of `device`, created on first use."""
@@ -33,11 +41,14 @@ class BlockPool:
         result: BlockPool = device.blocks
         return result
 
-    def allocate(self, words: int, slack: int = 0) -> UnclearedBlock:
+    def allocate(
+        self, words: int, slack: int = 0, available: Callable[[], int | None] = lambda: None
+    ) -> UnclearedBlock:
         """Return a block of at least `words`, whose content nobody knows.
 
-        slack: further words of a new one, where larger ones will be wanted. Raises DeviceError,
-        NoRoomError where memory runs out.
+        slack: further words of a new one, where larger ones will be wanted. available: returns the
+        bytes that a new one may take, None where nobody knows. Raises NoRoomError where memory runs
+        out.
         """
         self._device.collect()  # which gives back what was dropped
         fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
@@ -46,9 +57,25 @@ class BlockPool:
             self._free.remove(block)
             self._free_bytes -= block.nbytes
         else:
-            block = UnclearedBlock(words + slack, self._device)
+            block = self._new_block(words, slack, available)
         self._used_bytes += block.nbytes
         return block
+
+    def _new_block(
+        self, words: int, slack: int, available: Callable[[], int | None]
+    ) -> UnclearedBlock:
+        free = available()
+        if free is not None and 4 * (words + slack) > free:
+            self._free.clear()  # which are too small, or too large
+            self._free_bytes = slack = 0
+            self._device.collect()
+            free = available()
+            if free is not None and 4 * words > free:
+                raise NoRoomError(
+                    f"a tensor that stays on the device needs {4 * words} bytes, {free} are free; "
+                    f"others that were left there have {self._used_bytes}"
+                )
+        return UnclearedBlock(words + slack, self._device)
 
     def free_with(self, owner: object, block: UnclearedBlock) -> None:
         """Have `block` be free once `owner` is gone, in whatever thread that is."""
@@ -61,3 +88,16 @@ class BlockPool:
         self._free_bytes += block.nbytes
         while self._free_bytes > self._used_bytes:
             self._free_bytes -= self._free.popleft().nbytes
+
+
+def available(device: Device) -> int | None:
+    """Return the bytes that plans may take on `device`; None where nobody knows.
+
+    What `GLNN_MEMORY` allows is for tensors that stay there, too.
+    """
+    allowed = Settings.from_environment().memory
+    return device.memory_available() if allowed is None else allowed - _taken(device)
+
+
+def _taken(device: Device) -> int:
+    return 0 if device.blocks is None else BlockPool.for_device(device).nbytes

@@ -222,7 +222,8 @@ class BufferSet:
             block = executable.blocks[place]
             words = block.size(numbers)
             slack = with_slack(words, device) - words if depends(block.words) else 0
-            made = DeviceArray.allocate(device, number(one.shape, numbers), one.dtype, words, slack)
+            shape, available = number(one.shape, numbers), self._shared.available
+            made = DeviceArray.allocate(device, shape, one.dtype, words, slack, available)
             self._kept[one.name], attached[place] = made, made.block(device)
         self._attached = attached
         for place in attached:
@@ -529,7 +530,8 @@ class BufferSet:
         store = self.result(output.name)
         if not _is_dense(store):
             return None
-        result = DeviceArray.allocate(device, self.number(output.shape), output.dtype)
+        shape, available = self.number(output.shape), self._shared.available
+        result = DeviceArray.allocate(device, shape, output.dtype, available=available)
         Buffer(store.shape, DENSE, memory=result.block(device)).copy_from(store, device)
         return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +61,21 @@ class DeviceArray:
 
     @classmethod
     def allocate(
-        cls, device: Device, shape: Shape, dtype: DType, words: int = 0, slack: int = 0
+        cls,
+        device: Device,
+        shape: Shape,
+        dtype: DType,
+        words: int = 0,
+        slack: int = 0,
+        available: Callable[[], int | None] = lambda: None,
     ) -> Self:
         """Return one of FLOATS on `device` that is yet to be written. Only inside `perform`.
 
-        words: that a run may write. slack: see `BlockPool.allocate`, whose errors it raises.
+        words: that a run may write. slack, available: see `BlockPool.allocate`, whose errors it
+        raises.
         """
         pool = BlockPool.for_device(device)
-        block = pool.allocate(max(words, DENSE.size(shape)), slack)
+        block = pool.allocate(max(words, DENSE.size(shape)), slack, available)
         result = cls.__new__(cls)._make(shape, dtype.numpy, None, block)
         pool.free_with(result, block)
         return result

@@ -30,6 +30,7 @@ from glnn.core.trace_spans import duration
 from glnn.core.types import Array, Shape
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
 from glnn.gl import DataTexture, Device
+from glnn.gl.block_pool import available
 from glnn.gl.command_buffer import FormatError, TextureView
 from glnn.gl.device import SHARED
 from glnn.gl.program import Program
@@ -131,12 +132,6 @@ def _program(device: Device, key: str | None) -> Program:
     if result is None:
         raise FormatError(f"there is no program {key}, or the driver does not take it")
     return result
-
-
-def available(device: Device) -> int | None:
-    """Return the bytes that plans may take on `device`; None where nobody knows."""
-    allowed = Settings.from_environment().memory
-    return device.memory_available() if allowed is None else allowed
 
 
 @dataclass(frozen=True)

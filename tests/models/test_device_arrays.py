@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from glnn import DeviceArray, InferenceSession
-from glnn.errors import DeviceError, GlnnError, ModelError, ShapeError
+from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.model.onnx_format import model_from_proto
 from tests.onnxruntime.models import I64, F, proto
@@ -303,3 +303,20 @@ def test_errors(backend) -> None:
     with pytest.raises(ShapeError, match="NumPy array of numbers, got a object array"):
         DeviceArray(np.array(["a"], object))
     assert "with the host" in repr(DeviceArray(x))
+
+
+def test_too_many_of_them_are_refused(gpu, rng, monkeypatch) -> None:
+    """GLNN_MEMORY is for what is left on the device, too."""
+    monkeypatch.setenv("GLNN_MEMORY", "1M")
+    with Device() as device:
+        session = opened(square(), gpu, device=device)
+        kept, x = list[Any](), rng((20000,))
+        with pytest.raises(LimitError, match=r"needs .*, .* are free"):
+            for _ in range(100):
+                kept += session.run(None, {"x": x}, out={"y": DeviceArray})
+        assert 2 <= len(kept) <= 13  # of 80,000 bytes
+        for one in kept:
+            np.testing.assert_array_equal(one.numpy(), x * x)
+        kept.clear()
+        (y,) = session.run(None, {"x": x}, out={"y": DeviceArray})
+        np.testing.assert_array_equal(y.numpy(), x * x)
