@@ -9,7 +9,7 @@ from weakref import finalize
 
 from glnn.core.settings import Settings
 from glnn.errors import NoRoomError
-from glnn.gl.buffer import UnclearedBlock
+from glnn.gl.buffer import MIN_WORDS, UnclearedBlock
 from glnn.gl.device import Device
 
 MOST_UNUSED = 2
@@ -51,6 +51,7 @@ class BlockPool:
         out.
         """
         self._device.collect()  # which gives back what was dropped
+        words = max(words, MIN_WORDS)
         fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
         if fitting:
             block = min(fitting, key=lambda one: one.size)
@@ -95,9 +96,7 @@ def available(device: Device) -> int | None:
 
     What `GLNN_MEMORY` allows is for tensors that stay there, too.
     """
-    allowed = Settings.from_environment().memory
-    return device.memory_available() if allowed is None else allowed - _taken(device)
-
-
-def _taken(device: Device) -> int:
-    return 0 if device.blocks is None else BlockPool.for_device(device).nbytes
+    allowed, pool = Settings.from_environment().memory, device.blocks
+    if allowed is None:
+        return device.memory_available()
+    return allowed - (0 if pool is None else pool.nbytes)

@@ -181,17 +181,17 @@ class BufferSet:
         self,
         sizes: tuple[int, ...] = (),
         arrays: Mapping[str, DeviceArray] = EMPTY,
-        kept: Collection[str] = (),
+        outputs: Collection[str] = (),
     ) -> None:
         """Have it be for these sizes of the symbols, which the guards admit.
 
-        arrays: inputs that lie on the device, which are read there. kept: the outputs that are to
-        stay there (`keep`). Raises NoRoomError where too little memory is free for these.
+        arrays: inputs that lie on the device, which are read there. outputs: those that are to stay
+        there (`keep`). Raises NoRoomError where too little memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
         try:
-            if self.device is not None and (arrays or kept or self._attached):
-                self._attach(sizes, arrays, kept)
+            if self.device is not None and (arrays or outputs or self._attached):
+                self._attach(sizes, arrays, outputs)
                 known = False
             if not known or self._generation != self._shared.generation:
                 self._rebind(sizes)
@@ -204,9 +204,9 @@ class BufferSet:
             raise
 
     def _attach(
-        self, sizes: tuple[int, ...], arrays: Mapping[str, DeviceArray], kept: Collection[str]
+        self, sizes: tuple[int, ...], arrays: Mapping[str, DeviceArray], outputs: Collection[str]
     ) -> None:
-        """Put the blocks of `arrays`, and new ones for `kept`, in the place of its own."""
+        """Put the blocks of `arrays`, and new ones for `outputs`, in the place of its own."""
         device, executable, numbers = self.device, self.executable, self.executable.numbers(sizes)
         assert device is not None
         attached: dict[int, BufferBlock] = {}
@@ -216,7 +216,7 @@ class BufferSet:
                 attached[place] = memory
         self._kept = {}
         for one in executable.io.outputs:
-            if one.name not in kept or one.name not in executable.device_outputs:
+            if one.name not in outputs or one.name not in executable.device_outputs:
                 continue
             place = executable.device_outputs[one.name]
             block = executable.blocks[place]
@@ -524,9 +524,9 @@ class BufferSet:
 
         No further run overwrites it: it has the memory that commands wrote to, or a copy.
         """
-        kept, device = self._kept.pop(output.name, None), self.device
-        if kept is not None or device is None or output.fixed:
-            return kept
+        result, device = self._kept.pop(output.name, None), self.device
+        if result is not None or device is None or output.fixed:
+            return result
         store = self.result(output.name)
         if not _is_dense(store):
             return None

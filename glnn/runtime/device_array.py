@@ -39,8 +39,8 @@ class DeviceArray:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             got = f"a {array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"a DeviceArray is made of a NumPy array of numbers, got {got}")
-        DType.of(array)
-        self._make(array.shape, array.dtype, np.array(array, order="C"), None)
+        dtype = DType.of(array).numpy
+        self._make(array.shape, dtype, np.array(array, dtype, order="C"), None)
 
     def _make(
         self, shape: Shape, dtype: np.dtype[Any], host: Array | None, block: UnclearedBlock | None
@@ -111,7 +111,8 @@ class DeviceArray:
 
         Raises DeviceError where its device was closed or lost.
         """
-        return np.array(self._on_host())
+        array = self._on_host()
+        return array.copy() if array is self._host else array
 
     def _on_host(self) -> Array:
         """Return the numbers: the array that it keeps, if there is one, else a new one."""
@@ -179,11 +180,11 @@ class DeviceArray:
 
         return self._move(device.perform(upload))
 
-    def _move(self, there: DeviceArray) -> DeviceArray:
-        """Be where `there` is from now on, of the same numbers; return it for the run at hand."""
-        self._moved, self._block = there, there._block
+    def _move(self, uploaded: DeviceArray) -> DeviceArray:
+        """Be where `uploaded` is from now on, of the same numbers; return it for the run at hand."""
+        self._moved, self._block = uploaded, uploaded._block
         self._host = None
-        return there
+        return uploaded
 
 
 Feed = Array | DeviceArray
