@@ -181,7 +181,7 @@ class DeviceArray:
         return self._move(device.perform(upload))
 
     def _move(self, uploaded: DeviceArray) -> DeviceArray:
-        """Be where `uploaded` is from now on, of the same numbers; return it for the run at hand."""
+        """Be where `uploaded` is, of the same numbers, from now on; return it for this run."""
         self._moved, self._block = uploaded, uploaded._block
         self._host = None
         return uploaded
