@@ -15,6 +15,7 @@ from glnn import DeviceArray, InferenceSession
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.model.onnx_format import model_from_proto
+from glnn.runtime.buffer_set import BufferSet
 from tests.onnxruntime.models import I64, F, proto
 from tests.traffic import Traffic, count_traffic
 
@@ -96,6 +97,7 @@ def test_what_is_read_and_written_is_not_copied_on_the_device_either(gpu, rng, t
     np.testing.assert_allclose(y.numpy(), x.astype(np.float64) ** 32, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("poisoned")
 def test_further_runs_leave_what_somebody_has(backend, rng) -> None:
     session = opened(square(), backend)
     arrays = [rng((n,)) for n in (7, 7, 129, 3, 129)]
@@ -163,6 +165,7 @@ def test_threads(backend, rng) -> None:
     assert not wrong
 
 
+@pytest.mark.usefixtures("poisoned")
 def test_outputs_that_are_inputs_constants_and_each_other(backend, rng) -> None:
     nodes = [
         helper.make_node("Identity", ["x"], ["same"]),
@@ -224,6 +227,7 @@ def test_integers_stay_with_the_host(backend) -> None:
         taking.run(None, {"i": y})
 
 
+@pytest.mark.usefixtures("poisoned")
 def test_what_the_host_computes_reads_it(backend, rng) -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
@@ -320,3 +324,35 @@ def test_too_many_of_them_are_refused(gpu, rng, monkeypatch) -> None:
         kept.clear()
         (y,) = session.run(None, {"x": x}, out={"y": DeviceArray})
         np.testing.assert_array_equal(y.numpy(), x * x)
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_auto_measures_with_what_lies_there(rng, monkeypatch) -> None:
+    monkeypatch.delenv("GLNN_BACKEND", raising=False)
+    session = opened(decoder(), "auto")
+    past = DeviceArray(rng((1, 9, 4)))
+    expected = past.numpy()
+    for _ in range(30):
+        x = rng((1, 1, 4))
+        total, past = session.run(None, {"past": past, "x": x}, out={"present": DeviceArray})
+        expected = np.concatenate([expected, x], axis=1)
+        np.testing.assert_allclose(total, expected.astype("f8").sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(past.numpy(), expected)
+
+
+def test_a_run_that_fails_leaves_what_it_was_given(gpu, rng, monkeypatch) -> None:
+    session, x = opened(square(), gpu), rng((50,))
+    there = DeviceArray(x)
+    session.run(None, {"x": there}, out={"y": DeviceArray})
+
+    def stop(self: BufferSet) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BufferSet, "launch", stop)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, {"x": there}, out={"y": DeviceArray})
+    (y,) = session.run(None, {"x": there}, out={"y": DeviceArray})
+    np.testing.assert_array_equal(y.numpy(), x * x)
+    np.testing.assert_array_equal(there.numpy(), x)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x)
