@@ -251,7 +251,7 @@ check-fuzz: gl $(VENV)/test.stamp
 	    --keep build/fuzz
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
-# basic-pitch wants TensorFlow, and runs without.
+# basic-pitch wants TensorFlow, and runs without; what needs torch has environments of its own.
 PROGRAMS := build/programs/venv
 check-programs: gl
 	test -x $(PROGRAMS)/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)
@@ -259,10 +259,11 @@ check-programs: gl
 	    -e . -r tests/programs/requirements.txt
 	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
 	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
-	test -x $(PROGRAMS)-optimum/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)-optimum
-	$(PROGRAMS)-optimum/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
-	    -e . -r tests/programs/optimum.txt
-	$(PROGRAMS)-optimum/bin/python -m tests.programs.check --json build/programs/optimum.json
+	for kind in optimum genai; do \
+	    test -x $(PROGRAMS)-$$kind/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)-$$kind || exit 1; \
+	    $(PROGRAMS)-$$kind/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
+	        -e . -r tests/programs/$$kind.txt || exit 1; \
+	    $(PROGRAMS)-$$kind/bin/python -m tests.programs.check --json build/programs/$$kind.json || exit 1; done
 
 # `torch.compile(backend="glnn")`, `Model.from_torch` and weights with PyTorch, which is no part of
 # `make test`: an environment of gigabytes. TORCH says which; "torch torchvision" are the newest.

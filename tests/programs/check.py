@@ -68,6 +68,7 @@ PROGRAMS = (
     Program("optimum_seq2seq", "optimum-onnx"),
     Program("optimum_speech", "optimum-onnx"),
     Program("optimum_features", "optimum-onnx"),
+    Program("genai_decoder", "onnxruntime-genai"),
 )
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from hosted import check_hosted
 from optimum.onnxruntime import ORTModelForCausalLM
-from optimum_models import check_hosted, exported, tokens
+from optimum_models import exported, tokens
 
 inputs, out = map(Path, sys.argv[1:])
 results = {}

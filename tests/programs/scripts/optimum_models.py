@@ -97,14 +97,6 @@ def exported(name: str, folder: Path) -> Path:
     return target
 
 
-def check_hosted(*sessions: Any) -> None:
-    """Raise RuntimeError where glnn's host computed an operator in the last run of a session."""
-    for session in sessions:
-        options = session.get_provider_options().get("GlnnExecutionProvider", {})
-        if options.get("hosted"):
-            raise RuntimeError(f"the host computed {options['hosted']}")
-
-
 def tokens(count: int, length: int) -> torch.Tensor:
     """Return some numbers of tokens."""
     return torch.randint(5, 300, (count, length), generator=torch.Generator().manual_seed(1))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from hosted import check_hosted
 from optimum.onnxruntime import ORTModelForSpeechSeq2Seq
-from optimum_models import check_hosted, exported
+from optimum_models import exported
 
 inputs, out = map(Path, sys.argv[1:])
 model = ORTModelForSpeechSeq2Seq.from_pretrained(exported("whisper", inputs))
