@@ -8,7 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from glnn.core.types import MAX_SMALL, DType, TensorType
-from glnn.graph.constant import Leaf, constant, depends_on_sizes, evaluated, leaves
+from glnn.graph.constant import (
+    Leaf,
+    OperatorResult,
+    constant,
+    depends_on_sizes,
+    evaluated,
+    leaves,
+)
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import CAST_INT32, CAST_INT64
 from glnn.graph.graph import Graph, Kind, Node, Value
@@ -108,7 +115,7 @@ class _IntegerNarrowing:
             interval, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
                 made = constant(self._graph, value, {})
-                if depends_on_sizes(made):
+                if isinstance(made, OperatorResult) and depends_on_sizes(made):
                     interval = self._within_by_operator(value)
                 elif all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
                     array = value.data if isinstance(made, Leaf) else evaluated(made)
