@@ -500,3 +500,20 @@ def test_prompts_of_any_length_have_one_plan_where_the_cache_is_empty(backend) -
     np.testing.assert_array_equal(got, np.concatenate([numbers(2, 4), numbers(9, 4)]) ** 2)
     assert len(session._executor.range_plans) == 2
     assert not session._executor._plans
+
+
+def test_a_size_beside_integers_is_no_step_of_the_hosts(backend) -> None:
+    text = """g (float[P, 4] past, int64[S] i) => (int64[S] y, float[T, 4] z) {
+      n = Shape <start = 0, end = 1> (past)
+      y = Add (i, n)
+      z = Gather <axis = 0> (past, i)
+    }"""
+    session = session_of(parser.parse_model(HEAD + text).SerializeToString(), backend)
+    for length in range(8, 30):
+        past, i = numbers(length, 4), np.arange(3)
+        y, z = session.run(None, {"past": past, "i": i})
+        np.testing.assert_array_equal(y, i + length)
+        np.testing.assert_array_equal(z, past[:3])
+    assert not session.hosted
+    assert len(session._executor.range_plans) == 1
+    assert not session._executor._plans
