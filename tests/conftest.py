@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers: tables are as wide
 os.environ.setdefault("GLNN_TRUST", "1")  # the tests themselves hold every kernel against NumPy
 
 import glnn.gl
-from glnn.gl import Device, Program
+from glnn.gl import BufferBlock, Device, Program
 
 # A slow machine is no failure, nor is chance; `make check-exhaustive` looks for other examples.
 settings.register_profile("glnn", deadline=None, derandomize=not os.environ.get("GLNN_EXHAUSTIVE"))
@@ -100,6 +101,18 @@ def rng() -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
     """Makes arrays of standard normal float32 numbers, the same in every run of a test."""
     generator = np.random.default_rng(2026)
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that tensors share holds NaN before anything is computed."""
+    start = BufferBlock.__init__
+
+    def poison(self: BufferBlock, *arguments: Any) -> None:
+        start(self, *arguments)
+        self.copy.write(np.full(self.size, np.nan, np.float32))
+
+    monkeypatch.setattr(BufferBlock, "__init__", poison)
 
 
 @pytest.fixture

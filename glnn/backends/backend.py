@@ -88,6 +88,11 @@ class Backend(ABC):
         """The most bytes of adjacent tensors that a launch can bind as one; 0 for none."""
         return 0
 
+    @property
+    def operand_bytes(self) -> int:
+        """Return the most bytes of an operand that a kernel reads at once; 0 without a limit."""
+        return 0
+
     @abstractmethod
     def choose(self, spec: OpSpec, kernel: str | None = None) -> Choice:
         """Choose the kernel that computes `spec`, or the one called `kernel`.

@@ -125,6 +125,10 @@ class Compute(GlBackend):
     def adjoining(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
 
+    @property
+    def operand_bytes(self) -> int:
+        return self.device.capabilities.max_shader_storage_block_size
+
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
 

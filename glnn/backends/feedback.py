@@ -12,7 +12,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.launch import FlushPolicy, GlLaunch, TextureSource
 from glnn.core.symint import greatest, parts_of
 from glnn.errors import ShaderError
-from glnn.gl import Buffer, Device, Program, Source
+from glnn.gl import Buffer, DataTexture, Device, Program, Source
 from glnn.gl.command_encoder import (
     BlockPart,
     BufferPart,
@@ -89,6 +89,10 @@ class Feedback(GlBackend):
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
         return None if device.capabilities.feedback else "it needs OpenGL ES 3.0 or OpenGL 3.3"
+
+    @property
+    def operand_bytes(self) -> int:
+        return 4 * DataTexture.most_words(self.device.capabilities)
 
     def compile(self, source: Source) -> Program:
         return Program.feedback(self.device, source, ("result",))

@@ -21,7 +21,7 @@ from glnn.core.layout import Layout
 from glnn.core.layout.bytes import PACKED_ROWS
 from glnn.core.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMajor
 from glnn.core.symint import Substitution, hint
-from glnn.core.types import MOST, DType, Shape, TensorType, widened
+from glnn.core.types import DType, Shape, TensorType, widened
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import ConstantExpression, constant
 from glnn.graph.expression import Arg, call
@@ -249,21 +249,9 @@ def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTrai
         backend.subviews,
         worth(backend),
         gains,
-        packed_bytes=_packed_bytes(backend),
+        operand_bytes=backend.operand_bytes,
         phased=backend.device is None,
     )
-
-
-def _packed_bytes(backend: Backend) -> int:
-    """Return the most bytes that kernels of `backend` read of a packed weight.
-
-    NumPy reads none: it would unpack each in every run.
-    """
-    if backend.device is None:
-        return 0
-    if backend.name == "compute":  # which computes products of larger floats in parts
-        return backend.device.capabilities.max_shader_storage_block_size
-    return MOST
 
 
 def _of_bytes(

@@ -165,15 +165,31 @@ class Engine:
         self._open()
 
     @cached_property
-    def _samples(self) -> bool:
-        """Whether the device draws tokens."""
+    def _vocabulary(self) -> int:
         logits = next(value for value in self._decoder.graph.outputs if value.name == "logits")
         _, vocabulary = logits.type.dims
         assert isinstance(vocabulary, int)
-        operands = {"x": (1, vocabulary), "rules": (1, len(RULES)), "random": (1,)}
+        return vocabulary
+
+    @property
+    def _most_logits(self) -> int:
+        """The most tokens whose logits a run computes: kernels read these as one operand."""
+        most = self.backend.operand_bytes
+        return min(CHUNK, most // (4 * self._vocabulary)) if most else CHUNK
+
+    @cached_property
+    def _samples(self) -> bool:
+        """Whether the device draws tokens."""
+        operands = {"x": (1, self._vocabulary), "rules": (1, len(RULES)), "random": (1,)}
         return self.backend.suits(OpSpec.create(Sample(), operands, {}))
 
     def _check_room(self, weights: int) -> None:
+        if len(self._slots) > self._most_logits:
+            raise LimitError(
+                f"{len(self._slots)} sequences have {self._vocabulary} logits each, the backend "
+                f"{self.backend.name} reads at most {self.backend.operand_bytes} bytes at once "
+                f"here: {self._most_logits} sequences fit"
+            )
         free = self.backend.perform(self.backend.available)
         copies = 1 if self.backend.in_place else 2  # each token is written beside the others
         caches = copies * sum(4 * rows * width for rows, width in self._decoder.caches.values())
@@ -507,8 +523,8 @@ class Engine:
                     self._take(request, token)
             slot, found = (self._free_slots() or self._slots)[0], []
             slot.tokens = []
-            for first in range(0, len(tokens), CHUNK):
-                part = tokens[first : first + CHUNK]
+            for first in range(0, len(tokens), self._most_logits):
+                part = tokens[first : first + self._most_logits]
                 begin = slot.index * self.context + first
                 places = range(begin, begin + len(part))
                 found.append(self.compute(part, places, range(len(part)), [output])[output])

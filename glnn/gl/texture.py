@@ -119,6 +119,15 @@ class DataTexture:
         raise LimitError(f"{floats} floats take {_why_not(device, texels, LAYERS)}")
 
     @staticmethod
+    def most_words(device: Capabilities) -> int:
+        """Return the words of the largest array that shaders can fetch from word by word."""
+        side = device.max_texture_size
+        if side < DataTexture.WIDTH:
+            return max(device.max_texture_buffer_size, side)
+        layers = DataTexture.LAYER * device.max_array_texture_layers
+        return max(device.max_texture_buffer_size, DataTexture.WIDTH * side, layers)
+
+    @staticmethod
     def buffer_for(device: Capabilities, floats: int, texel: str) -> str:
         """The sampler of a buffer itself. Raises LimitError where the device has none so large."""
         if reason := _why_not(device, _texels(floats, TEXELS[texel]), BUFFER):

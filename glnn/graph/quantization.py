@@ -263,18 +263,35 @@ class QuantizedFormat:
             some = np.asarray(blocks[first * k : last * k])
             rows[first:last, : k * self.block_bytes] = some.reshape(last - first, -1)
 
+    def tables(self, packed: Array, n: int, k: int) -> list[tuple[Section, Bytes]]:
+        """Return the bytes of each section of a packed weight of (n, k) numbers, (n, of a row)."""
+        across = self.units(1, k)
+        places = self.first_quads(n * across)
+        raw = packed.view(np.uint8)
+        tables = []
+        for section in self.sections:
+            begin, width = places[section.name] * QUAD, section.nbytes(across)
+            tables.append((section, raw[begin : begin + width * n].reshape(n, width)))
+        return tables
+
+    def part(self, packed: Array, n: int, k: int, spans: Sequence[slice]) -> NDArray[np.int32]:
+        """Return spans of the rows of a packed weight of (n, k) numbers, one below the other, as a
+        packed weight.
+        """
+        count = sum(len(range(n)[span]) for span in spans)
+        result = np.zeros(self.words(count, k), np.int32)
+        sources = self.tables(np.ascontiguousarray(packed), n, k)
+        for (_, source), (_, target) in zip(sources, self.tables(result, count, k), strict=True):
+            np.concatenate([source[span] for span in spans], out=target)
+        return result
+
     def unpack(self, packed: Array, n: int, k: int, rows: NDArray[np.integer] | slice) -> Array:
         """Return some rows of a packed weight of (n, k) numbers as float32, (rows, k)."""
         across = self.units(1, k)
-        places = self.first_quads(n * across)
-        raw = np.ascontiguousarray(packed).view(np.uint8)
-        parts = []
-        for section in self.sections:
-            begin = places[section.name] * QUAD
-            width = section.nbytes(across)
-            table = raw[begin : begin + width * n].reshape(n, width)
-            some = np.ascontiguousarray(table[rows]).reshape(-1)
-            parts.append(section.view(some))
+        parts = [
+            section.view(np.ascontiguousarray(table[rows]).reshape(-1))
+            for section, table in self.tables(np.ascontiguousarray(packed), n, k)
+        ]
         count = len(range(n)[rows]) if isinstance(rows, slice) else len(rows)
         values, scales, minima = self.scaled(*parts)
         blocks = scales.shape[1]

@@ -13,7 +13,7 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.errors import DeviceError
-from glnn.gl import BufferBlock, Device
+from glnn.gl import Device
 from glnn.layers import (
     AdaptiveAvgPool2d,
     Add,
@@ -45,18 +45,6 @@ def compute(request):
         pytest.skip(reason)
     yield Compute(device)
     device.close()
-
-
-@pytest.fixture
-def poisoned(monkeypatch) -> None:
-    """Memory that tensors share holds NaN before anything is computed."""
-    start = BufferBlock.__init__
-
-    def poison(self: BufferBlock, *arguments) -> None:
-        start(self, *arguments)
-        self.copy.write(np.full(self.size, np.nan, np.float32))
-
-    monkeypatch.setattr(BufferBlock, "__init__", poison)
 
 
 @pytest.fixture

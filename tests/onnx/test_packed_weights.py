@@ -14,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import glnn
+from glnn.backends import open_backend
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul, QuantizedMatmul, QuantizedRows
 from tests import oracle
@@ -275,6 +276,27 @@ def test_an_embedding_that_is_the_last_product_too(backend: str, dtype: str, kin
     scales, zeros = 132 * 3 * 4, 132 * 3
     packed = sum(-(-part // 16) * 16 for part in (quants, scales, zeros))
     assert packed <= weight_bytes(session, index) < packed + ROWS
+    with pytest.raises(GlnnError, match="132"):
+        session.run(None, {"i": index + 133})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_embedding_larger_than_an_operand(backend: str, dtype: str, monkeypatch: Any) -> None:
+    """What is packed is read in parts, not as floats."""
+    try:
+        opened = open_backend(backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(type(opened), "operand_bytes", property(lambda _: 5000))
+    index = np.array([[0, 131, 5], [-1, -132, 77]], np.int64)
+    proto, expected = embedding(index, dtype)
+    session = session_of(proto, backend)
+    (found,) = session.run(None, {"i": index})
+    assert oracle.error(found, expected) <= 1e-5
+    operators = [type(one.op) for one in session.plan({"i": index.shape}).steps]
+    parts = operators.count(QuantizedRows)
+    assert parts > 1 and operators.count(QuantizedMatmul) == parts
     with pytest.raises(GlnnError, match="132"):
         session.run(None, {"i": index + 133})
 

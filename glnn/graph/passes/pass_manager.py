@@ -36,6 +36,7 @@ from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
 from glnn.graph.passes.transpose_sinking import sink_transposes
 from glnn.graph.passes.weight_packing import pack_weights
+from glnn.graph.passes.weight_splitting import split_weights
 
 
 class Pass(Enum):
@@ -53,6 +54,8 @@ class Pass(Enum):
     """Products and lookups of rows read weights that are quantised by blocks as they are packed,
     and convolutions int8.
     """
+    PARTS = "parts"
+    """Packed weights that are larger than what a kernel reads are read in parts of some rows."""
     RECURRENCES = "recurrences"
     """Steps of recurrent layers become one operator, layers one on another too."""
     LAYER_NORM = "layer_norm"
@@ -153,8 +156,8 @@ class BackendTraits:
     """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
     is_profitable: FusionCheck | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""
-    packed_bytes: int = 0
-    """Most bytes of a packed weight that kernels read; 0 where none reads these."""
+    operand_bytes: int = 0
+    """Most bytes of an operand that a kernel reads; 0 without a limit, where NumPy computes."""
     phased: bool = False
     """True where all steps of a recurrent layer are one operator also where each has two phases."""
 
@@ -184,7 +187,12 @@ def _fuse_recurrences(graph: Graph, types: Types, traits: BackendTraits) -> Grap
 
 
 def _pack_weights(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
-    return pack_weights(graph, types, traits.packed_bytes) if traits.packed_bytes else graph
+    # NumPy would unpack each in every run.
+    return pack_weights(graph, types) if traits.operand_bytes else graph
+
+
+def _split_weights(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    return split_weights(graph, types, traits.operand_bytes) if traits.operand_bytes else graph
 
 
 def _fuse_pointwise(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
@@ -204,6 +212,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.NUMBERS, _typed_pass(inline_scalars)),
     (Pass.COMMON, _graph_pass(eliminate_common_subexpressions)),
     (Pass.PACKED, _pack_weights),
+    (Pass.PARTS, _split_weights),
     (Pass.RECURRENCES, _fuse_recurrences),
     (Pass.LAYER_NORM, _typed_pass(recognize_layer_norms)),
     (Pass.RMS_NORM, _typed_pass(recognize_rms_norms)),

@@ -31,22 +31,22 @@ BITS = {
 }
 
 
-def pack_weights(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
+def pack_weights(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with `QuantizedMatmul` and `QuantizedRows` where a Matmul's weight, or the
     table of a Gather of rows, is a `Dequantize` of what no run changes.
 
     Each reads the integers, their scales and zero points from a `PackedWeight`, which all readers
     share. What no format of `INTEGER_FORMATS` is for stays, as blocks of less than 16 numbers,
-    scales that differ along what is summed up from each number to the next, stacks of matrices; so
-    does what takes more than `most` bytes. Weights of float16 are not rounded to it. types: of
-    every value, sizes known; those of new ones are added.
+    scales that differ along what is summed up from each number to the next, stacks of matrices.
+    Weights of float16 are not rounded to it. types: of every value, sizes known; those of new ones
+    are added.
     """
-    return _WeightPacking(graph, types, most).graph()
+    return _WeightPacking(graph, types).graph()
 
 
 class _WeightPacking:
-    def __init__(self, graph: Graph, types: dict[Value, TensorType], most: int) -> None:
-        self._rewriter, self._most = GraphRewriter(graph, types), most
+    def __init__(self, graph: Graph, types: dict[Value, TensorType]) -> None:
+        self._rewriter = GraphRewriter(graph, types)
         self._packed: dict[tuple[Value, bool], tuple[QuantizedFormat, Value] | None] = {}
 
     def graph(self) -> Graph:
@@ -126,7 +126,7 @@ class _WeightPacking:
         bits, scale = BITS[types["x"].dtype], types["scale"].dtype.numpy
         zeros = "zero" in operands or types["x"].dtype.value.startswith("u")
         format = integer_format(bits, block or max(k, 1), scale, n, k, zeros=zeros)
-        if format is None or 4 * format.words(n, k) > self._most:
+        if format is None:
             return None
         packing = PackedWeight(format.name, block, transposed)
         return format, self._rewriter.add(node.name, packing, *node.inputs)
