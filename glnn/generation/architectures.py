@@ -27,6 +27,7 @@ from glnn.graph.operators import (
     CacheUpdate,
     Concat,
     Gather,
+    GatherElements,
     Normalize,
     Pointwise,
     QuantizedMatmul,
@@ -38,7 +39,7 @@ from glnn.graph.operators import (
 from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.operators.reductions import ArgReduce
 from glnn.graph.operators.rotary import HALVES, PAIRS
-from glnn.graph.operators.sample import RULES
+from glnn.graph.operators.sample import NOT_A_NUMBER, RULES
 from glnn.graph.quantization import QuantizedFormat
 from glnn.kernels.op_spec import OpSpec
 
@@ -257,7 +258,8 @@ class Decoder:
 
     Inputs: tokens (T,), their places in the caches (T,), and logit_rows (R,), the numbers of the
     tokens whose logits are computed, int32. Outputs: logits (R, vocabulary), the greatest's number,
-    "next" (R,), and what they are made of, "output_norm" (R, width). caches: the shape of each
+    "next" (R,), NOT_A_NUMBER where that is not finite, and what they are made of, "output_norm" (R,
+    width). caches: the shape of each
     state, by name; updates: the output of each. chosen: the last layer's result for all tokens, and
     for those of logit_rows.
     """
@@ -285,6 +287,7 @@ class Decoder:
             if value.name != "logit_rows":
                 inputs.append(instead.get(value, value))
         producers = {node.outputs[0]: node for node in self.graph.nodes}
+        logits = next(value for value in self.graph.outputs if value.name == "logits")
         nodes = []
         for node in self.graph.nodes:
             attention = node.operator
@@ -293,11 +296,11 @@ class Decoder:
                 node = replace(node, operator=replace(attention, window=window))
                 if own_keys:
                     node = _with_own_keys(node, producers)
-            if sampled and isinstance(node.operator, ArgReduce):
+            if sampled and node.outputs[0].name == "next":
                 rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
                 random = Value("random", TensorType((count,)), Kind.INPUT)
                 inputs += [rules, random]
-                node = replace(node, operator=Sample(), inputs=(*node.inputs, rules, random))
+                node = replace(node, operator=Sample(), inputs=(logits, rules, random))
             if chosen not in node.outputs:
                 nodes.append(node.with_values(instead))
         outputs = tuple(value for value in self.graph.outputs if value.name in kept)
@@ -545,9 +548,18 @@ class GraphWriter:
         logits = self("scores" if cap else "logits", product, x, table)
         if cap:
             logits = self.pointwise("logits", f"{cap!r} * tanh(a / {cap!r})", logits)
-        following = self("next", ArgReduce("max", 1, False), logits)
-        graph = self.builder.graph([logits, following, x, *outputs])
+        graph = self.builder.graph([logits, self.likeliest(logits), x, *outputs])
         return Decoder(graph, caches, updates, chosen)
+
+    def likeliest(self, logits: Value) -> Value:
+        """Return the number of the greatest logit of each row, as `Sample` has it: NOT_A_NUMBER
+        where that is not finite.
+        """
+        index = self("likeliest", ArgReduce("max", 1, False), logits)
+        column = self("likeliest column", Reshape((-1, 1)), index)
+        found = self("greatest column", GatherElements(1), logits, column)
+        greatest = self("greatest", Reshape((-1,)), found)
+        return self.pointwise("next", f"where(isfinite(a), b, {NOT_A_NUMBER})", greatest, index)
 
     def positions(self, x: Value, places: Value) -> Value:
         """Add embeddings of positions."""

@@ -24,7 +24,7 @@ from glnn.generation.architectures import Decoder
 from glnn.generation.sampling import Sampling, logits_are_no_numbers
 from glnn.gl import Device
 from glnn.graph.operators import Sample
-from glnn.graph.operators.sample import RULES
+from glnn.graph.operators.sample import NOT_A_NUMBER, RULES
 from glnn.kernels.op_spec import OpSpec
 from glnn.runtime.runner import Run, within_memory
 
@@ -283,8 +283,11 @@ class Engine:
                     self._stepper = 0
                     self._stepped.notify_all()
 
-    def _end(self, request: Request) -> None:
-        """End `request`; its tokens stay in the caches, for others to go on from."""
+    def _end(self, request: Request, error: BaseException | None = None) -> None:
+        """End `request`, with what its reader is to be raised; its tokens stay in the caches, for
+        others to go on from.
+        """
+        request.error = error
         request.done = True
         if request in self._active:
             self._active.remove(request)
@@ -347,8 +350,7 @@ class Engine:
             if request.slot is not None:
                 request.slot.tokens = []
             if isinstance(error, Exception):
-                request.error = error
-                self._end(request)
+                self._end(request, error)
 
     def _next_batch(self) -> list[tuple[Request, list[int]]]:
         """Return what the next run computes: tokens of each sequence, CHUNK of prompts at most."""
@@ -436,9 +438,8 @@ class Engine:
         for request, token in zip(ahead.requests, tokens.tolist(), strict=True):
             if request.done or request.cancelled:  # after the run was begun
                 continue
-            if token < 0:
-                request.error = logits_are_no_numbers()
-                self._end(request)
+            if token == NOT_A_NUMBER:
+                self._end(request, logits_are_no_numbers())
                 continue
             results.append((request, token))
             if begun is not None:
@@ -486,17 +487,17 @@ class Engine:
             request.slot.tokens = request.slot.tokens + part
         chosen = []
         for i, request in enumerate(complete):
-            if request.sampling.greedy:
-                chosen.append((request, int(found["next"][i])))
-            else:
-                logits = found["logits"][i]
-                try:
+            token = int(found["next"][i])
+            try:
+                if token == NOT_A_NUMBER:
+                    raise logits_are_no_numbers()
+                if not request.sampling.greedy:
+                    logits = found["logits"][i]
                     token = request.sampling.choose(logits, request.tokens, request.generator)
-                except ModelError as error:  # of this sequence alone
-                    request.error = error
-                    self._end(request)
-                else:
-                    chosen.append((request, token))
+            except ModelError as error:  # of this sequence alone
+                self._end(request, error)
+            else:
+                chosen.append((request, token))
         return chosen
 
     def compute(

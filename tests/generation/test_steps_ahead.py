@@ -180,17 +180,40 @@ def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
     assert (2, CONTEXT, True) in engine._followers
 
 
-def test_logits_that_are_no_numbers_end_a_sequence_on_the_device(path) -> None:
-    engine = named(path, "compute")._engine
-    request = Request(list(PROMPTS[0]), MOST, frozenset(), SAMPLED)
+@pytest.mark.parametrize("damage", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("device", ["compute", "feedback", "cpu"])
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "drawn"])
+def test_logits_that_are_no_numbers_end_a_sequence(path, device, sampling, damage) -> None:
+    engine = named(path, device)._engine
+    request = Request(list(PROMPTS[0]), MOST, frozenset(), sampling)
     engine.add(request)
     stream = engine.tokens(request)
     next(stream), next(stream)
     for name in engine._states.names:
-        engine._states.write({name: np.full(engine._states[name].type.shape, np.nan, np.float32)})
+        engine._states.write({name: np.full(engine._states[name].type.shape, damage, np.float32)})
     with pytest.raises(ModelError, match="logits are no numbers"):
         list(stream)
-    assert request.done
+    assert request.done and len(request.tokens) <= len(PROMPTS[0]) + 3
+
+
+@pytest.mark.parametrize("device", ["compute", "feedback", "cpu"])
+def test_of_sequences_those_end_whose_logits_are_no_numbers(path, alone, device) -> None:
+    """Whether the next token is of a prompt or of a sequence that goes on."""
+    named(path, device)  # or the test is skipped
+    engine = LanguageModel(path, backend=device, sequences=2)._engine
+    first, second = asked(PROMPTS[0]), asked(PROMPTS[1])
+    for request in (first, second):
+        engine.add(request)
+    engine.step()
+    assert first.slot is not None and second.slot is not None
+    rows = engine.context
+    (name, *_) = engine._states.names
+    cache = engine._states.read([name])[name].copy()
+    cache[rows * first.slot.index : rows * (first.slot.index + 1)] = np.nan
+    engine._states.write({name: cache})
+    with pytest.raises(ModelError, match="logits are no numbers"):
+        list(engine.tokens(first))
+    assert list(engine.tokens(second)) == alone[1]
 
 
 def test_what_the_device_does_not_draw_is_drawn_by_the_host(path, backend) -> None:
