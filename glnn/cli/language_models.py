@@ -18,7 +18,7 @@ from glnn.core.progress_bar import report_work
 from glnn.errors import DeviceError, ModelError
 from glnn.generation.architectures import decoder
 from glnn.generation.engine import Engine
-from glnn.generation.memory import MemoryPlan, plan_memory
+from glnn.generation.memory import MemoryPlan, RunMemory, plan_memory
 from glnn.generation.model_file import ModelFile, open_model
 from glnn.generation.speed import DecodingSpeed, measure_decoding
 from glnn.profiling.bandwidth import copy_bandwidth
@@ -62,7 +62,7 @@ def plan_language_model(
         "sequences": sequences,
         "weight_bytes": memory.weights,
         "cache_bytes": memory.caches,
-        "runs": [asdict(run) for run in memory.runs],
+        "runs": [_run_report(run) for run in memory.runs],
         "activation_bytes": memory.activations,
         "peak_bytes": memory.peak,
         "available_bytes": available,
@@ -72,6 +72,11 @@ def plan_language_model(
         print_json(report)
     else:
         _show_memory(report, memory, Screen(wide))
+
+
+def _run_report(run: RunMemory) -> dict[str, Any]:
+    follower = None if run.follower is None else run.follower._asdict()
+    return {**asdict(run), "follower": follower}
 
 
 def _device(backend: Backend) -> str:
@@ -85,7 +90,10 @@ def _show_memory(report: dict[str, Any], memory: MemoryPlan, out: Screen) -> Non
     heads = ("tokens, up to", "next tokens, up to", "activations")
     runs = Table((Column("run", least=None), *map(figures, heads)))
     for run in memory.runs:
-        kind = "begun before the last was read" if run.ahead else "of tokens from the host"
+        kind = "the same again and again" if run.exact else "of tokens from the host"
+        if run.follower is not None:
+            drawn = "drawn" if run.follower.sampled else "greedy"
+            kind = f"begun ahead, {drawn}, texts up to {run.follower.longest}"
         runs.add(kind, f"{run.tokens}", f"{run.logits}", size(run.nbytes))
     out.show(runs, title)
     totals = Table((Column("memory", least=24), figures("size"), Column("")))

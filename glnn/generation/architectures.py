@@ -269,6 +269,18 @@ class Decoder:
     updates: Mapping[str, str]
     chosen: tuple[Value, Value]
 
+    @property
+    def logits(self) -> Value:
+        """The logits' value."""
+        return next(value for value in self.graph.outputs if value.name == "logits")
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        _, count = self.logits.type.dims
+        assert isinstance(count, int)
+        return count
+
     def following(self, count: int, longest: int, sampled: bool, own_keys: bool) -> Graph:
         """Return the graph of the next tokens of `count` sequences whose last ones are a state.
 
@@ -287,7 +299,6 @@ class Decoder:
             if value.name != "logit_rows":
                 inputs.append(instead.get(value, value))
         producers = {node.outputs[0]: node for node in self.graph.nodes}
-        logits = next(value for value in self.graph.outputs if value.name == "logits")
         nodes = []
         for node in self.graph.nodes:
             attention = node.operator
@@ -300,7 +311,7 @@ class Decoder:
                 rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
                 random = Value("random", TensorType((count,)), Kind.INPUT)
                 inputs += [rules, random]
-                node = replace(node, operator=Sample(), inputs=(logits, rules, random))
+                node = replace(node, operator=Sample(), inputs=(self.logits, rules, random))
             if chosen not in node.outputs:
                 nodes.append(node.with_values(instead))
         outputs = tuple(value for value in self.graph.outputs if value.name in kept)

@@ -30,6 +30,8 @@ from glnn.runtime.runner import Run, within_memory
 
 SHORT = 1024
 """Tokens of sequences for which attention is planned at least; then 4, 16, ... times as many."""
+MOST_FOLLOWERS = 16
+"""Followers that an engine keeps: each has memory for the results of its runs."""
 CHUNK = 512  # tokens of prompts in one run: what is computed of them takes memory
 
 
@@ -74,7 +76,7 @@ class Request:
         self.done = self.most < 1
 
 
-class _Kind(NamedTuple):
+class FollowerKind(NamedTuple):
     """What a follower is for."""
 
     sequences: int
@@ -85,16 +87,44 @@ class _Kind(NamedTuple):
     """Whether tokens are drawn, and not always the likeliest."""
 
 
+def longest_of(context: int) -> list[int]:
+    """Return for how many tokens of a sequence attention is planned, the fewest first."""
+    lengths = [SHORT]
+    while lengths[-1] < context:
+        lengths.append(4 * lengths[-1])
+    return [min(one, context) for one in lengths]
+
+
+def draws_tokens(backend: Backend, decoder: Decoder) -> bool:
+    """Return True where `backend` draws tokens of `decoder` on its device."""
+    operands = {"x": (1, decoder.vocabulary), "rules": (1, len(RULES)), "random": (1,)}
+    return backend.suits(OpSpec.create(Sample(), operands, {}))
+
+
+def follower_kinds(
+    decoder: Decoder, backend: Backend, context: int, sequences: int
+) -> Iterator[FollowerKind]:
+    """Yield the kinds of followers that there may be, those that take the most memory first."""
+    if backend.device is None:  # which begins no steps ahead
+        return
+    sampled = (True, False) if draws_tokens(backend, decoder) else (False,)
+    for count in range(sequences, 0, -1):
+        for longest in reversed(longest_of(context)):
+            yield from (FollowerKind(count, longest, drawn) for drawn in sampled)
+
+
 @dataclass(frozen=True, eq=False)
 class _Follower:
     """Executor of the next tokens of sequences whose last tokens are a state on the device."""
 
     executor: Executor
     states: States
-    kind: _Kind
+    kind: FollowerKind
 
     @classmethod
-    def create(cls, executor: Executor, decoder: Decoder, states: States, kind: _Kind) -> _Follower:
+    def create(
+        cls, executor: Executor, decoder: Decoder, states: States, kind: FollowerKind
+    ) -> _Follower:
         """Return one with the weights of `executor` and its `states`."""
         own = states.copy()
         own.add("tokens", np.zeros(kind.sequences, np.int32), readable=True)
@@ -164,30 +194,22 @@ class Engine:
         self._check_room(weights)
         self._open()
 
-    @cached_property
-    def _vocabulary(self) -> int:
-        logits = next(value for value in self._decoder.graph.outputs if value.name == "logits")
-        _, vocabulary = logits.type.dims
-        assert isinstance(vocabulary, int)
-        return vocabulary
-
     @property
     def _most_logits(self) -> int:
         """The most tokens whose logits a run computes: kernels read these as one operand."""
         most = self.backend.operand_bytes
-        return min(CHUNK, most // (4 * self._vocabulary)) if most else CHUNK
+        return min(CHUNK, most // (4 * self._decoder.vocabulary)) if most else CHUNK
 
     @cached_property
     def _samples(self) -> bool:
         """Whether the device draws tokens."""
-        operands = {"x": (1, self._vocabulary), "rules": (1, len(RULES)), "random": (1,)}
-        return self.backend.suits(OpSpec.create(Sample(), operands, {}))
+        return draws_tokens(self.backend, self._decoder)
 
     def _check_room(self, weights: int) -> None:
         if len(self._slots) > self._most_logits:
             raise LimitError(
-                f"{len(self._slots)} sequences have {self._vocabulary} logits each, the backend "
-                f"{self.backend.name} reads at most {self.backend.operand_bytes} bytes at once "
+                f"{len(self._slots)} sequences have {self._decoder.vocabulary} logits each, a "
+                f"kernel of {self.backend.name} reads at most {self.backend.operand_bytes} bytes "
                 f"here: {self._most_logits} sequences fit"
             )
         free = self.backend.perform(self.backend.available)
@@ -211,7 +233,8 @@ class Engine:
         self._executor = Executor(
             self._decoder.graph, self.backend, states=states, updates=self._decoder.updates
         )
-        self._followers: dict[_Kind, _Follower] = {}
+        self._followers: dict[FollowerKind, _Follower] = {}
+        """In the order in which they were used."""
         self._ahead: _Ahead | None = None
         for slot in self._slots:
             slot.tokens = []
@@ -397,16 +420,10 @@ class Engine:
 
     def _begin_following(self, requests: Sequence[Request]) -> _Ahead:
         """Begin with the next tokens of `requests`, all of whose tokens are known."""
-        count, longest = len(requests), SHORT
-        while longest < max(len(request.tokens) for request in requests):
-            longest *= 4
+        most = max(len(request.tokens) for request in requests)
+        longest = next(one for one in longest_of(self.context) if one >= most)
         sampled = not all(request.sampling.greedy for request in requests)
-        kind = _Kind(count, min(longest, self.context), sampled)
-        if kind not in self._followers:
-            self._followers[kind] = _Follower.create(
-                self._executor, self._decoder, self._states, kind
-            )
-        follower = self._followers[kind]
+        follower = self._follower(FollowerKind(len(requests), longest, sampled))
         follower.states.write({"tokens": _int32([request.tokens[-1] for request in requests])})
         places = self._next_places(requests)
         run = within_memory(self.backend, lambda: follower.begin(places, requests))
@@ -414,6 +431,16 @@ class Engine:
             assert request.slot is not None
             request.slot.tokens.append(request.tokens[-1])
         return _Ahead(list(requests), follower, run)
+
+    def _follower(self, kind: FollowerKind) -> _Follower:
+        """Return the follower of `kind`; the one that was not used for the longest goes for it."""
+        follower = self._followers.pop(kind, None)
+        if follower is None:
+            if len(self._followers) == MOST_FOLLOWERS:
+                del self._followers[next(iter(self._followers))]
+            follower = _Follower.create(self._executor, self._decoder, self._states, kind)
+        self._followers[kind] = follower
+        return follower
 
     def _next_places(self, requests: Sequence[Request]) -> list[int]:
         """Return where the next token of each of `requests` goes in the caches."""

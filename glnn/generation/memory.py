@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from glnn.backends import Backend
+from glnn.compiler.executor import PLANS_KEPT
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.range_plans import OpenSizes, bounds_of
 from glnn.compiler.state_binding import StateSpecs
@@ -13,9 +15,10 @@ from glnn.compiler.step import WeightKey, parameter_bytes
 from glnn.core.symint import SymInt
 from glnn.core.types import DType, Shape, TensorType
 from glnn.generation.architectures import Decoder
-from glnn.generation.engine import CHUNK
+from glnn.generation.engine import CHUNK, MOST_FOLLOWERS, FollowerKind, follower_kinds
 from glnn.graph.graph import Graph
 from glnn.graph.operators import QuantizedMatmul
+from glnn.graph.operators.sample import RULES
 from glnn.runtime.buffer_set import with_slack
 
 
@@ -23,14 +26,16 @@ from glnn.runtime.buffer_set import with_slack
 class RunMemory:
     """The memory of the results of one kind of run; each kind has its own once it was run.
 
-    tokens: how many are computed together. logits: for how many of them the next is chosen. ahead:
-    True where a run takes the tokens of the one before it as they lie on the device.
+    tokens: how many are computed together. logits: for how many of them the next is chosen. exact:
+    True for sizes that came again and again, which have a plan of their own. follower: of a run
+    that takes the tokens of the one before it as they lie on the device.
     """
 
     tokens: int
     logits: int
-    ahead: bool
     nbytes: int
+    exact: bool = False
+    follower: FollowerKind | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,10 @@ class _Planner:
             for logits in _largest_of_ranges(sequences)
             if logits <= tokens
         ]
-        if sequences > 1:  # sizes that come again and again have a plan of their own
-            runs.append(self._run(sequences, sequences, exact=True))
-        if self._backend.device is not None:  # steps are begun ahead there
-            runs += [self._run_ahead(count, context) for count in sorted({1, sequences})]
+        for count in range(max(sequences - PLANS_KEPT + 1, 2), sequences + 1):
+            runs.append(self._run(count, count, exact=True))
+        kinds = follower_kinds(self._decoder, self._backend, context, sequences)
+        runs += [self._run_ahead(kind) for kind in islice(kinds, MOST_FOLLOWERS)]
         matrices = sum(self._weights[key] for key in self._matrices)
         weights = sum(self._weights.values())
         return MemoryPlan(weights, matrices, self._cache_bytes, tuple(runs))
@@ -97,17 +102,17 @@ class _Planner:
         }  # fmt: skip
         sizes = None if exact else OpenSizes.create(graph, shapes, {})
         nbytes = self._activations(graph, sizes.shapes if sizes else shapes, specs)
-        return RunMemory(tokens, logits, False, nbytes)
+        return RunMemory(tokens, logits, nbytes, exact)
 
-    def _run_ahead(self, count: int, context: int) -> RunMemory:
-        graph = self._decoder.following(
-            count, context, False, self._decoder.suits_own_keys(self._backend)
-        )
+    def _run_ahead(self, kind: FollowerKind) -> RunMemory:
+        own_keys = self._decoder.suits_own_keys(self._backend)
+        graph, count = self._decoder.following(*kind, own_keys), kind.sequences
         types = {**self._caches, "tokens": TensorType((count,), DType.int32)}
         updates = {**self._decoder.updates, "tokens": "next"}
         specs = StateSpecs(types, (), updates, readable=("tokens",))
-        shapes = {"places": (count,), **specs.shapes(graph)}
-        return RunMemory(count, count, True, self._activations(graph, shapes, specs))
+        rules = {"rules": (count, len(RULES)), "random": (count,)} if kind.sampled else {}
+        shapes = {"places": (count,), **rules, **specs.shapes(graph)}
+        return RunMemory(count, count, self._activations(graph, shapes, specs), True, kind)
 
     def _activations(self, graph: Graph, shapes: Mapping[str, Shape], specs: StateSpecs) -> int:
         """Return the bytes of results of a run; note its weights, and the bytes of the caches.

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from glnn.backends import Backend, open_backend
+from glnn.compiler import executor as executor_module
 from glnn.errors import DeviceError
+from glnn.generation import engine as engine_module
+from glnn.generation import memory as memory_module
 from glnn.generation.architectures import decoder
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, Request, longest_of
 from glnn.generation.memory import MemoryPlan, plan_memory
 from glnn.generation.model_file import is_language_model, open_model
 from glnn.generation.sampling import Sampling
@@ -45,18 +48,43 @@ class Counter:
         self.nbytes -= size
 
 
-def run_all(engine: Engine, plan: MemoryPlan, sequences: int) -> None:
-    """Run every kind of run: each at its largest size, then texts by themselves and together."""
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that came four times have a plan of their own."""
+    for module in (engine_module, executor_module):
+        monkeypatch.setattr(module, "REPEATS", 3)
+
+
+DRAWN = Sampling(temperature=1.0, seed=1)
+PENALIZED = Sampling(repetition_penalty=1.1)  # which the host chooses
+
+
+def go_on(engine: Engine, count: int, length: int, sampling: Sampling) -> None:
+    """Have as many texts of so many tokens go on together as long as it takes to have a plan."""
+    most = min(8, engine.context - length)
+    requests = [Request([2 + i] * length, most, frozenset(), sampling) for i in range(count)]
+    for request in requests:
+        engine.add(request)
+    while not all(request.done for request in requests):
+        engine.step()
+
+
+def run_ranges(engine: Engine, plan: MemoryPlan) -> None:
+    """Run every kind of run that is of a range of sizes: each at its largest."""
     for run in plan.runs:
-        if not run.ahead:
+        if not run.exact:
             places = list(range(run.tokens))
             engine.compute([2] * run.tokens, places, places[: run.logits], ["next"])
-    for count in (1, sequences):
-        requests = [Request([2, 3, 4], 60, frozenset(), Sampling()) for _ in range(count)]
-        for request in requests:
-            engine.add(request)
-        while not all(request.done for request in requests):
-            engine.step()
+
+
+def run_texts(engine: Engine, sequences: int) -> None:
+    """Have texts go on of all kinds that a server may have."""
+    shorter = longest_of(engine.context)[:-1] if engine.backend.device else []
+    lengths = [3, *(one + 1 for one in shorter)]
+    for count in range(1, sequences + 1):
+        for length in lengths:
+            for sampling in (Sampling(), DRAWN, PENALIZED):
+                go_on(engine, count, length, sampling)
 
 
 def planned(path: Path, backend: Backend, context: int, sequences: int) -> tuple[Any, MemoryPlan]:
@@ -68,7 +96,7 @@ def planned(path: Path, backend: Backend, context: int, sequences: int) -> tuple
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
 @pytest.mark.parametrize(
     ("architecture", "form", "context", "sequences"),
-    [("llama", "q4_0", 1024, 3), ("qwen3", "f16", 700, 1), ("gemma2", "q8_0", 90, 5)],
+    [("llama", "q4_0", 1200, 2), ("qwen3", "f16", 700, 1), ("gemma2", "q8_0", 40, 5)],
 )
 def test_what_a_device_allocates_is_planned(
     tmp_path: Path, monkeypatch, backend, architecture, form, context, sequences
@@ -82,20 +110,47 @@ def test_what_a_device_allocates_is_planned(
     graph, plan = planned(tmp_path / "m.gguf", opened, context, sequences)
     counter = Counter(opened.device.context, monkeypatch)
     engine = Engine(graph, context, sequences, backend, opened.device, None)
-    run_all(engine, plan, sequences)
+    run_ranges(engine, plan)
+    before = counter.nbytes
+    run_texts(engine, sequences)
+    exact = [run for run in plan.runs if run.exact]
+    assert set(engine._followers) == {run.follower for run in exact} - {None}
+    assert counter.nbytes - before == pytest.approx(sum(run.nbytes for run in exact), rel=0.1)
     assert counter.nbytes == pytest.approx(plan.peak, rel=0.05)
     copies, width = 1 if opened.in_place else 2, 4 * 2 * 32  # keys and values of two heads of 16
     assert plan.caches == pytest.approx(copies * 3 * context * sequences * width, rel=0.01)
 
 
+def test_an_engine_keeps_the_followers_that_were_used_last(tmp_path: Path, monkeypatch) -> None:
+    """Others give their memory back, which the plan counts on."""
+    try:
+        opened = open_backend("compute")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    for module in (engine_module, memory_module):
+        monkeypatch.setattr(module, "MOST_FOLLOWERS", 3)
+    small_model(tmp_path / "m.gguf", "llama", **{"llama.context_length": 60})
+    graph, plan = planned(tmp_path / "m.gguf", opened, 60, 4)
+    counter = Counter(opened.device.context, monkeypatch)
+    engine = Engine(graph, 60, 4, "compute", opened.device, None)
+    run_ranges(engine, plan)
+    run_texts(engine, 4)
+    go_on(engine, 2, 3, Sampling())
+    assert list(engine._followers) == [(4, 60, False), (4, 60, True), (2, 60, False)]
+    kinds = [run.follower for run in plan.runs if run.follower is not None]
+    assert kinds == [(4, 60, True), (4, 60, False), (3, 60, True)]
+    assert counter.nbytes == pytest.approx(plan.peak, rel=0.05)
+
+
 def test_what_numpy_allocates_is_planned(tmp_path: Path) -> None:
-    context, sequences = 16384, 2
+    context, sequences = 6144, 3
     small_model(tmp_path / "m.gguf", "llama", **{"llama.context_length": context})
     graph, plan = planned(tmp_path / "m.gguf", open_backend("cpu"), context, sequences)
     tracemalloc.start()
     try:
         engine = Engine(graph, context, sequences, "cpu", None, None)
-        run_all(engine, plan, sequences)
+        run_ranges(engine, plan)
+        run_texts(engine, sequences)
         assert tracemalloc.get_traced_memory()[0] == pytest.approx(plan.peak, rel=0.05)
     finally:
         tracemalloc.stop()
