@@ -27,26 +27,45 @@ TOKENS = [0, 5, 9, 33, 2, 2, 64, 17, 44, 8, 3, 21]
 BLOCK = 4 * CONTEXT * 64  # bytes: the caches of a sequence, no more
 
 
-@pytest.fixture
-def device() -> Iterator[Device]:
-    """A device whose storage blocks hold as much as the small models' caches, and no more."""
+LIMITS = {
+    "compute": {"max_shader_storage_block_size": BLOCK},
+    "feedback": {
+        "max_texture_size": BLOCK // 4,
+        "max_array_texture_layers": 0,
+        "max_texture_buffer_size": 0,
+    },
+}
+
+
+def open_device(backend: str) -> Device:
+    """A device whose kernels read as much as the small models' caches at once, and no more."""
     try:
         opened = Device()
     except DeviceError as error:
         pytest.skip(str(error))
-    with opened:
-        if reason := opened.capabilities.why_no_compute():
-            pytest.skip(reason)
-        opened.capabilities = replace(opened.capabilities, max_shader_storage_block_size=BLOCK)
+    if backend == "compute" and (reason := opened.capabilities.why_no_compute()):
+        opened.close()
+        pytest.skip(reason)
+    opened.capabilities = replace(opened.capabilities, **LIMITS[backend])
+    return opened
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    """That of `compute`."""
+    with open_device("compute") as opened:
         yield opened
 
 
+@pytest.mark.parametrize(("backend", "count"), [("compute", len(TOKENS)), ("feedback", 5)])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_logits_are_those_of_the_definition(tmp_path: Path, device, architecture) -> None:
+def test_logits_are_those_of_the_definition(tmp_path: Path, backend, count, architecture) -> None:
     metadata, tensors = small_model(tmp_path / "m.gguf", architecture)
     assert tensors["token_embd.weight"].nbytes > BLOCK
-    lm = LanguageModel(tmp_path / "m.gguf", backend="compute", device=device)
-    found, expected = lm.logits(TOKENS), references.logits(metadata, tensors, TOKENS)
+    tokens = TOKENS[:count]
+    with open_device(backend) as device:
+        lm = LanguageModel(tmp_path / "m.gguf", backend=backend, device=device)
+        found, expected = lm.logits(tokens), references.logits(metadata, tensors, tokens)
     assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
 
 
