@@ -101,6 +101,23 @@ def draws_tokens(backend: Backend, decoder: Decoder) -> bool:
     return backend.suits(OpSpec.create(Sample(), operands, {}))
 
 
+def most_logits(backend: Backend, decoder: Decoder) -> int:
+    """Return for how many tokens a run computes logits: kernels read these as one operand."""
+    most = backend.operand_bytes
+    return min(CHUNK, most // (4 * decoder.vocabulary)) if most else CHUNK
+
+
+def check_sequences(backend: Backend, decoder: Decoder, sequences: int) -> None:
+    """Raise LimitError where `backend` does not choose the next tokens of so many together."""
+    fitting = most_logits(backend, decoder)
+    if sequences > fitting:
+        raise LimitError(
+            f"{sequences} sequences have {decoder.vocabulary} logits each, a kernel of "
+            f"{backend.name} reads at most {backend.operand_bytes} bytes here: {fitting} sequences "
+            "fit"
+        )
+
+
 def follower_kinds(
     decoder: Decoder, backend: Backend, context: int, sequences: int
 ) -> Iterator[FollowerKind]:
@@ -191,14 +208,9 @@ class Engine:
         self._stepper = 0
         """The process that makes a step: a fork in the middle of one finds none under way."""
         self.backend: Backend = open_backend(backend, device, gpu=gpu)
+        check_sequences(self.backend, decoder, sequences)
         self._check_room(weights)
         self._open()
-
-    @property
-    def _most_logits(self) -> int:
-        """The most tokens whose logits a run computes: kernels read these as one operand."""
-        most = self.backend.operand_bytes
-        return min(CHUNK, most // (4 * self._decoder.vocabulary)) if most else CHUNK
 
     @cached_property
     def _samples(self) -> bool:
@@ -206,12 +218,6 @@ class Engine:
         return draws_tokens(self.backend, self._decoder)
 
     def _check_room(self, weights: int) -> None:
-        if len(self._slots) > self._most_logits:
-            raise LimitError(
-                f"{len(self._slots)} sequences have {self._decoder.vocabulary} logits each, a "
-                f"kernel of {self.backend.name} reads at most {self.backend.operand_bytes} bytes "
-                f"here: {self._most_logits} sequences fit"
-            )
         free = self.backend.perform(self.backend.available)
         copies = 1 if self.backend.in_place else 2  # each token is written beside the others
         caches = copies * sum(4 * rows * width for rows, width in self._decoder.caches.values())
@@ -551,8 +557,9 @@ class Engine:
                     self._take(request, token)
             slot, found = (self._free_slots() or self._slots)[0], []
             slot.tokens = []
-            for first in range(0, len(tokens), self._most_logits):
-                part = tokens[first : first + self._most_logits]
+            rows = most_logits(self.backend, self._decoder)
+            for first in range(0, len(tokens), rows):
+                part = tokens[first : first + rows]
                 begin = slot.index * self.context + first
                 places = range(begin, begin + len(part))
                 found.append(self.compute(part, places, range(len(part)), [output])[output])

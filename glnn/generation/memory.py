@@ -15,7 +15,13 @@ from glnn.compiler.step import WeightKey, parameter_bytes
 from glnn.core.symint import SymInt
 from glnn.core.types import DType, Shape, TensorType
 from glnn.generation.architectures import Decoder
-from glnn.generation.engine import CHUNK, MOST_FOLLOWERS, FollowerKind, follower_kinds
+from glnn.generation.engine import (
+    CHUNK,
+    MOST_FOLLOWERS,
+    FollowerKind,
+    check_sequences,
+    follower_kinds,
+)
 from glnn.graph.graph import Graph
 from glnn.graph.operators import QuantizedMatmul
 from glnn.graph.operators.sample import RULES
@@ -63,7 +69,11 @@ class MemoryPlan:
 
 
 def plan_memory(decoder: Decoder, backend: Backend, context: int, sequences: int) -> MemoryPlan:
-    """Return the memory that `decoder`, made for so many sequences of `context` tokens, takes."""
+    """Return the memory that `decoder`, made for so many sequences of `context` tokens, takes.
+
+    Raises LimitError where a device does not compute so many sequences together.
+    """
+    check_sequences(backend, decoder, sequences)
     return backend.perform(lambda: _Planner(decoder, backend).plan(context, sequences))
 
 

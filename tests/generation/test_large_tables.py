@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from glnn.backends import open_backend
 from glnn.compiler.memory_budget import Outline
 from glnn.core.types import TensorType
 from glnn.errors import DeviceError, LimitError
+from glnn.generation import engine as engine_module
 from glnn.generation.architectures import ARCHITECTURES
 from glnn.generation.engine import Engine
 from glnn.generation.language_model import LanguageModel
@@ -21,6 +23,7 @@ from glnn.gl import Device
 from glnn.graph.operators import QuantizedMatmul, QuantizedRows
 from tests.generation import references
 from tests.generation.gguf_files import CONTEXT, WORDS, small_model
+from tests.generation.test_memory import Counter, planned, run_ranges, run_texts
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 TOKENS = [0, 5, 9, 33, 2, 2, 64, 17, 44, 8, 3, 21]
@@ -72,7 +75,7 @@ def test_logits_are_those_of_the_definition(tmp_path: Path, backend, count, arch
 def test_logits_of_some_tokens_at_a_time(tmp_path: Path, backend, monkeypatch) -> None:
     metadata, tensors = small_model(tmp_path / "m.gguf", "gemma3")
     lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
-    monkeypatch.setattr(Engine, "_most_logits", 5)
+    monkeypatch.setattr(engine_module, "most_logits", lambda *_: 5)
     compute, counts = lm._engine.compute, list[int]()
 
     def counted(tokens, places, logit_rows, outputs):
@@ -116,5 +119,20 @@ def test_the_table_is_on_the_device_once(tmp_path: Path, device) -> None:
 def test_more_logits_than_a_block_are_refused(tmp_path: Path, device) -> None:
     small_model(tmp_path / "m.gguf", "llama")
     most = BLOCK // (4 * len(WORDS))
-    with pytest.raises(LimitError, match=f"at most {BLOCK} bytes .*: {most} sequences fit"):
+    says = f"at most {BLOCK} bytes .*: {most} sequences fit"
+    with pytest.raises(LimitError, match=says):
         LanguageModel(tmp_path / "m.gguf", backend="compute", device=device, sequences=most + 1)
+    with pytest.raises(LimitError, match=says):
+        planned(tmp_path / "m.gguf", open_backend("compute", device), 4, most + 1)
+
+
+def test_the_memory_of_parts_is_planned(tmp_path: Path, device, monkeypatch) -> None:
+    """All plans of a model share them."""
+    small_model(tmp_path / "m.gguf", "gemma3")
+    context, backend = 8, open_backend("compute", device)
+    graph, plan = planned(tmp_path / "m.gguf", backend, context, 1)
+    counter = Counter(device.context, monkeypatch)
+    engine = Engine(graph, context, 1, "compute", device, None)
+    run_ranges(engine, plan)
+    run_texts(engine, 1)
+    assert counter.nbytes == pytest.approx(plan.peak, rel=0.05)
