@@ -276,7 +276,7 @@ class Decoder:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens that the model knows."""
         _, count = self.logits.type.dims
         assert isinstance(count, int)
         return count

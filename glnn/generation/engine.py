@@ -77,7 +77,7 @@ class Request:
 
 
 class FollowerKind(NamedTuple):
-    """What a follower is for."""
+    """Kind of a follower: the sequences that it is for."""
 
     sequences: int
     """How many."""
@@ -214,7 +214,7 @@ class Engine:
 
     @cached_property
     def _samples(self) -> bool:
-        """Whether the device draws tokens."""
+        """True where the device draws tokens."""
         return draws_tokens(self.backend, self._decoder)
 
     def _check_room(self, weights: int) -> None:
