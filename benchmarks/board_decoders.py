@@ -68,9 +68,9 @@ def loops_of(kernel: Kernel, spec: OpSpec, seen: int) -> tuple[int, ...]:
         return *around, *squares, halvings(lanes)
     if isinstance(spec.op, CachedAttention) and kernel.path.stem == "chunked":
         lanes, fetches, quads = numbers["LANES"], numbers["FETCHES"], spec.op.width // 4
-        seen -= spec.op.has_own
+        seen -= spec.op.has_own_keys
         across, count, split = lanes // quads, min(seen, numbers["CHUNK"]), numbers["SPLIT"]
-        own = (ceil_div(quads, lanes), quads) if spec.op.has_own else ()
+        own = (ceil_div(quads, lanes), quads) if spec.op.has_own_keys else ()
         return (
             ceil_div(quads, lanes), *own, ceil_div(seen, numbers["CHUNK"]),
             ceil_div(count * split, lanes), ceil_div(quads, fetches * split), halvings(lanes),
@@ -111,7 +111,7 @@ def entries(shape: str, form: str, backend: Compute) -> list[ScheduledOp]:
     types["tokens"] = TensorType((1,), DType.int32)
     updates = {**made.updates, "tokens": "next"}
     specs = StateSpecs(types, (), updates, readable=("tokens",))
-    graph = made.following(1, SHORT, sampled=False, own_keys=made.suits_own_keys(backend))
+    graph = made.following(1, SHORT, sampled=False, backend=backend)
     shapes = {"places": (1,), **specs.shapes(graph)}
     return list(Outline.create(graph, backend, shapes, states=specs).schedule.entries)
 

@@ -340,6 +340,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             _operands(x=(5, 72), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
         ),
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
+        (
+            CachedAttention(6, 2, 12, 12, 0.3, keys_start=72, values_start=96),
+            _operands(x=(5, 120), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
+        ),
     ],
     "attention_parts": [
         (
@@ -349,6 +353,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (
             AttentionParts(6, 2, 12, 12, 0.3, keys=5),
             _operands(x=(5, 72), cache=(24, 48), places=TOKENS),
+        ),
+        (
+            AttentionParts(6, 2, 12, 12, 0.3, keys=5, keys_start=72, values_start=96),
+            _operands(x=(5, 120), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
         ),
     ],
     "attention_sum": [(AttentionSum(3, 12, 5), {"x": (7, 240)})],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -281,14 +282,14 @@ class Decoder:
         assert isinstance(count, int)
         return count
 
-    def following(self, count: int, longest: int, sampled: bool, own_keys: bool) -> Graph:
+    def following(self, count: int, longest: int, sampled: bool, backend: Backend) -> Graph:
         """Return the graph of the next tokens of `count` sequences whose last ones are a state.
 
         That state is "tokens" (count,), to be updated by the output "next"; the other inputs are
         places and, where the tokens are `sampled`, what `Sample` takes: rules and random. longest:
-        tokens that a sequence has at most; attention is planned for so many. own_keys: attention
-        takes the tokens' own keys and values from where they were made, so that it does not wait
-        for the caches' update.
+        tokens that a sequence has at most; attention is planned for so many. Where kernels of
+        `backend` suit that, attention takes the tokens' own keys and values from where they were
+        made, so that it does not wait for the caches' update.
         """
         rows, chosen = self.chosen
         type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
@@ -299,14 +300,15 @@ class Decoder:
             if value.name != "logit_rows":
                 inputs.append(instead.get(value, value))
         producers = {node.outputs[0]: node for node in self.graph.nodes}
+        suits = cache(backend.suits)
         nodes = []
         for node in self.graph.nodes:
             attention = node.operator
             if isinstance(attention, CachedAttention):
                 window = min(attention.window or longest, longest)
                 node = replace(node, operator=replace(attention, window=window))
-                if own_keys:
-                    node = _with_own_keys(node, producers)
+                with_own = _with_own_keys(node, producers)
+                node = with_own if suits(_spec_of_tokens(with_own, count)) else node
             if sampled and node.outputs[0].name == "next":
                 rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
                 random = Value("random", TensorType((count,)), Kind.INPUT)
@@ -322,31 +324,31 @@ class Decoder:
             f"{self.graph.name}, next tokens",
         )
 
-    def suits_own_keys(self, backend: Backend) -> bool:
-        """Return True where kernels of `backend` suit attention that takes tokens' own keys."""
-        producers = {node.outputs[0]: node for node in self.graph.nodes}
-        found = (n for n in self.graph.nodes if isinstance(n.operator, CachedAttention))
-        specs = {_spec_of_token(_with_own_keys(node, producers)) for node in found}
-        return all(map(backend.suits, specs))
-
 
 def _with_own_keys(node: Node, producers: Mapping[Value, Node]) -> Node:
     """Return attention that takes the tokens' keys and values from what updates its cache.
 
-    It reads the cache before the update then.
+    It reads the cache before the update then. The same node, where the update is of other numbers
+    or rotates them in another way.
     """
-    attention, kept = node.operator, node.operator.named(node.inputs)["cache"]
-    update = producers[kept].operator
-    assert isinstance(attention, CachedAttention) and isinstance(update, CacheUpdate)
-    before = update.named(producers[kept].inputs)["cache"]
+    attention, operands = node.operator, node.operator.named(node.inputs)
+    producer = producers.get(operands["cache"])
+    if producer is None or not isinstance(update := producer.operator, CacheUpdate):
+        return node
+    assert isinstance(attention, CachedAttention)
+    updated = update.named(producer.inputs)
+    alike = all(operands.get(name) is updated.get(name) for name in ("x", "places", "rotary"))
+    ways = ((one.width, one.context, one.order) for one in (attention, update))
+    if not alike or len(set(ways)) > 1 or attention.kv_heads != update.heads:
+        return node
     operator = replace(attention, keys_start=update.start, values_start=update.values_start)
-    return replace(node, operator=operator).with_values({kept: before})
+    return replace(node, operator=operator).with_values({operands["cache"]: updated["cache"]})
 
 
-def _spec_of_token(node: Node) -> OpSpec:
-    """Return the spec of `node` for a single token."""
+def _spec_of_tokens(node: Node, count: int) -> OpSpec:
+    """Return the spec of attention for `count` tokens."""
     types = {
-        name: TensorType((1, *value.type.dims[1:]), value.type.dtype)
+        name: TensorType((count, *value.type.dims[1:]), value.type.dtype)
         if name in ("x", "places")
         else value.type
         for name, value in node.operator.named(node.inputs).items()

@@ -146,8 +146,7 @@ class _Follower:
         own = states.copy()
         own.add("tokens", np.zeros(kind.sequences, np.int32), readable=True)
         updates = {**decoder.updates, "tokens": "next"}
-        own_keys = decoder.suits_own_keys(executor.backend)
-        graph = decoder.following(*kind, own_keys)
+        graph = decoder.following(*kind, executor.backend)
         made = executor.perform(lambda: executor.with_states(graph, own, updates))
         return cls(made, own, kind)
 

@@ -115,8 +115,7 @@ class _Planner:
         return RunMemory(tokens, logits, nbytes, exact)
 
     def _run_ahead(self, kind: FollowerKind) -> RunMemory:
-        own_keys = self._decoder.suits_own_keys(self._backend)
-        graph, count = self._decoder.following(*kind, own_keys), kind.sequences
+        graph, count = self._decoder.following(*kind, self._backend), kind.sequences
         types = {**self._caches, "tokens": TensorType((count,), DType.int32)}
         updates = {**self._decoder.updates, "tokens": "next"}
         specs = StateSpecs(types, (), updates, readable=("tokens",))

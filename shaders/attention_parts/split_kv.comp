@@ -87,12 +87,12 @@ void attend(int token, int part, int kv_head, int head, int count) {
     for (int query = 0; query < GROUP; ++query) sums[query] = vec4(0.0);
 #if OWN_KEYS
     cached = max(seen - 1, 0);
-    int of_head = token * x_row + kv_head * width;
-    for (int i = lane; i < quads; i += LANES)
-        for (int j = 0; j < 4; ++j)
-            own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
-    wait();
     if (part == 0 && there) {
+        int of_head = token * x_row + kv_head * width;
+        for (int i = lane; i < quads; i += LANES)
+            for (int j = 0; j < 4; ++j)
+                own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
+        wait();  // for the queries, too
         if (lane < count) {
             vec4 products = vec4(0.0);
             for (int i = 0; i < quads; ++i) products += queries[lane * quads + i] * own_key[i];
@@ -108,8 +108,8 @@ void attend(int token, int part, int kv_head, int head, int count) {
     int end = min(cached, (part + 1) * keys);
     for (int at = part * keys; at < end; at += LANES) {
         wait();
-        bool own_key = at + lane < end;
-        int key = (first + (own_key ? at + lane : at)) * row + kv_head * quads;
+        bool has_key = at + lane < end;
+        int key = (first + (has_key ? at + lane : at)) * row + kv_head * quads;
         vec4 scores[GROUP];
         for (int query = 0; query < GROUP; ++query) scores[query] = vec4(0.0);
         for (int i = 0; i < quads; i += FETCHES) {
@@ -122,7 +122,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
         }
         for (int query = 0; query < GROUP; ++query)
             if (query < count) {
-                float score = own_key ? capped(dot(scores[query], vec4(1.0)) * scale) : -3.0e38;
+                float score = has_key ? capped(dot(scores[query], vec4(1.0)) * scale) : -3.0e38;
                 weights[query * LANES + lane] = score;
                 shares[query * LANES + lane] = score;
             }
@@ -135,7 +135,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
         wait();
         for (int query = 0; query < count; ++query) {
             int own = query * LANES + lane;
-            float power = own_key ? exp(weights[own] - most[query]) : 0.0;
+            float power = has_key ? exp(weights[own] - most[query]) : 0.0;
             weights[own] = power;
             shares[own] = power;
         }

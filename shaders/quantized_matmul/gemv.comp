@@ -43,7 +43,7 @@ layout(std430, binding = 3) buffer Norm { vec4 norm[]; };
 uniform float eps;
 float squares = 0.0;  // of what this invocation loaded
 #endif
-uniform int m, n, k, units;
+uniform int n, k, units;
 uniform int x_row, out_row;  // floats, multiples of 4
 #define SUMS (HALVES * ROWS)
 #define STRIDE (STEPS * LANES + 1)  // vec4s from a part of the units to the next: another bank for each

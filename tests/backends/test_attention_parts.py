@@ -41,11 +41,11 @@ def expected_parts(op: AttentionParts, x, cache, places, angles) -> np.ndarray:
                 query = turn(query, angles[place % CONTEXT].tolist(), op.order)
             at = head * kv_heads // heads * width
             # The token itself is of the first part where x has its key and value.
-            order = [place, *range(first, place)] if op.has_own else range(first, place + 1)
+            order = [place, *range(first, place)] if op.has_own_keys else range(first, place + 1)
             for row in order:
                 score = op.scale * sum(a * b for a, b in zip(query, wide[row, at:], strict=False))
                 score = op.cap * math.tanh(score / op.cap) if op.cap else score
-                own = op.has_own and row == place
+                own = op.has_own_keys and row == place
                 part = found[token, head, 0 if own else (row - first) // op.keys]
                 if not part[width + 1]:
                     part[width] = score

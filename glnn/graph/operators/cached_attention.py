@@ -56,15 +56,15 @@ class CachedAttention(Cached):
             )
 
     @property
-    def has_own(self) -> bool:
-        """Whether x has the tokens' own keys and values."""
+    def has_own_keys(self) -> bool:
+        """True where x has the tokens' own keys and values."""
         return self.keys_start >= 0
 
     def shape_of(self, shapes: Shapes) -> Shape:
         self.check_tokens(shapes)
         self.check_cache(shapes["cache"], self.kv_heads)
         last = max(self.keys_start, self.values_start) + self.kv_heads * self.width
-        if self.has_own and shapes["x"][1] < last:
+        if self.has_own_keys and shapes["x"][1] < last:
             raise ShapeError(
                 f"{self.name}: x {shapes['x']} ends before the keys and values of {self.kv_heads} "
                 f"heads of {self.width} from {self.keys_start} and {self.values_start} on"
@@ -75,7 +75,7 @@ class CachedAttention(Cached):
         queries = self.tokens(operands)
         result = np.zeros(queries.shape, queries.dtype)
         for token, place, first in self._seen(operands):
-            rows = range(first, place if self.has_own else place + 1)
+            rows = range(first, place if self.has_own_keys else place + 1)
             scores, values = self._scores(operands, token, queries[token], rows, own=True)
             powers = np.exp(scores - scores.max(-1, keepdims=True))
             mean = (powers / powers.sum(-1, keepdims=True)) @ values
@@ -98,7 +98,7 @@ class CachedAttention(Cached):
         """
         cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
         keys, values = cache[rows.start : rows.stop].transpose(1, 2, 0, 3)
-        if own and self.has_own:
+        if own and self.has_own_keys:
             key = self.rotated(operands, self.keys_start, self.kv_heads)[token]
             end = self.values_start + self.kv_heads * self.width
             value = operands["x"][token, self.values_start : end].reshape(key.shape)
@@ -125,7 +125,7 @@ class CachedAttention(Cached):
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        macros = {"CAPPED": int(self.cap > 0), "OWN_KEYS": int(self.has_own)}
+        macros = {"CAPPED": int(self.cap > 0), "OWN_KEYS": int(self.has_own_keys)}
         return {**super().defines(shapes), **macros}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
@@ -180,7 +180,7 @@ class AttentionParts(CachedAttention):
         result[..., self.width] = -3e38
         for token, place, first in self._seen(operands):
             result[token, ..., self.width + 2] = 1
-            last = place if self.has_own else place + 1
+            last = place if self.has_own_keys else place + 1
             for part, begin in enumerate(range(first, max(last, first + 1), self.keys)):
                 rows, own = range(begin, min(begin + self.keys, last)), part == 0
                 scores, values = self._scores(operands, token, queries[token], rows, own)
