@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.graph import Value
+from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import (
     Concat,
     Expand,
@@ -41,28 +41,49 @@ def _rotary_embedding(
     """Rotate x (batch, heads, length, size) or (batch, length, heads size).
 
     positions: (batch, length), or (1,), that of the first token. cos, sin: (positions, half of
-    what is turned).
+    what is turned). Of each head the first `rotary_embedding_dim` numbers are turned, all for 0.
     """
-    shape, turned = x.type.shape, 2 * cos.type.shape[-1]
+    if call.need("is_packed_batching") or call.need("scale") != 1.0:
+        raise UnsupportedOpError(
+            f"{call.name}: is_packed_batching must be 0 and scale 1, got "
+            f"{call.need('is_packed_batching')} and {call.need('scale')}"
+        )
+    shape, heads, turned = x.type.shape, call.need("num_heads"), call.need("rotary_embedding_dim")
     packed = len(shape) == 3
     if packed:
-        heads = call.need("num_heads")
-        size = shape[2] // heads if heads else turned
-        if shape[2] % max(size, 1) or size < turned:
-            raise ShapeError(f"{call.name}: {turned} numbers of {heads} heads of {x.type}")
+        if turned and not heads:
+            raise ShapeError(f"{call.name}: rotary_embedding_dim {turned} needs num_heads")
+        size = shape[2] // heads if heads else 2 * cos.type.shape[-1]
+        if size < 1 or shape[2] % size:
+            raise ShapeError(f"{call.name}: {size} numbers of {heads} heads of {x.type}")
         x = call.reshape(x, (*shape[:2], shape[2] // size, size))
-    if len(x.type.dims) != 4 or x.type.shape[3] < turned:
+    if len(x.type.dims) != 4:
+        raise ShapeError(f"{call.name}: x must have 3 or 4 dimensions, got {x.type}")
+    turned, rows = turned or x.type.shape[3], cos.type.shape[0]
+    if turned % 2 or any(one.type.shape != (rows, turned // 2) for one in (cos, sin)):
         raise ShapeError(
-            f"{call.name}: x must have 3 or 4 dimensions and {turned} numbers a head, got {x.type}"
+            f"{call.name}: cos_cache and sin_cache must be (positions, {turned // 2}), half of "
+            f"{turned} numbers, got {cos.type} and {sin.type}"
         )
     length = shape[1] if packed else shape[2]
-    if len(positions.type.dims) < 2:
+    first_only = len(positions.type.dims) < 2
+    _check_places(call, positions, rows - length + 1 if first_only else rows, "position_ids")
+    if first_only:
         first = call.reshape(call.cast(positions, DType.int32), (1, 1))
         behind = call.count_up(length, DType.int32, (1, length))
         positions = call.pointwise("a + b", first, behind)
     cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
     y = rotate(call, x, cos, sin, packed=packed, interleaved=bool(call.need("interleaved")))
     return call.reshape(y, shape)
+
+
+def _check_places(call: OperatorCall, places: Value, end: int, what: str) -> None:
+    """Raise ShapeError where places that are known before a run are not from 0 to below `end`."""
+    if places.kind is not Kind.CONSTANT:
+        return
+    for place in call.integers(places):
+        if not 0 <= place < end:
+            raise ShapeError(f"{call.name}: {what} must be from 0 to {end - 1}, got {place}")
 
 
 def _relative_position_bias(

@@ -18,6 +18,7 @@ from glnn.graph.operators import (
     Concat,
     Expand,
     Gather,
+    Pad,
     Reduce,
     Slice,
     Softmax,
@@ -31,6 +32,7 @@ from glnn.onnx.operators.call import (
     OperatorCall,
     Signature,
 )
+from glnn.onnx.operators.contrib_attention import LOWEST
 
 ACTIVATIONS = {
     "relu": "relu(a)",
@@ -52,6 +54,11 @@ class _Layer:
     bias: Value | None
     """(experts, outputs)."""
 
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """Return what is along experts in the first dimension."""
+        return tuple(one for one in (self.weight, self.bias) if one is not None)
+
     def weights(self, call: OperatorCall, index: Value | None) -> Value:
         """Return the weights of experts `index`; of all for None."""
         return self.weight if index is None else call(Gather(0), self.weight, index)
@@ -69,6 +76,8 @@ class _PackedLayer(_Layer):
     zeros: Value | None
     """The zero points, packed along their last dimension; the middle of the range without any."""
     bits: int
+    block: int
+    """The number of inputs of a block, of which a row's last may have fewer; 0 without blocks."""
 
     def weights(self, call: OperatorCall, index: Value | None) -> Value:
         packed, scales, zeros = self.weight, self.scales, self.zeros
@@ -77,18 +86,28 @@ class _PackedLayer(_Layer):
             zeros = zeros and call(Gather(0), zeros, index)
         whole = _unpack(call, packed, self.bits)
         experts, outputs, inputs = whole.type.shape
-        blocks = scales.type.shape[2] if len(scales.type.dims) == 3 else 1
-        if scales.type.shape[:2] != (experts, outputs) or inputs % blocks:
-            raise ShapeError(f"{call.name}: scales {scales.type} of weights {whole.type}")
+        block = self.block or inputs
+        blocks = -(-inputs // block)
+        expected = (experts, outputs, blocks) if self.block else (experts, outputs)
+        if scales.type.shape != expected:
+            raise ShapeError(
+                f"{call.name}: scales of weights {whole.type} must be {expected} with block_size "
+                f"{self.block}, got {scales.type}"
+            )
+        behind = blocks * block - inputs
+        if behind:
+            whole = call(Pad((0, 0, 0), (0, 0, behind)), whole)
         zero: Value | float = 2.0 ** (self.bits - 1)
         if zeros is not None:
-            count = blocks if len(scales.type.dims) == 3 else outputs
+            count = blocks if self.block else outputs
             zero = _unpack(call, zeros, self.bits)
             zero = call(Slice((0,), (count,), (-1,), (1,)), zero)
             zero = call.reshape(zero, (experts, outputs, blocks, 1))
-        numbers = call.reshape(whole, (experts, outputs, blocks, inputs // blocks))
+        numbers = call.reshape(whole, (experts, outputs, blocks, block))
         scale = call.reshape(scales, (experts, outputs, blocks, 1))
-        return call.reshape(call.pointwise("(a - c) * b", numbers, scale, zero), whole.type.shape)
+        y = call.pointwise("(a - c) * b", numbers, scale, zero)
+        y = call.reshape(y, (experts, outputs, blocks * block))
+        return call(Slice((0,), (inputs,), (2,), (1,)), y) if behind else y
 
 
 def _unpack(call: OperatorCall, packed: Value, bits: int) -> Value:
@@ -126,7 +145,8 @@ def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
         raise ShapeError(f"{call.name}: k must be from 1 to {experts}, got {k}")
     shares = call(Softmax(-1), logits) if mixing is None else mixing
     number = call.count_up(experts, DType.int32, (1, experts))
-    left, indices, chosen = logits, [], None
+    # Above -inf, which is what marks chosen ones: none is chosen twice.
+    left, indices, chosen = call.pointwise("maximum(a, b)", logits, LOWEST), [], None
     for _ in range(k):
         index = call(ArgReduce("max", 1, True), left)
         indices.append(index)
@@ -157,6 +177,11 @@ def _activate(call: OperatorCall, y: Value, up: Value | None) -> Value:
     if name in ACTIVATIONS:
         if up is not None:
             raise UnsupportedOpError(f"{call.name}: fc3 with the activation {name}")
+        if fusion or call.get("swiglu_limit", inf) != inf:
+            raise ShapeError(
+                f"{call.name}: the activation {name} takes no swiglu_fusion and no swiglu_limit, "
+                f"got {fusion} and {call.get('swiglu_limit', inf)}"
+            )
         return call.pointwise(ACTIVATIONS[name], y)
     if name not in GATED or fusion not in (0, 1, 2) or (up is None) != (fusion > 0):
         raise ShapeError(
@@ -221,7 +246,9 @@ def _quantized_moe(
     """Convert MoE of integer weights with a scale for each output or block of inputs."""
     if call.need("quant_type") != "int" or call.need("weights_prepacked") == 1 or any(others):
         raise UnsupportedOpError(f"{call.name}: with weights that are no integers, or rearranged")
-    bits = call.need("expert_weight_bits")
+    bits, block = call.need("expert_weight_bits"), call.get("block_size", 0)
+    if block < 0:
+        raise ShapeError(f"{call.name}: block_size must be 0 or more, got {block}")
     layers = []
     for number, weight, scales, bias, zeros in (
         (1, weight1, scales1, bias1, zeros1),
@@ -232,7 +259,7 @@ def _quantized_moe(
             raise ShapeError(f"{call.name}: the scales of fc{number} are missing")
         if weight is not None and scales is not None:
             own = call.get(f"fc{number}_expert_weight_bits", bits)
-            layers.append(_PackedLayer(weight, bias, scales, zeros, own))
+            layers.append(_PackedLayer(weight, bias, scales, zeros, own, block))
     third = layers[2] if len(layers) > 2 else None
     return _mixture(call, x, logits, mixing, (layers[0], layers[1]), third)
 
@@ -256,6 +283,11 @@ def _mixture(
     experts = layers[0].weight.type.shape[0]
     if count != experts or len(shape) not in (2, 3):
         raise ShapeError(f"{call.name}: {logits.type} logits of {experts} experts of {x.type}")
+    for layer in (*layers, third):
+        parts = () if layer is None else layer.operands
+        if any(one.type.dims[:1] != (experts,) for one in parts):
+            types = ", ".join(str(one.type) for one in parts)
+            raise ShapeError(f"{call.name}: each layer must have {experts} experts, got {types}")
     rows, routing = call.reshape(x, (tokens, shape[-1])), _route(call, logits, mixing)
     few = tokens * call.need("k") <= experts // 2
     y = (_compute_chosen if few else _compute_all)(call, rows, routing, layers, third)

@@ -81,14 +81,12 @@ def _crop_and_resize(
     across = call.reshape(places[1], (count, 1, sizes[1]))
     image = call.reshape(call.cast(images, DType.int32), (count, 1, 1))
     pixels = call.reshape(call(Transpose((0, 2, 3, 1)), x), (n * whole[0] * whole[1], channels))
-    taps = ("round",) if mode == "nearest" else ("floor", "ceil")
-    rows = [
-        call.pointwise(f"cast_int32(clip({tap}(a), 0.0, b))", down, whole[0] - 1.0) for tap in taps
-    ]
-    columns = [
-        call.pointwise(f"cast_int32(clip({tap}(a), 0.0, b))", across, whole[1] - 1.0)
-        for tap in taps
-    ]
+    # Nearest: of two places as near, the later.
+    taps = ("floor(a + 0.5)",) if mode == "nearest" else ("floor(a)", "ceil(a)")
+    rows, columns = (
+        [call.pointwise(f"cast_int32(clip({tap}, 0.0, b))", place, count - 1.0) for tap in taps]
+        for place, count in ((down, whole[0]), (across, whole[1]))
+    )
     met = [
         call(Gather(0), pixels, call.pointwise("(a * d + b) * da + c", image, row, column, *whole))
         for row in rows

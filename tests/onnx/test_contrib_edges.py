@@ -1,0 +1,159 @@
+"""Operators of com.microsoft at the edges of what they take: ONNX Runtime's numbers, or errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.errors import DeviceError, ModelError, ShapeError
+from tests.onnx.contrib_cases import OLDER, Array, Case, numbers, packed_bits
+
+RNG = np.random.default_rng(11)
+SINGLE, NEWER = np.float32, pytest.mark.skipif(OLDER, reason="earlier versions lack attributes")
+
+
+def new(*shape: int) -> Array:
+    return numbers(RNG, *shape)
+
+
+def integers(*values: int) -> Array:
+    return np.array(values, np.int32)
+
+
+def _packed_experts(hidden: int, inner: int, block: int, *, zeroed: bool) -> Case:
+    """Return QMoE of 4 experts, each row of whose weights has blocks and a rest."""
+    operands: list[Array | None] = [new(3, hidden), new(3, 4)]
+    points: list[Array | None] = []
+    for outputs, inputs in ((inner, hidden), (hidden, inner)):
+        shape = (4, outputs, -(-inputs // block))
+        operands.append(packed_bits(RNG.integers(0, 16, (4, outputs, inputs)), 4))
+        operands += [np.abs(numbers(RNG, *shape, scale=0.05)), None]
+        points.append(packed_bits(RNG.integers(0, 16, shape), 4) if zeroed else None)
+    operands += [None, None, None, *points] if zeroed else []
+    attributes = {"k": 2, "normalize_routing_weights": 1, "block_size": block}
+    attributes |= {"expert_weight_bits": 4, "weights_prepacked": 0}
+    known = [i for i, one in enumerate(operands) if i > 1 and one is not None]
+    return Case("QMoE", operands, attributes, known=known, tolerance=5e-5)
+
+
+def _one_sure_expert(tokens: int) -> Case:
+    """Return MoE whose logits are -inf but one."""
+    logits = np.full((tokens, 16), -np.inf, SINGLE)
+    logits[:, 0] = 1
+    return Case("MoE", [new(tokens, 3), logits, new(16, 3, 3), None, new(16, 3, 3)], {"k": 2})
+
+
+def _crop(size: int, to: int) -> Case:
+    x = np.arange(size * size, dtype=SINGLE).reshape(1, 1, size, size)
+    operands = [x, np.array([[0, 0, 1, 1]], SINGLE), integers(0), integers(to, to)]
+    return Case("CropAndResize", operands, {"mode": "nearest"}, known=(3,))
+
+
+def _rotary(x: Array, first: int, half: int, **attributes: float) -> Case:
+    angles = RNG.uniform(-3, 3, (4, half)).astype(SINGLE)
+    operands = [x, np.array([first]), np.cos(angles), np.sin(angles)]
+    return Case("RotaryEmbedding", operands, attributes, known=(1, 2, 3))
+
+
+LIKE_ONNX_RUNTIME = {
+    "RotaryEmbedding, the last positions": _rotary(new(1, 2, 8), 2, 4),
+    "RotaryEmbedding, half of each head": _rotary(
+        new(1, 2, 16), 0, 2, num_heads=2, rotary_embedding_dim=4
+    ),
+    "QMoE, rows that end within a block": _packed_experts(48, 80, 32, zeroed=False),
+    "QMoE, the same with zero points": _packed_experts(48, 80, 32, zeroed=True),
+    "MoE, one expert that is not -inf, few tokens": _one_sure_expert(1),
+    "MoE, one expert that is not -inf, many tokens": _one_sure_expert(8),
+    "CropAndResize, 2 to 1": _crop(2, 1),
+    "CropAndResize, 6 to 3": _crop(6, 3),
+}
+
+
+@NEWER
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+@pytest.mark.parametrize("name", LIKE_ONNX_RUNTIME)
+def test_like_onnx_runtime(name: str, backend: str) -> None:
+    one = LIKE_ONNX_RUNTIME[name]
+    try:
+        session = glnn.InferenceSession(one.model().SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    for got, right in zip(session.run(None, one.feeds()), one.runtime(), strict=True):
+        most = np.abs(right).max(initial=0.0)
+        np.testing.assert_allclose(got, right, one.tolerance, one.tolerance * most)
+
+
+def _scales(shape: tuple[int, ...], **attributes: int) -> Case:
+    """Return QMoE of 4 experts of 48 inputs with scales of a shape for its first layer."""
+    one = _packed_experts(48, 48, 16, zeroed=False)
+    one.operands[3] = np.ones(shape, SINGLE)
+    del one.attributes["block_size"]
+    one.attributes |= attributes
+    return one
+
+
+MOE = [new(2, 8), new(2, 4), new(4, 8, 8), None, new(4, 8, 8)]
+
+REFUSED = {
+    "RotaryEmbedding, cosines of another half": (
+        _rotary(new(1, 2, 8), 0, 4, num_heads=1, rotary_embedding_dim=4),
+        r"\(positions, 2\), half of 4 numbers, got float32 \(4, 4\) and float32 \(4, 4\)",
+    ),
+    "RotaryEmbedding, cosines for a part": (
+        _rotary(new(1, 2, 8), 0, 2, num_heads=1),
+        r"\(positions, 4\), half of 8 numbers, got float32 \(4, 2\)",
+    ),
+    "RotaryEmbedding, a part of unknown heads": (
+        _rotary(new(1, 2, 8), 0, 2, rotary_embedding_dim=4),
+        "rotary_embedding_dim 4 needs num_heads",
+    ),
+    "RotaryEmbedding, behind the table": (
+        _rotary(new(1, 2, 8), 3, 4),
+        "position_ids must be from 0 to 2, got 3",
+    ),
+    "RotaryEmbedding, packed batches": (
+        _rotary(new(1, 2, 8), 0, 4, is_packed_batching=1),
+        "is_packed_batching must be 0 and scale 1, got 1 and 1.0",
+    ),
+    "RotaryEmbedding, scaled": (
+        _rotary(new(1, 2, 8), 0, 4, scale=0.5),
+        "is_packed_batching must be 0 and scale 1, got 0 and 0.5",
+    ),
+    "QMoE, blocks of another size": (
+        _scales((4, 48, 2), block_size=16),
+        r"must be \(4, 48, 3\) with block_size 16, got float32 \(4, 48, 2\)",
+    ),
+    "QMoE, blocks of no size": (
+        _scales((4, 48, 3)),
+        r"must be \(4, 48\) with block_size 0, got float32 \(4, 48, 3\)",
+    ),
+    "QMoE, a negative size": (_scales((4, 48), block_size=-16), "block_size must be 0 or more"),
+    "MoE, fewer experts in the second layer": (
+        Case("MoE", [*MOE[:4], new(3, 8, 8)]),
+        r"must have 4 experts, got float32 \(3, 8, 8\)",
+    ),
+    "MoE, a bias of fewer experts": (
+        Case("MoE", [*MOE, new(3, 8)]),
+        r"must have 4 experts, got float32 \(4, 8, 8\), float32 \(3, 8\)",
+    ),
+    "MoE, fewer experts in the third layer": (
+        Case("MoE", [*MOE, None, new(3, 8, 8)], {"activation_type": "swiglu"}),
+        r"must have 4 experts, got float32 \(3, 8, 8\)",
+    ),
+    "MoE, fused without a gate": (
+        Case("MoE", MOE, {"swiglu_fusion": 1}),
+        "the activation relu takes no swiglu_fusion and no swiglu_limit, got 1 and inf",
+    ),
+    "MoE, a limit without a gate": (
+        Case("MoE", MOE, {"swiglu_limit": 0.5}),
+        "the activation relu takes no swiglu_fusion and no swiglu_limit, got 0 and 0.5",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    one, message = REFUSED[name]
+    with pytest.raises((ModelError, ShapeError), match=message):
+        glnn.InferenceSession(one.model().SerializeToString(), "cpu").run(None, one.feeds())
