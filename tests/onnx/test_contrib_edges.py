@@ -56,7 +56,39 @@ def _rotary(x: Array, first: int, half: int, **attributes: float) -> Case:
     return Case("RotaryEmbedding", operands, attributes, known=(1, 2, 3))
 
 
+def _grouped(rows: int, last: int, total: int, results: int = 3, **attributes: int) -> Case:
+    """Return GroupQueryAttention of a token more in caches of so many rows, of 4 without any."""
+    length = 1 if rows else 4
+    operands = [new(1, length, 32) for _ in range(3)]
+    operands += [new(1, 2, rows, 16) for _ in range(2)] if rows else [None, None]
+    attributes = {"num_heads": 2, "kv_num_heads": 2, **attributes}
+    return Case(
+        "GroupQueryAttention",
+        [*operands, integers(last), integers(total)],
+        attributes,
+        [SINGLE] * results,
+        known=(5, 6),
+    )
+
+
+def _decoder(past: int, keys: Array, values: Array) -> Case:
+    """Return DecoderMaskedMultiHeadAttention of 2 heads over a buffer of 5 rows."""
+    caches = [new(1, 2, 5, 4) for _ in range(2)]
+    operands = [new(1, 1, 8), keys, values, None, None, *caches, integers(past)]
+    attributes = {"num_heads": 2, "past_present_share_buffer": 1}
+    op = "DecoderMaskedMultiHeadAttention"
+    return Case(op, operands, attributes, [SINGLE] * 3, known=(7,))
+
+
+TOKEN = new(1, 1, 8)
+
 LIKE_ONNX_RUNTIME = {
+    "GroupQueryAttention, a cache that grows": _grouped(3, 3, 4),
+    "GroupQueryAttention, the last row of a buffer": _grouped(3, 2, 3),
+    "GroupQueryAttention, scores without later keys": _grouped(0, 3, 4, 4, qk_output=1),
+    "GroupQueryAttention, weights": _grouped(0, 3, 4, 4, qk_output=2),
+    "GroupQueryAttention, all keys are seen": _grouped(0, 3, 4, causal=0),
+    "GroupQueryAttention, a window of one": _grouped(0, 3, 4, local_window_size=1),
     "RotaryEmbedding, the last positions": _rotary(new(1, 2, 8), 2, 4),
     "RotaryEmbedding, half of each head": _rotary(
         new(1, 2, 16), 0, 2, num_heads=2, rotary_embedding_dim=4
@@ -96,6 +128,46 @@ def _scales(shape: tuple[int, ...], **attributes: int) -> Case:
 MOE = [new(2, 8), new(2, 4), new(4, 8, 8), None, new(4, 8, 8)]
 
 REFUSED = {
+    "GroupQueryAttention, a total behind the cache": (
+        _grouped(8, 12, 13),
+        "must be 9 for a cache that grows by 1 tokens, or from 1 to 8 in one of 8 rows, got 13",
+    ),
+    "GroupQueryAttention, a place behind the cache": (
+        _grouped(3, 9, 3),
+        "seqlens_k must be from 0 to 2, got 9",
+    ),
+    "GroupQueryAttention, a window of keys that all see": (
+        _grouped(0, 3, 4, causal=0, local_window_size=2),
+        "local_window_size must be -1, or from 1 on with causal, got 2 and causal 0",
+    ),
+    "GroupQueryAttention, an empty window": (
+        _grouped(0, 3, 4, local_window_size=0),
+        "local_window_size must be -1, or from 1 on with causal, got 0 and causal 1",
+    ),
+    "GroupQueryAttention, unknown scores": (
+        _grouped(0, 3, 4, 4, qk_output=3),
+        "qk_output must be 0, 1 or 2, and 1 or 2 for a fourth result, got 3 and a fourth result",
+    ),
+    "GroupQueryAttention, scores that are not asked for": (
+        _grouped(0, 3, 4, 4),
+        "and 1 or 2 for a fourth result, got 0 and a fourth result",
+    ),
+    "DecoderMaskedMultiHeadAttention, a negative past": (
+        _decoder(-1, TOKEN, TOKEN),
+        "past_sequence_length must be from 0 to 4 in a buffer of 5 rows, got -1",
+    ),
+    "DecoderMaskedMultiHeadAttention, a full buffer": (
+        _decoder(5, TOKEN, TOKEN),
+        "past_sequence_length must be from 0 to 4 in a buffer of 5 rows, got 5",
+    ),
+    "DecoderMaskedMultiHeadAttention, several tokens": (
+        _decoder(1, new(1, 3, 8), new(1, 3, 8)),
+        r"must be \(1, 1, 8\).*, got float32 \(1, 3, 8\) and float32 \(1, 3, 8\)",
+    ),
+    "DecoderMaskedMultiHeadAttention, values unlike keys": (
+        _decoder(1, new(1, 2, 3, 4), TOKEN),
+        r"must be \(1, 1, 8\).*, got float32 \(1, 2, 3, 4\) and float32 \(1, 1, 8\)",
+    ),
     "RotaryEmbedding, cosines of another half": (
         _rotary(new(1, 2, 8), 0, 4, num_heads=1, rotary_embedding_dim=4),
         r"\(positions, 2\), half of 4 numbers, got float32 \(4, 4\) and float32 \(4, 4\)",

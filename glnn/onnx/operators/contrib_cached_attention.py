@@ -159,6 +159,7 @@ def _group_query_attention(
         raise UnsupportedOpError(f"{call.name}: with k_scale, v_scale or query_seqlens")
     if {call.need("k_quant_type"), call.need("v_quant_type")} != {"NONE"}:
         raise UnsupportedOpError(f"{call.name}: with quantized caches")
+    _check_settings(call)
     heads, groups = call.need("num_heads"), call.need("kv_num_heads")
     q, k, v = _split_operands(call, query, key, value, heads, groups)
     batch, length, _, size = q.type.shape
@@ -196,6 +197,22 @@ def _group_query_attention(
     if call.need("qk_output") == 1:  # 0 where a key is hidden
         scores = call.pointwise("where(isinf(a), 0.0, a)", attended.scores)
     return merge_heads(call, attended.y), keys, values, scores
+
+
+def _check_settings(call: OperatorCall) -> None:
+    """Raise ShapeError unless the window and what is asked of scores make sense together."""
+    window, causal = call.need("local_window_size"), call.need("causal")
+    if window != -1 and (window < 1 or not causal):
+        raise ShapeError(
+            f"{call.name}: local_window_size must be -1, or from 1 on with causal, got {window} "
+            f"and causal {causal}"
+        )
+    scores, wanted = call.need("qk_output"), any(call.used_outputs[3:])
+    if scores not in (0, 1, 2) or (wanted and not scores):
+        raise ShapeError(
+            f"{call.name}: qk_output must be 0, 1 or 2, and 1 or 2 for a fourth result, got "
+            f"{scores} and {'a' if wanted else 'no'} fourth result"
+        )
 
 
 def _check_caches(
@@ -289,8 +306,13 @@ class _Cache:
         total: int,
     ) -> _Cache:
         before = 0 if past is None else past.type.shape[2]
-        if total < length:
-            raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
+        if total < length or (total > before and total != before + length):
+            raise ShapeError(
+                f"{call.name}: total_sequence_length must be {before + length} for a cache that "
+                f"grows by {length} tokens, or from {length} to {before} in one of {before} rows, "
+                f"got {total}"
+            )
+        _check_places(call, last_places, total, "seqlens_k")
         rows = max(before, total)
         start = None
         if length == total:
@@ -400,6 +422,7 @@ class _WindowCache(_Cache):
             )
         if total < length:
             raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
+        _check_places(call, last_places, total, "seqlens_k")
         places = call.reshape(call.cast(last_places, DType.int32), (batch,))
         return cls(length, total, rows, places, 0 if length == total else None)
 
@@ -486,6 +509,14 @@ def _decoder_attention(
     if key is None or value is None or query.type.shape[1] != 1:
         raise ShapeError(f"{call.name}: one token's query, key and value, got {query.type}")
     batch, crossed = query.type.shape[0], len(key.type.dims) == 4
+    if any(
+        len(one.type.dims) != 4 if crossed else one.type.shape != (batch, 1, hidden)
+        for one in (key, value)
+    ):
+        raise ShapeError(
+            f"{call.name}: key and value must be ({batch}, 1, {hidden}), or both (batch, heads, "
+            f"keys, size), got {key.type} and {value.type}"
+        )
     query, key, value = with_biases(call, query, key, value, bias)
     q, k, v = (split_heads(call, one, heads) for one in (query, key, value))
     keys, values = k, v
@@ -495,8 +526,11 @@ def _decoder_attention(
             if past_length is None:
                 raise ShapeError(f"{call.name}: a shared buffer needs past_sequence_length")
             (past,) = call.integers(past_length, "past_sequence_length")
-            if past >= rows:
-                raise ShapeError(f"{call.name}: {past} tokens fill a buffer of {rows}")
+            if not 0 <= past < rows:
+                raise ShapeError(
+                    f"{call.name}: past_sequence_length must be from 0 to {rows - 1} in a buffer "
+                    f"of {rows} rows, got {past}"
+                )
         keys, values = (
             _put_row(call, old, new, past) for old, new in ((past_key, k), (past_value, v))
         )
