@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -80,9 +82,44 @@ def _decoder(past: int, keys: Array, values: Array) -> Case:
     return Case(op, operands, attributes, [SINGLE] * 3, known=(7,))
 
 
+def _masked(mask: tuple[int, ...], hidden: float) -> Case:
+    operands = [new(1, 3, 8), new(8, 24), None, np.array([mask], np.int32)]
+    attributes = {"num_heads": 2, "unidirectional": 1, "mask_filter_value": hidden}
+    return Case("Attention", operands, attributes)
+
+
+def _fused_conv(activation: str, *parameters: float) -> Case:
+    attributes: dict[str, Any] = {"activation": activation}
+    attributes |= {"activation_params": list(parameters)} if parameters else {}
+    return Case("FusedConv", [new(1, 1, 4, 4), new(1, 1, 2, 2)], attributes)
+
+
+def _skip_group_norm(skip: tuple[int, ...], bias: int = 4, groups: int = 2) -> Case:
+    operands = [new(1, 2, 2, 4), new(4), new(4), new(*skip), new(bias)]
+    return Case("SkipGroupNorm", operands, {"groups": groups, "activation": 0})
+
+
+def _causal_conv(*past: int, **attributes: int) -> Case:
+    operands = [new(1, 2, 4), new(2, 1, 3), None, new(*past)]
+    return Case("CausalConvWithState", operands, attributes, [SINGLE] * 2)
+
+
+LOWEST = float(np.finfo(SINGLE).min)
 TOKEN = new(1, 1, 8)
+HEADS = {"num_heads": 2}
 
 LIKE_ONNX_RUNTIME = {
+    "Attention, a query without a key, by the lowest number": _masked((0, 0, 1), LOWEST),
+    "Attention, a query without a key, by -10000": _masked((0, 0, 1), -10000.0),
+    "MultiHeadAttention, unidirectional": Case(
+        "MultiHeadAttention", [new(1, 3, 8)] * 3, {"num_heads": 2, "unidirectional": 1}
+    ),
+    "FusedConv, parameters of an activation without any": _fused_conv("Relu", 0.5),
+    "FusedGemm, parameters of an activation with fewer": Case(
+        "FusedGemm",
+        [new(2, 3), new(3, 2)],
+        {"activation": "LeakyRelu", "activation_alpha": 0.3, "activation_beta": 0.5},
+    ),
     "GroupQueryAttention, a cache that grows": _grouped(3, 3, 4),
     "GroupQueryAttention, the last row of a buffer": _grouped(3, 2, 3),
     "GroupQueryAttention, scores without later keys": _grouped(0, 3, 4, 4, qk_output=1),
@@ -128,6 +165,66 @@ def _scales(shape: tuple[int, ...], **attributes: int) -> Case:
 MOE = [new(2, 8), new(2, 4), new(4, 8, 8), None, new(4, 8, 8)]
 
 REFUSED = {
+    "Attention, a past of three": (
+        Case("Attention", [new(1, 3, 8), new(8, 24), None, None, new(3, 1, 2, 5, 4)], HEADS),
+        r"past must be \(2, 1, 2, rows, 4\) .*, got float32 \(3, 1, 2, 5, 4\)",
+    ),
+    "Attention, a past of fewer dimensions": (
+        Case("Attention", [new(1, 3, 8), new(8, 24), None, None, new(2, 1, 4)], HEADS),
+        r"past must be \(2, 1, 2, rows, 4\) .*, got float32 \(2, 1, 4\)",
+    ),
+    "MultiHeadAttention, values unlike keys": (
+        Case("MultiHeadAttention", [new(1, 2, 8), new(1, 2, 3, 4), new(1, 3, 8)], HEADS),
+        r"both have 3 or 4 dimensions, got float32 \(1, 2, 3, 4\) and float32 \(1, 3, 8\)",
+    ),
+    "PackedAttention, tokens of samples": (
+        Case(
+            "PackedAttention",
+            [new(1, 3, 8), new(8, 24), new(24), np.arange(3, dtype=np.int32)[None], integers(0, 3)],
+            HEADS,
+        ),
+        r"x must be \(tokens, numbers\), got float32 \(1, 3, 8\)",
+    ),
+    "FusedConv, no slope": (_fused_conv("LeakyRelu"), "'LeakyRelu' takes 1 parameters, got 0"),
+    "FusedConv, one limit": (_fused_conv("Clip", 0.5), "'Clip' takes 2 parameters, got 1"),
+    "FusedConv, one of two": (_fused_conv("HardSigmoid", 0.5), "takes 2 parameters, got 1"),
+    "FusedConv, three of two": (_fused_conv("Clip", 0.1, 0.5, 0.6), "takes 2 parameters, got 3"),
+    "FusedGemm, the second parameter alone": (
+        Case(
+            "FusedGemm",
+            [new(2, 3), new(3, 2)],
+            {"activation": "HardSigmoid", "activation_beta": 0.1},
+        ),
+        "activation 'HardSigmoid' needs activation_alpha",
+    ),
+    "FusedGemm, no parameters": (
+        Case("FusedGemm", [new(2, 3), new(3, 2)], {"activation": "HardSigmoid"}),
+        "activation 'HardSigmoid' needs activation_alpha and activation_beta",
+    ),
+    "SkipGroupNorm, more samples": (
+        _skip_group_norm((3, 2, 2, 4)),
+        r"skip must be float32 \(1, 2, 2, 4\), .*, got float32 \(3, 2, 2, 4\)",
+    ),
+    "SkipGroupNorm, a bias of other channels": (
+        _skip_group_norm((1, 2, 2, 4), bias=1),
+        r"the bias must be \(4,\), got float32 \(1,\)",
+    ),
+    "SkipGroupNorm, no groups": (
+        _skip_group_norm((1, 2, 2, 4), groups=0),
+        "groups must be 1 or more, got 0",
+    ),
+    "CausalConvWithState, a longer past": (
+        _causal_conv(1, 2, 5),
+        r"past_state must be \(1, 2, 2\), got float32 \(1, 2, 5\)",
+    ),
+    "CausalConvWithState, a shorter past": (
+        _causal_conv(1, 2, 1),
+        r"past_state must be \(1, 2, 2\), got float32 \(1, 2, 1\)",
+    ),
+    "CausalConvWithState, fewer states": (
+        _causal_conv(2, 1, 2, 2, state_window=3),
+        r"past_state must be \(3, 1, 2, 2\), got float32 \(2, 1, 2, 2\)",
+    ),
     "GroupQueryAttention, a total behind the cache": (
         _grouped(8, 12, 13),
         "must be 9 for a cache that grows by 1 tokens, or from 1 to 8 in one of 8 rows, got 13",

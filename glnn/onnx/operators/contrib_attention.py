@@ -126,16 +126,21 @@ def checked_bias(
     return bias
 
 
-def _causal_bias(call: OperatorCall, queries: int, keys: int, past: int) -> Value | None:
-    """Return 0 for each query's keys up to its own, the `past` ones first, and LOWEST for later
-    ones; None where there are none.
+def _hide_later(
+    call: OperatorCall, hiding: Value | None, queries: int, keys: int, past: int
+) -> Value | None:
+    """Return `hiding`, what a mask adds to scores, with LOWEST in its place for keys behind each
+    query's own, the `past` ones first. With `unidirectional` 0, or no such key, `hiding` itself.
     """
-    if queries == 1:
-        return None
+    if queries == 1 or not call.need("unidirectional"):
+        return hiding
     own = call.count_up(queries, DType.int32, (queries, 1))
     key = call.count_up(keys, DType.int32, (1, keys))
     last = call.constant(past, np.int32)
-    return call.pointwise("where(b > a + c, d, 0.0)", own, key, last, LOWEST)
+    # Not the sum of both, which may be -inf for all keys of a query.
+    shown = 0.0 if hiding is None else hiding
+    later = call.pointwise("b > a + c", own, key, last)
+    return call.pointwise("where(a, b, c)", later, LOWEST, shown)
 
 
 def mask_bias(
@@ -217,6 +222,11 @@ def _unpacked(
     elif key is not None and len(key.type.dims) == 5 and value is None:
         packed, parts = key, 2
     elif key is not None and value is not None:
+        if len(key.type.dims) != len(value.type.dims):
+            raise ShapeError(
+                f"{call.name}: key and value must both have 3 or 4 dimensions, got {key.type} and "
+                f"{value.type}"
+            )
         return query, key, value
     else:
         raise ShapeError(f"{call.name}: key and value must be there, or be packed in another")
@@ -258,10 +268,10 @@ def _multi_head_attention(
     past = 0 if past_key is None else past_key.type.shape[2]
     keys, values = append_past(call, past_key, k), append_past(call, past_value, v)
     count = keys.type.shape[2]
-    causal = _causal_bias(call, queries, count, past) if call.need("unidirectional") else None
     hiding = mask_bias(call, mask, batch, queries, count)
+    hiding = _hide_later(call, hiding, queries, count, past)
     added = checked_bias(call, attention_bias, batch, heads, queries, count)
-    attended = attend(call, q, keys, values, add_terms(call, hiding, causal, added))
+    attended = attend(call, q, keys, values, add_terms(call, hiding, added))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
 
@@ -305,16 +315,22 @@ def self_attention(
     q, k, v = (split_heads(call, cut(call, y, i, j, 2), heads) for i, j in pairwise(starts))
     before = 0
     if past is not None:
-        before = past.type.shape[3]
+        before = past.type.shape[3] if len(past.type.dims) == 5 else 0
+        expected = (2, batch, heads, before, k.type.shape[3])
+        if past.type.shape != expected or v.type.shape != k.type.shape:
+            raise ShapeError(
+                f"{call.name}: past must be (2, {batch}, {heads}, rows, {k.type.shape[3]}) for "
+                f"keys {k.type} and values {v.type}, got {past.type}"
+            )
         k, v = (
             append_past(call, call.reshape(_of_stack(call, past, i), past.type.shape[1:]), one)
             for i, one in enumerate((k, v))
         )
     keys = k.type.shape[2]
-    causal = _causal_bias(call, queries, keys, before) if call.need("unidirectional") else None
     hiding = mask_bias(call, mask, batch, queries, keys)
+    hiding = _hide_later(call, hiding, queries, keys, before)
     added = checked_bias(call, attention_bias, batch, heads, queries, keys)
-    attended = attend(call, q, k, v, add_terms(call, hiding, causal, added))
+    attended = attend(call, q, k, v, add_terms(call, hiding, added))
     results = [merge_heads(call, attended.y)]
     if any(call.used_outputs[1:]):
         shape = (1, batch, heads, keys, k.type.shape[3])
@@ -359,6 +375,8 @@ def _packed_attention(
     attention_bias: Value | None = None,
 ) -> Value:
     """Project tokens x (tokens, numbers) by `weights`, and attend within their sequences."""
+    if len(x.type.dims) != 2:
+        raise ShapeError(f"{call.name}: x must be (tokens, numbers), got {x.type}")
     sizes = _hidden_sizes(call, weights)
     y = call.pointwise("a + b", matmul(call, x, weights), bias)
     y = call.reshape(y, (1, *y.type.shape))
@@ -418,7 +436,7 @@ def _attend_packed(
     return call.reshape(y, y.type.shape[1:])
 
 
-_NEEDED, _FLOAT, _INTS = Attribute("INT", required=True), Attribute("FLOAT"), Attribute("INTS")
+_NEEDED, _INTS = Attribute("INT", required=True), Attribute("INTS")
 ATTRIBUTES: Attributes = {"mask_filter_value": MASKED, "num_heads": _NEEDED, "scale": 0.0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
 ENTRIES = (

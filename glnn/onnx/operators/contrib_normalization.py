@@ -136,27 +136,33 @@ def _group_norm(
 ) -> tuple[Value, ...]:
     """Return the normalised sum of x, `skip` and `bias`, perhaps with SiLU, and the sum."""
     last, activation = bool(call.need("channels_last")), call.need("activation")
-    rank = len(x.type.dims)
+    rank, groups = len(x.type.dims), call.need("groups")
     if rank < 3 or activation not in (0, 1):
         raise ShapeError(
             f"{call.name}: x must have channels and pixels and activation be 0 or 1, got "
             f"{x.type} and {activation}"
         )
+    n, channels, ones = x.type.shape[0], x.type.shape[-1 if last else 1], (1,) * (rank - 2)
+    if groups < 1:
+        raise ShapeError(f"{call.name}: groups must be 1 or more, got {groups}")
     total = x
     if skip is not None:
+        spread = (n, *ones, channels) if last else (n, channels, *ones)
+        if skip.type.shape not in (x.type.shape, spread, (n, channels)):
+            raise ShapeError(
+                f"{call.name}: skip must be {x.type}, or of these sizes {spread} or "
+                f"{(n, channels)}, got {skip.type}"
+            )
         if len(skip.type.dims) == 2:
-            n, channels = skip.type.shape
-            ones = (1,) * (rank - 2)
-            skip = call.reshape(skip, (n, *ones, channels) if last else (n, channels, *ones))
+            skip = call.reshape(skip, spread)
         total = call.pointwise("a + b", total, skip)
     if bias is not None:
-        channels = bias.type.shape[0]
-        spread = (channels,) if last else (channels, *(1,) * (rank - 2))
-        total = call.pointwise("a + b", total, call.reshape(bias, spread))
+        if bias.type.shape != (channels,):
+            raise ShapeError(f"{call.name}: the bias must be ({channels},), got {bias.type}")
+        bias = call.reshape(bias, (channels,) if last else (channels, *ones))
+        total = call.pointwise("a + b", total, bias)
     first = call(Transpose((0, rank - 1, *range(1, rank - 1))), total) if last else total
-    y = call(
-        Normalize(groups=call.need("groups"), eps=float(call.need("epsilon"))), first, gamma, beta
-    )
+    y = call(Normalize(groups=groups, eps=float(call.need("epsilon"))), first, gamma, beta)
     if activation:
         y = call.pointwise("silu(a)", y)
     if last:

@@ -19,31 +19,42 @@ from glnn.onnx.operators.products import gemm, product
 from glnn.onnx.operators.windows import conv, max_pool
 
 ACTIVATIONS = {
-    "": ("a", ()),
-    "Relu": ("relu(a)", ()),
-    "Tanh": ("tanh(a)", ()),
-    "Sigmoid": ("sigmoid(a)", ()),
-    "Softplus": ("softplus(a, 1.0, 20.0)", ()),
-    "Softsign": ("softsign(a)", ()),
-    "LeakyRelu": ("where(a > 0.0, a, b * a)", (0.01,)),
-    "ThresholdedRelu": ("where(a > b, a, 0.0)", (1.0,)),
-    "Elu": ("elu(a, b)", (1.0,)),
-    "HardSigmoid": ("clip(b * a + c, 0.0, 1.0)", (0.2, 0.5)),
-    "ParametricSoftplus": ("b * softplus(c * a, 1.0, 20.0)", (1.0, 1.0)),
-    "ScaledTanh": ("b * tanh(c * a)", (1.0, 1.0)),
-    "Clip": ("clip(a, b, c)", (-3.4028234663852886e38, 3.4028234663852886e38)),
+    "": ("a", 0),
+    "Relu": ("relu(a)", 0),
+    "Tanh": ("tanh(a)", 0),
+    "Sigmoid": ("sigmoid(a)", 0),
+    "Softplus": ("softplus(a, 1.0, 20.0)", 0),
+    "Softsign": ("softsign(a)", 0),
+    "LeakyRelu": ("where(a > 0.0, a, b * a)", 1),
+    "ThresholdedRelu": ("where(a > b, a, 0.0)", 1),
+    "Elu": ("elu(a, b)", 1),
+    "HardSigmoid": ("clip(b * a + c, 0.0, 1.0)", 2),
+    "ParametricSoftplus": ("b * softplus(c * a, 1.0, 20.0)", 2),
+    "ScaledTanh": ("b * tanh(c * a)", 2),
+    "Clip": ("clip(a, b, c)", 2),
 }
-"""The formula of each activation that is fused, and its parameters' defaults."""
+"""The formula of each activation that is fused, and the number of its parameters."""
 
 
-def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Value:
-    """Apply the node's activation. parameters: the first of the activation's, where given."""
+def _activation(call: OperatorCall) -> tuple[str, int]:
+    """Return the formula of the node's activation and the number of its parameters."""
     name = call.need("activation")
     if name not in ACTIVATIONS:
         raise ShapeError(f"{call.name}: activation {name!r} is not known")
-    expression, defaults = ACTIVATIONS[name]
-    numbers = (*parameters, *defaults[len(parameters) :])[: len(defaults)]
-    return y if not name else call.pointwise(expression, y, *map(float, numbers))
+    return ACTIVATIONS[name]
+
+
+def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Value:
+    """Apply the node's activation. parameters: not looked at where the activation has none."""
+    expression, count = _activation(call)
+    if count and len(parameters) != count:
+        raise ShapeError(
+            f"{call.name}: activation {call.need('activation')!r} takes {count} parameters, got "
+            f"{len(parameters)}"
+        )
+    return (
+        y if expression == "a" else call.pointwise(expression, y, *map(float, parameters[:count]))
+    )
 
 
 def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
@@ -68,13 +79,13 @@ def _move_dimensions(call: OperatorCall, x: Value, batch: bool, matrices: bool) 
 
 
 def _fused_gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Value:
-    names = ("activation_alpha", "activation_beta", "activation_gamma")
-    given: list[float] = []
-    for name in names:
-        if name not in call.attributes:
-            break
-        given.append(call.attributes[name])
-    return _activate(call, gemm(call, a, b, c), tuple(given))
+    names = ("activation_alpha", "activation_beta")[: _activation(call)[1]]
+    missing = [name for name in names if name not in call.attributes]
+    if missing:
+        activation = call.need("activation")
+        raise ShapeError(f"{call.name}: activation {activation!r} needs {' and '.join(missing)}")
+    parameters = tuple(call.attributes[name] for name in names)
+    return _activate(call, gemm(call, a, b, c), parameters)
 
 
 def _fused_conv(

@@ -52,6 +52,10 @@ def _causal_conv(
     reach = (weight.type.shape[-1] - 1) * dilation
     tokens = _channels_first(call, x, last)
     channels, length = tokens.type.shape[1:]
+    kept = (shape[0], reach, *shape[2:]) if last else (shape[0], channels, reach)
+    expected = (slots, *kept) if slots else kept
+    if past is not None and past.type.shape != expected:
+        raise ShapeError(f"{call.name}: past_state must be {expected}, got {past.type}")
     if past is not None and slots:
         past = call(Slice((slots - 1,), (slots,), (0,), (1,)), past)
         past = call.reshape(past, past.type.shape[1:])
