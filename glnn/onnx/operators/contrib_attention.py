@@ -45,7 +45,7 @@ LOWEST = -3.4028234663852886e38
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttentionResult:
     """Results of attention."""
 
     y: Value
@@ -65,7 +65,7 @@ def attend(
     *,
     softcap: float = 0.0,
     sink: Value | None = None,
-) -> Attended:
+) -> AttentionResult:
     """Weight values by the softmax of scaled products of queries and keys.
 
     q: (batch, heads, queries, size). k, v: (batch, groups, keys, size), with fewer heads where
@@ -91,7 +91,7 @@ def attend(
     y = weight_values(call, weights, v)
     if sink is not None:
         scores, weights = (cut(call, one, 0, keys, 3) for one in (scores, weights))
-    return Attended(y, scores, weights)
+    return AttentionResult(y, scores, weights)
 
 
 def zero_rows(call: OperatorCall, like: Value, rows: int) -> Value:
@@ -109,7 +109,7 @@ def add_terms(call: OperatorCall, *terms: Value | None) -> Value | None:
     return result
 
 
-def checked_bias(
+def check_bias(
     call: OperatorCall, bias: Value | None, batch: int, heads: int, queries: int, keys: int
 ) -> Value | None:
     """Return what is added to scores. Raises ShapeError unless its shape is (batch or 1, heads or
@@ -270,7 +270,7 @@ def _multi_head_attention(
     count = keys.type.shape[2]
     hiding = mask_bias(call, mask, batch, queries, count)
     hiding = _hide_later(call, hiding, queries, count, past)
-    added = checked_bias(call, attention_bias, batch, heads, queries, count)
+    added = check_bias(call, attention_bias, batch, heads, queries, count)
     attended = attend(call, q, keys, values, add_terms(call, hiding, added))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
@@ -329,7 +329,7 @@ def self_attention(
     keys = k.type.shape[2]
     hiding = mask_bias(call, mask, batch, queries, keys)
     hiding = _hide_later(call, hiding, queries, keys, before)
-    added = checked_bias(call, attention_bias, batch, heads, queries, keys)
+    added = check_bias(call, attention_bias, batch, heads, queries, keys)
     attended = attend(call, q, k, v, add_terms(call, hiding, added))
     results = [merge_heads(call, attended.y)]
     if any(call.used_outputs[1:]):
@@ -417,7 +417,7 @@ def _attend_packed(
     sequence = call(Reduce("sum", (1,)), passed)
     rows, columns = (call.reshape(sequence, shape) for shape in ((tokens, 1), (1, tokens)))
     bias = call.pointwise("where(equal(a, b), 0.0, c)", rows, columns, -inf)
-    attention_bias = checked_bias(call, attention_bias, batch, heads, longest, longest)
+    attention_bias = check_bias(call, attention_bias, batch, heads, longest, longest)
     if attention_bias is not None:
         samples, each = attention_bias.type.shape[:2]
         place = call.pointwise(

@@ -27,7 +27,7 @@ from glnn.onnx.operators.contrib_attention import (
     ATTRIBUTES,
     add_terms,
     attend,
-    checked_bias,
+    check_bias,
     cut,
     mask_bias,
     with_biases,
@@ -189,7 +189,7 @@ def _group_query_attention(
     )
     if call.need("smooth_softmax") == 1 and sink is None:
         sink = call(Expand((heads,)), call.constant(0.0, np.float32))
-    added = checked_bias(call, attention_bias, batch, heads, length, seen[0].type.shape[2])
+    added = check_bias(call, attention_bias, batch, heads, length, seen[0].type.shape[2])
     bias = add_terms(call, cache.bias(call), added)
     softcap = float(call.need("softcap"))
     attended = attend(call, q, seen[0], seen[1], bias, softcap=softcap, sink=sink)
@@ -540,7 +540,7 @@ def _decoder_attention(
     elif beams is not None or past_key is not None or past_value is not None:
         raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
     hiding = mask_bias(call, mask, batch, 1, k.type.shape[2])
-    added = checked_bias(call, attention_bias, batch, heads, 1, k.type.shape[2])
+    added = check_bias(call, attention_bias, batch, heads, 1, k.type.shape[2])
     attended = attend(call, q, k, v, add_terms(call, hiding, added))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
