@@ -93,6 +93,14 @@ def _grouped(rows: int, last: int, total: int, results: int = 3, **attributes: i
     )
 
 
+def _at_position(place: int) -> Case:
+    """Return GroupQueryAttention of a token with a place in a table of 8 rows."""
+    one = _grouped(3, 3, 4, do_rotary=1)
+    one.operands += [new(8, 8), new(8, 8), np.array([[place]])]
+    one.known = (5, 6, 9)
+    return one
+
+
 def _decoder(past: int, keys: Array, values: Array) -> Case:
     """Return DecoderMaskedMultiHeadAttention of 2 heads over a buffer of 5 rows."""
     caches = [new(1, 2, 5, 4) for _ in range(2)]
@@ -145,6 +153,7 @@ LIKE_ONNX_RUNTIME = {
     "GroupQueryAttention, scores without later keys": _grouped(0, 3, 4, 4, qk_output=1),
     "GroupQueryAttention, weights": _grouped(0, 3, 4, 4, qk_output=2),
     "GroupQueryAttention, all keys are seen": _grouped(0, 3, 4, causal=0),
+    "GroupQueryAttention, the last position": _at_position(7),
     "GroupQueryAttention, a window of one": _grouped(0, 3, 4, local_window_size=1),
     "RotaryEmbedding, the last positions": _rotary(new(1, 2, 8), 2, 4),
     "RotaryEmbedding, half of each head": _rotary(
@@ -256,6 +265,10 @@ REFUSED = {
     "GroupQueryAttention, a place behind the cache": (
         _grouped(3, 9, 3),
         "seqlens_k must be from 0 to 2, got 9",
+    ),
+    "GroupQueryAttention, a position behind the table": (
+        _at_position(8),
+        "position_ids must be from 0 to 7, got 8",
     ),
     "GroupQueryAttention, a window of keys that all see": (
         _grouped(0, 3, 4, causal=0, local_window_size=2),

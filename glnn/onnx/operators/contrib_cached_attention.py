@@ -174,6 +174,7 @@ def _group_query_attention(
         if positions is None:
             cos, sin = (cache.angles(call, one) for one in (cos, sin))
         else:
+            _check_places(call, positions, cos.type.shape[0], "position_ids")
             cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
         q, k = (
             rotate(

@@ -19,7 +19,7 @@ from glnn.onnx.operators.products import gemm, product
 from glnn.onnx.operators.windows import conv, max_pool
 
 ACTIVATIONS = {
-    "": ("a", 0),
+    "": ("", 0),
     "Relu": ("relu(a)", 0),
     "Tanh": ("tanh(a)", 0),
     "Sigmoid": ("sigmoid(a)", 0),
@@ -52,9 +52,7 @@ def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Va
             f"{call.name}: activation {call.need('activation')!r} takes {count} parameters, got "
             f"{len(parameters)}"
         )
-    return (
-        y if expression == "a" else call.pointwise(expression, y, *map(float, parameters[:count]))
-    )
+    return call.pointwise(expression, y, *map(float, parameters[:count])) if expression else y
 
 
 def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
