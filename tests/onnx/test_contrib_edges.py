@@ -266,9 +266,9 @@ REFUSED = {
         _grouped(3, 9, 3),
         "seqlens_k must be from 0 to 2, got 9",
     ),
-    "GroupQueryAttention, a position behind the table": (
-        _at_position(8),
-        "position_ids must be from 0 to 7, got 8",
+    "GroupQueryAttention, a position before the table": (
+        _at_position(-1),
+        "position_ids must be from 0 to 7, got -1",
     ),
     "GroupQueryAttention, a window of keys that all see": (
         _grouped(0, 3, 4, causal=0, local_window_size=2),
