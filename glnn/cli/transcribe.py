@@ -24,7 +24,7 @@ from glnn.generation.speech.whisper_files import TASKS
 @click.option("--language", metavar="CODE", help="As de; unless said, by the first window.")
 @click.option(
     "--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True,
-    help="Write down what is said, or translate it into English.",
+    help="The words as they are said, or their translation into English.",
 )  # fmt: skip
 @click.option(
     "--beams", type=click.IntRange(1, 32), default=1, show_default=True,

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.compiler.emit import SizeRange
 from glnn.core.process import COLLECTOR
-from glnn.core.symint import ShapeEnv
+from glnn.core.symint import ShapeEnv, is_symbolic
 from glnn.core.types import UNKNOWN, Array, Shape, TensorType
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
@@ -125,7 +125,7 @@ class OpenSizes:
         numbers: dict[str, Array] = {}
         for name, array in shape_inputs.items():
             decides = array.dtype.kind == "b"  # which branch is taken, by which a plan is for one
-            made = numbers[name] = np.empty(array.shape, bool if decides else object)
+            made = np.empty(array.shape, bool if decides else object)
             for place, one in enumerate(int(one) for one in array.flat):
                 symbol = f"{name}[{place}]"
                 ends = (0, FEW - 1) if one < FEW else bounds_of(one)
@@ -134,6 +134,7 @@ class OpenSizes:
                 made.flat[place] = trace.symbol(symbol, one, ends)
                 symbols[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
                 sizes[symbol] = one
+            numbers[name] = made if decides or is_symbolic(made) else array
         hints = tuple(sizes[name] for name in symbols)
         return cls(tuple(symbols.values()), hints, open_shapes, numbers, trace)
 

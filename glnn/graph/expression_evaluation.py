@@ -336,7 +336,7 @@ def _repeat_rows(
     return (count // times, times * size), tuple(seen), repeated
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _merge_axes(shape: Shape, shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[Shape, ...]]:
     """Return the fewest axes of a result of `shape`, and of operands of `shapes` that broadcast to
     it: neighbouring axes are one where each operand has both or neither. All are row major.
@@ -375,7 +375,7 @@ def _index_blocks(shape: Shape, shapes: tuple[Shape, ...]) -> Iterable[BlockInde
     return _block_indices(shape, shapes)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=16)
 def _kept_indices(shape: Shape, shapes: tuple[Shape, ...], size: int) -> tuple[BlockIndex, ...]:
     """Return the same for blocks of `size` numbers."""
     return tuple(_block_indices(shape, shapes))
