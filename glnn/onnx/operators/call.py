@@ -15,6 +15,7 @@ from glnn.errors import ShapeError
 from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operator import Constants, Cost, Types
+from glnn.graph.operators import Transpose
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.dtypes import HALVES
 
@@ -123,6 +124,15 @@ class OperatorCall(NodeAdder):
             raise ShapeError(f"{self.name}: axis must be from {-rank} to {rank - 1}, got {axis}")
         return axis % rank if rank else 0
 
+    def channels_first(self, x: Value) -> Value:
+        """Return x (n, ..., c) as (n, c, ...)."""
+        rank = len(x.type.dims)
+        return self(Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+    def channels_last(self, x: Value) -> Value:
+        """Return x (n, c, ...) as (n, ..., c)."""
+        return self(Transpose((0, *range(2, len(x.type.dims)), 1)), x)
+
 
 MICROSOFT = "com.microsoft"
 """The operator set of ONNX Runtime's own operators."""
@@ -137,6 +147,8 @@ class Attribute:
     required: bool = False
 
 
+REQUIRED_INT = Attribute("INT", required=True)
+FLOAT, INTS = Attribute("FLOAT"), Attribute("INTS")
 Attributes = Mapping[str, int | float | str | Attribute]
 """The default of each attribute, or an Attribute where there is none."""
 KINDS = {int: "INT", float: "FLOAT", str: "STRING"}

@@ -30,8 +30,9 @@ from glnn.onnx.operators.attention import (
     weight_values,
 )
 from glnn.onnx.operators.call import (
+    INTS,
     MICROSOFT,
-    Attribute,
+    REQUIRED_INT,
     Attributes,
     Converter,
     OperatorCall,
@@ -436,8 +437,7 @@ def _attend_packed(
     return call.reshape(y, y.type.shape[1:])
 
 
-_NEEDED, _INTS = Attribute("INT", required=True), Attribute("INTS")
-ATTRIBUTES: Attributes = {"mask_filter_value": MASKED, "num_heads": _NEEDED, "scale": 0.0}
+ATTRIBUTES: Attributes = {"mask_filter_value": MASKED, "num_heads": REQUIRED_INT, "scale": 0.0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
 ENTRIES = (
     _row(
@@ -455,7 +455,7 @@ ENTRIES = (
                 **ATTRIBUTES,
                 "do_rotary": 0,
                 "past_present_share_buffer": 0,
-                "qkv_hidden_sizes": _INTS,
+                "qkv_hidden_sizes": INTS,
                 "rotary_embedding_dim": 0,
                 "unidirectional": 0,
             },
@@ -470,7 +470,7 @@ ENTRIES = (
         "PackedAttention",
         convert=_packed_attention,
         signature=Signature(
-            (5, 6), attributes={"num_heads": _NEEDED, "qkv_hidden_sizes": _INTS, "scale": 0.0}
+            (5, 6), attributes={"num_heads": REQUIRED_INT, "qkv_hidden_sizes": INTS, "scale": 0.0}
         ),
     ),
 )

@@ -22,7 +22,14 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.onnx.operators.attention import merge_heads, rotate, split_heads
-from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+from glnn.onnx.operators.call import (
+    FLOAT,
+    MICROSOFT,
+    REQUIRED_INT,
+    Converter,
+    OperatorCall,
+    Signature,
+)
 from glnn.onnx.operators.contrib_attention import (
     ATTRIBUTES,
     add_terms,
@@ -572,7 +579,6 @@ def _gather_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Valu
     return call(Concat(2), call(GatherElements(0), old, index), new)
 
 
-_NEEDED, _FLOAT = Attribute("INT", required=True), Attribute("FLOAT")
 _row = partial(Converter, since=1, domain=MICROSOFT)
 ENTRIES = (
     _row(
@@ -593,7 +599,9 @@ ENTRIES = (
         "RelativePositionBias",
         convert=_relative_position_bias,
         shape_inputs=(1, 2),
-        signature=Signature((3, 3), attributes={"is_bidirectional": 0, "max_distance": _NEEDED}),
+        signature=Signature(
+            (3, 3), attributes={"is_bidirectional": 0, "max_distance": REQUIRED_INT}
+        ),
     ),
     _row(
         "DecoderMaskedMultiHeadAttention",
@@ -613,13 +621,13 @@ ENTRIES = (
             {
                 "causal": 1,
                 "do_rotary": 0,
-                "k_norm_epsilon": _FLOAT,
+                "k_norm_epsilon": FLOAT,
                 "k_quant_type": "NONE",
                 "kv_cache_bit_width": 0,
-                "kv_num_heads": _NEEDED,
+                "kv_num_heads": REQUIRED_INT,
                 "local_window_size": -1,
-                "num_heads": _NEEDED,
-                "q_norm_epsilon": _FLOAT,
+                "num_heads": REQUIRED_INT,
+                "q_norm_epsilon": FLOAT,
                 "qk_norm_epsilon": 1e-6,
                 "qk_output": 0,
                 "rotary_interleaved": 0,

@@ -25,6 +25,7 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.onnx.operators.call import (
+    FLOAT,
     MICROSOFT,
     Attribute,
     Attributes,
@@ -364,7 +365,7 @@ _ROUTED: Attributes = {
     "k": 1,
     "normalize_routing_weights": 0,
     "swiglu_fusion": 0,
-    "swiglu_limit": Attribute("FLOAT"),
+    "swiglu_limit": FLOAT,
     "swiglu_limit_after_activation": 0,
     "use_sparse_mixer": 0,
 }

@@ -11,10 +11,10 @@ from glnn.core.types import DType
 from glnn.errors import ShapeError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
-from glnn.graph.operators import Expand, Gather, Normalize, Reduce, Slice, Transpose
+from glnn.graph.operators import Expand, Gather, Normalize, Reduce, Slice
 from glnn.onnx.operators.call import (
     MICROSOFT,
-    Attribute,
+    REQUIRED_INT,
     Attributes,
     Converter,
     OperatorCall,
@@ -161,12 +161,12 @@ def _group_norm(
             raise ShapeError(f"{call.name}: the bias must be ({channels},), got {bias.type}")
         bias = call.reshape(bias, (channels,) if last else (channels, *ones))
         total = call.pointwise("a + b", total, bias)
-    first = call(Transpose((0, rank - 1, *range(1, rank - 1))), total) if last else total
+    first = call.channels_first(total) if last else total
     y = call(Normalize(groups=groups, eps=float(call.need("epsilon"))), first, gamma, beta)
     if activation:
         y = call.pointwise("silu(a)", y)
     if last:
-        y = call(Transpose((0, *range(2, rank), 1)), y)
+        y = call.channels_last(y)
     return y, total
 
 
@@ -182,12 +182,11 @@ def _skip_group_norm(
 
 
 _OF_LAYERS: Attributes = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
-_NEEDED = Attribute("INT", required=True)
 _OF_GROUPS: Attributes = {
-    "activation": _NEEDED,
+    "activation": REQUIRED_INT,
     "channels_last": 1,
     "epsilon": 1e-5,
-    "groups": _NEEDED,
+    "groups": REQUIRED_INT,
 }
 _halves = partial(Converter, since=1, halves=True, dtypes=frozenset((DType.bfloat16,)))
 _row = partial(Converter, since=1, domain=MICROSOFT)

@@ -17,7 +17,13 @@ from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Expand, Gather, Pad, Reduce, Slice
 from glnn.graph.operators.dequantize import Dequantize, UnpackBits
-from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+from glnn.onnx.operators.call import (
+    MICROSOFT,
+    REQUIRED_INT,
+    Converter,
+    OperatorCall,
+    Signature,
+)
 
 SIGNED = {2: DType.int2, 4: DType.int4, 8: DType.int8}
 UNSIGNED = {2: DType.uint2, 4: DType.uint4, 8: DType.uint8}
@@ -270,11 +276,11 @@ ENTRIES = (
         signature=Signature(
             (3, 6),
             attributes={
-                "K": Attribute("INT", required=True),
-                "N": Attribute("INT", required=True),
+                "K": REQUIRED_INT,
+                "N": REQUIRED_INT,
                 "accuracy_level": 0,
                 "bits": 4,
-                "block_size": Attribute("INT", required=True),
+                "block_size": REQUIRED_INT,
                 "weight_prepacked": 0,
             },
         ),
@@ -296,10 +302,10 @@ ENTRIES = (
         signature=Signature(
             (3, 3),
             attributes={
-                "K": Attribute("INT", required=True),
-                "N": Attribute("INT", required=True),
-                "block_size": Attribute("INT", required=True),
-                "quant_type": Attribute("INT", required=True),
+                "K": REQUIRED_INT,
+                "N": REQUIRED_INT,
+                "block_size": REQUIRED_INT,
+                "quant_type": REQUIRED_INT,
                 "training_mode": 0,
                 "transB": 1,
             },

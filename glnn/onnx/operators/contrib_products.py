@@ -8,6 +8,8 @@ from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Transpose
 from glnn.onnx.operators.call import (
+    FLOAT,
+    INTS,
     MICROSOFT,
     Attribute,
     Attributes,
@@ -103,32 +105,26 @@ def _fused_conv(
 
 
 def _channels_first(call: OperatorCall, x: Value) -> Value:
-    rank = len(x.type.dims)
-    if rank < 3:
+    if len(x.type.dims) < 3:
         raise ShapeError(f"{call.name}: x must be (n, ..., c), got {x.type}")
-    return call(Transpose((0, rank - 1, *range(1, rank - 1))), x)
-
-
-def _channels_last(call: OperatorCall, x: Value) -> Value:
-    return call(Transpose((0, *range(2, len(x.type.dims)), 1)), x)
+    return call.channels_first(x)
 
 
 def _nhwc_conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """Convolve x (n, ..., c) with weights that are as Conv's, (filters, channels, ...)."""
-    return _channels_last(call, conv(call, _channels_first(call, x), weight, bias))
+    return call.channels_last(conv(call, _channels_first(call, x), weight, bias))
 
 
 def _nhwc_max_pool(call: OperatorCall, x: Value) -> Value:
-    return _channels_last(call, max_pool(call, _channels_first(call, x))[0])
+    return call.channels_last(max_pool(call, _channels_first(call, x))[0])
 
 
-_INTS, _FLOAT = Attribute("INTS"), Attribute("FLOAT")
 _WINDOWS: Attributes = {
     "auto_pad": "NOTSET",
-    "dilations": _INTS,
-    "kernel_shape": _INTS,
-    "pads": _INTS,
-    "strides": _INTS,
+    "dilations": INTS,
+    "kernel_shape": INTS,
+    "pads": INTS,
+    "strides": INTS,
 }
 _OF_PRODUCTS: Attributes = {"alpha": 1.0, "transA": 0, "transB": 0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
@@ -154,9 +150,9 @@ ENTRIES = (
                 **_OF_PRODUCTS,
                 "beta": 1.0,
                 "activation": "",
-                "activation_alpha": _FLOAT,
-                "activation_beta": _FLOAT,
-                "activation_gamma": _FLOAT,
+                "activation_alpha": FLOAT,
+                "activation_beta": FLOAT,
+                "activation_gamma": FLOAT,
             },
         ),
     ),

@@ -14,7 +14,10 @@ from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Reduce, Transpose
 from glnn.graph.operators.dequantize import OFFSETS
 from glnn.onnx.operators.call import (
+    FLOAT,
+    INTS,
     MICROSOFT,
+    REQUIRED_INT,
     Attribute,
     Attributes,
     Converter,
@@ -128,16 +131,11 @@ def _average_pool(
 
 def _channels_first(call: OperatorCall, x: Value) -> Value:
     """Return x with its last dimension behind the first, where the node has `channels_last`."""
-    rank = len(x.type.dims)
-    if not call.need("channels_last"):
-        return x
-    return call(Transpose((0, rank - 1, *range(1, rank - 1))), x)
+    return call.channels_first(x) if call.need("channels_last") else x
 
 
 def _channels_last(call: OperatorCall, x: Value) -> Value:
-    if not call.need("channels_last"):
-        return x
-    return call(Transpose((0, *range(2, len(x.type.dims)), 1)), x)
+    return call.channels_last(x) if call.need("channels_last") else x
 
 
 def _mean(
@@ -386,8 +384,7 @@ def _layer_weight(call: OperatorCall, weight: Value, scale: Value, zero: Value) 
     return call(Transpose((0, 2, 1)), call.pointwise(text, spread[0], weight, spread[1]))
 
 
-_INTS = Attribute("INTS")
-_WINDOWS: Attributes = {"auto_pad": "NOTSET", "pads": _INTS, "strides": _INTS}
+_WINDOWS: Attributes = {"auto_pad": "NOTSET", "pads": INTS, "strides": INTS}
 _CHANNELS: Attributes = {"channels_last": 0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
 _BINARY = Signature((7, 8))
@@ -428,23 +425,19 @@ ENTRIES = (
             (4, 5),
             attributes={
                 "axes": Attribute("INTS", required=True),
-                "keepdims": Attribute("INT", required=True),
+                "keepdims": REQUIRED_INT,
             },
         ),
     ),
     _row(
         "QLinearConcat",
         convert=_concat,
-        signature=Signature(
-            (3, (1 << 31) - 1), attributes={"axis": Attribute("INT", required=True)}, dtypes=(1,)
-        ),
+        signature=Signature((3, (1 << 31) - 1), attributes={"axis": REQUIRED_INT}, dtypes=(1,)),
     ),
     _row(
         "QLinearSoftmax",
         convert=_softmax,
-        signature=Signature(
-            (5, 5), attributes={"axis": -1, "opset": Attribute("INT", required=True)}
-        ),
+        signature=Signature((5, 5), attributes={"axis": -1, "opset": REQUIRED_INT}),
     ),
     _row("QLinearWhere", convert=_where, signature=Signature((9, 9), dtypes=(1,))),
     _row(
@@ -455,9 +448,9 @@ ENTRIES = (
             attributes={
                 **_WINDOWS,
                 **_CHANNELS,
-                "dilations": _INTS,
+                "dilations": INTS,
                 "group": 1,
-                "kernel_shape": _INTS,
+                "kernel_shape": INTS,
             },
             dtypes=(7,),
         ),
@@ -485,10 +478,10 @@ ENTRIES = (
             (1, 2),
             attributes={
                 "do_rotary": Attribute("INT"),
-                "mask_filter_value": Attribute("FLOAT"),
-                "num_heads": Attribute("INT", required=True),
+                "mask_filter_value": FLOAT,
+                "num_heads": REQUIRED_INT,
                 "past_present_share_buffer": Attribute("INT"),
-                "scale": Attribute("FLOAT"),
+                "scale": FLOAT,
                 "unidirectional": 0,
             },
             dtypes=(2,),
@@ -504,7 +497,7 @@ ENTRIES = (
                 "activation_alpha": Attribute("FLOATS"),
                 "activation_beta": Attribute("FLOATS"),
                 "activations": Attribute("STRINGS"),
-                "clip": Attribute("FLOAT"),
+                "clip": FLOAT,
                 "direction": "forward",
                 "hidden_size": Attribute("INT"),
                 "input_forget": 0,

@@ -12,7 +12,13 @@ from glnn.graph.compose.sliding_windows import conv
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
 from glnn.onnx.operators.attention import linear_attention
-from glnn.onnx.operators.call import MICROSOFT, Attribute, Converter, OperatorCall, Signature
+from glnn.onnx.operators.call import (
+    MICROSOFT,
+    REQUIRED_INT,
+    Converter,
+    OperatorCall,
+    Signature,
+)
 from glnn.onnx.operators.windows import add_bias
 
 CUDA_ONLY = {
@@ -124,7 +130,6 @@ def _linear_attention(
     return linear_attention(call, query, key, value, past, decay, beta)
 
 
-_NEEDED = Attribute("INT", required=True)
 _row = partial(Converter, since=1, domain=MICROSOFT)
 ENTRIES = (
     _row(
@@ -153,8 +158,8 @@ ENTRIES = (
             (2, 2),
             {
                 "chunk_size": 64,
-                "kv_num_heads": _NEEDED,
-                "q_num_heads": _NEEDED,
+                "kv_num_heads": REQUIRED_INT,
+                "q_num_heads": REQUIRED_INT,
                 "scale": 0.0,
                 "state_window": 0,
                 "update_rule": "gated_delta",
