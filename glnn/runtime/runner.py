@@ -329,7 +329,7 @@ class Runner:
 
     def reserve(self, feeds: Mapping[str, Array]) -> None:
         """Have memory for a run of `feeds`. Only inside `perform`. Raises NoRoomError."""
-        self._bound(self.executable.sizes(feeds))
+        self._bind(self.executable.sizes(feeds))
 
     def fixed(self, name: str) -> Array:
         """Return the output of that name, which follows from sizes alone: a new array."""
@@ -457,8 +457,8 @@ class Runner:
         by_host = there.keys() - self.executable.device_inputs.keys()
         if by_host:
             feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
-        kept = [name for name, one in (out or {}).items() if one is DeviceArray]
-        buffers = self._latest = self._bound(self.executable.sizes(feeds), there, kept)
+        device_outputs = [name for name, one in (out or {}).items() if one is DeviceArray]
+        buffers = self._latest = self._bind(self.executable.sizes(feeds), there, device_outputs)
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:
@@ -467,18 +467,18 @@ class Runner:
         buffers.launch()
         return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
 
-    def _bound(
+    def _bind(
         self,
         sizes: tuple[int, ...],
         arrays: Mapping[str, DeviceArray] = EMPTY,
-        kept: Collection[str] = (),
+        device_outputs: Collection[str] = (),
     ) -> BufferSet:
         """Return a BufferSet for a new run, bound to all this (`BufferSet.bind`); the first, where
         only one has room.
         """
         buffers = self._free_buffers()
         try:
-            buffers.bind(sizes, arrays, kept)
+            buffers.bind(sizes, arrays, device_outputs)
             return buffers
         except NoRoomError:
             if not self._sets[1:]:
@@ -489,7 +489,7 @@ class Runner:
                 self._runs.popleft().results()
         self._latest = buffers
         del self._sets[1:]
-        buffers.bind(sizes, arrays, kept)
+        buffers.bind(sizes, arrays, device_outputs)
         return buffers
 
     def _free_buffers(self) -> BufferSet:
