@@ -114,6 +114,8 @@ LARGE = [
     ("gemm_skinny_2x16", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
     ("gemv", {"STEPS": 4, "ROW_GROUPS": 8, "UNROLLED": 1}),
     ("gemv", {"STEPS": 2, "ROW_GROUPS": 16, "ROWS": 4}),
+    ("gemv", {"STEPS": 4, "LANES": 32, "ROW_GROUPS": 16, "ROWS": 1, "AHEAD": 1}),
+    ("gemv", {"STEPS": 2, "LANES": 8, "ROW_GROUPS": 8, "ROWS": 2, "AHEAD": 1, "UNROLLED": 1}),
     *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
 ]
 """Kernels, and values beside those that NVIDIA's GPUs take."""
