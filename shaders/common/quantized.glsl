@@ -1,8 +1,10 @@
 // Weights packed in units of 32 (glnn/graph/quantization.py). FORMAT is GGML's number of their format,
 // or INTEGER: unsigned integers of BITS bits, of which BLOCK share a scale, a half with HALF_SCALES,
-// and with ZEROS a zero point, which is else the middle of their range. The includer has PACKED(i),
-// number i of the memory's uvec4; what unpacks a format is a case below. A weight is a value times
-// its half unit's scale, plus the unit's minimum.
+// and with ZEROS a zero point, which is else the middle of their range. The memory is the block Weight,
+// by words with PACKED_BY_WORDS, which a kernel whose neighbours take neighbouring words asks for, if
+// its format has few of more than one word together; or the includer has PACKED(i), number i of the
+// memory's uvec4. What unpacks a format is a case below. A weight is a value times its half unit's
+// scale, plus the unit's minimum.
 //
 // To load words and to make numbers of them are functions apart, so that a kernel may have words on
 // their way while it multiplies others: whoever makes numbers of words waits for these.
@@ -69,8 +71,33 @@ struct Scales {
     vec2 zeros;  // their zero points, where these are no constants
 };
 
+#ifndef PACKED_BY_WORDS
+#define PACKED_BY_WORDS 0
+#endif
+#define WORDS_ALONE (FORMAT != F32 && FORMAT != F16 && FORMAT != BF16 && FORMAT != Q4_K && FORMAT != Q5_K)
+#if PACKED_BY_WORDS && WORDS_ALONE
+layout(std430, binding = 1) buffer Weight { uint weight[]; };
+#define PACKED(i) uvec4(weight[4 * (i)], weight[4 * (i) + 1], weight[4 * (i) + 2], weight[4 * (i) + 3])
+#elif !defined(PACKED)
+layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
+#define PACKED(i) weight[i]
+#endif
+
+// Word i of the memory. Of four words one is chosen: NVIDIA's compiler keeps a vector with an index
+// that it does not know in memory.
 uint packed_word(int i) {
-    return PACKED(i >> 2)[i & 3];
+#if PACKED_BY_WORDS && WORDS_ALONE
+    return weight[i];
+#else
+    uvec4 four = PACKED(i >> 2);
+    uvec2 two = (i & 2) == 0 ? four.xy : four.zw;
+    return (i & 1) == 0 ? two.x : two.y;
+#endif
+}
+
+// Which of two numbers part `part` of a unit takes: the first half's or the second's.
+float of_part(vec2 both, int part) {
+    return part < 4 ? both.x : both.y;
 }
 
 // An integer below 2^23 in the mantissa of 2^23, as a number. Drivers convert integers at a quarter
@@ -112,7 +139,7 @@ uvec4 scale_words(int unit) {
     words = PACKED(scales_first + (unit >> 3));
 #elif FORMAT == Q6_K
     int block = scales_first + 2 * (unit >> 3);
-    words.xy = uvec2(PACKED(block)[(unit >> 1) & 3], PACKED(block + 1).x);
+    words.xy = uvec2(packed_word(4 * block + ((unit >> 1) & 3)), packed_word(4 * block + 4));
 #elif FORMAT == Q4_1 || FORMAT == Q5_1
     words.x = packed_word(4 * scales_first + unit);
 #elif FORMAT != F32 && FORMAT != F16 && FORMAT != BF16
@@ -194,11 +221,11 @@ uvec4 quant_words(int unit, int part) {
     uvec4 eight = PACKED(4 * unit + (part >> 1));
     words.xy = (part & 1) == 0 ? eight.xy : eight.zw;
 #elif UNIT_QUADS == 2
-    words.x = PACKED(2 * unit + (part >> 2))[part & 3];
+    words.x = packed_word(8 * unit + part);
 #elif TWO_BITS
     words.x = packed_word(2 * unit + (part >> 2));
 #else
-    words.x = PACKED(unit)[part & 3];
+    words.x = packed_word(4 * unit + (part & 3));
 #endif
 #if FORMAT == Q6_K
     words.y = packed_word(4 * high_first + 2 * unit + (part >> 2));
@@ -218,12 +245,12 @@ vec4 values_of(uvec4 words, int part, int shift, vec2 zeros) {
 #elif FORMAT == BF16
     return uintBitsToFloat(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
 #elif FORMAT == INTEGER && BITS == 8
-    return bytes_of(words.x, 255u, 0, zeros[part >> 2]);
+    return bytes_of(words.x, 255u, 0, of_part(zeros, part));
 #elif TWO_BITS
     uint bits = words.x >> (8 * (part & 3));
-    return small_integers(uvec4(bits, bits >> 2, bits >> 4, bits >> 6) & 3u, zeros[part >> 2]);
+    return small_integers(uvec4(bits, bits >> 2, bits >> 4, bits >> 6) & 3u, of_part(zeros, part));
 #elif FORMAT == INTEGER
-    return bytes_of(words.x, 15u, shift, zeros[part >> 2]);
+    return bytes_of(words.x, 15u, shift, of_part(zeros, part));
 #elif FORMAT == Q8_0
     return bytes_of(words.x ^ 0x80808080u, 255u, 0, 128.0);
 #elif FORMAT == Q4_0
@@ -307,7 +334,7 @@ vec4 unpacked(FourWords words, int i) {
     words.quants.x >>= part & 4;
 #endif
     vec4 values = values_of(words.quants, part, 0, scales.zeros);
-    return values * scales.scale[part >> 2] + scales.minimum;
+    return values * of_part(scales.scale, part) + scales.minimum;
 }
 
 // Weights 4 i to 4 i + 3 of all rows.

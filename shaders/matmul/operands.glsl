@@ -22,8 +22,7 @@
 #endif
 #if QUANTIZED
 uniform int units;
-layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
-#define PACKED(i) weight[i]
+#define PACKED_BY_WORDS 1
 #include "common/quantized.glsl"
 #define WEIGHT_ROW (32 * units)
 #elif WEIGHT_TEXTURE

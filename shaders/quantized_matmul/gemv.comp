@@ -6,8 +6,7 @@
 // x. With HAS_NORM the root of the mean of squares, of which the invocations add up what they load,
 // divides the sums at the end. LANES invocations that are a subgroup add up their sums at once.
 // UNROLLED takes one row of weights after the other and writes the parts of a unit out, for compilers that
-// keep long loops, and for few registers. AHEAD has the words of STEPS units of each row on their way
-// before x is waited for, and those of the next units as soon as theirs are multiplied.
+// keep long loops, and for few registers.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -22,9 +21,6 @@
 #endif
 #ifndef UNROLLED
 #define UNROLLED 0
-#endif
-#ifndef AHEAD
-#define AHEAD 0
 #endif
 #ifndef HAS_NORM
 #define HAS_NORM 0
@@ -76,7 +72,6 @@ void share(int first, int of_row) {
     }
 }
 
-#define UNITS_AHEAD (AHEAD && UNIT_QUADS <= 2)
 int numbers[SUMS];  // of the units at hand, one of each row
 #if UNIT_QUADS <= 2
 UnitWords words[SUMS];
@@ -89,15 +84,10 @@ UnitWords words[SUMS];
 Scales scales[SUMS];
 vec4 products[PARTS * SUMS], of_x;
 
-// The number of a unit of row `row` + i of weights.
-int number_of(int i, int row, int unit) {
-    return (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
-}
-
-// Begins with a unit of row `row` + i of weights, whose words are there with UNITS_AHEAD.
+// Begins with a unit of row `row` + i of weights.
 void load(int i, int row, int unit) {
-    numbers[i] = number_of(i, row, unit);
-#if UNIT_QUADS <= 2 && !UNITS_AHEAD
+    numbers[i] = (min(row + i / HALVES, n - 1) + i % HALVES * n) * units + unit;
+#if UNIT_QUADS <= 2
     words[i] = unit_words(numbers[i]);
 #endif
     scales[i] = scales_of(SCALE_WORDS(i), numbers[i]);
@@ -138,40 +128,14 @@ void add_unit(int row, int unit, int place) {
 #endif
 }
 
-#if UNITS_AHEAD
-UnitWords words_ahead[STEPS * SUMS];
-
-// Loads the words of a unit of each row from `row` on, or of their last ones.
-void load_ahead(const int step, int row, int unit) {
-    for (int i = 0; i < SUMS; ++i)
-        words_ahead[step * SUMS + i] = unit_words(number_of(i, row, min(unit, units - 1)));
-}
-
-void take_ahead(const int step) {
-    for (int i = 0; i < SUMS; ++i) words[i] = words_ahead[step * SUMS + i];
-}
-#endif
-
 void main() {
     int lane = int(gl_LocalInvocationID.x), group = int(gl_LocalInvocationID.y);
     int row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * ROWS, of_row = int(WORKGROUP_ID.z);
     for (int i = 0; i < SUMS; ++i) sum[i] = 0.0;
-#if UNITS_AHEAD
-    for (int step = 0; step < STEPS; ++step) load_ahead(step, row, step * LANES + lane);
-#endif
     for (int first = 0; first < units; first += STEPS * LANES) {
         if (first > 0) wait();
         share(first, of_row);
         wait();
-#if UNITS_AHEAD
-        int next = first + STEPS * LANES;
-        for (int step = 0; step < STEPS; ++step) {
-            int unit = first + step * LANES + lane;
-            take_ahead(step);
-            if (next < units) load_ahead(step, row, next + step * LANES + lane);
-            if (unit < units) add_unit(row, unit, step * LANES + lane);
-        }
-#else
 #if STEPS > 1
         if (first + STEPS * LANES <= units) {  // loads of several units may be under way
             for (int step = 0; step < STEPS; ++step)
@@ -181,7 +145,6 @@ void main() {
 #endif
         for (int place = lane; place < min(STEPS * LANES, units - first); place += LANES)
             add_unit(row, first + place, place);
-#endif
     }
 #if HAS_NORM && SUBGROUP_SIZE == LANES
     squares = subgroupAdd(squares);

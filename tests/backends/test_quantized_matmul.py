@@ -14,9 +14,10 @@ from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 from tests.quantized import INTEGERS, fitting, random_blocks, random_integers, unpacked
 
-NORMED = "gemv_normed", "stages", "feedback_stages"
+NORMED = "gemv_normed", "gemv_normed_long", "stages", "feedback_stages"
 SKINNY = tuple(k.name for k in kernels_for("quantized_matmul", "compute") if "skinny" in k.name)
 GATED = "gated_stages", "feedback_gated_stages"
+GATED_NORMED = "gemv_gated_long"
 SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67, 131, 288)]
 
 
@@ -24,7 +25,7 @@ SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67,
 @pytest.mark.parametrize("format", GGML_FORMATS)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
-    if kernel in (*NORMED, *GATED):
+    if kernel in (*NORMED, *GATED, GATED_NORMED):
         pytest.skip("this kernel is for other products")
     k = fitting(format, k)
     blocks = random_blocks(format, n, k, seed=k)
@@ -39,7 +40,7 @@ def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
 @pytest.mark.parametrize("format", INTEGERS)
 @pytest.mark.parametrize(("m", "n", "k"), [*SHAPES, (2, 3, 257), (129, 1, 300)])
 def test_integers(opened, rng, name, kernel, format, m, n, k) -> None:
-    if kernel in (*NORMED, *GATED):
+    if kernel in (*NORMED, *GATED, GATED_NORMED):
         pytest.skip("this kernel is for other products")
     weight, wide = random_integers(format, n, k, seed=k)
     x = rng((m, k))
@@ -50,7 +51,7 @@ def test_integers(opened, rng, name, kernel, format, m, n, k) -> None:
 @pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
 def test_zero_points_are_subtracted_exactly(opened, name, kernel) -> None:
     """Sums of integers near their zero points, of x that is positive: nothing cancels."""
-    if kernel in (*NORMED, *GATED):
+    if kernel in (*NORMED, *GATED, GATED_NORMED):
         pytest.skip("this kernel is for other products")
     m, n, k, generator = 5, 37, 257, np.random.default_rng(0)
     form = FORMATS["uint8_256"]
@@ -88,7 +89,7 @@ def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 33, 576), (3, 130, 96), (20, 7, 32)])
 def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
-    able = {"gemv", *SKINNY, *GATED} if not normed else {"gemv_normed", *SKINNY, *GATED}
+    able = {*SKINNY, *GATED, *({"gemv_normed", GATED_NORMED} if normed else {"gemv"})}
     if kernel not in able:
         pytest.skip("this kernel is for other products")
     blocks = random_blocks("q4_0", 2 * n, k, seed=k)
@@ -114,8 +115,9 @@ LARGE = [
     ("gemm_skinny_2x16", {"LANES": 4, "ROW_GROUPS": 32, "ROWS": 8}),
     ("gemv", {"STEPS": 4, "ROW_GROUPS": 8, "UNROLLED": 1}),
     ("gemv", {"STEPS": 2, "ROW_GROUPS": 16, "ROWS": 4}),
-    ("gemv", {"STEPS": 4, "LANES": 32, "ROW_GROUPS": 16, "ROWS": 1, "AHEAD": 1}),
-    ("gemv", {"STEPS": 2, "LANES": 8, "ROW_GROUPS": 8, "ROWS": 2, "AHEAD": 1, "UNROLLED": 1}),
+    ("gemv_normed", {"STEPS": 1, "LANES": 64, "ROW_GROUPS": 2, "ROWS": 4}),
+    ("gemv_normed_long", {}),
+    ("gemv_gated_long", {}),
     *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
 ]
 """Kernels, and values beside those that NVIDIA's GPUs take."""
@@ -128,7 +130,8 @@ def test_parameters_of_large_gpus(opened, rng, kernel, values, format) -> None:
     """Several workgroups each way, all formats' words on their way, norms and gates of some."""
     m, n, k = 19, 133, 1179 if format in INTEGERS else fitting(format, 1179)
     skinny, backend = kernel in SKINNY, opened("compute")
-    gate, norm = ("silu" if skinny and format == "q4_k" else ""), skinny and format == "q8_0"
+    gate = "silu" if (skinny and format == "q4_k") or kernel == "gemv_gated_long" else ""
+    norm = kernel.startswith(("gemv_normed", "gemv_gated")) or (skinny and format == "q8_0")
     rows = 2 * n if gate else n
     declared = next(k for k in kernels_for("quantized_matmul", "compute") if k.name == kernel)
     choice = declared.for_architecture("NVIDIA").with_parameters(**values)

@@ -233,12 +233,12 @@ def test_weights_are_unpacked_once_for_several_rows(m, n, taken, operator) -> No
         types["norm"] = TensorType((4096,))
     device = replace(NVIDIA, multiprocessors=132, max_shader_storage_block_size=1 << 31)
     kernel = choose("compute", OpSpec.create(op, types, {}), device).name
-    assert kernel == ("gemv_normed" if m == 1 and op.eps else taken)
+    assert kernel == ("gemv_normed_long" if m == 1 and op.eps else taken)
 
 
 @pytest.mark.parametrize(
     ("m", "n", "taken"),
-    [(64, 576, "16x32"), (64, 4096, "32x64_long_k"), (512, 576, "32x32"), (512, 4096, "128x128")],
+    [(64, 576, "16x32"), (64, 4096, "32x32"), (512, 576, "32x64_long_k"), (512, 4096, "64x128")],
 )
 def test_tiles_of_packed_weights_fill_the_processors(m, n, taken) -> None:
     op = QuantizedMatmul("q4_k", n, 1024)

@@ -327,9 +327,14 @@ def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
         OpSpec.create(RELU, {"y": (2, 2)}, {})
 
 
+LARGE = replace(
+    DEVICE, max_compute_work_group_invocations=256, max_compute_work_group_size=(256, 256, 64)
+)
+
+
 def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
-    """Products by workgroups that compute `side` x `side` results, 64 invocations of them."""
-    across = {"workgroup": [8, 8], "grid": [f"n / {side // 8}", f"m / {side // 8}"]}
+    """Products by workgroups that compute `side` x `side` results, 256 invocations of them."""
+    across = {"workgroup": [16, 16], "grid": [f"n / {side // 16}", f"m / {side // 16}"]}
     text = {
         "summary": "",
         "operands": bound(x=0, weight=1, out=2),
@@ -350,6 +355,14 @@ def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
     assert launch_of.filled({"m": 0, "n": 256}, {}, 8) == 0.0
 
 
+def test_a_small_workgroup_alone_does_not_keep_a_processor_busy() -> None:
+    across = {"workgroup": [8, 16], "grid": ["n / 8", "m / 4"]}  # 64 x 64 results
+    launch_of = tiles("half", 64, 1, launch=across).launch
+    assert launch_of.filled({"m": 128, "n": 256}, {}, 8) == pytest.approx(0.75)
+    assert launch_of.filled({"m": 256, "n": 256}, {}, 8) == 1.0  # two on each
+    assert launch_of.filled({"m": 384, "n": 256}, {}, 8) == pytest.approx(3 / (2 + 1 / 0.75))
+
+
 @pytest.mark.parametrize(
     ("m", "n", "processors", "chosen"),
     [
@@ -361,14 +374,14 @@ def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
     ],
 )
 def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
-    device = replace(DEVICE, multiprocessors=processors)
+    device = replace(LARGE, multiprocessors=processors)
     offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
     product = OpSpec.create(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
     assert choose("compute", product, device).name == chosen
 
 
 def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
-    device = replace(DEVICE, multiprocessors=8)
+    device = replace(LARGE, multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
     product = OpSpec.create(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
     assert choose("compute", product, device).name == "first"
