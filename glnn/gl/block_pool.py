@@ -54,7 +54,8 @@ class BlockPool:
         words = max(words, MIN_WORDS)
         fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
         if fitting:
-            block = min(fitting, key=lambda one: one.size)
+            # Always in one order, whichever was free first: what takes turns finds its own again.
+            block = min(fitting, key=lambda one: (one.size, one.copy.glo))
             self._free.remove(block)
             self._free_bytes -= block.nbytes
         else:

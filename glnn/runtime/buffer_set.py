@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LEAST_STEP = 4096  # words by which memory of an open size grows at least
 EMPTY: Mapping[str, DeviceArray] = {}
 SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again
+ALTERNATING = 2
+"""Arrangements of DeviceArrays that are kept: a cache and the one made of it take turns."""
 
 
 class DeviceWeight(Protocol):
@@ -101,7 +103,7 @@ class _DeviceParts:
 
 @dataclass(eq=False)
 class _Arrangement:
-    """Commands for one arrangement of states in their memories."""
+    """Commands for one arrangement of states and DeviceArrays in their memories."""
 
     parts: _DeviceParts
     stores: dict[str, Store] = field(default_factory=dict)
@@ -112,8 +114,14 @@ class _Arrangement:
     open_stores: list[tuple[HostStore, Maker]] = field(default_factory=list)
     """Those of them whose shape depends on sizes, with what makes it."""
     commands: Callable[[], None] = lambda: None
+    is_bound: bool = False
+    """Whether it was bound before, to whatever."""
     made_for: tuple[object, ...] | None = None
     """The sizes of the symbols, and the generation of memory, that it is bound to."""
+
+
+_Places = tuple[tuple[int, ...], tuple[tuple[int, BufferBlock], ...]]
+"""Where states lie, by the numbers of their memories, and the blocks of DeviceArrays."""
 
 
 class BufferSet:
@@ -131,7 +139,8 @@ class BufferSet:
         """By number the blocks that DeviceArrays have, in the place of its own."""
         self._kept: dict[str, DeviceArray] = {}
         """The outputs that a run writes there, until `keep`."""
-        self._arrangements: dict[tuple[int, ...], _Arrangement] = {}
+        self._arrangements: dict[_Places, _Arrangement] = {}
+        """The last that was used is the last."""
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
         """Of the tensors that follow from sizes those that the host reads."""
@@ -286,25 +295,33 @@ class BufferSet:
     def _arranged(self) -> _Arrangement:
         """Return the commands for where the states lie now, for the sizes of the last binding."""
         made_for = self.sizes, self._generation
-        key = tuple([self._shared.states[one.name].current for one in self.executable.states])
-        result = self._arrangements.get(key)
-        if result is not None and result.made_for == made_for:
+        states = tuple([self._shared.states[one.name].current for one in self.executable.states])
+        places = states, tuple(self._attached.items())
+        result = self._take_arrangement(places)
+        if result is None:
+            result = _Arrangement(_DeviceParts({}, self._shared.weights))
+        self._arrangements[places] = result
+        if result.made_for == made_for:
             return result
         buffers = self._buffers()
-        before: Mapping[int, Any] | None = None
-        if result is None:
-            parts = _DeviceParts(buffers, self._shared.weights)
-            result = self._arrangements[key] = _Arrangement(parts)
-        else:
-            before = result.parts.buffers
+        before = result.parts.buffers if result.is_bound else None
         result.made_for = None  # until all of it is
         result.parts.buffers = buffers
         if self.device is not None:
             self._bind_device(result, self.device, before)
         else:
             self._bind_cpu(result, before is None)
-        result.made_for = made_for
+        result.made_for, result.is_bound = made_for, True
         return result
+
+    def _take_arrangement(self, places: _Places) -> _Arrangement | None:
+        """Remove and return the arrangement for `places`, else one to be bound to these anew; None
+        where another one may be kept beside those that there are.
+        """
+        if places in self._arrangements:
+            return self._arrangements.pop(places)
+        alike = [one for one in self._arrangements if one[0] == places[0]]
+        return self._arrangements.pop(alike[0]) if len(alike) >= ALTERNATING else None
 
     def _buffers(self) -> dict[int, Any]:
         """Return the memory of each block, by its number."""

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from glnn import DeviceArray, InferenceSession
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.gl import Device
+from glnn.gl.command_buffer import BoundCommands
 from glnn.model.onnx_format import model_from_proto
 from glnn.runtime.buffer_set import BufferSet
 from tests.onnxruntime.models import I64, F, proto
@@ -95,6 +96,38 @@ def test_what_is_read_and_written_is_not_copied_on_the_device_either(gpu, rng, t
         assert (traffic.up, traffic.down) == (0, 0)
         assert gpu == "feedback" or not traffic.there  # a texture may be a copy there
     np.testing.assert_allclose(y.numpy(), x.astype(np.float64) ** 32, rtol=1e-4)
+
+
+def test_caches_that_take_turns_are_bound_once(gpu, rng, monkeypatch) -> None:
+    """Two caches of several layers, dropped in whatever order, have the same memory in turn."""
+    names = [f"{name}{i}" for i in range(3) for name in "kv"]
+    nodes = [
+        helper.make_node("Concat", [f"past.{n}", "x"], [f"present.{n}"], axis=1) for n in names
+    ]
+    inputs = [("x", F, ["n", "s", 4]), *((f"past.{n}", F, ["n", "p", 4]) for n in names)]
+    model = proto(nodes, inputs, [(f"present.{n}", F, ["n", "t", 4]) for n in names])
+    session, bound = opened(model, gpu), []
+    bind = BoundCommands.bind
+
+    def bind_and_note(self: Any, numbers: Any, host: Any = (), replaced: Any = None) -> None:
+        bound.append(replaced is None or bool(replaced))
+        bind(self, numbers, host, replaced)
+
+    monkeypatch.setattr(BoundCommands, "bind", bind_and_note)
+    start = {n: rng((1, 40, 4)) for n in names}
+    past, expected = {f"past.{n}": DeviceArray(one) for n, one in start.items()}, dict(start)
+    for step in range(12):
+        x = rng((1, 1, 4))
+        out = {f"present.{n}": DeviceArray for n in names}
+        present = session.run(None, {"x": x, **past}, out=out)
+        order = names[step % 5 :] + names[: step % 5]  # who drops what first is the program's
+        for n in order:
+            past[f"past.{n}"] = present[names.index(n)]
+        del present
+        expected = {n: np.concatenate([one, x], axis=1) for n, one in expected.items()}
+    for n in names:
+        np.testing.assert_array_equal(past[f"past.{n}"].numpy(), expected[n])
+    assert bound[-8:] == [False] * 8
 
 
 @pytest.mark.usefixtures("poisoned")
