@@ -200,7 +200,7 @@ class Slice(Move):
         if 0 in self.steps:
             raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
 
-    def _walks(self, shape: Shape) -> list[tuple[int, int, int]]:
+    def walks(self, shape: Shape) -> list[tuple[int, int, int]]:
         """Return along each axis the first place, the number of places, and the step between
         them.
         """
@@ -217,11 +217,11 @@ class Slice(Move):
             if isinstance(x.dims[axis], str):
                 raise ShapeError(f"slice: the size {x.dims[axis]!r} of {x} is not known yet")
         known = tuple(0 if isinstance(dim, str) else dim for dim in x.dims)
-        walks = self._walks(known)
+        walks = self.walks(known)
         return tuple(walks[i][1] if i in axes else dim for i, dim in enumerate(free))
 
     def map(self, shape: Shape) -> IndexMap:
-        walks = enumerate(self._walks(shape))
+        walks = enumerate(self.walks(shape))
         return IndexMap(tuple((Axis(n, i, first, step),) for i, (first, n, step) in walks))
 
     def move(self, x: Array) -> Array:

@@ -32,6 +32,7 @@ from glnn.graph.passes.idiom_recognition import (
 from glnn.graph.passes.move_merging import merge_moves
 from glnn.graph.passes.pointwise_fusion import fuse_pointwise, fuse_prologues
 from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
+from glnn.graph.passes.rotary_recognition import recognize_rotary
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
 from glnn.graph.passes.transpose_sinking import sink_transposes
@@ -62,6 +63,8 @@ class Pass(Enum):
     """Layer normalisations in small pieces become one operator."""
     RMS_NORM = "rms_norm"
     """RMS normalisations likewise."""
+    ROTARY = "rotary"
+    """Rotary embeddings likewise."""
     SOFTMAX = "softmax"
     """Softmaxes likewise."""
     ACTIVATIONS = "activations"
@@ -134,7 +137,7 @@ class Pass(Enum):
 
 FUSING = frozenset(
     {
-        *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
+        *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.ROTARY, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
         *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
     }
@@ -216,6 +219,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.RECURRENCES, _fuse_recurrences),
     (Pass.LAYER_NORM, _typed_pass(recognize_layer_norms)),
     (Pass.RMS_NORM, _typed_pass(recognize_rms_norms)),
+    (Pass.ROTARY, _typed_pass(recognize_rotary)),
     (Pass.SOFTMAX, _typed_pass(recognize_softmaxes)),
     (Pass.ACTIVATIONS, _typed_pass(recognize_activations)),
     (Pass.PADS, _typed_pass(fuse_pads)),

@@ -1,0 +1,156 @@
+"""Recognise rotary embeddings written in small pieces, as one operator each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glnn.core.symint import greatest, same
+from glnn.core.types import DType, TensorType
+from glnn.graph.builder import constant
+from glnn.graph.graph import FOLDED, Graph, Node, Value
+from glnn.graph.operators import Concat, Expand, Pointwise, Slice, Transpose
+from glnn.graph.operators.rotary import HALVES, MOST_WIDTH, Rotary
+from glnn.graph.operators.views import View
+from glnn.graph.passes.graph_rewriter import GraphRewriter
+from glnn.graph.passes.idiom_recognition import Term, Terms
+
+HEADS_APART = Transpose((0, 2, 1, 3))
+"""From (batch, tokens, heads, width) to (batch, heads, tokens, width), and back."""
+
+
+def recognize_rotary(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """Return `graph` with rotary embeddings (Su et al. 2021) in pieces as one operator each.
+
+    In pieces they are x c + join(-second half of x, first half of x) s, as Hugging Face's models
+    have them: x (batch, heads, tokens, width), c and s the cosines and sines of each position's
+    angles twice, (batch or 1, 1, tokens, width). types: of every value; those of new ones are
+    added.
+    """
+    if not any(isinstance(node.operator, Concat) for node in graph.nodes):
+        return graph
+    rewriter = GraphRewriter(graph, types)
+    terms = Terms(rewriter)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Pointwise) and not rewriter.is_fixed(node.outputs[0]):
+            _replace_rotation(rewriter, terms, node)
+    return rewriter.graph()
+
+
+def _replace_rotation(rewriter: GraphRewriter, terms: Terms, node: Node) -> None:
+    """Replace `node` by a rotary embedding where it is one."""
+    term, type = terms.term_of(node.outputs[0]), rewriter.types[node.outputs[0]]
+    if term.function != "add" or len(type.shape) != 4 or type.dtype is not DType.float32:
+        return
+    for plain, turned in term.either():
+        if plain.function != "mul" or turned.function != "mul":
+            continue
+        for (x, cosine), (half, sine) in (
+            (one, other) for one in plain.either() for other in turned.either()
+        ):
+            match = _match_operands(rewriter, terms, type, x, cosine, half, sine)
+            if match is not None:
+                _rotate(rewriter, node, *match)
+                return
+
+
+def _match_operands(
+    rewriter: GraphRewriter,
+    terms: Terms,
+    type: TensorType,
+    x: Term,
+    cosine: Term,
+    half: Term,
+    sine: Term,
+) -> tuple[Value, Value, Value] | None:
+    """Return the values of x with its heads next to each other, of cosines and of sines; None where
+    the terms are not a rotation's.
+    """
+    batch, _, tokens, width = type.shape
+    if not isinstance(width, int) or width % 2 or width > MOST_WIDTH:
+        return None
+    if 4 * greatest(batch * tokens) > FOLDED:
+        return None
+    if not any(_is_turned(rewriter, terms, one, x, width) for one in half.values):
+        return None
+    joined = next((rewriter.runtime_producer(one) for one in x.values), None)
+    if joined is None or joined.operator != HEADS_APART or joined.epilogue is not None:
+        return None
+    angles: list[Value] = []
+    for part in (cosine, sine):
+        for value in part.values:
+            shape = rewriter.shape(value)
+            fits = len(shape) == 4 and shape[1:] == (1, tokens, width)
+            if fits and (same(shape[0], batch) or same(shape[0], 1)):
+                angles += [value] if _repeats_half(rewriter, value) else []
+                break
+    if len(angles) != 2 or rewriter.shape(angles[0]) != rewriter.shape(angles[1]):
+        return None
+    (heads,) = joined.inputs
+    assert heads is not None
+    return heads, angles[0], angles[1]
+
+
+def _is_turned(rewriter: GraphRewriter, terms: Terms, value: Value, x: Term, width: int) -> bool:
+    """Return True where `value` is the second half of x, negative, before the first."""
+    node = rewriter.runtime_producer(value)
+    if node is None or node.operator not in (Concat(3), Concat(-1)) or len(node.inputs) != 2:
+        return False
+    second, first = (terms.term_of(one) for one in node.inputs if one is not None)
+    if second.function != "neg":
+        return False
+    bounds = (second.arguments[0], width // 2, width), (first, 0, width // 2)
+    return all(_is_part(rewriter, terms, part, x, *ends) for part, *ends in bounds)
+
+
+def _is_part(
+    rewriter: GraphRewriter, terms: Terms, part: Term, x: Term, first: int, last: int
+) -> bool:
+    """Return True where `part` is x from `first` to `last` of its last dimension."""
+    node = rewriter.runtime_producer(part.value)
+    if node is None or not isinstance(node.operator, Slice) or node.epilogue is not None:
+        return False
+    (value,) = node.inputs
+    if value is None or terms.term_of(value) is not x:
+        return False
+    ends = node.operator.walks(rewriter.shape(value))[-1]
+    return node.operator.axes in ((3,), (-1,)) and ends == (first, last - first, 1)
+
+
+def _repeats_half(rewriter: GraphRewriter, value: Value) -> bool:
+    """Return True where the second half of the last dimension is seen to be the first again."""
+    node, width = rewriter.producer(value), rewriter.shape(value)[-1]
+    while node is not None and node.epilogue is None:
+        operator = node.operator
+        if isinstance(operator, Concat):
+            last = operator.axis in (-1, len(rewriter.shape(node.outputs[0])) - 1)
+            return last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
+        if not isinstance(operator, Pointwise | View | Expand):
+            return False
+        wide = [
+            one
+            for one in node.inputs
+            if one is not None and rewriter.shape(one) and not same(rewriter.shape(one)[-1], 1)
+        ]
+        if len(wide) != 1 or not same(rewriter.shape(wide[0])[-1], width):
+            return False
+        node = rewriter.producer(wide[0])
+    return False
+
+
+def _rotate(rewriter: GraphRewriter, node: Node, x: Value, cosine: Value, sine: Value) -> None:
+    """Let a rotary embedding of x, (batch, tokens, heads, width), make the result of `node`."""
+    name, shape = node.name, rewriter.shape(x)
+    batch, tokens, heads, width = shape
+    half = Slice((0,), (width // 2,), (3,), (1,))
+    parts = (rewriter.add(name, half, one) for one in (cosine, sine))
+    rows = rewriter.shape(cosine)[0] * tokens
+    table = rewriter.reshape(name, rewriter.add(name, Concat(3), *parts), (rows, width))
+    # A row for each token; where texts of a batch share them, the rows begin anew with each text.
+    count = batch * tokens
+    rising = constant(np.arange(greatest(count), dtype=np.int32))
+    rewriter.types[rising] = rising.type
+    places = rewriter.add(name, Slice((0,), (count,), (0,), (1,)), rising)
+    flat = rewriter.reshape(name, x, (batch * tokens, heads * width))
+    turned = rewriter.add(name, Rotary(heads, width, rows, order=HALVES), flat, table, places)
+    apart = rewriter.reshape(name, turned, shape)
+    rewriter.replace_by(node, rewriter.add(name, HEADS_APART, apart))
