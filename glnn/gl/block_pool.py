@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from weakref import finalize
 
 from glnn.core.settings import Settings
@@ -12,6 +13,8 @@ from glnn.errors import NoRoomError
 from glnn.gl.buffer import MIN_WORDS, UnclearedBlock
 from glnn.gl.device import Device
 
+ORDER = attrgetter("size", "copy.glo")
+"""The order in which blocks are taken: the smallest first, of these the oldest."""
 MOST_UNUSED = 2
 """A block is taken for a tensor of no less than this part of it."""
 
@@ -55,7 +58,7 @@ class BlockPool:
         fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
         if fitting:
             # Always in one order, whichever was free first: what takes turns finds its own again.
-            block = min(fitting, key=lambda one: (one.size, one.copy.glo))
+            block = min(fitting, key=ORDER)
             self._free.remove(block)
             self._free_bytes -= block.nbytes
         else:

@@ -144,6 +144,12 @@ class BufferSet:
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
         """Of the tensors that follow from sizes those that the host reads."""
+        self._device_outputs = [
+            (one, executable.device_outputs[one.name], maker(one.shape))
+            for one in executable.io.outputs
+            if one.name in executable.device_outputs
+        ]
+        """Those that can stay on the device, their blocks, and what makes a shape that is open."""
         makers = ((i, maker(one.words)) for i, one in enumerate(executable.commands.textures))
         self._open_views = [(i, make) for i, make in makers if make is not None]
         self._turning = self._doubled()
@@ -223,15 +229,14 @@ class BufferSet:
             place, memory = executable.device_inputs[name], array.block(device)
             if memory.size >= executable.blocks[place].size(numbers):
                 attached[place] = memory
-        self._kept = {}
-        for one in executable.io.outputs:
-            if one.name not in outputs or one.name not in executable.device_outputs:
+        self._kept, available = {}, self._shared.available
+        for one, place, shape_of in self._device_outputs:
+            if one.name not in outputs:
                 continue
-            place = executable.device_outputs[one.name]
-            block = executable.blocks[place]
-            words = block.size(numbers)
-            slack = with_slack(words, device) - words if depends(block.words) else 0
-            shape, available = number(one.shape, numbers), self._shared.available
+            words = executable.blocks[place].size(numbers)
+            shape, slack = one.shape, 0
+            if shape_of is not None:
+                shape, slack = shape_of(numbers), growth(words, device)
             made = DeviceArray.allocate(device, shape, one.dtype, words, slack, available)
             self._kept[one.name], attached[place] = made, made.block(device)
         self._attached = attached
@@ -510,7 +515,10 @@ class BufferSet:
         layout = self.change(slot.layout) if is_open else slot.layout
         memory, words = now.parts.buffers[slot.block], number(slot.words, self.numbers)
         offset = number(slot.offset, self.numbers)
-        return Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)
+        made = Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)
+        if slot.block in self._attached:  # nothing is put there, which would say so
+            made.mark_written()
+        return made
 
     def upload(self, feeds: Mapping[str, Feed]) -> None:
         """Move the inputs to where the device reads them, once it does not read others there.
@@ -521,14 +529,14 @@ class BufferSet:
         if device is not None and device.timeline.completed < self._segment:
             device.wait()
         for one in self.executable.io.inputs:
-            feed, store = feeds[one.name], self.store(one.name)
+            feed = feeds[one.name]
             if not isinstance(feed, DeviceArray):
-                store.put(feed)
+                self.store(one.name).put(feed)
                 continue
-            assert device is not None and isinstance(store, Buffer)
-            if self._is_attached(one.name, feed, device):
-                store.mark_written()  # for steps of the host
-            else:
+            assert device is not None
+            if not self._is_attached(one.name, feed, device):
+                store = self.store(one.name)
+                assert isinstance(store, Buffer)
                 store.copy_from(feed.buffer(device), device)
 
     def _is_attached(self, name: str, array: DeviceArray, device: Device) -> bool:
@@ -602,6 +610,16 @@ class BufferSet:
 def _is_dense(store: Store) -> TypeGuard[Buffer]:
     """Return True where a DeviceArray of that shape lies as `store` does."""
     return isinstance(store, Buffer) and store.dtype is DType.float32 and store.layout == DENSE
+
+
+def growth(words: int, device: Device) -> int:
+    """Return the words to allocate beyond `words` for a tensor that grows from run to run.
+
+    They are half as many: how often a cache gets larger memory goes with the logarithm of its
+    length.
+    """
+    most = device.capabilities.max_shader_storage_block_size // 4
+    return max(with_slack(words + words // 2, device) - words, 0) if 2 * words < most else 0
 
 
 def with_slack(words: int, device: Device) -> int:

@@ -36,6 +36,7 @@ class IOBinding:
     def __init__(self, session: Any) -> None:
         self._session = session._sess
         self._known = {info.name: info for info in self._session.inputs_meta}
+        self._outputs = {info.name: info for info in self._session.outputs_meta}
         self._bound_inputs: dict[str, Any] = {}
         self._bound_outputs: dict[str, Target] = {}
         self._results: list[Any] = []
@@ -169,7 +170,7 @@ class IOBinding:
 
     def _fits(self, name: str, target: Target) -> None:
         """Raise InvalidArgument where an output cannot be written to `target`."""
-        info = next((one for one in self._session.outputs_meta if one.name == name), None)
+        info = self._outputs.get(name)
         if info is None or not isinstance(target, (np.ndarray, DeviceMemory)):
             return  # the run names an unknown one
         actual = type_of(target.dtype)
