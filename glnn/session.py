@@ -28,7 +28,13 @@ from glnn.core.trace_spans import duration
 from glnn.core.types import DType, Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
-from glnn.runtime.device_array import FLOATS, DeviceArray, Feed, as_host_array
+from glnn.runtime.device_array import (
+    FLOATS,
+    DeviceArray,
+    Feed,
+    as_host_array,
+    stays_on_device,
+)
 from glnn.runtime.options import BackendChoice, Options
 from glnn.runtime.requests import Requests
 from glnn.runtime.runner import ModelExecutor, Out, check_disjoint
@@ -303,7 +309,9 @@ class InferenceSession(LazyPickle):
         int32 where all numbers are. out: arrays of the caller's that outputs of these names are
         written to, each of its output's shape and dtype, in memory of its own; the others are new
         ones. Where it has the class `DeviceArray` for a name, that output stays on the device, and
-        the list has a DeviceArray in its place. states: of
+        the list has a DeviceArray in its place. A DeviceArray instead of the class is given up: it
+        has the output's shape and dtype, its numbers are gone, and where it is fed, too, as a cache
+        of a fixed length, the output is written in its place if that can be. states: of
         `make_states`, inputs that are not fed, updated by outputs that are not given, None being
         all others then. Raises ShapeError where an input is missing, unknown, or does not fit, or
         an array of `out`; ModelError for an unknown output;
@@ -315,6 +323,7 @@ class InferenceSession(LazyPickle):
         start = perf_counter() if logged else 0.0
         runs: ModelExecutor = self._runs if states is None else states
         results = runs.run(self._check_feeds(feeds, states), names, into)
+        _give_up(into)
         if logged:
             took = duration(perf_counter() - start)
             LOG.debug("ran %s on %s in %s", self.name, self._lazy.where, took)
@@ -338,8 +347,10 @@ class InferenceSession(LazyPickle):
         """
         names, into = self._check_outputs(output_names, out, states)
         requests = self._requests if states is None else states
-        arrays = self._check_feeds(feeds, states)
-        return requests.submit({k: as_host_array(one) for k, one in arrays.items()}, names, into)
+        arrays = {k: as_host_array(one) for k, one in self._check_feeds(feeds, states).items()}
+        _give_up(into)
+        into = {k: DeviceArray if stays_on_device(one) else one for k, one in into.items()}
+        return requests.submit(arrays, names, into)
 
     def make_states(
         self,
@@ -392,7 +403,7 @@ class InferenceSession(LazyPickle):
             if name not in names:
                 raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
         for info in self._outputs:
-            if out.get(info.name) is DeviceArray and info.dtype is DType.object:
+            if stays_on_device(out.get(info.name)) and info.dtype is DType.object:
                 raise ShapeError(
                     f"output {info.name!r} is {info.type}, and a DeviceArray has numbers"
                 )
@@ -475,6 +486,13 @@ class InferenceSession(LazyPickle):
         loaded = self._load()
         loaded.model.check(shapes)
         return loaded.executor.plan(shapes, keep=keep, feeds=feeds)
+
+
+def _give_up(out: Mapping[str, Out]) -> None:
+    """Give up the DeviceArrays that outputs took the place of."""
+    for one in out.values():
+        if isinstance(one, DeviceArray):
+            one.give_up()
 
 
 def _fitting(info: TensorInfo, array: DeviceArray) -> Feed:

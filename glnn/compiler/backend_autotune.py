@@ -39,7 +39,7 @@ from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import pace
-from glnn.runtime.device_array import Feed, host_arrays
+from glnn.runtime.device_array import DeviceArray, Feed, host_arrays, stays_on_device
 from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
@@ -386,7 +386,8 @@ class AutoExecutor:
         out: Mapping[str, Out] | None,
     ) -> dict[str, Array]:
         """Run each backend on `feeds`, choose one for later runs, and return the outputs."""
-        feeds = unaliased(feeds, out) if out else feeds  # it is run again
+        feeds = unaliased(feeds, out) if out else feeds  # it is run again: nothing is given up yet
+        out = {k: DeviceArray if stays_on_device(one) else one for k, one in (out or {}).items()}
         answers: list[dict[str, Array]] = []
 
         def prepared(name: str) -> Callable[[], object]:

@@ -17,7 +17,7 @@ from glnn.backends.launch import FlushPolicy, GlLaunch
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.emit import Emitted, EntryStep, SizeRange, emit, weight_keys
 from glnn.compiler.memory_budget import Outline
-from glnn.compiler.state_binding import StateSpecs, check_read
+from glnn.compiler.state_binding import StateSpecs, check_read, replaceable_inputs
 from glnn.compiler.states import States
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
@@ -476,12 +476,16 @@ def _io(
     planned = {value.name: value for value in outline.graph.outputs}
     gives = []
     hidden = {output for name, output in states.updates.items() if name not in states.readable}
+    replaced = replaceable_inputs(
+        outline.schedule, [one.name for one in takes], dict(outline.outputs)
+    )
     for value in graph.outputs:
         if value.name not in hidden:
             here = planned[value.name]
             fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape
-            gives.append(Output(value.name, value.type.dtype, shape, fixed))
+            replaces = replaced.get(value.name, ())
+            gives.append(Output(value.name, value.type.dtype, shape, fixed, replaces))
     return IOSpec(takes, tuple(gives))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +13,7 @@ from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.compiler.states import States
 from glnn.compiler.step import Step
 from glnn.compiler.weights import Weight
+from glnn.core.symint import same
 from glnn.core.types import Shape, TensorType
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.constant import constant
@@ -211,13 +212,9 @@ def with_turns(
 
 def _update_in_place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
     """Have the memory of each `after` be that of `before`, where that can be."""
-    tensors, entries = schedule.tensors, schedule.entries
-    made, read = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    tensors = schedule.tensors
+    made, read = _uses(schedule)
     named = defaultdict[str, list[str]](list)
-    for i, entry in enumerate(entries):
-        made[tensors[entry.lowered.output].memory].append(i)
-        for memory in {tensors[name].memory for name in entry.lowered.operands.values()}:
-            read[memory].append(i)
     for name, tensor in tensors.items():
         named[tensor.memory].append(name)
     for one in states:
@@ -231,6 +228,50 @@ def _update_in_place(schedule: Schedule, states: Iterable[StateBinding]) -> None
         made[old] += made.pop(new)
         read[old] += read.pop(new, [])
         named[old] += named.pop(new)
+
+
+_Uses = defaultdict[str, list[int]]
+
+
+def _uses(schedule: Schedule) -> tuple[_Uses, _Uses]:
+    """Return by memory the entries that write to it, and those that read it, in their order."""
+    tensors = schedule.tensors
+    made, read = _Uses(list), _Uses(list)
+    for i, entry in enumerate(schedule.entries):
+        made[tensors[entry.lowered.output].memory].append(i)
+        for memory in {tensors[name].memory for name in entry.lowered.operands.values()}:
+            read[memory].append(i)
+    return made, read
+
+
+def replaceable_inputs(
+    schedule: Schedule, inputs: Iterable[str], outputs: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Return by output the inputs in whose memory a run may write it.
+
+    Those are of its type and layout, and nothing reads them but the one step that makes it, which
+    reads each element just before it writes that. outputs: by name the tensors that they are.
+    """
+    if schedule.backend.device is None or not schedule.backend.in_place:
+        return {}
+    tensors, (made, read) = schedule.tensors, _uses(schedule)
+    given = Counter(tensors[name].memory for name in (*inputs, *outputs.values()))
+    result: dict[str, tuple[str, ...]] = {}
+    for output, tensor in outputs.items():
+        new = tensors[tensor]
+        writers = made[new.memory]
+        result[output] = tuple(
+            name
+            for name in inputs
+            for old in (tensors[name],)
+            if len(writers) == given[new.memory] == given[old.memory] == 1
+            and not made[old.memory]
+            and {*read[old.memory]} == {*writers}
+            and len(old.type.dims) == len(new.type.dims)
+            and all(map(same, old.type.shape, new.type.shape))
+            and _is_free(schedule, old.memory, writers, writers[0])
+        )
+    return result
 
 
 def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int) -> bool:

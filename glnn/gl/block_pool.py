@@ -82,10 +82,13 @@ class BlockPool:
                 )
         return UnclearedBlock(words + slack, self._device)
 
-    def free_with(self, owner: object, block: UnclearedBlock) -> None:
-        """Have `block` be free once `owner` is gone, in whatever thread that is."""
-        freed = partial(self._device.drop, partial(self._free_block, block))
-        finalize(owner, freed).atexit = False
+    def free_with(self, owner: object, block: UnclearedBlock) -> finalize[..., object]:
+        """Have `block` be free once `owner` is gone, in whatever thread that is; return what does
+        it, which may be detached.
+        """
+        freed = finalize(owner, self._device.drop, partial(self._free_block, block))
+        freed.atexit = False
+        return freed
 
     def _free_block(self, block: UnclearedBlock) -> None:
         self._used_bytes -= block.nbytes

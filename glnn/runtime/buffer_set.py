@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LEAST_STEP = 4096  # words by which memory of an open size grows at least
 EMPTY: Mapping[str, DeviceArray] = {}
+NO_OUTPUTS: Mapping[str, DeviceArray | None] = {}
 SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again
 ALTERNATING = 2
 """Arrangements of DeviceArrays that are kept: a cache and the one made of it take turns."""
@@ -139,6 +140,8 @@ class BufferSet:
         """By number the blocks that DeviceArrays have, in the place of its own."""
         self._kept: dict[str, DeviceArray] = {}
         """The outputs that a run writes there, until `keep`."""
+        self._replaced: list[tuple[Output, DeviceArray]] = []
+        """Those of the next run that it writes to the memory of an input, which that gives up."""
         self._arrangements: dict[_Places, _Arrangement] = {}
         """The last that was used is the last."""
         self._sized = SizedArrays(executable.sized)
@@ -196,12 +199,13 @@ class BufferSet:
         self,
         sizes: tuple[int, ...] = (),
         arrays: Mapping[str, DeviceArray] = EMPTY,
-        outputs: Collection[str] = (),
+        outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS,
     ) -> None:
         """Have it be for these sizes of the symbols, which the guards admit.
 
         arrays: inputs that lie on the device, which are read there. outputs: those that are to stay
-        there (`keep`). Raises NoRoomError where too little memory is free for these.
+        there (`keep`), with arrays that are given up for them. Raises NoRoomError where too little
+        memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
         try:
@@ -219,7 +223,10 @@ class BufferSet:
             raise
 
     def _attach(
-        self, sizes: tuple[int, ...], arrays: Mapping[str, DeviceArray], outputs: Collection[str]
+        self,
+        sizes: tuple[int, ...],
+        arrays: Mapping[str, DeviceArray],
+        outputs: Mapping[str, DeviceArray | None],
     ) -> None:
         """Put the blocks of `arrays`, and new ones for `outputs`, in the place of its own."""
         device, executable, numbers = self.device, self.executable, self.executable.numbers(sizes)
@@ -229,10 +236,18 @@ class BufferSet:
             place, memory = executable.device_inputs[name], array.block(device)
             if memory.size >= executable.blocks[place].size(numbers):
                 attached[place] = memory
-        self._kept, available = {}, self._shared.available
+        self._kept, self._replaced, available = {}, [], self._shared.available
         for one, place, shape_of in self._device_outputs:
             if one.name not in outputs:
                 continue
+            given = outputs[one.name]
+            if given is not None:
+                inputs = [executable.device_inputs[name] for name in one.replaces if name in arrays]
+                there = [attached[i] for i in inputs if i in attached and given.is_at(attached[i])]
+                if there:
+                    attached[place] = there[0]
+                    self._replaced.append((one, given))
+                    continue
             words = executable.blocks[place].size(numbers)
             shape, slack = one.shape, 0
             if shape_of is not None:
@@ -562,6 +577,9 @@ class BufferSet:
 
     def launch(self) -> None:
         """Launch every step, without waiting for the device."""
+        for one, given in self._replaced:
+            self._kept[one.name] = given.hand_over(one.dtype)
+        self._replaced = []
         try:
             if self.device is None and self._shared.states:
                 self._launch_here()

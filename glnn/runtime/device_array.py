@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class DeviceArray:
         self._host, self._block = host, block
         self._moved: DeviceArray | None = None
         """The one that has the block, where that is not this one's own."""
+        self._free: finalize[..., Any] | None = None
+        """Gives the block back once it is gone."""
         return self
 
     @classmethod
@@ -76,9 +79,32 @@ class DeviceArray:
         """
         pool = BlockPool.for_device(device)
         block = pool.allocate(max(words, DENSE.size(shape)), slack, available)
+        return cls._owning(shape, dtype, block)
+
+    @classmethod
+    def _owning(cls, shape: Shape, dtype: DType, block: UnclearedBlock) -> Self:
         result = cls.__new__(cls)._make(shape, dtype.numpy, None, block)
-        pool.free_with(result, block)
+        result._free = BlockPool.for_device(block.device).free_with(result, block)
         return result
+
+    def hand_over(self, dtype: DType) -> DeviceArray:
+        """Return one with this one's memory, which a run writes to, and give this one up.
+
+        Only inside `perform`, and where `is_at` says that there is such memory.
+        """
+        owner, block = self._moved or self, self._block
+        assert block is not None and owner._free is not None
+        owner._free.detach()
+        self.give_up()
+        return self._owning(self.shape, dtype, block)
+
+    def is_at(self, block: object) -> bool:
+        """Return True where its numbers lie in `block`."""
+        return self._block is block
+
+    def give_up(self) -> None:
+        """Have no numbers any more: a run was given the memory for an output."""
+        self._moved = self._block = self._host = None
 
     @property
     def ndim(self) -> int:
@@ -119,7 +145,8 @@ class DeviceArray:
         host, block = self._host, self._block  # in this order: `_move` sets them in the other
         if host is not None:
             return host
-        assert block is not None
+        if block is None:
+            raise self._given_up()
         return self._open(block).perform(lambda: self._read(block))
 
     def _open(self, block: UnclearedBlock) -> Device:
@@ -130,13 +157,21 @@ class DeviceArray:
             raise DeviceError(f"the numbers of {self._text()} are lost: {why}")
         return device
 
+    def _given_up(self) -> DeviceError:
+        return DeviceError(
+            f"the numbers of {self._text()} are gone: a run was given its memory, as `out`, for an "
+            "output"
+        )
+
     def _text(self) -> str:
         return f"a DeviceArray of {self.dtype} {self.shape}"
 
     def block(self, device: Device) -> UnclearedBlock:
         """Return its memory on `device`, where `located` had it. Only inside `perform`."""
         block = self._block
-        assert block is not None and block.device is device
+        if block is None:  # by another thread, since `located` had it
+            raise self._given_up()
+        assert block.device is device
         return block
 
     def buffer(self, device: Device) -> Buffer:
@@ -189,6 +224,11 @@ class DeviceArray:
 
 Feed = Array | DeviceArray
 """What a run is given for an input."""
+
+
+def stays_on_device(out: object) -> bool:
+    """Return True where an output stays on the device: `out` is DeviceArray, or one to give up."""
+    return out is DeviceArray or isinstance(out, DeviceArray)
 
 
 def located(feeds: Mapping[str, Feed], device: Device | None) -> Mapping[str, Feed]:

@@ -70,6 +70,8 @@ class Output:
     """The shape of that array."""
     fixed: bool = False
     """Whether it follows from weights and sizes, and no command computes it (`Runner.fixed`)."""
+    replaces: tuple[str, ...] = ()
+    """The inputs in whose memory it may be written: each element is read just before it is."""
 
     def __post_init__(self) -> None:
         _check("output", self.name, self.dtype, self.shape)
@@ -488,7 +490,8 @@ class Executable:
                 for one in self.io.inputs
             ],
             "outputs": [
-                [one.name, one.dtype.value, plain(one.shape), one.fixed] for one in self.io.outputs
+                [one.name, one.dtype.value, plain(one.shape), one.fixed, [*one.replaces]]
+                for one in self.io.outputs
             ],
             "slots": [
                 [one.name, plain(one.shape), one.dtype.value, one.layout.name, plain(one.words),
@@ -519,8 +522,8 @@ class Executable:
                 for name, dtype, shape, takes, small, below in data["inputs"]
             )
             outputs = tuple(
-                Output(name, DType(dtype), size_of(shape), fixed)
-                for name, dtype, shape, fixed in data["outputs"]
+                Output(name, DType(dtype), size_of(shape), fixed, tuple(map(str, replaces)))
+                for name, dtype, shape, fixed, replaces in data["outputs"]
             )
             slots = [_slot(one) for one in data["slots"]]
             made = cls(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,8 +28,8 @@ from glnn.core.types import (
 )
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
 from glnn.gl import Device, Fence
-from glnn.runtime.buffer_set import EMPTY, BufferSet, Resources
-from glnn.runtime.device_array import DeviceArray, Feed, as_host_array
+from glnn.runtime.buffer_set import EMPTY, NO_OUTPUTS, BufferSet, Resources
+from glnn.runtime.device_array import DeviceArray, Feed, as_host_array, stays_on_device
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
 
@@ -136,8 +136,10 @@ class InFlightRun:
         return self._found
 
 
-Out = Array | type[DeviceArray]
-"""Where an output is to be: in an array of the caller's, or on the device as a DeviceArray."""
+Out = Array | DeviceArray | type[DeviceArray]
+"""Where an output is to be: in an array of the caller's, or on the device as a DeviceArray; where
+it is one, a DeviceArray that is given up, whose memory the output may have.
+"""
 
 
 def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> dict[str, Feed]:
@@ -156,6 +158,9 @@ def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> dict[str, Fe
 
 def check_disjoint(out: Mapping[str, Out]) -> None:
     """Raise ShapeError where two arrays of `out` share memory."""
+    given_up = [one for one in out.values() if isinstance(one, DeviceArray)]
+    if len({*map(id, given_up)}) < len(given_up):
+        raise ShapeError("out has one DeviceArray for two outputs: each replaces its own")
     arrays = [(name, one) for name, one in out.items() if isinstance(one, np.ndarray)]
     for (name, one), (other, another) in combinations(arrays, 2):
         if np.may_share_memory(one, another) and _share_memory(one, another):
@@ -178,6 +183,11 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
     So can DeviceArray, the class, whatever the output is.
     """
     if array is DeviceArray:
+        return
+    if isinstance(array, DeviceArray):
+        if (array.shape, array.dtype) != (shape, dtype.numpy):
+            wanted = f"a DeviceArray of {dtype.value} {shape}, which it replaces"
+            raise ShapeError(f"out[{name!r}] must be {wanted}, got {array!r}")
         return
     like = isinstance(array, np.ndarray) and (array.shape, array.dtype) == (shape, dtype.numpy)
     if like and array.flags.writeable:  # type: ignore[attr-defined]
@@ -457,7 +467,11 @@ class Runner:
         by_host = there.keys() - self.executable.device_inputs.keys()
         if by_host:
             feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
-        device_outputs = [name for name, one in (out or {}).items() if one is DeviceArray]
+        device_outputs = {
+            name: one if isinstance(one, DeviceArray) else None
+            for name, one in (out or {}).items()
+            if stays_on_device(one)
+        }
         buffers = self._latest = self._bind(self.executable.sizes(feeds), there, device_outputs)
         if out:
             for one in self.executable.io.outputs:
@@ -471,7 +485,7 @@ class Runner:
         self,
         sizes: tuple[int, ...],
         arrays: Mapping[str, DeviceArray] = EMPTY,
-        device_outputs: Collection[str] = (),
+        device_outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS,
     ) -> BufferSet:
         """Return a BufferSet for a new run, bound to all this (`BufferSet.bind`); the first, where
         only one has room.
@@ -526,7 +540,7 @@ class Runner:
         self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Out]
     ) -> InFlightRun:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
-        wanted = [name for name in dict.fromkeys(names) if out.get(name) is DeviceArray]
+        wanted = [name for name in dict.fromkeys(names) if stays_on_device(out.get(name))]
         kept = {name: buffers.keep(self._outputs[name]) for name in wanted}
         computed = [name for name in names if name not in self._fixed and not kept.get(name)]
 
@@ -536,7 +550,7 @@ class Runner:
                 return there
             to = out.get(name)
             array = self._array(output, buffers, to if isinstance(to, np.ndarray) else None)
-            return DeviceArray.of_host(array) if to is DeviceArray else array
+            return DeviceArray.of_host(array) if stays_on_device(to) else array
 
         return InFlightRun(buffers, names, computed, result)
 

@@ -303,6 +303,64 @@ def test_states_and_requests(backend, rng) -> None:
     np.testing.assert_allclose(future.result(60)[0].numpy(), (2 * x.astype(np.float64)) ** 2, 1e-5)
 
 
+def test_an_array_that_is_given_up(backend, rng) -> None:
+    """The output is written in the place of the input, whose numbers are gone then."""
+    node = helper.make_node("Add", ["past", "x"], ["present"])
+    model = proto([node], [("past", F, ["n", 4]), ("x", F, ["n", 4])], [("present", F, ["n", 4])])
+    session = opened(model, backend)
+    for rows in (3, 129, 3):
+        start = rng((rows, 4))
+        past, expected = DeviceArray(start), start
+        for step in range(5):
+            x, before = rng((rows, 4)), past._block
+            (after,) = session.run(None, {"past": past, "x": x}, out={"present": past})
+            expected = expected + x
+            np.testing.assert_array_equal(after.numpy(), expected)
+            assert backend != "compute" or not step or after._block is before
+            with pytest.raises(DeviceError, match="are gone: a run was given its memory"):
+                past.numpy()
+            with pytest.raises(DeviceError, match="are gone: a run was given its memory"):
+                session.run(None, {"past": past, "x": x})
+            past = after
+        future = session.run_async(None, {"past": past, "x": x}, out={"present": past})
+        np.testing.assert_array_equal(future.result(60)[0].numpy(), expected + x)
+        with pytest.raises(DeviceError, match="are gone"):
+            past.numpy()
+
+
+def test_arrays_that_cannot_be_given_up(backend, rng) -> None:
+    """One that is not fed, or that the device is yet to read elsewhere; errors give nothing up."""
+    session = opened(square(), backend)
+    x, other = DeviceArray(rng((7,))), DeviceArray(rng((7,)))
+    (y,) = session.run(None, {"x": x}, out={"y": other})
+    np.testing.assert_array_equal(y.numpy(), x.numpy() * x.numpy())
+    for wrong in (np.zeros(8, np.float32), np.zeros(7, np.int32)):
+        with pytest.raises(ShapeError, match=r"out\['y'\] must be a DeviceArray of float32 \(7,\)"):
+            session.run(None, {"x": x}, out={"y": DeviceArray(wrong)})
+    both = [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Mul", ["x", "x"], ["z"])]
+    session = opened(proto(both, [("x", F, [7])], [("y", F, [7]), ("z", F, [7])]), backend)
+    with pytest.raises(ShapeError, match="one DeviceArray for two outputs"):
+        session.run(None, {"x": x}, out={"y": x, "z": x})
+    before = x.numpy()
+    y, z = session.run(None, {"x": x}, out={"y": x, "z": DeviceArray})
+    np.testing.assert_array_equal(y.numpy(), before + before)
+    np.testing.assert_array_equal(z.numpy(), before * before)
+
+
+def test_memory_that_is_given_up_comes_back(gpu, rng) -> None:
+    with Device() as device:
+        session = opened(square(), gpu, device=device)
+        x = DeviceArray(1 + rng((9000,)) / 10)
+        for _ in range(4):
+            (x,) = session.run(None, {"x": x}, out={"y": x})
+        pool = device.blocks
+        device.perform(device.collect)
+        assert 4 * 9000 <= pool._used_bytes < 2 * 4 * 9000
+        del x
+        device.perform(device.collect)
+        assert pool._used_bytes == 0
+
+
 def test_memory_comes_back(gpu, rng) -> None:
     with Device() as device:
         session = opened(square(), gpu, device=device)

@@ -135,3 +135,41 @@ def test_caches_stay_on_the_device(backend: str, sliding: bool) -> None:
         (kept,) = session.run(None, feeds, states=states)
         y, *caches = session.run(None, {**feeds, "pk": caches[0], "pv": caches[1]})
         np.testing.assert_allclose(kept, y, 1e-6, 1e-6)
+
+
+def test_a_shared_buffer_is_written_in_place() -> None:
+    """Each token is put into the caches where they lie, as ONNX Runtime does on its devices."""
+    import glnn.onnxruntime as ort
+
+    model = decoder().SerializeToString()
+    try:
+        session = ort.InferenceSession(
+            model, providers=[("GlnnExecutionProvider", {"backend": "compute"})]
+        )
+    except ort.capi.onnxruntime_pybind11_state.EPFail as error:
+        pytest.skip(str(error))
+    runtime = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    shape = [2, GROUPS, ROWS, WIDTH]
+    make = ort.OrtValue.ortvalue_from_shape_and_type
+    caches = {name: make(shape, np.float32, "gpu", 0) for name in ("pk", "pv")}
+    others = {name: np.zeros(shape, np.float32) for name in caches}
+    binding = session.io_binding()
+    for name, cache in caches.items():
+        binding.bind_ortvalue_input(name, cache)
+        binding.bind_ortvalue_output(name.replace("p", "n"), cache)
+    binding.bind_output("y")
+    for number, feeds in enumerate(steps(2, shared=True, count=8)):
+        before = [cache._content.content._block for cache in caches.values()]
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, array)
+        session.run_with_iobinding(binding)
+        right, *new = runtime.run(None, {**feeds, **others})
+        others = dict(zip(caches, new, strict=True))
+        if number:
+            after = [cache._content.content._block for cache in caches.values()]
+            assert all(one is other for one, other in zip(before, after, strict=True))
+            np.testing.assert_allclose(binding.get_outputs()[2].numpy(), right, 1e-5, 1e-5)
+        for sample, length in enumerate(feeds["mask"].sum(1)):
+            for name, cache in caches.items():
+                got, wanted = (one[sample, :, :length] for one in (cache.numpy(), others[name]))
+                np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)

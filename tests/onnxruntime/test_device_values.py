@@ -157,7 +157,9 @@ def test_one_memory_for_past_and_present(ours, fixed, where, rng, traffic) -> No
         traffic.reset()
         binding.bind_cpu_input("x", x)
         binding.bind_cpu_input("at", at)
+        before = memory(cache)
         session.run_with_iobinding(binding)
+        assert where != "compute" or not step or memory(cache) is before  # it is written in place
         expected[step % 5] = x
         total = binding.get_outputs()[1].numpy()
         assert total == pytest.approx(float(expected.sum(dtype=np.float64)), rel=1e-4, abs=1e-4)
@@ -165,6 +167,54 @@ def test_one_memory_for_past_and_present(ours, fixed, where, rng, traffic) -> No
             assert (traffic.up, traffic.down) == (32 + 40, 16)  # a number, and what it is padded to
     np.testing.assert_array_equal(cache.numpy(), expected)
     assert cache.data_ptr() == address
+
+
+def memory(value: Any) -> Any:
+    """What a value on the device lies in."""
+    return value._content.content._block
+
+
+def test_memory_that_another_value_has_is_not_written(ours, fixed, where, rng) -> None:
+    session, start = opened(ours, fixed, where), rng((40, 8))
+    cache = ours.OrtValue.ortvalue_from_numpy(start, GPU, 0)
+    other = ours.OrtValue.ortvalue_from_shape_and_type([40, 8], np.float32, GPU, 0)
+    at, expected = np.arange(40)[:, None] == 3, start.copy()
+    for step in range(3):
+        if step < 2:
+            other.update_inplace(cache)
+            kept = expected.copy()
+        binding, x = session.io_binding(), rng((1, 8))
+        binding.bind_cpu_input("x", x)
+        binding.bind_cpu_input("at", at)
+        binding.bind_ortvalue_input("past", cache)
+        binding.bind_ortvalue_output("present", cache)
+        session.run_with_iobinding(binding)
+        expected[3] = x
+        np.testing.assert_array_equal(cache.numpy(), expected)
+        np.testing.assert_array_equal(other.numpy(), kept)
+
+
+def test_what_is_read_elsewhere_is_not_written_in_place(ours, where, rng) -> None:
+    """past is read by another step, which may come after the one that makes present."""
+    nodes = [
+        helper.make_node("Add", ["past", "x"], ["present"]),
+        helper.make_node("MatMul", ["present", "past"], ["y"]),
+    ]
+    inputs = [("past", F, [8, 8]), ("x", F, [8, 8])]
+    model = proto(nodes, inputs, [("y", F, [8, 8]), ("present", F, [8, 8])])
+    session, start = opened(ours, model, where), rng((8, 8))
+    cache, past = ours.OrtValue.ortvalue_from_numpy(start, GPU, 0), start.astype(np.float64)
+    for _ in range(4):
+        binding, x = session.io_binding(), rng((8, 8))
+        binding.bind_cpu_input("x", x)
+        binding.bind_ortvalue_input("past", cache)
+        binding.bind_ortvalue_output("present", cache)
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        expected = (past + x) @ past
+        past = (past.astype(np.float32) + x).astype(np.float64)
+        np.testing.assert_allclose(binding.get_outputs()[1].numpy(), expected, 1e-4, 1e-4)
+        np.testing.assert_array_equal(cache.numpy(), past.astype(np.float32))
 
 
 def test_addresses_stand_for_values(ours, decoder, where, rng) -> None:

@@ -147,7 +147,7 @@ class IOBinding:
         if not names:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         there = {
-            name
+            name: self._replaced_content(one)
             for name, one in self._bound_outputs.items()
             if one is DeviceArray or isinstance(one, DeviceMemory)
         }
@@ -168,6 +168,16 @@ class IOBinding:
             message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
             raise RuntimeError(f"Error in execution: {message}") from None
 
+    def _replaced_content(self, target: Target) -> DeviceArray | type[DeviceArray]:
+        """Return what the content of an output on the device replaces: where only this output and
+        inputs have that, its memory is the run's to write to.
+        """
+        bound = [one for one in self._bound_outputs.values() if one is target]
+        if not isinstance(target, DeviceMemory) or target.is_shared or bound[1:]:
+            return DeviceArray
+        read = any(one is target for one in self._bound_inputs.values())
+        return target.content if read else DeviceArray
+
     def _fits(self, name: str, target: Target) -> None:
         """Raise InvalidArgument where an output cannot be written to `target`."""
         info = self._outputs.get(name)
@@ -185,7 +195,7 @@ class IOBinding:
     def _write_output(self, name: str, result: Any) -> Any:
         target = self._bound_outputs[name]
         if isinstance(target, DeviceMemory):
-            target.content = result
+            target.replace(result)
             return target
         if isinstance(target, np.ndarray):
             np.copyto(target, result)

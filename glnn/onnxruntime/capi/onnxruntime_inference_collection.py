@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
@@ -353,6 +353,7 @@ class InferenceSession(Session):
         return self._sess
 
 
+NOTHING: Mapping[str, Any] = {}
 TERMINATED = "Exiting due to terminate flag being set to true."
 
 
@@ -409,11 +410,12 @@ class Core:
         output_names: Sequence[str] | None,
         feeds: Mapping[str, Any],
         options: Any = None,
-        on_device: Collection[str] = (),
+        on_device: Mapping[str, DeviceArray | type[DeviceArray]] = NOTHING,
     ) -> list[Any]:
         """The outputs called so: arrays, and lists for sequences.
 
-        on_device: those of which a DeviceArray is wanted, where they are tensors of numbers.
+        on_device: those of which a DeviceArray is wanted, where they are tensors of numbers, with
+        the class or one that is given up for it.
         Raises ValueError for an input that is missing, TypeError for arguments that are none,
         InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
         """
@@ -424,7 +426,7 @@ class Core:
             names = self._names(output_names)
             _check(options)
             tensors = [name for name in names if name in on_device and self._is_tensor(name)]
-            out = dict.fromkeys(tensors, DeviceArray)
+            out = {name: on_device[name] for name in tensors}
             results = self._session.run(names, arrays, out=out or None)
             if self.profile.on:
                 self.profile.add_run(self._session, arrays, start)

@@ -60,6 +60,8 @@ class DeviceMemory:
 
     def __init__(self, content: DeviceArray) -> None:
         self.content = content
+        self.is_shared = False
+        """Whether another has the same content, or had: no run may write in its place."""
         self.address = next(self._ADDRESSES)
         """Stands for it where programs hand on the address of a value."""
         self._BY_ADDRESS[self.address] = self
@@ -77,6 +79,10 @@ class DeviceMemory:
                 "of an OrtValue there that still is"
             )
         return result
+
+    def replace(self, content: DeviceArray) -> None:
+        """Have other content, which nobody else has."""
+        self.content, self.is_shared = content, False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -384,8 +390,9 @@ class OrtValue:
             np.copyto(target, _numbers(source).reshape(target.shape))
         elif isinstance(source, DeviceMemory) and source.shape == target.shape:
             target.content = source.content
+            target.is_shared = source.is_shared = True
         else:
-            target.content = DeviceArray(_numbers(source).reshape(target.shape))
+            target.replace(DeviceArray(_numbers(source).reshape(target.shape)))
 
     def _tensor(self) -> Array | DeviceMemory:
         """Return the tensor, wherever it is. Raises RuntimeError for what is none."""
