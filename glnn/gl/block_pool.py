@@ -13,8 +13,6 @@ from glnn.errors import NoRoomError
 from glnn.gl.buffer import MIN_WORDS, UnclearedBlock
 from glnn.gl.device import Device
 
-ORDER = attrgetter("size", "copy.glo")
-"""The order in which blocks are taken: the smallest first, of these the oldest."""
 MOST_UNUSED = 2
 """A block is taken for a tensor of no less than this part of it."""
 
@@ -58,7 +56,7 @@ class BlockPool:
         fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
         if fitting:
             # Always in one order, whichever was free first: what takes turns finds its own again.
-            block = min(fitting, key=ORDER)
+            block = min(fitting, key=attrgetter("order"))
             self._free.remove(block)
             self._free_bytes -= block.nbytes
         else:

@@ -62,6 +62,11 @@ class BufferBlock:
 class UnclearedBlock(BufferBlock):
     """A block whose words are what the driver left there: for whoever writes before it reads."""
 
+    def __init__(self, floats: int, device: Device) -> None:
+        super().__init__(floats, device)
+        self.order = self.size, self.copy.glo
+        """By it the smallest come first, and of these the oldest."""
+
     def _allocated(self) -> moderngl.Buffer:
         made = self.device.context.buffer(reserve=self.nbytes)
         self.device.check_always(f"allocate {self.nbytes} bytes")

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, parse
 from glnn.core.layout.layout import DENSE
-from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, size_indices
+from glnn.core.size_table import (
+    Maker,
+    Size,
+    SizeIndex,
+    SizeTable,
+    compiled,
+    depends,
+    maker,
+    size_indices,
+)
 from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, shown
@@ -467,8 +476,15 @@ class Executable:
             return False
         if not self.holds(sizes):
             return False
-        numbers = self.numbers(sizes)
-        return all(number(one.shape, numbers) == feeds[one.name].shape for one in self.io.inputs)
+        shapes = self._input_shapes(self.numbers(sizes))
+        ends = zip(self.io.inputs, shapes, strict=True)
+        return all(shape == feeds[one.name].shape for one, shape in ends)
+
+    @cached_property
+    def _input_shapes(self) -> Maker:
+        """Returns the shapes of all inputs for the numbers of a binding."""
+        shapes = tuple(one.shape for one in self.io.inputs)
+        return maker(shapes) or (lambda numbers: shapes)
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""

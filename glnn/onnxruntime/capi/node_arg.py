@@ -10,6 +10,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,7 @@ NUMBERS = {f"tensor({name})": number for number, name in enumerate(NUMPY, 1)}
 _NAMES = {dtype.value: f"tensor({name})" for name, dtype in NUMPY.items()}
 
 
+@lru_cache(maxsize=64)
 def type_of(dtype: np.dtype[Any]) -> str:
     """Return the type of an array's dtype, as `tensor(float)`. Raises RuntimeError where there is
     none.
