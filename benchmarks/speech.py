@@ -1,23 +1,27 @@
-"""Seconds of whisper's parts, by its shapes with seeded weights; a model beside faster-whisper.
+"""Seconds of whisper's parts: features, encoder, tokens; and of the transcription of a recording.
 
-Of each shape: the features of a window of 30 seconds, the encoder, and the tokens behind them, as
-many as half of the context unless --tokens says fewer, with all that the host does between two.
-Seconds of the encoder are those of it and a token, less a token's. "seconds_per_s" are seconds of a
-recording for each second that a window takes, of a hundred tokens. With --model and --recording
-that is transcribed, and shapes only where they are named; faster-whisper transcribes it on the CPU
-in the same run where it is installed.
+MODELS are folders of models, or names of shapes, whose weights are seeded: these need no files and
+no package but NumPy. For each, of a window of 30 seconds: the features, the encoder, and --tokens
+tokens, none of which ends the text, with all that the host does between two. Seconds of the encoder
+are those of it and a token, less a token's. "seconds_per_s" are seconds of a recording for each
+second that this takes. With --recording models in folders transcribe it, too, in as many tokens as
+it has: rows whose way ends in "whole".
+
+--beside has another program do the same in the same run: `transformers`, by PyTorch with float16
+on a GPU it supports, else float32 on the CPU, with seeded weights of the shape; `faster-whisper`,
+which transcribes --recording by a folder's model.bin in float32 on the CPU.
 
     python -m benchmarks.speech
-    python -m benchmarks.speech tiny base small --backend compute --beams 1,5 --repeat 5 --json
-    python -m benchmarks.speech tiny --model whisper-tiny.en --recording talk.wav
+    python -m benchmarks.speech tiny.en base small --backend compute --beams 1,5 --repeat 5 --json
+    python -m benchmarks.speech tiny.en --beside transformers
+    python -m benchmarks.speech whisper-tiny.en/ --recording talk.wav --beside faster-whisper
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -38,16 +42,18 @@ from glnn.generation.architectures import Config, Packed
 from glnn.generation.speech import whisper
 from glnn.generation.speech.decoding import TokenRules, decode
 from glnn.generation.speech.engine import SpeechEngine
-from glnn.generation.speech.log_mel import RATE, log_mel
+from glnn.generation.speech.log_mel import HOP, RATE, log_mel
 from glnn.generation.speech.recordings import read_recording
-from glnn.generation.speech.speech_to_text import SpeechToText
+from glnn.generation.speech.speech_to_text import STEP, SpeechToText
 from glnn.generation.speech.whisper_files import EPS, SpecialTokens, WhisperConfig
 from glnn.graph.operators.quantized_matmul import random_weight
 from glnn.graph.quantization import GGML_FORMATS
 
-WINDOW_S, FRAMES, CONTEXT, SPOKEN = 30, 1500, 448, 100
+FRAMES, CONTEXT = 1500, 448
 SHAPES = {
+    "tiny.en": (4, 4, 384, 6, 80, 51864),
     "tiny": (4, 4, 384, 6, 80, 51865),
+    "base.en": (6, 6, 512, 8, 80, 51864),
     "base": (6, 6, 512, 8, 80, 51865),
     "small": (12, 12, 768, 12, 80, 51865),
     "medium": (24, 24, 1024, 16, 80, 51865),
@@ -56,6 +62,11 @@ SHAPES = {
 }
 """Layers of encoder and decoder, width, heads, bins, tokens."""
 FORMAT = GGML_FORMATS["f16"]
+TRANSFORMERS, FASTER_WHISPER = "transformers", "faster-whisper"
+KEYS = (
+    "features_s", "encoder_s", "device_step_s", "step_s", "tokens", "whole_s", "seconds_per_s",
+    "first_s",
+)  # fmt: skip
 
 
 def config_of(name: str) -> WhisperConfig:
@@ -69,12 +80,12 @@ def config_of(name: str) -> WhisperConfig:
 
 
 def special_of(vocabulary: int) -> SpecialTokens:
-    """Return the special tokens of a multilingual model, of which none ends a text."""
-    first = vocabulary - 1501
-    end = 50257
+    """Return the special tokens of a model with so many tokens."""
+    first, english = vocabulary - 1501, vocabulary == 51864
+    end = 50256 if english else 50257
     return SpecialTokens(
         end, end + 1, first - 4, first - 2, first - 1, (first, vocabulary),
-        {"transcribe": first - 5}, {"en": end + 2}, (end,), (),
+        {"transcribe": first - 5}, {} if english else {"en": end + 2}, (), (),
     )  # fmt: skip
 
 
@@ -149,19 +160,31 @@ class _Counted:
         return self._engine.logits(tokens, moved, rows)
 
 
-def measured(name: str, backend: str, beams: int, tokens: int, repeat: int) -> dict[str, Any]:
-    """Time one shape."""
-    config, begun = config_of(name), perf_counter()
-    halves = [SeededWeights(one, config.bins) for one in (config.encoder, config.decoder)]
-    engine = SpeechEngine(
-        whisper.encoder(config, *halves), whisper.decoder(config, halves[1], beams), beams, backend,
-        None, None,
-    )  # fmt: skip
-    samples = np.random.default_rng(0).standard_normal(WINDOW_S * RATE).astype(np.float32)
-    features = log_mel(samples, config.bins)
-    special = special_of(config.decoder.vocabulary)
-    prompt = [special.start, special.languages["en"], special.tasks["transcribe"]]
-    rules, counted = TokenRules(special, timestamps=True), _Counted(engine, tokens)
+def noise(frames: int = FRAMES) -> NDArray[np.float32]:
+    """Return the samples of a window of so many frames of the encoder's."""
+    generator = np.random.default_rng(0)
+    return generator.standard_normal(frames * STEP * HOP).astype(np.float32)
+
+
+def per_second(row: dict[str, Any], samples: NDArray[Any]) -> dict[str, Any]:
+    """Return `row` with the seconds of a recording that are transcribed in one."""
+    spent = row["features_s"] + row["encoder_s"] + row["tokens"] * row["step_s"]
+    return {**row, "seconds_per_s": len(samples) / RATE / spent}
+
+
+def timed_parts(
+    engine: SpeechEngine, config: WhisperConfig, special: SpecialTokens, tokens: int, repeat: int,
+    begun: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Time the parts of a window. begun: when loading the model began."""
+    tokens, bins = min(tokens, engine.context // 2), config.bins
+    samples = noise(config.frames)
+    features = log_mel(samples, bins)
+    prompt = [special.start]
+    if special.languages:
+        prompt += [next(iter(special.languages.values())), special.tasks["transcribe"]]
+    endless = replace(special, suppressed=(*special.suppressed, special.end))
+    rules, counted = TokenRules(endless, timestamps=True), _Counted(engine, tokens)
 
     def step() -> object:
         return engine.logits([special.start], [0], [0])
@@ -171,99 +194,203 @@ def measured(name: str, backend: str, beams: int, tokens: int, repeat: int) -> d
         return step()
 
     encode()
-    decode(counted, special, prompt, rules)
-    row: dict[str, Any] = {"shape": name, "beams": beams, "first_s": perf_counter() - begun}
-    row["features_s"] = seconds(lambda: log_mel(samples, config.bins), repeat)
+    decode(counted, endless, prompt, rules)
+    row: dict[str, Any] = {"first_s": perf_counter() - begun}
+    row["features_s"] = seconds(lambda: log_mel(samples, bins), repeat)
     row["device_step_s"] = seconds(step, 8 * repeat)
     row["encoder_s"] = seconds(encode, repeat) - row["device_step_s"]
     counted.runs = 0
-    spent = seconds(lambda: decode(counted, special, prompt, rules), repeat)
+    spent = seconds(lambda: decode(counted, endless, prompt, rules), repeat)
     row["tokens"] = counted.runs / repeat
     row["step_s"] = spent / row["tokens"]
-    window = row["features_s"] + row["encoder_s"] + SPOKEN * row["step_s"]
-    return {**row, "seconds_per_s": WINDOW_S / window}
+    return per_second(row, samples)
 
 
-def transcribed(
-    folder: Path, recording: Path, backend: str, beams: int, repeat: int
-) -> list[dict[str, Any]]:
-    """Time a recording by a model, and by faster-whisper on the CPU where it is installed."""
-    samples = read_recording(recording)
-    speech = SpeechToText(folder, backend=backend, beams=beams)
-    texts: dict[str, str] = {}
+def seeded_parts(name: str, backend: str, beams: int, tokens: int, repeat: int) -> dict[str, Any]:
+    """Time the parts of a window by a shape with seeded weights."""
+    begun, config = perf_counter(), config_of(name)
+    halves = [SeededWeights(one, config.bins) for one in (config.encoder, config.decoder)]
+    engine = SpeechEngine(
+        whisper.encoder(config, *halves), whisper.decoder(config, halves[1], beams), beams, backend,
+        None, None,
+    )  # fmt: skip
+    special = special_of(config.decoder.vocabulary)
+    return timed_parts(engine, config, special, tokens, repeat, begun)
 
-    def ours() -> None:
-        texts["glnn"] = speech.transcribe(samples).text
 
-    ways: dict[str, Callable[[], None]] = {f"glnn {speech.backend}": ours}
-    if find_spec("faster_whisper") and find_spec("ctranslate2") and (folder / "model.bin").exists():
+def transformers_parts(name: str, beams: int, tokens: int, repeat: int) -> dict[str, Any]:
+    """Time the parts of a window by transformers, with weights that it draws for a shape."""
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise GlnnError(f"--beside transformers: {error}") from None
+    begun = perf_counter()
+    encoder, decoder, width, heads, bins, vocabulary = SHAPES[name]
+    cuda = torch.cuda.is_available()
+    kind, device = (torch.float16, "cuda") if cuda else (torch.float32, "cpu")
+    special = special_of(vocabulary)
+    config = transformers.WhisperConfig(
+        d_model=width, encoder_layers=encoder, decoder_layers=decoder, num_mel_bins=bins,
+        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width,
+        decoder_ffn_dim=4 * width, vocab_size=vocabulary, decoder_start_token_id=special.start,
+        eos_token_id=special.end, pad_token_id=special.end, bos_token_id=special.end,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.WhisperForConditionalGeneration(config).eval().to(device, kind)
+    model.generation_config.no_timestamps_token_id = special.no_timestamps
+    extractor = transformers.WhisperFeatureExtractor(feature_size=bins)
+    samples = noise()
+
+    def features() -> Any:
+        found = extractor(samples, sampling_rate=RATE, return_tensors="pt").input_features
+        return found.to(device, kind)
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+
+    def encode() -> Any:
+        found = model.get_encoder()(inputs)
+        wait()
+        return found
+
+    def write() -> None:
+        model.generate(
+            encoder_outputs=encoded, decoder_input_ids=prompt, num_beams=beams, do_sample=False,
+            min_new_tokens=tokens, max_new_tokens=tokens,
+        )  # fmt: skip
+        wait()
+
+    prompt = torch.tensor([[special.start]], device=device)
+    with torch.inference_mode():
+        inputs = features()
+        encoded = encode()
+        write()
+        row: dict[str, Any] = {
+            "way": f"transformers {device} {str(kind).rpartition('.')[2]}",
+            "first_s": perf_counter() - begun, "tokens": tokens,
+            "features_s": seconds(features, repeat), "encoder_s": seconds(encode, repeat),
+            "step_s": seconds(write, repeat) / tokens,
+        }  # fmt: skip
+    return per_second(row, samples)
+
+
+def transcription(
+    work: Callable[[], str], duration: float, repeat: int
+) -> tuple[str, dict[str, Any]]:
+    """Return the text that `work` gives, and how long it takes. duration: the recording's."""
+    begun = perf_counter()
+    text = work()
+    first = perf_counter() - begun
+    spent = seconds(work, repeat)
+    return text, {"first_s": first, "whole_s": spent, "seconds_per_s": duration / spent}
+
+
+def faster_whisper(folder: Path, beams: int) -> Callable[[NDArray[Any]], str]:
+    """Return what transcribes samples by faster-whisper."""
+    try:
         from faster_whisper import WhisperModel
+    except ImportError as error:
+        raise GlnnError(f"--beside faster-whisper: {error}") from None
+    if not (folder / "model.bin").exists():
+        raise GlnnError(f"--beside faster-whisper: it reads model.bin, {folder} has none")
+    model = WhisperModel(str(folder), device="cpu", compute_type="float32")
 
-        model = WhisperModel(str(folder), device="cpu", compute_type="float32")
+    def work(samples: NDArray[Any]) -> str:
+        found, _ = model.transcribe(
+            samples, beam_size=beams, temperature=0.0, condition_on_previous_text=False
+        )
+        return "".join(one.text for one in found).strip()
 
-        def theirs() -> None:
-            found, _ = model.transcribe(
-                samples, beam_size=beams, temperature=0.0, condition_on_previous_text=False
-            )
-            texts["theirs"] = "".join(one.text for one in found).strip()
+    return work
 
-        ways["faster-whisper cpu float32"] = theirs
-    rows = []
-    for name, work in ways.items():
-        begun = perf_counter()
-        work()
-        first = perf_counter() - begun
-        spent = seconds(work, repeat)
-        row = {"shape": folder.name, "way": name, "beams": beams, "first_s": first}
-        rows.append({**row, "seconds_per_s": len(samples) / RATE / spent})
-    for row in rows[1:]:
-        row["same"] = texts["glnn"] == texts["theirs"]
-    return rows
+
+@dataclass(frozen=True)
+class Choices:
+    """Options of the command line that all rows share."""
+
+    backend: str
+    tokens: int
+    repeat: int
+    recording: Path | None
+    beside: tuple[str, ...]
+
+
+def rows_of(model: str, beams: int, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield what is measured of a model, a row when it is known."""
+    tokens, repeat = choices.tokens, choices.repeat
+    common = {"model": Path(model).name, "beams": beams}
+    if model in SHAPES:
+        row = seeded_parts(model, choices.backend, beams, tokens, repeat)
+        yield {**common, "way": f"glnn {choices.backend}", **row}
+        if TRANSFORMERS in choices.beside:
+            yield {**common, **transformers_parts(model, beams, tokens, repeat)}
+        return
+    begun = perf_counter()
+    speech = SpeechToText(model, backend=choices.backend, beams=beams)
+    way = f"glnn {speech.backend}"
+    row = timed_parts(speech.engine, speech.config, speech.special, tokens, repeat, begun)
+    yield {**common, "way": way, **row}
+    if choices.recording is None:
+        return
+    samples = read_recording(choices.recording)
+    duration = len(samples) / RATE
+    text, row = transcription(lambda: speech.transcribe(samples).text, duration, repeat)
+    yield {**common, "way": f"{way} whole", "text": text, **row}
+    if FASTER_WHISPER in choices.beside:
+        theirs = faster_whisper(Path(model), beams)
+        other, row = transcription(lambda: theirs(samples), duration, repeat)
+        row |= {"text": other, "same": text == other}
+        yield {**common, "way": "faster-whisper cpu float32 whole", **row}
 
 
 @click.command(help=__doc__)
-@click.argument("shapes", nargs=-1)
+@click.argument("models", nargs=-1)
+@click.option("--recording", type=click.Path(path_type=Path), help="What models transcribe.")
 @click.option("--backend", default="compute", show_default=True)
 @click.option("--beams", default="1", show_default=True, help="Numbers, by commas.")
-@click.option("--tokens", type=click.IntRange(2, CONTEXT // 2), default=CONTEXT // 2)
+@click.option("--tokens", type=click.IntRange(2, CONTEXT // 2), default=100, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--model", type=click.Path(path_type=Path), help="A folder of a model.")
-@click.option("--recording", type=click.Path(path_type=Path), help="What it transcribes.")
+@click.option("--beside", type=click.Choice((TRANSFORMERS, FASTER_WHISPER)), multiple=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
-    shapes: tuple[str, ...], backend: str, beams: str, tokens: int, repeat: int,
-    model: Path | None, recording: Path | None, as_json: bool,
+    models: tuple[str, ...], recording: Path | None, backend: str, beams: str, tokens: int,
+    repeat: int, beside: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    if unknown := [one for one in shapes if one not in SHAPES]:
-        raise GlnnError(f"no shape {unknown[0]!r}, expected some of {', '.join(SHAPES)}")
-    if (model is None) != (recording is None):
-        raise GlnnError("--model and --recording need each other")
+    models = models or ("tiny", "base", "small")
+    folders = [one for one in models if one not in SHAPES]
+    if unknown := [one for one in folders if not Path(one).exists()]:
+        raise GlnnError(
+            f"no model {unknown[0]!r}, expected a folder, or some of {', '.join(SHAPES)}"
+        )
+    if recording is not None and not folders:
+        raise GlnnError("--recording is for models in folders: seeded weights write nothing down")
+    choices = Choices(backend, tokens, repeat, recording, beside)
     about = {**machine(open_backend(backend).device), "backend": backend}
-    counts = [int(one) for one in beams.split(",")]
+    work = [(model, int(count)) for model in models for count in beams.split(",")]
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
-        names = shapes or (("tiny", "base", "small") if model is None else ())
-        work = [(name, count) for name in names for count in counts]
-        for name, count in bar.track(work, description="timing"):
-            rows.append(measured(name, backend, count, tokens, repeat))
-            if bar.disable:
-                click.echo(json.dumps(rows[-1]), err=True)
-        if model is not None and recording is not None:
-            for count in counts:
-                rows += transcribed(model, recording, backend, count, repeat)
+        for model, count in bar.track(work, description="timing"):
+            for row in rows_of(model, count, choices):
+                rows.append(row)
+                click.echo(line_of(row), err=True)
     if as_json:
         print(json.dumps({**about, "rows": rows}, indent=2))
         return
     out = Screen()
     out.say(", ".join(f"{key} {value}" for key, value in about.items()))
-    keys = (
-        "features_s", "encoder_s", "device_step_s", "step_s", "tokens", "seconds_per_s", "first_s"
-    )  # fmt: skip
-    shown = table("shape", "way", ">beams", *(f">{key}" for key in keys))
+    shown = table("model", "way", ">beams", *(f">{key}" for key in KEYS))
     for row in rows:
-        cells = (number(row.get(key)) for key in keys)
-        shown.add(row["shape"], row.get("way", "seeded"), str(row["beams"]), *cells)
+        cells = (number(row.get(key)) for key in KEYS)
+        shown.add(row["model"], row["way"], str(row["beams"]), *cells)
     out.show(shown, "seconds; seconds of a recording for each")
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """Return a row as a line that is printed while others are still measured."""
+    said = ", ".join(f"{key} {number(row[key])}" for key in KEYS if key in row)
+    return f"{row['model']}, {row['way']}, beams {row['beams']}: {said}"
 
 
 if __name__ == "__main__":

@@ -1079,16 +1079,18 @@ def test_speech_of_a_model(tmp_path: Path) -> None:
         file.setparams((1, 2, 16000, 0, "NONE", ""))
         noise = np.random.default_rng(0).standard_normal(20000) * 3000
         file.writeframes(noise.astype("<i2").tobytes())
-    options = ["--model", str(folder), "--recording", str(tmp_path / "a.wav"), "--repeat", "1"]
+    options = [str(folder), "--recording", str(tmp_path / "a.wav"), "--repeat", "1"]
     found = json.loads(run("benchmarks.speech", "--backend", "cpu", *options, "--json"))["rows"]
-    assert [row["way"] for row in found] == ["glnn cpu"]
-    assert found[0]["seconds_per_s"] > 0
+    assert [row["way"] for row in found] == ["glnn cpu", "glnn cpu whole"]
+    assert found[0]["tokens"] == 24 and found[0]["encoder_s"] > 0 < found[0]["features_s"]
+    for row in found:
+        assert row["model"] == "model" and row["seconds_per_s"] > 0
 
 
 @LONG
 def test_speech_of_a_shape() -> None:
     options = ["--backend", "cpu", "--tokens", "3", "--beams", "1,2", "--repeat", "1", "--json"]
-    rows = json.loads(run("benchmarks.speech", "tiny", *options))["rows"]
+    rows = json.loads(run("benchmarks.speech", "tiny.en", *options))["rows"]
     assert [row["beams"] for row in rows] == [1, 2]
     for row in rows:
         assert row["tokens"] == 3 and row["encoder_s"] > 0 < row["features_s"]

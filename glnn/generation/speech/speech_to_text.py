@@ -106,11 +106,12 @@ class SpeechToText:
         beams = whole_number("beams", beams, MOST_BEAMS)
         files = open_whisper(self.path)
         self.config, self.special, self.tokenizer = files.config, files.special, files.tokenizer
-        self._engine = SpeechEngine(
+        self.engine = SpeechEngine(
             encoder(files.config, files.encoder, files.decoder),
             decoder(files.config, files.decoder, beams),
             beams, backend, device, gpu, files.nbytes,
         )  # fmt: skip
+        """What runs the model's graphs, for whoever holds `_lock`."""
         self._lock = process_lock()
         """Held for each window: its caches are the engine's."""
 
@@ -127,7 +128,7 @@ class SpeechToText:
     @property
     def backend(self) -> str:
         """Name of the backend that runs it."""
-        return self._engine.backend.name
+        return self.engine.backend.name
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -198,12 +199,12 @@ class SpeechToText:
         """Return what `work` does for one window; once more where the device was lost in it."""
         with self._lock:
             try:
-                return work(self._engine)
+                return work(self.engine)
             except DeviceError:
-                if not self._engine.lost:
+                if not self.engine.lost:
                     raise
-                self._engine.reopen()
-                return work(self._engine)
+                self.engine.reopen()
+                return work(self.engine)
 
     def _probabilities(self, features: Array) -> dict[str, float]:
         """Return the probabilities of languages in the first window."""
