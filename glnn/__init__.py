@@ -15,6 +15,7 @@ from glnn.version import VERSION
 if TYPE_CHECKING:
     from glnn import errors, filters, images, kernels, layers, ops, training
     from glnn.core.progress_bar import progress
+    from glnn.generation import LanguageModel, SpeechToText
     from glnn.gl import Device
     from glnn.model import Model
     from glnn.model.load import load
@@ -69,9 +70,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"glnn.{name}")
     modules = {
         "InferenceSession": "session",
-        "LanguageModel": "generation.language_model",
+        "LanguageModel": "generation",
         "Model": "model",
-        "SpeechToText": "generation.speech.speech_to_text",
+        "SpeechToText": "generation",
         "load": "model",
         "Device": "gl",
         "DeviceArray": "runtime.device_array",

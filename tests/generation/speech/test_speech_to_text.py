@@ -227,6 +227,12 @@ def test_beams_that_cannot_be(tmp_path: Path, beams) -> None:
         glnn.SpeechToText(tmp_path, beams=beams)
 
 
+def test_models_have_one_class_by_either_name() -> None:
+    from glnn.generation import LanguageModel, SpeechToText
+
+    assert glnn.SpeechToText is SpeechToText and glnn.LanguageModel is LanguageModel
+
+
 def test_it_cannot_be_pickled(speech) -> None:
     with pytest.raises(TypeError, match="cannot be pickled or copied"):
         pickle.dumps(speech)
