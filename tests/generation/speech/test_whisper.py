@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from glnn.errors import DeviceError, LimitError
 from glnn.generation.speech import whisper
 from glnn.generation.speech.engine import SpeechEngine
 from glnn.generation.speech.whisper_files import open_whisper
+from glnn.graph.operators import QuantizedMatmul
 from glnn.validation.comparison import relative_error
 from tests.generation.speech.whisper_folders import (
     BINS,
@@ -68,6 +70,45 @@ def test_models_of_ctranslate2_have_joined_projections(tmp_path: Path, dtype) ->
     expected = definition.logits(definition.encode(features()), TOKENS)
     found = engine.logits(TOKENS, range(len(TOKENS)), range(len(TOKENS)))
     assert relative_error(found, expected) < 1e-5
+
+
+def scaled(tensors: dict[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
+    """The tensors as they are once CTranslate2 has made them whole numbers, in float64."""
+    result: dict[str, np.ndarray] = dict(tensors)
+    groups = {}  # of matrices that share a scale, which those one below the other do in int16
+    for name, array in tensors.items():
+        if array.ndim > 1 and "embed_positions" not in name:
+            key = re.sub(r"self_attn\.[qkv]_proj", "self_attn.qkv", name)
+            key = re.sub(r"encoder_attn\.[kv]_proj", "encoder_attn.kv", key)
+            groups.setdefault(key, []).append(name)
+    for names in groups.values():
+        most = max(float(np.abs(tensors[name]).max()) for name in names)
+        for name in names:
+            array = tensors[name].astype(np.float64)
+            axes = tuple(range(1, array.ndim))
+            step = np.abs(array).max(axes, keepdims=True) / 127 if dtype == "int8" else most / 1024
+            result[name] = np.rint(array / step) * step
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_models_of_ctranslate2_in_whole_numbers(tmp_path: Path, backend, dtype) -> None:
+    tensors = weights(5)
+    engine = engine_of(ctranslate2(tmp_path, tensors, dtype), backend)
+    formats = {
+        node.operator.format
+        for node in engine._decoder.graph.nodes
+        if isinstance(node.operator, QuantizedMatmul)
+    }
+    assert formats == ({"int8_32", "int8_64"} if dtype == "int8" else {"f32"})
+    engine.encode(features())
+    definition = Definition(scaled(tensors, dtype), HEADS, LAYERS)
+    expected = definition.logits(definition.encode(features()), TOKENS)
+    found = engine.logits(TOKENS[:9], range(9), range(9))
+    assert relative_error(found, expected[:9]) < 1e-5
+    for i in range(9, len(TOKENS)):
+        found = engine.logits([TOKENS[i]], [i], [0])
+        assert relative_error(found, expected[i : i + 1]) < 1e-5
 
 
 def test_texts_go_on_from_others(tmp_path: Path, backend) -> None:

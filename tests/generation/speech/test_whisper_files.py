@@ -31,6 +31,7 @@ from tests.generation.speech.whisper_folders import (
     ctranslate2,
     hugging_face,
     joined,
+    quantized,
     weights,
 )
 from tests.generation.test_gguf import ROOM, forget_peak, peak
@@ -160,7 +161,12 @@ def test_files_made_to_harm(tmp_path: Path) -> None:
         ("decoder/alibi", np.array(1, np.int8), "'decoder/alibi' 1 does not run here: 0 does"),
         ("decoder/more", np.zeros(2, np.float32), "no place for: 'decoder/more'"),
         ("decoder/layer_0/ffn/linear_0/weight", np.zeros((40, WIDTH), np.int8),
-         "is I8; weights must be F32, F16, BF16"),
+         "is I8, so that there must be 'decoder/layer_0/ffn/linear_0/weight_scale', F32 "
+         r"\(40,\), got none"),
+        ("decoder/layer_0/ffn/linear_0/weight", np.zeros((40, WIDTH), np.int32),
+         "is I32; weights must be F32, F16, BF16, I8, I16"),
+        ("decoder/layer_0/ffn/linear_0/weight_scale", np.ones(40, np.float32),
+         "no place for: 'decoder/layer_0/ffn/linear_0/weight_scale'"),
     ],
 )  # fmt: skip
 def test_models_of_ctranslate2_that_do_not_run(tmp_path: Path, name, array, message) -> None:
@@ -169,6 +175,23 @@ def test_models_of_ctranslate2_that_do_not_run(tmp_path: Path, name, array, mess
     found = {key: one for key, one in tensors.items() if one is not None}
     (folder / "model.bin").write_bytes(binary(found, aliases=ALIASES))
     with pytest.raises(ModelError, match=message):
+        open_whisper(folder)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        ("int8", np.ones(39, np.float32)),
+        ("int8", np.ones(40, np.float16)),
+        ("int8", np.array(1, np.float32)),
+        ("int16", np.ones(40, np.float32)),
+    ],
+)
+def test_scales_that_do_not_fit(tmp_path: Path, dtype, scale) -> None:
+    folder, name = ctranslate2(tmp_path, TENSORS), "decoder/layer_0/ffn/linear_0/weight"
+    tensors = {**quantized(joined(TENSORS), dtype), f"{name}_scale": scale}
+    (folder / "model.bin").write_bytes(binary(tensors, aliases=ALIASES))
+    with pytest.raises(ModelError, match=f"'{name}_scale', F32 .*, got F"):
         open_whisper(folder)
 
 

@@ -158,7 +158,7 @@ def joined(tensors: Mapping[str, Array]) -> dict[str, Array]:
             result[f"encoder/{name}/{kind}"] = tensors[f"model.encoder.{name}.{kind}"]
     result["decoder/embeddings/weight"] = tensors["model.decoder.embed_tokens.weight"]
     plain = {"activation": 3, "alibi": 0, "pre_norm": 1, "scale_embeddings": 0}
-    plain["start_from_zero_embedding"] = 0
+    plain |= {"start_from_zero_embedding": 0, "scale_alibi": 0, "alibi_use_positive_positions": 0}
     result |= {f"decoder/{key}": np.array(number, np.int8) for key, number in plain.items()}
     result["decoder/alignment_heads"] = np.array([[0, 1]], np.int16)
     result["decoder/alignment_layer"] = np.array(-1, np.int16)
@@ -191,13 +191,35 @@ def binary(
     return b"".join(parts)
 
 
+def quantized(tensors: Mapping[str, Array], dtype: str) -> dict[str, Array]:
+    """The tensors of `joined` with matrices and filters as int8 or int16, as CTranslate2 does.
+
+    Those of int8 have a scale for each row, those of int16 have one.
+    """
+    result = dict(tensors)
+    for name, array in tensors.items():
+        if array.ndim < 2 or not name.endswith("/weight"):
+            continue
+        if dtype == "int8":
+            scale = np.float32(127) / np.abs(array.reshape(len(array), -1)).max(1)
+        else:
+            scale = np.float32(1024) / np.abs(array).max()
+        by_row = scale.reshape(-1, *[1] * (array.ndim - 1))
+        result[name] = np.rint(array * by_row).reshape(array.shape).astype(dtype)
+        result[f"{name}_scale"] = scale
+    return result
+
+
 def ctranslate2(folder: Path, tensors: Mapping[str, Array], dtype: str = "float16") -> Path:
     """Write a folder as CTranslate2's converter does, with numbers of `dtype`."""
     folder.mkdir(exist_ok=True)
-    cast = {
-        name: array.astype(dtype) if array.dtype == np.float32 else array
-        for name, array in joined(tensors).items()
-    }
+    if dtype.startswith("int"):
+        cast = quantized(joined(tensors), dtype)
+    else:
+        cast = {
+            name: array.astype(dtype) if array.dtype == np.float32 else array
+            for name, array in joined(tensors).items()
+        }
     (folder / "model.bin").write_bytes(binary(cast))
     said = {"suppress_ids": SUPPRESSED, "suppress_ids_begin": SUPPRESSED_FIRST}
     (folder / "config.json").write_text(json.dumps(said))
