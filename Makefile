@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-models check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-optimum check-models check-engines \
     bench-generation clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -278,6 +278,15 @@ TRANSFORMERS := torch==2.13.0 transformers==5.24.0
 check-transformers: gl build/transformers/stamp
 	$(QUICK) OPENBLAS_NUM_THREADS=1 build/transformers/bin/python -m pytest -q --durations=3 \
 	    tests/generation/test_transformers.py tests/generation/speech/test_transformers_whisper.py
+
+# Small whisper models that Optimum exports to ONNX, held against ONNX Runtime and their sources, in the
+# environment of Optimum's programs.
+check-optimum: gl
+	test -x $(PROGRAMS)-optimum/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)-optimum
+	$(PROGRAMS)-optimum/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
+	    -e '.[llm,test]' -r tests/programs/optimum.txt
+	$(QUICK) OPENBLAS_NUM_THREADS=1 $(PROGRAMS)-optimum/bin/python -m pytest -q \
+	    tests/generation/speech/test_optimum_whisper.py
 
 # Language models of 135 and 270 million weights from packages, held against their definitions in float64:
 # logits, 64 tokens behind each of 20 prompts, the perplexity of these pages. Hours of CPU on llvmpipe;

@@ -77,7 +77,8 @@ class SpeechToText:
     """A whisper model that writes down what is said in recordings.
 
     path: a folder of CTranslate2 (model.bin, tokenizer.json, config.json) or its model.bin, or a
-    folder of Hugging Face (config.json, safetensors, tokenizer.json, generation_config.json).
+    folder of Hugging Face (config.json, safetensors, tokenizer.json, generation_config.json), or of
+    Optimum (encoder_model.onnx and decoder_model.onnx in the place of safetensors).
     backend, device, gpu: as `InferenceSession` has them. beams: texts that are tried at a time for
     a window; 1 takes the likeliest token each time. Any thread may use it; they take turns.
 

@@ -1,4 +1,4 @@
-"""Whisper models in folders, of CTranslate2 or of Hugging Face: sizes, weights, special tokens."""
+"""Whisper models in folders of CTranslate2, Hugging Face or Optimum: sizes, weights, tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from glnn.generation.hugging_face import (
 from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, Settings
 from glnn.generation.speech.ctranslate2 import CTranslate2File
 from glnn.generation.speech.log_mel import BINS, HOP, RATE, WINDOW
+from glnn.generation.speech.onnx_weights import (
+    DECODER_FILES,
+    ENCODER_FILE,
+    OnnxWeights,
+    find_onnx_files,
+)
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import MOST_WIDTH
 from glnn.graph.quantization import (
@@ -34,7 +40,7 @@ from glnn.graph.quantization import (
     JoinedBlocks,
     integer_format,
 )
-from glnn.model.weight_files import SafetensorsFile, TensorFile
+from glnn.model.weight_files import SafetensorsFile, TensorEntry
 
 ENCODER, DECODER = "encoder", "decoder"
 EPS = 1e-5  # of whisper's norms
@@ -147,13 +153,28 @@ class WhisperConfig:
         return self.encoder.context
 
 
+class StoredTensors(Protocol):
+    """Tensors of a file by the names in it; see `glnn.model.weight_files.TensorFile`."""
+
+    path: Path
+    entries: dict[str, TensorEntry]
+
+    def read(self, name: str) -> Array:
+        """Return a tensor, bfloat16 as float32."""
+        ...
+
+    def raw(self, name: str) -> Bytes:
+        """Return the bytes of a tensor's numbers."""
+        ...
+
+
 class HalfWeights:
     """The tensors of the encoder or the decoder, by GGUF's names of a language model's.
 
     Those of the cross-attention are `blk.N.cross_...`; see `architectures.Weights`.
     """
 
-    def __init__(self, files: Mapping[str, TensorFile], naming: Naming, half: str) -> None:
+    def __init__(self, files: Mapping[str, StoredTensors], naming: Naming, half: str) -> None:
         """files: those that have the tensors, by the names in them."""
         self._files, self._naming, self._half = files, naming, half
 
@@ -164,7 +185,7 @@ class HalfWeights:
         """Return what the file calls a tensor."""
         return self._naming.stored_name(self._half, name)
 
-    def _file(self, name: str) -> tuple[TensorFile, str]:
+    def _file(self, name: str) -> tuple[StoredTensors, str]:
         stored = self.stored_name(name)
         if stored not in self._files:
             where = next(iter(self._files.values())).path if self._files else "the model"
@@ -192,7 +213,7 @@ class HalfWeights:
     def scales(self, name: str) -> Array:
         """Return what each row of a tensor of one of SCALED is multiplied by, (rows,) float32."""
         stored = self.scale_name(name)
-        with np.errstate(divide="ignore"):  # what no numbers come of, logits are no numbers, either
+        with np.errstate(divide="ignore"):  # a scale of 0 shows in logits that are no numbers
             factors = 1 / self._files[stored].read(stored)
         return np.broadcast_to(factors, self.shape(name)[:1])
 
@@ -268,14 +289,18 @@ def open_whisper(path: Path) -> WhisperFiles:
     folder = path if path.is_dir() else path.parent
     if not path.is_dir():
         check_file(path)
+        if path.suffix == ".onnx":
+            raise ModelError(
+                f"{path}: an ONNX file alone has no tokenizer and no settings: expected a folder "
+                f"of {ENCODER_FILE}, {' or '.join(DECODER_FILES)}, config.json and tokenizer.json"
+            )
     binary = folder / "model.bin"
     if binary.exists() and (path == binary or not (folder / "model.safetensors").exists()):
         files, config = _binary_config(binary)
         naming = CTRANSLATE2
     else:
         config = _folder_config(folder)
-        opened = map(SafetensorsFile, weight_files(folder))
-        files = {name: file for file in opened for name in file.entries}
+        files = {name: file for file in _open_folder(folder) for name in file.entries}
         naming = HUGGING_FACE
     encoder, decoder = (HalfWeights(files, naming, half) for half in (ENCODER, DECODER))
     _check_tensors(folder, config, files, encoder, decoder)
@@ -290,14 +315,22 @@ def open_whisper(path: Path) -> WhisperFiles:
     return WhisperFiles(config, encoder, decoder, tokenizer, special, nbytes)
 
 
-def _binary_config(path: Path) -> tuple[dict[str, TensorFile], WhisperConfig]:
+def _open_folder(folder: Path) -> Sequence[StoredTensors]:
+    """Open the weights in a folder: safetensors where there are any, else ONNX files."""
+    onnx = None if any(folder.glob("*.safetensors")) else find_onnx_files(folder)
+    if onnx is None:
+        return [SafetensorsFile(path) for path in weight_files(folder)]
+    return [OnnxWeights(path, half) for path, half in zip(onnx, (ENCODER, DECODER))]
+
+
+def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]:
     """Return the tensors and sizes of a model of CTranslate2."""
     file = CTranslate2File(path)
     if file.kind != "WhisperSpec":
         raise ModelError(
             f"{path}: a model of kind {file.kind!r:.60} does not run here: WhisperSpec does"
         )
-    files: dict[str, TensorFile] = dict.fromkeys(file.entries, file)
+    files: dict[str, StoredTensors] = dict.fromkeys(file.entries, file)
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
         found = file.entries[name].shape if name in file.entries else ()
@@ -400,7 +433,7 @@ def _half_config(
 def _check_tensors(
     folder: Path,
     config: WhisperConfig,
-    files: Mapping[str, TensorFile],
+    files: Mapping[str, StoredTensors],
     encoder: HalfWeights,
     decoder: HalfWeights,
 ) -> None:
@@ -455,7 +488,7 @@ def _check_tensors(
 
 
 def _check_scales(
-    folder: Path, files: Mapping[str, TensorFile], weights: HalfWeights, name: str
+    folder: Path, files: Mapping[str, StoredTensors], weights: HalfWeights, name: str
 ) -> None:
     """Raise ModelError unless a tensor of one of SCALED has the scales that its type has."""
     kind, scale = weights.kind(name), weights.scale_name(name)
