@@ -336,7 +336,9 @@ def rows_of(model: str, beams: int, choices: Choices) -> Iterator[dict[str, Any]
         return
     samples = read_recording(choices.recording)
     duration = len(samples) / RATE
-    text, row = transcription(lambda: speech.transcribe(samples).text, duration, repeat)
+    text, row = transcription(
+        lambda: speech.transcribe(samples, temperature=0).text, duration, repeat
+    )
     yield {**common, "way": f"{way} whole", "text": text, **row}
     if FASTER_WHISPER in choices.beside:
         theirs = faster_whisper(Path(model), beams)

@@ -11,6 +11,7 @@ import rich_click as click
 from glnn.cli.options import backend_option, gpu_option, output_options, print_json
 from glnn.cli.screen import say
 from glnn.core.progress_bar import report_work
+from glnn.generation.speech.fallback import TEMPERATURES
 from glnn.generation.speech.speech_to_text import SpeechToText
 from glnn.generation.speech.subtitles import srt, vtt
 from glnn.generation.speech.whisper_files import TASKS
@@ -34,13 +35,18 @@ from glnn.generation.speech.whisper_files import TASKS
 @click.option(
     "--condition-on-previous-text", is_flag=True, help="Tell each window the text before it."
 )
+@click.option(
+    "--temperature", metavar="NUMBERS", default=",".join(map(str, TEMPERATURES)),
+    show_default=True,
+    help="0 takes the likeliest text; others, by commas, are tried where that repeats itself.",
+)  # fmt: skip
 @click.option("--srt", "as_srt", is_flag=True, help="Print subtitles as SubRip's.")
 @click.option("--vtt", "as_vtt", is_flag=True, help="Print subtitles as WebVTT.")
 @output_options
 def transcribe(
     model: Path, recording: Path, backend: str, gpu: str | None, language: str | None, task: str,
-    beams: int, prompt: str, condition_on_previous_text: bool, as_srt: bool, as_vtt: bool,
-    wide: bool, as_json: bool,
+    beams: int, prompt: str, condition_on_previous_text: bool, temperature: str, as_srt: bool,
+    as_vtt: bool, wide: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write down what is said in a recording, by a whisper model in a folder.
 
@@ -54,12 +60,18 @@ def transcribe(
     """
     if as_srt + as_vtt + as_json > 1:
         raise click.UsageError("--srt, --vtt and --json exclude each other")
+    try:
+        temperatures = [float(one) for one in temperature.split(",")]
+    except ValueError:
+        raise click.UsageError(
+            f"--temperature must be numbers with commas between, got {temperature!r}"
+        ) from None
     with report_work("loading", str(model)):
         speech = SpeechToText(model, backend=backend, beams=beams, gpu=gpu)
     begun = perf_counter()
     found = speech.transcribe(
         recording, language=language, task=task, prompt=prompt,
-        condition_on_previous_text=condition_on_previous_text,
+        condition_on_previous_text=condition_on_previous_text, temperature=temperatures,
     )  # fmt: skip
     seconds = perf_counter() - begun
     if as_json:

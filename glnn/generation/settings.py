@@ -115,9 +115,9 @@ def setting(
     return value
 
 
-def whole_number(name: str, value: object, most: int = 1 << 31) -> int:
-    """Return `value` as an integer. Raises ModelError unless it is one from 1 to `most`."""
+def whole_number(name: str, value: object, most: int = 1 << 31, least: int = 1) -> int:
+    """Return `value` as an integer. Raises ModelError unless it is one from `least` to `most`."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= most:  # type: ignore[operator]
-        raise ModelError(f"{name} must be an integer from 1 to {most}, got {shown(value)}")
+    if not whole or not least <= value <= most:  # type: ignore[operator]
+        raise ModelError(f"{name} must be an integer from {least} to {most}, got {shown(value)}")
     return int(value)  # type: ignore[call-overload,no-any-return]

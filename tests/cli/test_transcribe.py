@@ -57,11 +57,12 @@ def test_what_is_said_is_written_in_each_form(model: Path, recording: Path) -> N
 def test_options_are_those_of_python(model: Path, recording: Path) -> None:
     speech = SpeechToText(model, backend="cpu", beams=3)
     expected = speech.transcribe(
-        recording, task="translate", prompt="ab", condition_on_previous_text=True
-    )
+        recording, task="translate", prompt="ab", condition_on_previous_text=True,
+        temperature=[0.4, 0.8],
+    )  # fmt: skip
     found = glnn(
         model, recording, "--beams", 3, "--task", "translate", "--prompt", "ab",
-        "--condition-on-previous-text", "--json",
+        "--condition-on-previous-text", "--temperature", "0.4,0.8", "--json",
     )  # fmt: skip
     assert json.loads(found.stdout)["text"] == expected.text
 
@@ -72,6 +73,8 @@ def test_options_are_those_of_python(model: Path, recording: Path) -> None:
         (("--srt", "--vtt"), "--srt, --vtt and --json exclude each other"),
         (("--language", "xx"), "language must be one of en, de, fr, got 'xx'"),
         (("--beams", 0), "--beams"),
+        (("--temperature", "0,x"), "must be numbers with commas between, got '0,x'"),
+        (("--temperature", "-1"), "temperature must be a number of 0 or more, or several, got"),
     ],
 )
 def test_what_cannot_be(model: Path, recording: Path, words, message) -> None:

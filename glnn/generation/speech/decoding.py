@@ -11,6 +11,7 @@ import numpy as np
 from glnn.core.types import Array
 from glnn.generation.sampling import logits_are_no_numbers
 from glnn.generation.speech.whisper_files import SpecialTokens
+from glnn.graph.operators.sample import draw
 
 MOST_INITIAL = 50
 """Steps of 20 ms that the first timestamp of a window may be behind its beginning."""
@@ -112,19 +113,27 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class WindowText:
-    """The text of a window, and how likely it is that nobody speaks in it."""
+    """The text of a window, how likely it is that nobody speaks in it, and what it was drawn by."""
 
     best: Hypothesis
     no_speech: float
+    temperature: float = 0.0
 
 
 def decode(
-    texts: Texts, special: SpecialTokens, prompt: Sequence[int], rules: TokenRules
+    texts: Texts,
+    special: SpecialTokens,
+    prompt: Sequence[int],
+    rules: TokenRules,
+    temperature: float = 0.0,
+    generator: np.random.Generator | None = None,
 ) -> WindowText:
     """Return the likeliest text behind `prompt`, by a search of `texts.beams` texts at a time.
 
     One is greedy. Each step goes on with the likeliest continuations of all; the search ends once
-    so many have ended, at half of the context, or where the context is full.
+    so many have ended, at half of the context, or where the context is full. With a `temperature`
+    above 0 each text is drawn by itself, by probabilities of logits divided by it, with random
+    numbers of `generator`; the likeliest is taken.
     """
     beams = texts.beams
     start = prompt.index(special.start)
@@ -134,11 +143,16 @@ def decode(
     if special.no_speech is not None:
         no_speech = float(np.exp(first[1, special.no_speech] - _log_sum(first[1])))
     texts.order([0] * beams)
-    logits, active = first[:1], [Hypothesis((), 0.0)]
+    drawn = generator if temperature > 0 else None
+    active = [Hypothesis((), 0.0)] * (1 if drawn is None else beams)
+    logits = np.repeat(first[:1], len(active), 0)
     ended: list[Hypothesis] = []
     most = min(texts.context // 2, texts.context - len(prompt))
     for count in range(1, most + 1):
-        found = _continuations(logits, active, rules, beams)
+        if drawn is None:
+            found = _continuations(logits, active, rules, beams)
+        else:
+            found = _draws(logits, active, rules, temperature, drawn)
         if not found:  # the model's settings suppress all tokens
             break
         active, parents = [], []
@@ -158,7 +172,7 @@ def decode(
         logits = texts.logits([one.tokens[-1] for one in active], places, range(len(active)))
     if len(ended) < beams:
         ended += active
-    return WindowText(max(ended, key=lambda one: one.score), no_speech)
+    return WindowText(max(ended, key=lambda one: one.score), no_speech, temperature)
 
 
 def _continuations(
@@ -177,3 +191,22 @@ def _continuations(
             if total > -np.inf:
                 found.append((i, Hypothesis((*one.tokens, int(token)), total)))
     return sorted(found, key=lambda pair: -pair[1].log_probability)
+
+
+def _draws(
+    logits: Array,
+    active: Sequence[Hypothesis],
+    rules: TokenRules,
+    temperature: float,
+    generator: np.random.Generator,
+) -> list[tuple[int, Hypothesis]]:
+    """Return for each text its number, and its continuation by a token that is drawn."""
+    found = []
+    for i, one in enumerate(active):
+        scores = rules.log_probabilities(logits[i], one.tokens).astype(np.float64)
+        allowed = np.flatnonzero(scores > -np.inf)
+        if len(allowed):
+            token = draw(scores, allowed, temperature, generator.random())
+            total = one.log_probability + float(scores[token])
+            found.append((i, Hypothesis((*one.tokens, token), total)))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -18,6 +18,7 @@ from glnn.errors import DeviceError, ModelError, shown
 from glnn.generation.settings import whole_number
 from glnn.generation.speech.decoding import TokenRules, WindowText, decode
 from glnn.generation.speech.engine import SpeechEngine
+from glnn.generation.speech.fallback import TEMPERATURES, Fallback
 from glnn.generation.speech.log_mel import HOP, RATE, log_mel
 from glnn.generation.speech.recordings import Recording, read_recording
 from glnn.generation.speech.whisper import decoder, encoder
@@ -25,6 +26,9 @@ from glnn.generation.speech.whisper_files import TASKS, open_whisper
 from glnn.gl import Device
 
 MOST_BEAMS = 32
+MOST_SEED = (1 << 63) - 1
+MOST_TOLD = 0.5
+"""Temperature up to which a window's text is told to the next one."""
 STEP = 2  # frames of features for each of the encoder's, and for each timestamp
 T = TypeVar("T")
 
@@ -35,7 +39,7 @@ class Segment:
 
     start, end: seconds from the recording's beginning. tokens: with its timestamps.
     log_probability: of a token of its window, in the mean. no_speech: how likely it is that nobody
-    speaks in its window.
+    speaks in its window. temperature: by which the text of its window was chosen.
     """
 
     start: float
@@ -44,6 +48,7 @@ class Segment:
     tokens: tuple[int, ...]
     log_probability: float
     no_speech: float
+    temperature: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ class TranscribeOptions:
     timestamps: bool
     prompt: tuple[int, ...]
     condition_on_previous_text: bool
-    no_speech_threshold: float
-    log_probability_threshold: float
+    fallback: Fallback
+    seed: int
 
 
 class SpeechToText:
@@ -146,8 +151,11 @@ class SpeechToText:
         timestamps: bool = True,
         prompt: str = "",
         condition_on_previous_text: bool = False,
-        no_speech_threshold: float = 0.6,
+        temperature: float | Sequence[float] = TEMPERATURES,
+        compression_threshold: float = 2.4,
         log_probability_threshold: float = -1.0,
+        no_speech_threshold: float = 0.6,
+        seed: int = 0,
     ) -> Transcript:
         """Return what is said in a recording, of any length.
 
@@ -156,16 +164,26 @@ class SpeechToText:
         out by the first window. task: "transcribe", or "translate" into English. timestamps:
         whether phrases have their times; without, each window is one. prompt: text that the
         recording goes on from, as names that are in it. condition_on_previous_text: whether each
-        window is told the text before it. A window is silent, and left out, where no speech is
-        likelier than `no_speech_threshold` and its tokens are less likely, in the mean of
-        logarithms, than `log_probability_threshold`.
+        window is told the text before it, but for one drawn by a temperature above 0.5.
+
+        temperature: 0 takes the likeliest text of a window; above it, texts are drawn, the more
+        evenly the greater, `beams` of them, and the likeliest is taken. Of several the next is
+        tried where zlib makes the text more than `compression_threshold` times smaller, or its
+        tokens are less likely, in the mean of logarithms, than `log_probability_threshold`. seed:
+        of the draws. A window is silent, and left out, where no speech is likelier than
+        `no_speech_threshold` and its tokens are less likely than that.
 
         Raises ModelError for a file that cannot be read and for options out of their ranges,
         ShapeError for samples that are none.
         """
+        limits = {
+            "compression_threshold": compression_threshold,
+            "log_probability_threshold": log_probability_threshold,
+            "no_speech_threshold": no_speech_threshold,
+        }
         options = self._options(
-            language, task, timestamps, prompt, condition_on_previous_text, no_speech_threshold,
-            log_probability_threshold,
+            language, task, timestamps, prompt, condition_on_previous_text, temperature, limits,
+            whole_number("seed", seed, MOST_SEED, least=0),
         )  # fmt: skip
         samples = read_recording(recording, rate)
         name = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
@@ -240,17 +258,20 @@ class SpeechToText:
                 engine: SpeechEngine, begin: int = begin, prompt: list[int] = prompt
             ) -> WindowText:
                 engine.encode(self._part(features, begin))
-                return decode(engine, self.special, prompt, rules)
+                generator = np.random.default_rng((options.seed, begin))
+                return options.fallback.choose(
+                    lambda one: decode(engine, self.special, prompt, rules, one, generator),
+                    lambda found: self._text(found.best.tokens).strip(),
+                )
 
             window = self._on_device(work)
             frames = min(self._window_frames, features.shape[1] - position)
-            silent = window.no_speech > options.no_speech_threshold
-            if silent and window.best.mean <= options.log_probability_threshold:
+            if options.fallback.silent(window):
                 segments, read = list[Segment](), frames
             else:
                 segments, read = self._segments(window, position, frames, options.timestamps)
             position += max(read, 1)
-            if options.condition_on_previous_text:
+            if options.condition_on_previous_text and window.temperature <= MOST_TOLD:
                 before += [token for segment in segments for token in segment.tokens]
             else:
                 before = []
@@ -266,6 +287,10 @@ class SpeechToText:
         if special.languages:
             prompt += [special.languages[language], special.tasks[options.task]]
         return prompt if options.timestamps else [*prompt, special.no_timestamps]
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, without their timestamps."""
+        return self.tokenizer.decode([token for token in tokens if token < self.special.end])
 
     def _segments(
         self, window: WindowText, position: int, frames: int, timestamps: bool
@@ -294,16 +319,16 @@ class SpeechToText:
             phrases.append((0, STEP * times[-1] if timestamps and times else frames, tokens))
         segments = []
         for start, end, phrase in phrases:
-            text = self.tokenizer.decode([token for token in phrase if token < self.special.end])
+            text = self._text(phrase)
             if start != end and text.strip():
                 seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
-                best = window.best.mean, window.no_speech
+                best = window.best.mean, window.no_speech, window.temperature
                 segments.append(Segment(seconds[0], seconds[1], text, phrase, *best))
         return segments, read
 
     def _options(
         self, language: str | None, task: str, timestamps: bool, prompt: str, previous: bool,
-        no_speech: float, log_probability: float,
+        temperature: float | Sequence[float], limits: Mapping[str, float], seed: int,
     ) -> TranscribeOptions:  # fmt: skip
         """Return the options of a recording. Raises ModelError for what they cannot be."""
         if language is not None and language not in self.languages:
@@ -317,14 +342,22 @@ class SpeechToText:
         for name, flag in (("timestamps", timestamps), ("condition_on_previous_text", previous)):
             if not isinstance(flag, bool):
                 raise ModelError(f"{name} must be True or False, got {shown(flag)}")
-        for name, number in (
-            ("no_speech_threshold", no_speech), ("log_probability_threshold", log_probability)
-        ):  # fmt: skip
-            if isinstance(number, bool) or not isinstance(number, Real) or number != number:
+        for name, number in limits.items():
+            if not _is_number(number):
                 raise ModelError(f"{name} must be a number, got {shown(number)}")
+        tried = temperature if isinstance(temperature, Sequence) else [temperature]
+        if not tried or not all(_is_number(one) and one >= 0 for one in tried):
+            raise ModelError(
+                f"temperature must be a number of 0 or more, or several, got {shown(temperature)}"
+            )
         text = prompt.strip()
         tokens = self.tokenizer.encode(f" {text}", special=False) if text else []
+        fallback = Fallback(tuple(map(float, tried)), *map(float, limits.values()))
         return TranscribeOptions(
             language if self.special.languages else "en", task, timestamps, tuple(tokens), previous,
-            float(no_speech), float(log_probability),
+            fallback, seed,
         )  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value

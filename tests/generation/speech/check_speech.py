@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import GlnnError
 from glnn.generation.speech.ctranslate2 import CTranslate2File
+from glnn.generation.speech.fallback import TEMPERATURES
 from glnn.generation.speech.speech_to_text import SpeechToText
 
 Array = NDArray[Any]
@@ -54,6 +55,7 @@ WAYS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ),
     ("no timestamps", {"timestamps": False}, {"without_timestamps": True}),
     ("prompt", {"prompt": PROMPT}, {"initial_prompt": PROMPT}),
+    ("temperatures", {"temperature": TEMPERATURES}, {"temperature": TEMPERATURES}),
 )
 """Options as glnn and as faster-whisper have them; on the joined recording, but for the first."""
 MOST_ERROR = 1e-3  # of the mean of logarithms of probabilities
@@ -127,9 +129,8 @@ def faster_whisper_phrases(
         samples.astype(np.float32) / 32768,
         language="en",
         beam_size=beams,
-        temperature=0.0,
         vad_filter=False,
-        **{"condition_on_previous_text": False, **options},
+        **{"temperature": 0.0, "condition_on_previous_text": False, **options},
     )
     return [(one.start, one.end, one.text, one.avg_logprob) for one in segments]
 
@@ -159,7 +160,7 @@ def checked(
                 continue
             expected = faster_whisper_phrases(reference, samples[name], beams, other)
             begun = time.perf_counter()
-            segments = speech.transcribe(samples[name], **ours).segments
+            segments = speech.transcribe(samples[name], **{"temperature": 0.0, **ours}).segments
             row = {"backend": backend, "beams": beams, "recording": name, "way": way}
             row["seconds"] = time.perf_counter() - begun
             found = [(one.start, one.end, one.text, one.log_probability) for one in segments]

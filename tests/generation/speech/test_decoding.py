@@ -197,6 +197,58 @@ def test_beam_search(seed, beams) -> None:
     assert abs(found.log_probability - total) < 1e-4
 
 
+class OneToken(SeededTexts):
+    """Texts that end behind their first token."""
+
+    def of(self, tokens: Sequence[int]) -> np.ndarray:
+        found = super().of(PROMPT)
+        if len(tokens) > len(PROMPT):
+            found[END] = 50.0
+        return found
+
+
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
+def test_tokens_are_drawn_by_their_probabilities(temperature) -> None:
+    generator, count = np.random.default_rng(0), 3000
+    rules = TokenRules(SPECIAL, timestamps=False)
+    found = np.zeros(VOCABULARY)
+    for _ in range(count):
+        texts = OneToken(1, 0)
+        best = decode(texts, SPECIAL, PROMPT, rules, temperature, generator).best
+        assert len(best.tokens) == 1
+        found[best.tokens[0]] += 1
+    never = [*NEVER, *SUPPRESSED_FIRST]
+    powers = np.exp(texts.of(PROMPT) / temperature)
+    powers[never] = 0.0
+    expected = count * powers / powers.sum()
+    assert not found[never].any()
+    likely = expected > 5
+    variance = ((found - expected) ** 2 / np.maximum(expected, 1e-9))[likely].sum()
+    assert variance < likely.sum() + 5 * np.sqrt(2 * likely.sum())
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_the_likeliest_of_drawn_texts_is_taken(beams) -> None:
+    texts, rules = SeededTexts(beams, 1, likely_end=4.0), TokenRules(SPECIAL, timestamps=True)
+    found = decode(texts, SPECIAL, PROMPT, rules, 0.7, np.random.default_rng(2))
+    assert found.temperature == 0.7
+    generator = np.random.default_rng(2)
+    active: dict[int, tuple[list[int], float]] = {i: ([], 0.0) for i in range(beams)}
+    ended = []
+    for _ in range(CONTEXT // 2):
+        for i, (tokens, total) in list(active.items()):
+            scores = np.array(log_probabilities(texts.of([*PROMPT, *tokens]), tokens))
+            powers = np.exp(scores / 0.7).cumsum()
+            token = int((powers > generator.random() * powers[-1]).argmax())
+            active[i] = ([*tokens, token], total + scores[token])
+            if token == END:
+                ended.append((tokens, active.pop(i)[1]))
+    ended += active.values()
+    best = max(ended, key=lambda pair: pair[1] / max(len(pair[0]), 1))
+    assert list(found.best.tokens) == best[0]
+    assert abs(found.best.log_probability - best[1]) < 1e-4
+
+
 def test_texts_end_at_half_of_the_context_or_where_it_is_full() -> None:
     for prompt, most in ((PROMPT, CONTEXT // 2), ([PREVIOUS, *[A] * 30, *PROMPT], CONTEXT - 34)):
         texts = SeededTexts(1, 0, likely_end=-50.0)

@@ -73,7 +73,7 @@ def test_tokens_of_a_window_are_those_of_the_definition(tmp_path: Path, backend,
     features = log_mel(samples, 80)
     features = np.pad(features, ((0, 0), (0, 2 * FRAMES - features.shape[1])))
     expected, total = beam_search(DefinedTexts(Definition(tensors, HEADS, LAYERS), features), beams)
-    found = speech.transcribe(samples, language="en", no_speech_threshold=1.0)
+    found = speech.transcribe(samples, language="en", no_speech_threshold=1.0, temperature=0)
     assert found.language == "en"
     assert found.duration == pytest.approx(0.56)
     assert found.segments, "the model says nothing"
@@ -83,20 +83,27 @@ def test_tokens_of_a_window_are_those_of_the_definition(tmp_path: Path, backend,
 
 
 class Script:
-    """Stands for `decode`: gives texts one after the other, and keeps the prompts."""
+    """Stands for `decode`: gives texts one after the other, keeps the prompts and temperatures."""
 
-    def __init__(self, monkeypatch, *texts: list[int], no_speech: float = 0.0) -> None:
+    def __init__(
+        self, monkeypatch, *texts: list[int], no_speech: float = 0.0, means: Sequence[float] = ()
+    ) -> None:
         self.prompts: list[list[int]] = []
+        self.temperatures: list[float] = []
         self._texts, self._no_speech = iter(texts), no_speech
+        self._means = iter([*means, *[-3.0] * len(texts)])
         monkeypatch.setattr("glnn.generation.speech.speech_to_text.decode", self)
 
-    def __call__(self, engine, special, prompt, rules) -> WindowText:
+    def __call__(self, engine, special, prompt, rules, temperature, generator) -> WindowText:
         self.prompts.append(list(prompt))
+        self.temperatures.append(temperature)
         tokens = tuple(next(self._texts))
-        return WindowText(Hypothesis(tokens, -3.0 * (len(tokens) + 1)), self._no_speech)
+        best = Hypothesis(tokens, next(self._means) * (len(tokens) + 1))
+        return WindowText(best, self._no_speech, temperature)
 
 
 def phrases(speech, samples, **options) -> list[tuple[float, float, str]]:
+    options = {"temperature": 0.0, **options}
     found = speech.transcribe(samples, language="en", **options).segments
     return [(round(one.start, 3), round(one.end, 3), one.text) for one in found]
 
@@ -120,7 +127,7 @@ def test_phrases_have_the_times_of_their_tokens(speech, monkeypatch) -> None:
 
 def test_one_phrase_ends_at_its_last_timestamp(speech, monkeypatch) -> None:
     Script(monkeypatch, [FIRST, *letters("ab"), FIRST + 10], [FIRST, *letters(" c")])
-    found = speech.transcribe(noise(1.5), language="en")
+    found = speech.transcribe(noise(1.5), language="en", temperature=0)
     assert [(one.start, one.end) for one in found.segments] == [(0.0, 0.2), (0.8, 1.2)]
     assert found.text == "ab c"
 
@@ -151,10 +158,12 @@ def test_prompts_have_the_text_before_where_that_is_asked_for(speech, monkeypatc
         ),
     ):
         script = Script(monkeypatch, one, two)
-        speech.transcribe(noise(2), language="en", **options)
+        speech.transcribe(noise(2), language="en", temperature=0, **options)
         assert script.prompts == expected
     script = Script(monkeypatch, letters("a"))
-    speech.transcribe(noise(1), language="de", task="translate", timestamps=False, prompt="x" * 99)
+    speech.transcribe(
+        noise(1), language="de", task="translate", timestamps=False, prompt="x" * 99, temperature=0
+    )
     kept = CONTEXT // 2 - 1
     expected = [PREVIOUS, *letters("x" * kept), START, GERMAN, TRANSLATE, NO_TIMESTAMPS]
     assert script.prompts == [expected]
@@ -169,6 +178,52 @@ def test_windows_without_speech_are_left_out(speech, monkeypatch) -> None:
     ):
         Script(monkeypatch, text, no_speech=0.7)
         assert phrases(speech, noise(1), **options) == ([] if silent else [(0.0, 0.2, "ab")])
+
+
+AGAIN = [FIRST, *letters("ha" * 40), FIRST + 10]
+FINE, OTHER = [FIRST, *letters("ab"), FIRST + 10], [FIRST, *letters("cd"), FIRST + 10]
+
+
+@pytest.mark.parametrize(
+    ("texts", "means", "no_speech", "expected", "temperature"),
+    [
+        ([FINE], [-0.9], 0.0, "ab", 0.0),
+        ([AGAIN, FINE], [-0.1, -0.9], 0.0, "ab", 0.2),  # "hahaha..." is compressed six times
+        ([FINE, OTHER], [-1.1, -0.9], 0.0, "cd", 0.2),
+        ([FINE], [-1.1], 0.7, "", None),  # of a silent window unlikely tokens are taken
+        ([AGAIN, FINE, OTHER, *3 * [AGAIN]], [-0.1, -1.5, -1.2, *3 * [-0.1]], 0.0, "cd", 1.0),
+        ([AGAIN, *5 * [AGAIN]], [-0.4, *5 * [-0.6]], 0.0, "ha" * 40, 1.0),
+    ],
+)
+def test_windows_are_chosen_anew(
+    speech, monkeypatch, texts, means, no_speech, expected, temperature
+) -> None:
+    script = Script(monkeypatch, *texts, no_speech=no_speech, means=means)
+    found = speech.transcribe(noise(1), language="en")
+    assert script.temperatures == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0][: len(texts)]
+    assert found.text == expected
+    assert [one.temperature for one in found.segments] == [temperature] * (temperature is not None)
+
+
+def test_texts_at_high_temperatures_are_told_to_no_window(speech, monkeypatch) -> None:
+    begin = [START, ENGLISH, TRANSCRIBE]
+    one, two = [FIRST, *letters("ab"), FIRST + 40], [FIRST, *letters("c"), FIRST + 40]
+    for temperature, told in ((0.5, [PREVIOUS, *one]), (0.6, [])):
+        script = Script(monkeypatch, one, two)
+        speech.transcribe(
+            noise(2), language="en", temperature=temperature, condition_on_previous_text=True
+        )
+        assert script.prompts == [begin, [*told, *begin]]
+
+
+def test_draws_are_those_of_the_seed(speech) -> None:
+    samples = noise(2.5)
+
+    def tokens(**options) -> list[tuple[int, ...]]:
+        found = speech.transcribe(samples, language="en", temperature=1.0, **options)
+        return [one.tokens for one in found.segments]
+
+    assert tokens() == tokens(seed=0) != tokens(seed=1)
 
 
 @pytest.mark.parametrize("count", [0, 1, 159])
@@ -196,7 +251,7 @@ def test_models_of_english_have_no_languages(tmp_path: Path, monkeypatch) -> Non
     assert speech.languages == ("en",)
     assert speech.detect_language(noise(1)) == {"en": 1.0}
     script = Script(monkeypatch, letters("a"), letters("a"))
-    assert speech.transcribe(noise(1)).language == "en"
+    assert speech.transcribe(noise(1), temperature=0).language == "en"
     assert script.prompts == [[START]]
     with pytest.raises(ModelError, match="language must be one of en, got 'de'"):
         speech.transcribe(noise(1), language="de")
@@ -214,6 +269,12 @@ def test_models_of_english_have_no_languages(tmp_path: Path, monkeypatch) -> Non
         ({"condition_on_previous_text": None}, "must be True or False, got None"),
         ({"no_speech_threshold": "x"}, "no_speech_threshold must be a number, got 'x'"),
         ({"log_probability_threshold": float("nan")}, "must be a number, got nan"),
+        ({"compression_threshold": True}, "compression_threshold must be a number, got True"),
+        ({"temperature": -0.1}, "temperature must be a number of 0 or more, or several, got -0.1"),
+        ({"temperature": []}, "of 0 or more, or several, got"),
+        ({"temperature": "0.2"}, "of 0 or more, or several, got '0.2'"),
+        ({"temperature": (0.0, None)}, "of 0 or more, or several, got"),
+        ({"seed": -1}, "seed must be an integer from 0 to"),
     ],
 )
 def test_options_that_cannot_be(speech, options, message) -> None:
