@@ -40,13 +40,14 @@ from glnn.generation.speech.whisper_files import TASKS
     show_default=True,
     help="0 takes the likeliest text; others, by commas, are tried where that repeats itself.",
 )  # fmt: skip
+@click.option("--words", is_flag=True, help="Find times of words, too, which --json prints.")
 @click.option("--srt", "as_srt", is_flag=True, help="Print subtitles as SubRip's.")
 @click.option("--vtt", "as_vtt", is_flag=True, help="Print subtitles as WebVTT.")
 @output_options
 def transcribe(
     model: Path, recording: Path, backend: str, gpu: str | None, language: str | None, task: str,
-    beams: int, prompt: str, condition_on_previous_text: bool, temperature: str, as_srt: bool,
-    as_vtt: bool, wide: bool, as_json: bool,
+    beams: int, prompt: str, condition_on_previous_text: bool, temperature: str, words: bool,
+    as_srt: bool, as_vtt: bool, wide: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write down what is said in a recording, by a whisper model in a folder.
 
@@ -70,7 +71,7 @@ def transcribe(
         speech = SpeechToText(model, backend=backend, beams=beams, gpu=gpu)
     begun = perf_counter()
     found = speech.transcribe(
-        recording, language=language, task=task, prompt=prompt,
+        recording, language=language, task=task, words=words, prompt=prompt,
         condition_on_previous_text=condition_on_previous_text, temperature=temperatures,
     )  # fmt: skip
     seconds = perf_counter() - begun

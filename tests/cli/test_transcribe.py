@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import wave
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,17 @@ def test_options_are_those_of_python(model: Path, recording: Path) -> None:
         "--condition-on-previous-text", "--temperature", "0.4,0.8", "--json",
     )  # fmt: skip
     assert json.loads(found.stdout)["text"] == expected.text
+
+
+def test_times_of_words_are_in_json(model: Path, recording: Path) -> None:
+    speech = SpeechToText(model, backend="cpu")
+    expected = speech.transcribe(recording, language="de", words=True)
+    found = json.loads(glnn(model, recording, "--language", "de", "--words", "--json").stdout)
+    for one, segment in zip(found["segments"], expected.segments, strict=True):
+        assert one["words"] == [asdict(word) for word in segment.words]
+    assert any(one["words"] for one in found["segments"])
+    plain = json.loads(glnn(model, recording, "--language", "de", "--json").stdout)
+    assert not any(one["words"] for one in plain["segments"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from glnn.compiler import Executor
 from glnn.compiler.states import States
 from glnn.core.types import Array
 from glnn.errors import LimitError
-from glnn.generation.architectures import Decoder
-from glnn.generation.speech.whisper import Encoder, reordering
+from glnn.generation.speech.whisper import Encoder, SpeechDecoder, reordering
 from glnn.gl import Device
 
 
@@ -26,7 +25,7 @@ class SpeechEngine:
     def __init__(
         self,
         encoder: Encoder,
-        decoder: Decoder,
+        decoder: SpeechDecoder,
         beams: int,
         backend: str,
         device: Device | None,
@@ -67,6 +66,7 @@ class SpeechEngine:
         self._encode = Executor(encoder.graph, backend, states=states, updates=encoder.updates)
         self._decode = Executor(decoder.graph, backend, states=states, updates=decoder.updates)
         self._order = Executor(order, backend, states=states, updates=updates)
+        self._states, self._align = states, dict[tuple[int, ...], Executor]()
 
     @property
     def lost(self) -> bool:
@@ -90,9 +90,33 @@ class SpeechEngine:
         places: of each token, its text * context + its position in it. rows: the numbers of those
         tokens.
         """
-        feeds = {"tokens": tokens, "places": places, "logit_rows": rows}
-        arrays = {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}
-        return self._decode.run(arrays, ("logits",))["logits"]
+        return self._decode.run(_feeds(tokens, places, rows), ("logits",))["logits"]
+
+    def align(
+        self, tokens: Sequence[int], rows: Sequence[int], layers: Sequence[int]
+    ) -> tuple[Array, dict[int, Array], dict[int, Array]]:
+        """Compute `tokens` as the first text; return the logits behind those of `rows`, queries and
+        keys.
+
+        Queries are those of some layers' cross-attention, by layer, (tokens, width); keys are of
+        frames, (frames, width).
+        """
+        key = tuple(layers)
+        if key not in self._align:
+            graph, decoder = self._decoder.aligning(key), self._decode
+            self._align[key] = self.backend.perform(
+                lambda: decoder.with_states(graph, self._states, self._decoder.updates)
+            )
+        names = {layer: self._decoder.queries[layer].name for layer in layers}
+        arrays = _feeds(tokens, range(len(tokens)), rows)
+        found = self._align[key].run(arrays, ("logits", *names.values()))
+        states = self._states.read(f"cross.{layer}" for layer in layers)
+        width = found[names[key[0]]].shape[1]
+        return (
+            found["logits"],
+            {layer: found[name] for layer, name in names.items()},
+            {layer: states[f"cross.{layer}"][:, :width] for layer in layers},
+        )
 
     def order(self, parents: Sequence[int]) -> None:
         """Have text i go on from what text `parents[i]` was."""
@@ -100,3 +124,9 @@ class SpeechEngine:
             return
         rows = np.array(parents, np.int32)[:, None] * self.context + np.arange(self.context)
         self._order.run({"rows": rows.ravel().astype(np.int32)}, ())
+
+
+def _feeds(tokens: Sequence[int], places: Sequence[int], rows: Sequence[int]) -> dict[str, Array]:
+    """Return the inputs of the decoder's graph."""
+    feeds = {"tokens": tokens, "places": places, "logit_rows": rows}
+    return {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,19 @@ from glnn.generation.speech.log_mel import HOP, RATE, log_mel
 from glnn.generation.speech.recordings import Recording, read_recording
 from glnn.generation.speech.whisper import decoder, encoder
 from glnn.generation.speech.whisper_files import TASKS, open_whisper
+from glnn.generation.speech.word_times import (
+    BY_LETTERS,
+    TimedWord,
+    Word,
+    attention_weights,
+    cut_long_marks,
+    first_frames,
+    join_punctuation,
+    median_length,
+    place_words,
+    split_words,
+    time_words,
+)
 from glnn.gl import Device
 
 MOST_BEAMS = 32
@@ -39,7 +53,8 @@ class Segment:
 
     start, end: seconds from the recording's beginning. tokens: with its timestamps.
     log_probability: of a token of its window, in the mean. no_speech: how likely it is that nobody
-    speaks in its window. temperature: by which the text of its window was chosen.
+    speaks in its window. temperature: by which the text of its window was chosen. words: where they
+    were asked for.
     """
 
     start: float
@@ -49,6 +64,7 @@ class Segment:
     log_probability: float
     no_speech: float
     temperature: float = 0.0
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,10 +88,21 @@ class TranscribeOptions:
     language: str | None
     task: str
     timestamps: bool
+    words: bool
     prompt: tuple[int, ...]
     condition_on_previous_text: bool
     fallback: Fallback
     seed: int
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What was read of a window: its text, phrases of it, frames that these are of, and words."""
+
+    text: WindowText
+    segments: list[Segment]
+    frames: int
+    words: list[TimedWord] = field(default_factory=list)
 
 
 class SpeechToText:
@@ -112,6 +139,7 @@ class SpeechToText:
         beams = whole_number("beams", beams, MOST_BEAMS)
         files = open_whisper(self.path)
         self.config, self.special, self.tokenizer = files.config, files.special, files.tokenizer
+        self.alignment_heads = files.alignment_heads
         self.engine = SpeechEngine(
             encoder(files.config, files.encoder, files.decoder),
             decoder(files.config, files.decoder, beams),
@@ -149,6 +177,7 @@ class SpeechToText:
         language: str | None = None,
         task: str = "transcribe",
         timestamps: bool = True,
+        words: bool = False,
         prompt: str = "",
         condition_on_previous_text: bool = False,
         temperature: float | Sequence[float] = TEMPERATURES,
@@ -162,8 +191,9 @@ class SpeechToText:
         recording: a file, or samples (n,) or (n, channels) of `rate` a second, 16,000 unless said:
         float32 or float64 from -1 to 1, int16 or int32. language: a code as "de"; None finds it
         out by the first window. task: "transcribe", or "translate" into English. timestamps:
-        whether phrases have their times; without, each window is one. prompt: text that the
-        recording goes on from, as names that are in it. condition_on_previous_text: whether each
+        whether phrases have their times; without, each window is one. words: whether words have
+        theirs, by which those of phrases are corrected. prompt: text that the recording goes on
+        from, as names that are in it. condition_on_previous_text: whether each
         window is told the text before it, but for one drawn by a temperature above 0.5.
 
         temperature: 0 takes the likeliest text of a window; above it, texts are drawn, the more
@@ -182,17 +212,18 @@ class SpeechToText:
             "no_speech_threshold": no_speech_threshold,
         }
         options = self._options(
-            language, task, timestamps, prompt, condition_on_previous_text, temperature, limits,
-            whole_number("seed", seed, MOST_SEED, least=0),
+            language, task, timestamps, words, prompt, condition_on_previous_text, temperature,
+            limits, whole_number("seed", seed, MOST_SEED, least=0),
         )  # fmt: skip
         samples = read_recording(recording, rate)
         name = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
         features = log_mel(samples, self.config.bins)
         spoken = options.language or self._language(features)
+        options = replace(options, language=spoken)
         windows = -(-features.shape[1] // self._window_frames)
         with report_work("transcribing", str(name), windows) as work:
             found = []
-            for position, segments in self._windows(features, options, spoken):
+            for position, segments in self._windows(features, options):
                 found += segments
                 work.done = min(position // self._window_frames, windows)
         return Transcript(tuple(found), spoken, len(samples) / RATE)
@@ -245,48 +276,108 @@ class SpeechToText:
         return next(iter(self._probabilities(features)))
 
     def _windows(
-        self, features: Array, options: TranscribeOptions, language: str
+        self, features: Array, options: TranscribeOptions
     ) -> Iterator[tuple[int, list[Segment]]]:
         """Yield for each window the frame behind what was read of it, and its phrases."""
-        rules, position = TokenRules(self.special, options.timestamps), 0
-        before = list(options.prompt)
+        position, before, spoken_until = 0, list(options.prompt), 0.0
         while position < features.shape[1]:
-            prompt = self._prompt(before, options, language)
-            begin = position
-
-            def work(
-                engine: SpeechEngine, begin: int = begin, prompt: list[int] = prompt
-            ) -> WindowText:
-                engine.encode(self._part(features, begin))
-                generator = np.random.default_rng((options.seed, begin))
-                return options.fallback.choose(
-                    lambda one: decode(engine, self.special, prompt, rules, one, generator),
-                    lambda found: self._text(found.best.tokens).strip(),
-                )
-
+            prompt = self._prompt(before, options)
+            work = partial(self._read_window, features, position, prompt, options)
             window = self._on_device(work)
-            frames = min(self._window_frames, features.shape[1] - position)
-            if options.fallback.silent(window):
-                segments, read = list[Segment](), frames
-            else:
-                segments, read = self._segments(window, position, frames, options.timestamps)
-            position += max(read, 1)
-            if options.condition_on_previous_text and window.temperature <= MOST_TOLD:
-                before += [token for segment in segments for token in segment.tokens]
+            segments, frames, offset = window.segments, window.frames, position * HOP / RATE
+            if window.words:
+                segments = self._with_words(segments, window.words, offset, spoken_until)
+                spoken_until = segments[-1].end
+                if not self._ends_phrase(window.text.best.tokens) and spoken_until > offset:
+                    frames = round(spoken_until * RATE / HOP) - position
+            position += max(frames, 1)
+            found = [one for one in segments if one.start != one.end and one.text.strip()]
+            if options.condition_on_previous_text and window.text.temperature <= MOST_TOLD:
+                before += [token for segment in found for token in segment.tokens]
             else:
                 before = []
-            yield position, segments
+            yield position, found
 
-    def _prompt(self, before: list[int], options: TranscribeOptions, language: str) -> list[int]:
+    def _read_window(
+        self, features: Array, position: int, prompt: list[int], options: TranscribeOptions,
+        engine: SpeechEngine,
+    ) -> _Window:  # fmt: skip
+        """Return the text of a window, which begins at the frame `position`."""
+        engine.encode(self._part(features, position))
+        generator = np.random.default_rng((options.seed, position))
+        rules = TokenRules(self.special, options.timestamps)
+        text = options.fallback.choose(
+            lambda one: decode(engine, self.special, prompt, rules, one, generator),
+            lambda found: self._text(found.best.tokens).strip(),
+        )
+        frames = min(self._window_frames, features.shape[1] - position)
+        if options.fallback.silent(text):
+            return _Window(text, [], frames)
+        segments, read = self._segments(text, position, frames, options.timestamps)
+        words = self._words(engine, segments, frames // STEP, options) if options.words else []
+        return _Window(text, segments, read, words)
+
+    def _start(self, options: TranscribeOptions) -> list[int]:
+        """Return the tokens behind which a text begins."""
+        special, language = self.special, options.language
+        if not special.languages or language is None:
+            return [special.start]
+        return [special.start, special.languages[language], special.tasks[options.task]]
+
+    def _prompt(self, before: list[int], options: TranscribeOptions) -> list[int]:
         """Return the tokens that a window begins with. before: those of the text before it."""
         special, prompt = self.special, list[int]()
         kept = self.config.decoder.context // 2 - 1
         if before and kept > 0:
             prompt += [special.previous, *before[-kept:]]
-        prompt.append(special.start)
-        if special.languages:
-            prompt += [special.languages[language], special.tasks[options.task]]
+        prompt += self._start(options)
         return prompt if options.timestamps else [*prompt, special.no_timestamps]
+
+    def _words(
+        self, engine: SpeechEngine, segments: Sequence[Segment], frames: int,
+        options: TranscribeOptions,
+    ) -> list[TimedWord]:  # fmt: skip
+        """Return the words of a window's phrases. frames: of the encoder's, that are recorded."""
+        start, end, heads = self._start(options), self.special.end, self.alignment_heads
+        text = [token for segment in segments for token in segment.tokens if token < end]
+        if not text or not frames:
+            return []
+        tokens = [*start, self.special.no_timestamps, *text, end]
+        rows = range(len(start), len(start) + len(text))
+        layers = sorted({layer for layer, _ in heads})
+        logits, queries, keys = engine.align(tokens, rows, layers)
+        keys = {layer: one[:frames] for layer, one in keys.items()}
+        weights = attention_weights(queries, keys, heads, self.config.decoder.head_width)
+        first = first_frames(weights[len(start) : -1])
+        scores = logits[:, :end].astype(np.float64)
+        powers = np.exp(scores - scores.max(1, keepdims=True))
+        shares = powers[np.arange(len(text)), text] / powers.sum(1)
+        words = split_words(text, self.tokenizer.decode, options.language in BY_LETTERS)
+        return time_words(words, first, shares.tolist())
+
+    def _with_words(
+        self, segments: Sequence[Segment], words: Sequence[TimedWord], offset: float, before: float
+    ) -> list[Segment]:
+        """Return phrases with their words, and the times that follow of these.
+
+        offset: seconds at which the window begins. before: those at which the last phrase before it
+        ended.
+        """
+        median = median_length(words)
+        rest = join_punctuation(cut_long_marks(words, median))
+        found = []
+        for one in segments:
+            count, own = sum(token < self.special.end for token in one.tokens), list[Word]()
+            while rest and count > 0:
+                word, tokens = rest[0].word, rest[0].tokens
+                own.append(replace(word, start=offset + word.start, end=offset + word.end))
+                count -= tokens
+                rest = rest[1:]
+            if own:
+                placed, start, end = place_words(own, one.start, one.end, median, before)
+                one, before = replace(one, words=placed, start=start, end=end), end
+            found.append(one)
+        return found
 
     def _text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without their timestamps."""
@@ -306,7 +397,7 @@ class SpeechToText:
         read = frames
         cuts = [i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first]
         if timestamps and cuts:
-            if tokens[-1] >= first and tokens[-2] < first:  # the last one ends
+            if self._ends_phrase(tokens):
                 cuts.append(len(tokens))
             else:
                 read = STEP * (tokens[cuts[-1] - 1] - first)
@@ -319,16 +410,20 @@ class SpeechToText:
             phrases.append((0, STEP * times[-1] if timestamps and times else frames, tokens))
         segments = []
         for start, end, phrase in phrases:
-            text = self._text(phrase)
-            if start != end and text.strip():
-                seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
-                best = window.best.mean, window.no_speech, window.temperature
-                segments.append(Segment(seconds[0], seconds[1], text, phrase, *best))
+            seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
+            best = window.best.mean, window.no_speech, window.temperature
+            segments.append(Segment(seconds[0], seconds[1], self._text(phrase), phrase, *best))
         return segments, read
 
+    def _ends_phrase(self, tokens: Sequence[int]) -> bool:
+        """Return True for tokens whose last phrase ends."""
+        first, _ = self.special.timestamps
+        return len(tokens) > 1 and tokens[-1] >= first and tokens[-2] < first
+
     def _options(
-        self, language: str | None, task: str, timestamps: bool, prompt: str, previous: bool,
-        temperature: float | Sequence[float], limits: Mapping[str, float], seed: int,
+        self, language: str | None, task: str, timestamps: bool, words: bool, prompt: str,
+        previous: bool, temperature: float | Sequence[float], limits: Mapping[str, float],
+        seed: int,
     ) -> TranscribeOptions:  # fmt: skip
         """Return the options of a recording. Raises ModelError for what they cannot be."""
         if language is not None and language not in self.languages:
@@ -339,7 +434,8 @@ class SpeechToText:
             raise ModelError(f"task of this model must be {known}, got {shown(task)}")
         if not isinstance(prompt, str):
             raise ModelError(f"prompt must be text, got {shown(prompt)}")
-        for name, flag in (("timestamps", timestamps), ("condition_on_previous_text", previous)):
+        flags = {"timestamps": timestamps, "words": words, "condition_on_previous_text": previous}
+        for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise ModelError(f"{name} must be True or False, got {shown(flag)}")
         for name, number in limits.items():
@@ -354,8 +450,8 @@ class SpeechToText:
         tokens = self.tokenizer.encode(f" {text}", special=False) if text else []
         fallback = Fallback(tuple(map(float, tried)), *map(float, limits.values()))
         return TranscribeOptions(
-            language if self.special.languages else "en", task, timestamps, tuple(tokens), previous,
-            fallback, seed,
+            language if self.special.languages else "en", task, timestamps, words, tuple(tokens),
+            previous, fallback, seed,
         )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -125,12 +125,29 @@ class _EncoderWriter(GraphWriter):
         return Encoder(graph, states, {name: value.name for name, value in updates.items()})
 
 
+@dataclass(frozen=True)
+class SpeechDecoder(Decoder):
+    """A decoder whose inputs are also the states of `Encoder`, and whose outputs logits alone.
+
+    queries: of each layer's cross-attention, for every token, (T, width).
+    """
+
+    queries: tuple[Value, ...]
+
+    def aligning(self, layers: Iterable[int]) -> Graph:
+        """Return the graph whose outputs are also the queries of some layers."""
+        queries = (self.queries[layer] for layer in layers)
+        graph = self.graph
+        return Graph(graph.nodes, graph.inputs, (*graph.outputs, *queries), graph.name)
+
+
 class _DecoderWriter(GraphWriter):
     """Writes the decoder: a language model's, whose blocks read the encoder's results, too."""
 
     def __init__(self, config: WhisperConfig, weights: Weights, beams: int) -> None:
         super().__init__(WHISPER, config.decoder, weights, config.decoder.context, beams)
         self.frames = config.frames
+        self.queries: list[Value] = []
 
     def cross_attention(self, layer: int, x: Value, places: Value) -> Value:
         """Add what heads found in the encoder's results, all of which each token sees."""
@@ -140,6 +157,7 @@ class _DecoderWriter(GraphWriter):
         queries = self.product(
             f"{block}.cross_q", x, f"{block}.cross_q", norm=f"{block}.cross_norm"
         )
+        self.queries.append(queries)
         last = self.pointwise(f"{block}.last_frame", f"0 * a + {self.frames - 1}", places)
         attention = CachedAttention(
             config.heads, config.heads, width, self.frames, 1 / math.sqrt(width)
@@ -154,15 +172,16 @@ def encoder(config: WhisperConfig, weights: Weights, decoder: Weights) -> Encode
     return _EncoderWriter(config, weights, decoder).encoder()
 
 
-def decoder(config: WhisperConfig, weights: Weights, beams: int) -> Decoder:
-    """Return the graph of the decoder of `beams` texts; see `Decoder`.
-
-    Its inputs are also the states of `encoder`. It gives logits alone: the host chooses tokens.
-    """
-    found = _DecoderWriter(config, weights, beams).decoder()
+def decoder(config: WhisperConfig, weights: Weights, beams: int) -> SpeechDecoder:
+    """Return the graph of the decoder of `beams` texts; see `SpeechDecoder`."""
+    writer = _DecoderWriter(config, weights, beams)
+    found = writer.decoder()
     graph, kept = found.graph, {"logits", *found.updates.values()}
     outputs = tuple(value for value in graph.outputs if value.name in kept)
-    return replace(found, graph=Graph(graph.nodes, graph.inputs, outputs, graph.name))
+    return SpeechDecoder(
+        Graph(graph.nodes, graph.inputs, outputs, graph.name), found.caches, found.updates,
+        found.chosen, tuple(writer.queries),
+    )  # fmt: skip
 
 
 def reordering(caches: Mapping[str, tuple[int, int]]) -> tuple[Graph, Mapping[str, str]]:

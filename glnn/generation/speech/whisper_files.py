@@ -277,6 +277,8 @@ class WhisperFiles:
     decoder: HalfWeights
     tokenizer: Tokenizer
     special: SpecialTokens
+    alignment_heads: tuple[tuple[int, int], ...]
+    """Layers and heads of the decoder whose attention says when a token is spoken."""
     nbytes: int
     """Bytes of all tensors on a device, where the encoder's are float32."""
 
@@ -312,7 +314,8 @@ def open_whisper(path: Path) -> WhisperFiles:
         entry = file.entries[name]
         unpacked = name.startswith((f"{ENCODER}/", f"model.{ENCODER}.")) or entry.kind == "I16"
         nbytes += 4 * prod(entry.shape) if unpacked else entry.end - entry.start
-    return WhisperFiles(config, encoder, decoder, tokenizer, special, nbytes)
+    heads = _alignment_heads(folder, config.decoder)
+    return WhisperFiles(config, encoder, decoder, tokenizer, special, heads, nbytes)
 
 
 def _open_folder(folder: Path) -> Sequence[StoredTensors]:
@@ -555,10 +558,7 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
             f"{path}: '<|endoftext|>' must be behind all tokens of text, and timestamps behind all "
             f"others, got {end}, and {first} of {vocabulary} tokens"
         )
-    settings = [
-        Settings(folder / name, optional_entries(folder / name))
-        for name in ("generation_config.json", "config.json")
-    ]
+    settings = _settings(folder)
     no_speech = optional("<|nospeech|>", "<|nocaptions|>")
     own = [start, previous, *tasks.values(), no_speech, optional("<|startoflm|>")]
     suppressed = _token_list(settings, ("suppress_tokens", "suppress_ids"), vocabulary)
@@ -580,6 +580,33 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
         suppressed=tuple(sorted({*suppressed, *(one for one in own if one is not None)} - {end})),
         suppressed_first=_token_list(settings, first_too, vocabulary),
     )
+
+
+def _settings(folder: Path) -> list[Settings]:
+    """Return the files that say how texts are chosen, the first of which is believed first."""
+    names = ("generation_config.json", "config.json")
+    return [Settings(folder / name, optional_entries(folder / name)) for name in names]
+
+
+def _alignment_heads(folder: Path, config: Config) -> tuple[tuple[int, int], ...]:
+    """Return the heads that a folder names, else all of the later half of the layers."""
+    for said in _settings(folder):
+        found = said.optional("alignment_heads", list)
+        for pair in found or ():
+            sizes = zip(pair, (config.layers, config.heads)) if _is_pair(pair) else ()
+            if not _is_pair(pair) or not all(0 <= one < most for one, most in sizes):
+                raise ModelError(
+                    f"{said.path}: 'alignment_heads' must be pairs of a layer below "
+                    f"{config.layers} and a head below {config.heads}, got {shown(pair)}"
+                )
+        if found:
+            return tuple((layer, head) for layer, head in found)
+    layers = range(config.layers // 2, config.layers)
+    return tuple((layer, head) for layer in layers for head in range(config.heads))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)
 
 
 def _is_multilingual(settings: Sequence[Settings], vocabulary: int) -> bool:

@@ -22,11 +22,11 @@ import tarfile
 import tempfile
 import time
 import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import distribution, version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ctranslate2.specs.model_spec import index_spec
@@ -46,6 +46,7 @@ COMMANDS = ("goforward", "numbers", "something")
 SENTENCES = ("0870", "0880", "0890", "0920", "0930")
 PROMPT = "Mister Dashwood, colour"
 PAUSE = 8000  # samples between joined sentences
+WORDS = "words"
 WAYS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("", {}, {}),
     (
@@ -56,9 +57,12 @@ WAYS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("no timestamps", {"timestamps": False}, {"without_timestamps": True}),
     ("prompt", {"prompt": PROMPT}, {"initial_prompt": PROMPT}),
     ("temperatures", {"temperature": TEMPERATURES}, {"temperature": TEMPERATURES}),
+    (WORDS, {"words": True}, {"word_timestamps": True}),
 )
 """Options as glnn and as faster-whisper have them; on the joined recording, but for the first."""
 MOST_ERROR = 1e-3  # of the mean of logarithms of probabilities
+MOST_TIME_ERROR_S = 1e-3
+MOST_SHIFT_S = 0.1  # of words, and of phrases that have their times
 
 
 def say(text: str) -> None:
@@ -121,9 +125,24 @@ def recordings(folder: Path) -> dict[str, Array]:
     return {**found, "joined": np.concatenate(joined)}
 
 
+class Phrase(NamedTuple):
+    """A phrase, and its words' texts and times."""
+
+    start: float
+    end: float
+    text: str
+    log_probability: float
+    words: list[tuple[str, float, float]]
+
+
+def times(words: Iterable[Any], text: str) -> list[tuple[str, float, float]]:
+    """The words and their times. text: the name of a word's text."""
+    return [(getattr(one, text), float(one.start), float(one.end)) for one in words]
+
+
 def faster_whisper_phrases(
     model: WhisperModel, samples: Array, beams: int, options: Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
+) -> list[Phrase]:
     """The phrases that faster-whisper finds."""
     segments, _ = model.transcribe(
         samples.astype(np.float32) / 32768,
@@ -132,42 +151,67 @@ def faster_whisper_phrases(
         vad_filter=False,
         **{"temperature": 0.0, "condition_on_previous_text": False, **options},
     )
-    return [(one.start, one.end, one.text, one.avg_logprob) for one in segments]
+    return [
+        Phrase(one.start, one.end, one.text, one.avg_logprob, times(one.words or (), "word"))
+        for one in segments
+    ]
 
 
-def differences(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> list[str]:
-    """What is another in `found`: times, words, or probabilities by more than rounding."""
+def phrases(model: SpeechToText, samples: Array, options: Mapping[str, Any]) -> list[Phrase]:
+    """The phrases that glnn finds."""
+    return [
+        Phrase(one.start, one.end, one.text, one.log_probability, times(one.words, "text"))
+        for one in model.transcribe(samples, **{"temperature": 0.0, **options}).segments
+    ]
+
+
+def shift(one: Phrase, other: Phrase) -> float:
+    """The most seconds by which a phrase or a word of it has another time; inf for other words."""
+    if [word[0] for word in one.words] != [word[0] for word in other.words]:
+        return float("inf")
+    pairs = zip([("", *one[:2]), *one.words], [("", *other[:2]), *other.words], strict=True)
+    return max(abs(mine[i] - theirs[i]) for mine, theirs in pairs for i in (1, 2))
+
+
+def differences(found: list[Phrase], expected: list[Phrase], most: float) -> list[str]:
+    """What is another in `found`: times by more than `most` seconds, words, probabilities."""
     if len(found) != len(expected):
         return [f"{len(found)} phrases, not {len(expected)}: {found}"]
-    result = []
-    for one, other in zip(found, expected, strict=True):
-        same = one[2] == other[2] and max(abs(one[i] - other[i]) for i in (0, 1)) < 1e-3
-        if not same or abs(one[3] - other[3]) > MOST_ERROR:
-            result.append(f"{one}, not {other}")
-    return result
+    return [
+        f"{one}, not {other}"
+        for one, other in zip(found, expected, strict=True)
+        if one.text != other.text
+        or shift(one, other) > most
+        or abs(one.log_probability - other.log_probability) > MOST_ERROR
+    ]
 
 
 def checked(
-    folder: Path, samples: Mapping[str, Array], backends: list[str], beams: int
+    folder: Path, samples: Mapping[str, Array], backends: list[str], beams: int, chosen: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each backend, recording and way of transcribing it."""
+    """Yield a row for each backend, recording and way of transcribing it.
+
+    chosen: names of WAYS; none for all of them on the CPU with 1 beam, and the first elsewhere.
+    """
     reference = WhisperModel(str(folder), device="cpu", compute_type="float32")
     for backend in backends:
         speech = SpeechToText(folder, backend=backend, beams=beams)
-        ways = WAYS if backend == "cpu" and beams == 1 else WAYS[:1]
+        ways = WAYS if chosen or (backend == "cpu" and beams == 1) else WAYS[:1]
         for (way, ours, other), name in product(ways, samples):
-            if way and name != "joined":
+            if (chosen and way not in chosen) or (way not in ("", WORDS) and name != "joined"):
                 continue
             expected = faster_whisper_phrases(reference, samples[name], beams, other)
             begun = time.perf_counter()
-            segments = speech.transcribe(samples[name], **{"temperature": 0.0, **ours}).segments
+            found = phrases(speech, samples[name], ours)
             row = {"backend": backend, "beams": beams, "recording": name, "way": way}
             row["seconds"] = time.perf_counter() - begun
-            found = [(one.start, one.end, one.text, one.log_probability) for one in segments]
-            pairs = zip(found, expected, strict=False)
-            row["error"] = max((abs(one[3] - two[3]) for one, two in pairs), default=0.0)
-            row["words"] = sum(len(one.text.split()) for one in segments)
-            row["differences"] = differences(found, expected)
+            pairs = list(zip(found, expected, strict=False))
+            errors = (abs(one.log_probability - two.log_probability) for one, two in pairs)
+            row["error"] = max(errors, default=0.0)
+            row["shift_s"] = max((shift(*pair) for pair in pairs), default=0.0)
+            row["words"] = sum(len(one.text.split()) for one in found)
+            most = MOST_SHIFT_S if way == WORDS else MOST_TIME_ERROR_S
+            row["differences"] = differences(found, expected, most)
             yield row
 
 
@@ -177,10 +221,12 @@ def main() -> int:
     parser.add_argument("--backend", default="cpu,compute")
     parser.add_argument("--beams", default="1,5")
     parser.add_argument("--numbers", default=PACKAGED, help="float16, int8 or int16, by commas")
+    parser.add_argument("--ways", default="", help="some of the ways, by commas")
     parser.add_argument("--only", help="names of recordings, with commas between")
     parser.add_argument("--model", type=Path, help="the folder of the model, the package's if none")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    ways = args.ways.split(",") if args.ways else []
     source, rows = args.model or model_folder(), list[dict[str, Any]]()
     samples = recordings(args.recordings)
     if args.only:
@@ -190,7 +236,13 @@ def main() -> int:
             packaged = numbers == PACKAGED
             folder = source if packaged else converted(source, Path(scratch), numbers)
             try:
-                for row in checked(folder, samples, args.backend.split(","), int(beams)):
+                for row in checked(
+                    folder,
+                    samples,
+                    args.backend.split(","),
+                    int(beams),
+                    ways,
+                ):
                     rows.append({"numbers": numbers, **row})
                     say(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
             except GlnnError as error:
