@@ -14,7 +14,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import blocks, evaluate_blockwise
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.operators import Conv2d, conv2d
+from glnn.graph.operators import Conv2d, conv2d, depthwise
 from glnn.kernels.op_spec import OpSpec
 
 CASES = {
@@ -42,6 +42,21 @@ CASES = {
         {"groups": 16, "dilation": (200, 1), "padding": (150, 1, 60, 2)},
     ),
     "depthwise, one row": ((1, 19, 1, 13), (19, 1, 1, 3), {"groups": 19, "padding": (0, 1, 0, 1)}),
+    "depthwise, wide": (
+        (1, 5, 17, 40),
+        (5, 1, 3, 5),
+        {"groups": 5, "stride": (1, 2), "padding": (1, 2, 0, 3)},
+    ),
+    "depthwise, wide, strided": (
+        (2, 3, 29, 37),
+        (3, 1, 5, 3),
+        {"groups": 3, "stride": (2, 1), "padding": (2, 1, 2, 1), "dilation": (3, 2)},
+    ),
+    "depthwise, rows": (
+        (2, 5, 3, 70),
+        (5, 1, 1, 9),
+        {"groups": 5, "stride": (2, 1), "padding": (1, 8, 2, 3), "dilation": (1, 5)},
+    ),
     "depthwise, in the padding": (
         (1, 16, 2, 3),
         (16, 1, 2, 2),
@@ -86,7 +101,7 @@ def test_a_convolution_is_the_sums_whatever_its_blocks_are(
 ) -> None:
     monkeypatch.setattr(conv2d, "BLOCK_BYTES", bytes_of_block)
     monkeypatch.setattr(conv2d, "LEAST_COLUMNS", 1 if bytes_of_block < 1 << 20 else 512)
-    monkeypatch.setattr(conv2d, "TAPS_BYTES", bytes_of_block)
+    monkeypatch.setattr(depthwise, "BLOCK_BYTES", bytes_of_block)
     monkeypatch.setattr(conv2d, "FEW", 0)
     given, weights, more = CASES[name]
     rng = np.random.default_rng(7)
@@ -198,3 +213,19 @@ def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     for name, array in operands.items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("shape", [(1, 20, 9, 7), (1, 20, 30, 40), (1, 20, 1, 300)])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_a_number_that_is_not_finite_stays_within_its_windows(
+    shape: tuple[int, ...], number: float
+) -> None:
+    """Products by bands would spread it by their zeros, over rows, columns or tiles."""
+    rng = np.random.default_rng(8)
+    x, weight = rng.normal(size=shape), rng.normal(size=(shape[1], 1, 1 + 2 * (shape[2] > 1), 3))
+    x[0, 3, shape[2] // 2, 4] = number
+    op = Conv2d(padding=(weight.shape[2] // 2, 1, weight.shape[2] // 2, 1), groups=shape[1])
+    with np.errstate(invalid="ignore"):
+        found, expected = op.compute({"x": x, "weight": weight}), summed(x, weight, op)
+    assert np.isfinite(expected).sum() > expected.size - 10
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

@@ -18,16 +18,13 @@ from glnn.graph.epilogue import Prologue
 from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.handwritten_operator import ContractionWithPrologue
 from glnn.graph.operator import Reference, Shapes, Types, rank
-from glnn.graph.operators import windows
+from glnn.graph.operators import depthwise, windows
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
 
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
 LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
-TAPS_BYTES = 1 << 17  # of a depthwise convolution's weights, repeated for neighbouring pixels
-MOST_REACH = 128  # rows and columns of a window, of which copies are to have few beside its taps
-LEAST_CHANNELS = 16  # from which depthwise convolutions have channels innermost
 
 
 def correlate(
@@ -42,22 +39,40 @@ def correlate(
     """The convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw), (n, o, *out), in x's
     dtype. out: windows down and across.
 
+    A result of one pixel's windows lies as x does.
+    """
+    n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
+    geometry = stride, padding, dilation
+    if n * c * prod(kernel) * prod(out) <= FEW:  # as the product that `correlate_few` makes
+        return correlate_columns(np.ascontiguousarray(x), weight, out, *geometry, groups)
+    if depthwise.fits(x.shape, weight.shape, stride, dilation, groups):
+        products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry)
+        if (found := products(x, weight)) is not None:
+            return found
+    one_pixel = kernel == stride == (1, 1) and not any(padding)
+    if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
+        made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
+        return np.transpose(made, (0, 3, 1, 2))
+    return correlate_columns(x, weight, out, *geometry, groups)
+
+
+def correlate_columns(
+    x: Array,
+    weight: Array,
+    out: Pair,
+    stride: Pair,
+    padding: Sides,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    """Compute `correlate` as a product of the weights and the columns under the windows.
+
     Where the window is one pixel, columns are x itself; else those of some rows of the result, of
-    some groups or of some samples are copied at a time (im2col). A depthwise convolution is a sum
-    over the taps with channels innermost in memory: rows of pixels are too short for NumPy, and
-    copies of them take longer than the sums. A result of one pixel's windows lies as x does.
+    some groups or of some samples are copied at a time (im2col).
     """
     n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
     share, group_results = c // groups, o // groups
     depth, one_pixel = share * prod(kernel), kernel == stride == (1, 1) and not any(padding)
-    if n * c * prod(kernel) * prod(out) > FEW:  # else the product that `correlate_few` makes
-        if sums_taps(x.shape, weight.shape, out, dilation, groups):
-            return DepthwiseSums(x, weight, out, stride, padding, dilation)(x, weight)
-        if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
-            made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
-            return np.transpose(made, (0, 3, 1, 2))
-    else:
-        x = np.ascontiguousarray(x)  # as that has it, to the last bit
     result = np.empty((n, o, *out), x.dtype)
     flat = weight.reshape(groups, group_results, depth)
     placed = result.reshape(n, groups, group_results, prod(out))
@@ -78,13 +93,6 @@ def correlate(
     return result
 
 
-def sums_taps(x: Shape, weight: Shape, out: Pair, dilation: Pair, groups: int) -> bool:
-    """Return True where `DepthwiseSums` computes a convolution of arrays of these shapes."""
-    depthwise = x[1] == weight[0] == groups and groups >= LEAST_CHANNELS
-    near = all((k - 1) * d < MOST_REACH for k, d in zip(weight[2:], dilation, strict=True))
-    return depthwise and near and prod(x[:2]) * prod(weight[2:]) * prod(out) > FEW
-
-
 def channel_rows(x: Array) -> Array | None:
     """Return images x (n, c, h, w) as a matrix (n h w, c) that is the same memory: None where their
     channels are not innermost.
@@ -94,90 +102,6 @@ def channel_rows(x: Array) -> Array | None:
         return None
     matrix: Array = rows.reshape(-1, x.shape[1])
     return matrix
-
-
-class DepthwiseSums:
-    """The depthwise convolution of arrays of one shape, with channels innermost in memory.
-
-    The products of each tap are added up by `einsum`, which does it in one pass. Columns of x are
-    copied by what their number leaves over the stride, so that those that windows side by side meet
-    are neighbours, and one loop goes over all channels of many of them. One thread may call it at a
-    time: the copies, of some rows of a sample, are always in the same memory.
-    """
-
-    def __init__(
-        self,
-        x: Array,
-        weight: Array,
-        out: Pair,
-        stride: Pair,
-        padding: Sides,
-        dilation: Pair,
-    ) -> None:
-        (_, c, _, w), (_, _, kh, kw), (high, wide) = x.shape, weight.shape, out
-        self._out, self._down, self._top = out, stride[0], padding[0]
-        reach = (kh - 1) * dilation[0] + 1
-        shifts = [divmod(kx * dilation[1], stride[1]) for kx in range(kw)]
-        phases = sorted({phase for _, phase in shifts})
-        pixels = wide + max(shift for shift, _ in shifts)
-        row_bytes = len(phases) * pixels * c * x.itemsize
-        rows = min(max((BLOCK_BYTES // 4 // row_bytes - reach) // stride[0] + 1, 1), high)
-        self._padded = np.zeros((len(phases), (rows - 1) * stride[0] + reach, pixels, c), x.dtype)
-        tile = _tile(wide, TAPS_BYTES // (kh * kw * c * x.itemsize))
-        self._line = wide // tile, tile * c
-        self._columns: list[list[int]] = []  # of the kernel, of each phase
-        self._met: list[Array] = []  # what these meet: (kh, columns, rows, *line)
-        for at, phase in zip(self._padded, phases, strict=True):
-            columns = [kx for kx, (_, own) in enumerate(shifts) if own == phase]
-            first, last = shifts[columns[0]][0], shifts[columns[-1]][0]
-            down, across, channel = at.strides
-            apart = across * ((last - first) // max(len(columns) - 1, 1))
-            steps = down * dilation[0], apart, down * stride[0], across * tile, channel
-            shape = kh, len(columns), rows, *self._line
-            self._columns.append(columns)
-            self._met.append(as_strided(at[:, first:], shape, steps, writeable=False))
-        self._across = [windows.rows(w, pixels, phase - padding[1], stride[1]) for phase in phases]
-        several = len(phases) > 1
-        self._sums = np.empty((rows if several else 0, *self._line), x.dtype)
-        self._weight = np.empty((0,), x.dtype)
-        self._taps: list[Array] = []
-
-    def __call__(self, x: Array, weight: Array) -> Array:
-        """Return the convolution of x (n, c, h, w) by weight (c, 1, kh, kw)."""
-        if not np.array_equal(weight, self._weight):
-            self._repeat(weight)
-        (n, c, h, _), (high, wide), padded = x.shape, self._out, self._padded
-        rows = self._met[0].shape[2]
-        result: Array = np.empty((n, high, *self._line), x.dtype)
-        for i, y in product(range(n), range(0, high, rows)):
-            target = result[i, y : y + rows]
-            made, met_rows = windows.rows(h, padded.shape[1], y * self._down - self._top, 1)
-            padded[:, : made.start] = 0
-            padded[:, made.stop :] = 0
-            for at, (across, met_columns) in zip(padded, self._across, strict=True):
-                at[made, across] = x[i, :, met_rows, met_columns].transpose(1, 2, 0)
-            for number, (met, taps) in enumerate(zip(self._met, self._taps, strict=True)):
-                part = self._sums[: len(target)] if number else target
-                np.einsum("klyxq,klq->yxq", met[:, :, : len(target)], taps, out=part)
-                if number:
-                    np.add(target, part, out=target)
-        images: Array = result.reshape(n, high, wide, c).transpose(0, 3, 1, 2)
-        # What follows is in rows where there are few numbers: both orders together are slow.
-        return images if images.size > FEW else np.ascontiguousarray(images)
-
-    def _repeat(self, weight: Array) -> None:
-        """Keep the weights, repeated for the pixels of a line: few runs have others."""
-        c, _, kh, kw = weight.shape
-        tile = self._line[1] // c
-        taps = np.broadcast_to(weight[:, 0].transpose(1, 2, 0)[:, :, None], (kh, kw, tile, c))
-        taps = taps.reshape(kh, kw, tile * c)
-        self._taps = [np.ascontiguousarray(taps[:, columns]) for columns in self._columns]
-        self._weight = weight.copy()
-
-
-def _tile(count: int, most: int) -> int:
-    """Return the greatest divisor of `count` that is at most `most`, or 1."""
-    return next((n for n in range(min(count, most), 0, -1) if count % n == 0), 1)
 
 
 def correlate_few(
@@ -372,10 +296,17 @@ class Conv2d(Convolving):
             few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
-            if sums_taps(x.shape, weight.shape, out, self.dilation, self.groups):
-                sums = DepthwiseSums(x, weight, out, *geometry[:3])
-                return lambda x, weight: (sums(x, weight),)
-            return lambda x, weight: (correlate(x, weight, out, *geometry),)
+            if not depthwise.fits(x.shape, weight.shape, self.stride, *geometry[2:]):
+                return lambda x, weight: (correlate(x, weight, out, *geometry),)
+            products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry[:3])
+
+            def multiply(x: Array, weight: Array) -> tuple[Array, ...]:
+                found = products(x, weight)
+                if found is None:
+                    found = correlate_columns(x, weight, out, *geometry)
+                return (found,)
+
+            return multiply
 
         return for_shapes(convolve, of_shapes)
 

@@ -1,0 +1,277 @@
+"""Depthwise convolutions by NumPy, as products of BLAS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+
+from glnn.core.types import Array, Shape
+from glnn.graph.operators import windows
+from glnn.graph.operators.windows import Pair, Sides
+
+BLOCK_BYTES = 1 << 19  # of the results of a block: with what they are made of, a core's cache
+MOST_REACH = 128  # rows or columns of a window: a band of more is nearly all zeros
+NARROW = 16  # columns of a result up to which a band takes whole rows of x ...
+NARROW_ROW = 32  # ... where these are no longer than this
+TILE_ROWS = (7, 8, 14, 6, 5, 10, 4, 9, 12, 11, 13, 16)  # rows of a tile, the fastest first
+FOLD = 32  # columns of a tile of windows of one row
+
+Tap = tuple[int, slice, slice]
+"""A tap's number along an axis, the results that it reaches, and the places of x that it meets."""
+
+
+def fits(x: Shape, weight: Shape, stride: Pair, dilation: Pair, groups: int) -> bool:
+    """Return True where `DepthwiseProducts` computes a convolution of arrays of these shapes."""
+    kernel = weight[2], weight[3]
+    near = all((k - 1) * d < MOST_REACH for k, d in zip(kernel, dilation, strict=True))
+    rows = kernel[0] > 1 or stride[1] == 1
+    return x[1] == weight[0] == groups and near and rows and kernel != (1, 1)
+
+
+class DepthwiseProducts:
+    """The depthwise convolution of arrays of one shape, by products with banded matrices.
+
+    NumPy adds up the products of a channel's taps at the pace of memory. BLAS multiplies matrices
+    ten times as fast, so that most of their numbers may be zeros: the taps along one axis are a
+    banded matrix (Toeplitz), by which the pixels of a channel are multiplied; the products for the
+    taps along the other axis are added. One thread may call it at a time.
+    """
+
+    def __init__(
+        self,
+        x: Shape,
+        weight: Shape,
+        out: Pair,
+        stride: Pair,
+        padding: Sides,
+        dilation: Pair,
+    ) -> None:
+        self._out = out
+        window = x[2:], weight[2:], out, stride, padding, dilation
+        self._form: _Form
+        if weight[2] == 1:
+            self._form = _FoldedRows(*window)
+        elif out[1] <= NARROW and x[3] <= NARROW_ROW:
+            self._form = _BandsAcross(*window)
+        else:
+            self._form = _BandsDown(*window)
+        self._weight: Array | None = None
+        self._bands: Array
+
+    def __call__(self, x: Array, weight: Array) -> Array | None:
+        """Return the convolution of x (n, c, h, w) by weight (c, 1, kh, kw).
+
+        None where a result is infinite or NaN: zeros of a band make such of numbers that no tap
+        meets.
+        """
+        if self._weight is None or not np.array_equal(weight, self._weight):
+            self._bands, self._weight = self._form.bands(weight[:, 0]), weight.copy()
+        n, c = x.shape[:2]
+        result: Array = np.empty((n, c, *self._out), x.dtype)
+        if not result.size:
+            return result
+        step = max(BLOCK_BYTES // (math.prod(self._out) * x.itemsize), 1)
+        for i, first in product(range(n), range(0, c, step)):
+            channels = slice(first, first + step)
+            block = result[i, channels]
+            self._form.multiply(x[i, channels], self._bands[:, channels], block)
+            numbers = block.reshape(-1)
+            if not math.isfinite(np.dot(numbers, numbers)):
+                return None
+        return result
+
+
+class _Form(Protocol):
+    """One way to make bands of the weights, and to multiply the pixels of some channels by them."""
+
+    def bands(self, weight: Array) -> Array:
+        """Return the matrices, (taps, c, ...), of weight (c, kh, kw)."""
+
+    def multiply(self, x: Array, bands: Array, out: Array) -> None:
+        """Write the convolution of x (c, h, w) by `bands`, (taps, c, ...), to out (c, oh, ow)."""
+
+
+class _BandsAcross:
+    """Bands along rows: each row of x, as it lies, by a matrix (w, ow) for each row of the window."""
+
+    def __init__(
+        self,
+        size: Sequence[int],
+        kernel: Sequence[int],
+        out: Pair,
+        stride: Pair,
+        padding: Sides,
+        dilation: Pair,
+    ) -> None:
+        (h, w), (kh, kw), (top, left, *_) = size, kernel, padding
+        self._taps = _taps(h, kh, out[0], stride[0], top, dilation[0])
+        self._shape = w, out[1]
+        self._columns = _taps(w, kw, out[1], stride[1], left, dilation[1])
+
+    def bands(self, weight: Array) -> Array:
+        c, kh, _ = weight.shape
+        made = np.zeros((kh, c, *self._shape), weight.dtype)
+        for kx, (columns, met) in ((kx, rest) for kx, *rest in self._columns):
+            places = np.arange(met.start, met.stop, met.step)
+            made[:, :, places, np.arange(columns.start, columns.stop)] = weight[:, :, kx].T[..., None]
+        return made
+
+    def multiply(self, x: Array, bands: Array, out: Array) -> None:
+        x = np.ascontiguousarray(x)
+
+        def multiply(tap: Tap, target: Array) -> None:
+            ky, rows, met = tap
+            np.matmul(x[:, met], bands[ky], out=target[:, rows])
+
+        _add_up(self._taps, 1, multiply, out)
+
+
+class _BandsDown:
+    """Bands along columns: a matrix for each column of the window by some rows of x.
+
+    A matrix (rows of a tile, rows that these meet) serves all tiles of an image. Columns of x are
+    copied by what their number leaves over the stride, so that those that windows side by side meet
+    are neighbours.
+    """
+
+    def __init__(
+        self,
+        size: Sequence[int],
+        kernel: Sequence[int],
+        out: Pair,
+        stride: Pair,
+        padding: Sides,
+        dilation: Pair,
+    ) -> None:
+        (h, w), (kh, kw), (top, left, *_) = size, kernel, padding
+        self._stride, self._down, self._top, self._out = stride, dilation[0], top, out
+        tiles = (rows for rows in TILE_ROWS if out[0] % rows == 0)
+        self._rows = min(out[0], next(tiles, TILE_ROWS[0]))
+        self._tiles = -(-out[0] // self._rows)
+        self._met = (self._rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
+        self._taps = _taps(w, kw, out[1], stride[1], left, dilation[1])
+        self._phases = sorted({met.start % stride[1] for _, _, met in self._taps})
+        last = (self._tiles - 1) * self._rows * stride[0] + self._met
+        self._padded = last, -(-w // stride[1])
+        self._inside = slice(top, max(top, min(top + h, last)))
+
+    def bands(self, weight: Array) -> Array:
+        c, kh, kw = weight.shape
+        made = np.zeros((kw, c, 1, self._rows, self._met), weight.dtype)
+        rows = np.arange(self._rows)
+        for ky in range(kh):
+            met = rows * self._stride[0] + ky * self._down
+            made[:, :, 0, rows, met] = weight[:, ky].T[..., None]
+        return made
+
+    def multiply(self, x: Array, bands: Array, out: Array) -> None:
+        (c, oh, ow), (high, wide), inside = out.shape, self._padded, self._inside
+        images = {}
+        for phase in self._phases:
+            image = images[phase] = np.empty((c, high, wide), x.dtype)
+            image[:, : inside.start] = 0
+            image[:, inside.stop :] = 0
+            met = x[:, : inside.stop - inside.start, phase :: self._stride[1]]
+            image[:, inside, : met.shape[2]] = met
+        size, step = x.itemsize, self._stride[1]
+        tile = self._rows * self._stride[0]
+
+        def multiply(tap: Tap, target: Array) -> None:
+            kx, columns, met = tap
+            shape = c, self._tiles, self._met, columns.stop - columns.start
+            steps = high * wide * size, tile * wide * size, wide * size, size
+            first, phase = divmod(met.start, step)
+            rows: Array = np.ndarray(shape, x.dtype, images[phase], first * size, steps)
+            np.matmul(bands[kx], rows, out=target[..., columns])
+
+        whole = self._tiles * self._rows == oh
+        room = out if whole else np.empty((c, self._tiles * self._rows, ow), x.dtype)
+        _add_up(self._taps, 3, multiply, room.reshape(c, self._tiles, self._rows, ow))
+        if not whole:
+            np.copyto(out, room[:, :oh])
+
+
+class _FoldedRows:
+    """Windows of one row, side by side: rows of x, folded into lines of a tile, by a matrix for the
+    line in which a window begins, and by another one for the line behind it.
+    """
+
+    def __init__(
+        self,
+        size: Sequence[int],
+        kernel: Sequence[int],
+        out: Pair,
+        stride: Pair,
+        padding: Sides,
+        dilation: Pair,
+    ) -> None:
+        self._across, self._left = dilation[1], padding[1]
+        reach = (kernel[1] - 1) * dilation[1]
+        self._tile = max(min(FOLD, out[1]), reach)
+        self._lines = -(-out[1] // self._tile)
+        self._taps = _taps(size[0], 1, out[0], stride[0], padding[0], dilation[0])
+        last = min(self._left + size[1], (self._lines + 1) * self._tile)
+        self._inside = slice(self._left, max(self._left, last))
+
+    def bands(self, weight: Array) -> Array:
+        (c, _, kw), tile = weight.shape, self._tile
+        made = np.zeros((2, c, 1, tile, tile), weight.dtype)
+        columns = np.arange(tile)
+        for kx in range(kw):
+            line, met = np.divmod(columns + kx * self._across, tile)
+            made[line, :, 0, met, columns] = weight[:, 0, kx]
+        return made
+
+    def multiply(self, x: Array, bands: Array, out: Array) -> None:
+        (c, oh, ow), inside = out.shape, self._inside
+        for _, rows, met in self._taps:
+            count = rows.stop - rows.start
+            folded = np.zeros((c, count, self._lines + 1, self._tile), x.dtype)
+            flat = folded.reshape(c, count, -1)
+            flat[..., inside] = x[:, met, : inside.stop - inside.start]
+            made = np.matmul(folded[:, :, :-1], bands[0])
+            made += np.matmul(folded[:, :, 1:], bands[1])
+            out[:, : rows.start] = 0
+            out[:, rows] = made.reshape(c, count, -1)[..., :ow]
+            out[:, rows.stop :] = 0
+        if not self._taps:
+            out[...] = 0
+
+
+def _taps(size: int, kernel: int, out: int, stride: int, before: int, dilation: int) -> list[Tap]:
+    """Return the taps along an axis of x of `size` that meet x, the one of most results first.
+
+    before: zeros before x. out: results along the axis.
+    """
+    taps = ((k, *windows.rows(size, out, k * dilation - before, stride)) for k in range(kernel))
+    there = [tap for tap in taps if tap[1].stop > tap[1].start]
+    return sorted(there, key=lambda tap: tap[1].start - tap[1].stop)
+
+
+def _add_up(
+    taps: Sequence[Tap], axis: int, multiply: Callable[[Tap, Array], None], out: Array
+) -> None:
+    """Write the sum of the products of all taps to `out`.
+
+    multiply: writes the products of a tap to the part of an array of out's shape that the tap
+    reaches along `axis`; what it does not reach is zero.
+    """
+    room = out
+    before: tuple[Any, ...] = (slice(None),) * axis
+    for number, tap in enumerate(taps):
+        if number == 1:
+            room = np.empty(out.shape, out.dtype)
+        _, reached, _ = tap
+        if reached.start:
+            room[(*before, slice(reached.start))] = 0
+        if reached.stop < out.shape[axis]:
+            room[(*before, slice(reached.stop, None))] = 0
+        multiply(tap, room)
+        if number:
+            np.add(out, room, out=out)
+    if not taps:
+        out[...] = 0
