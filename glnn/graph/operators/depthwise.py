@@ -15,8 +15,6 @@ from glnn.graph.operators.windows import Pair, Sides
 
 BLOCK_BYTES = 1 << 19  # of the results of a block: with what they are made of, a core's cache
 MOST_REACH = 128  # rows or columns of a window: a band of more is nearly all zeros
-NARROW = 16  # columns of a result up to which a band takes whole rows of x ...
-NARROW_ROW = 32  # ... where these are no longer than this
 TILE_ROWS = (7, 8, 14, 6, 5, 10, 4, 9, 12, 11, 13, 16)  # rows of a tile, the fastest first
 FOLD = 32  # columns of a tile of windows of one row
 
@@ -55,8 +53,6 @@ class DepthwiseProducts:
         self._form: _Form
         if weight[2] == 1:
             self._form = _FoldedRows(*window)
-        elif out[1] <= NARROW and x[3] <= NARROW_ROW:
-            self._form = _BandsAcross(*window)
         else:
             self._form = _BandsDown(*window)
         self._weight: Array | None = None
@@ -95,45 +91,11 @@ class _Form(Protocol):
         """Write the convolution of x (c, h, w) by `bands`, (taps, c, ...), to out (c, oh, ow)."""
 
 
-class _BandsAcross:
-    """Bands along rows: each row of x, as it lies, by a matrix (w, ow) for each row of the window."""
-
-    def __init__(
-        self,
-        size: Sequence[int],
-        kernel: Sequence[int],
-        out: Pair,
-        stride: Pair,
-        padding: Sides,
-        dilation: Pair,
-    ) -> None:
-        (h, w), (kh, kw), (top, left, *_) = size, kernel, padding
-        self._taps = _taps(h, kh, out[0], stride[0], top, dilation[0])
-        self._shape = w, out[1]
-        self._columns = _taps(w, kw, out[1], stride[1], left, dilation[1])
-
-    def bands(self, weight: Array) -> Array:
-        c, kh, _ = weight.shape
-        made = np.zeros((kh, c, *self._shape), weight.dtype)
-        for kx, (columns, met) in ((kx, rest) for kx, *rest in self._columns):
-            places = np.arange(met.start, met.stop, met.step)
-            made[:, :, places, np.arange(columns.start, columns.stop)] = weight[:, :, kx].T[..., None]
-        return made
-
-    def multiply(self, x: Array, bands: Array, out: Array) -> None:
-        x = np.ascontiguousarray(x)
-
-        def multiply(tap: Tap, target: Array) -> None:
-            ky, rows, met = tap
-            np.matmul(x[:, met], bands[ky], out=target[:, rows])
-
-        _add_up(self._taps, 1, multiply, out)
-
-
 class _BandsDown:
     """Bands along columns: a matrix for each column of the window by some rows of x.
 
-    A matrix (rows of a tile, rows that these meet) serves all tiles of an image. Columns of x are
+    A matrix (rows of a tile, rows that these meet) serves all tiles of an image, which zeros pad
+    for it; where there is one tile, it leaves out what lies beyond the image. Columns of x are
     copied by what their number leaves over the stride, so that those that windows side by side meet
     are neighbours.
     """
@@ -148,44 +110,50 @@ class _BandsDown:
         dilation: Pair,
     ) -> None:
         (h, w), (kh, kw), (top, left, *_) = size, kernel, padding
-        self._stride, self._down, self._top, self._out = stride, dilation[0], top, out
         tiles = (rows for rows in TILE_ROWS if out[0] % rows == 0)
         self._rows = min(out[0], next(tiles, TILE_ROWS[0]))
         self._tiles = -(-out[0] // self._rows)
-        self._met = (self._rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
+        self._step, self._across = self._rows * stride[0], stride[1]
+        self._high = h if self._tiles == 1 else (self._rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
+        if self._tiles == 1:
+            self._inside = slice(0, h)
+        else:
+            last = (self._tiles - 1) * self._step + self._high
+            self._inside = slice(top, max(top, min(top + h, last)))
+        first = top if self._tiles == 1 else 0
+        self._met = _taps(self._high, kh, self._rows, stride[0], first, dilation[0])
         self._taps = _taps(w, kw, out[1], stride[1], left, dilation[1])
         self._phases = sorted({met.start % stride[1] for _, _, met in self._taps})
-        last = (self._tiles - 1) * self._rows * stride[0] + self._met
-        self._padded = last, -(-w // stride[1])
-        self._inside = slice(top, max(top, min(top + h, last)))
+        self._padded = (self._tiles - 1) * self._step + self._high, -(-w // stride[1])
 
     def bands(self, weight: Array) -> Array:
-        c, kh, kw = weight.shape
-        made = np.zeros((kw, c, 1, self._rows, self._met), weight.dtype)
-        rows = np.arange(self._rows)
-        for ky in range(kh):
-            met = rows * self._stride[0] + ky * self._down
-            made[:, :, 0, rows, met] = weight[:, ky].T[..., None]
+        c, _, kw = weight.shape
+        made = np.zeros((kw, c, 1, self._rows, self._high), weight.dtype)
+        for ky, rows, met in self._met:
+            places = np.arange(rows.start, rows.stop), np.arange(met.start, met.stop, met.step)
+            made[:, :, 0, places[0], places[1]] = weight[:, ky].T[..., None]
         return made
 
     def multiply(self, x: Array, bands: Array, out: Array) -> None:
         (c, oh, ow), (high, wide), inside = out.shape, self._padded, self._inside
         images = {}
         for phase in self._phases:
+            if self._tiles == self._across == 1 and x.flags.c_contiguous:
+                images[phase] = x
+                continue
             image = images[phase] = np.empty((c, high, wide), x.dtype)
             image[:, : inside.start] = 0
             image[:, inside.stop :] = 0
-            met = x[:, : inside.stop - inside.start, phase :: self._stride[1]]
+            met = x[:, : inside.stop - inside.start, phase :: self._across]
             image[:, inside, : met.shape[2]] = met
-        size, step = x.itemsize, self._stride[1]
-        tile = self._rows * self._stride[0]
+        row = wide * x.itemsize
 
         def multiply(tap: Tap, target: Array) -> None:
             kx, columns, met = tap
-            shape = c, self._tiles, self._met, columns.stop - columns.start
-            steps = high * wide * size, tile * wide * size, wide * size, size
-            first, phase = divmod(met.start, step)
-            rows: Array = np.ndarray(shape, x.dtype, images[phase], first * size, steps)
+            shape = c, self._tiles, self._high, columns.stop - columns.start
+            steps = high * row, self._step * row, row, x.itemsize
+            first, phase = divmod(met.start, self._across)
+            rows: Array = np.ndarray(shape, x.dtype, images[phase], first * x.itemsize, steps)
             np.matmul(bands[kx], rows, out=target[..., columns])
 
         whole = self._tiles * self._rows == oh
