@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from glnn.core.array_functions import writes_to
+from glnn.core.array_functions import clip, writes_to
 from glnn.core.types import Array, DType, Shape
-from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.function import Function, Number
 from glnn.graph.interval import INT32, Interval
 
@@ -41,7 +41,7 @@ class CompiledExpression:
     def __init__(self, expr: Expr, dtypes: Sequence[np.dtype[Any]]) -> None:
         whole = expr.expanded
         if all(dtype.kind == "f" for dtype in dtypes):
-            whole = _with_clips(whole)
+            whole = _with_quotients(_with_clips(whole))
         empty: list[Any] = []  # each part of arrays without numbers, which tells its type
         self._fixed, self._steps = list[Any](), list[ExpressionStep]()
         self._calls: list[tuple[Any, list[int], np.dtype[Any] | None]] = []
@@ -175,6 +175,29 @@ def _with_clips(expr: Expr) -> Expr:
     return expr.fold(visit)[-1]
 
 
+def _with_quotients(expr: Expr) -> Expr:
+    """Return `expr` of floats with -x / (-1 - exp(-x)) for x sigmoid(x): fewer passes over a block,
+    of which the one for -x is that for the sum that x is.
+    """
+
+    def visit(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+        if not isinstance(part, Call):
+            return part
+        if part.function == "mul":
+            for x, factor in (arguments, arguments[::-1]):
+                if factor == Call("sigmoid", (x,)):
+                    is_sum = isinstance(x, Call) and x.function == "add"
+                    opposite = (
+                        call("sub", call("neg", x.arguments[1]), x.arguments[0])
+                        if is_sum
+                        else call("neg", x)
+                    )
+                    return call("quotient", opposite, call("sub", -1.0, call("exp", opposite)))
+        return Call(part.function, arguments)
+
+    return expr.fold(visit)[-1]
+
+
 def _is_float_number(expr: Expr) -> bool:
     return isinstance(expr, Scalar | Constant) and isinstance(expr.value, float)
 
@@ -201,7 +224,8 @@ def _function(part: Call, empty: Sequence[Any]) -> tuple[Any, bool]:
     if len(dtypes) != 1:
         return part.row.evaluate, False
     assert part.row.numpy is not None
-    return part.row.numpy, writes_to(part.row.numpy)
+    function = clip if part.row.numpy is np.clip else part.row.numpy
+    return function, writes_to(function)
 
 
 def _call_of(function: Any, places: Sequence[int]) -> ExpressionStep:

@@ -15,6 +15,7 @@ from glnn.core.symint import common_unit, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import Prologue
+from glnn.graph.expression import Arg, call
 from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.handwritten_operator import ContractionWithPrologue
 from glnn.graph.operator import Reference, Shapes, Types, rank
@@ -221,6 +222,8 @@ class Convolving(ContractionWithPrologue):
         return self.layouts_of("nhwC4c")
 
 
+SCALINGS = call("mul", Arg(0), Arg(1)), call("mul", Arg(1), Arg(0))
+"""Prologues that may as well be done to the weights."""
 FEW_CHANNELS = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
 
@@ -285,7 +288,15 @@ class Conv2d(Convolving):
             plain = replace(self, prologue=None).specialize(types[:2])
             types_before = [one.dtype.numpy for one in types if one is not None]
             prepare = self.prologue.compiled([types_before[0], *types_before[2:]])
-            return lambda x, weight, *operands: plain(prepare(x, *operands), weight)
+            if not (self.groups == 1 and self.prologue.expr in SCALINGS):
+                return lambda x, weight, *operands: plain(prepare(x, *operands), weight)
+
+            def scale(x: Array, weight: Array, scales: Array) -> tuple[Array, ...]:
+                if len(x) == 1 and weight.size < x.size and scales.size == x.shape[1]:
+                    return plain(x, weight * scales.reshape(1, -1, 1, 1))
+                return plain(prepare(x, scales), weight)
+
+            return scale
         geometry = self.stride, self.padding, self.dilation, self.groups
 
         def convolve(x: Array, weight: Array) -> tuple[Array, ...]:
