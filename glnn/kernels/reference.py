@@ -9,7 +9,7 @@ import numpy as np
 
 from glnn.core.types import ON_GPU, Array, DType, TensorType, as_float, widened
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression_evaluation import compile_expression
+from glnn.graph.expression_evaluation import MANY_PIXELS, compile_expression
 from glnn.graph.operator import Cost, Operator
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
@@ -103,10 +103,19 @@ class Preparation:
                 compute(*[None if place is None else arrays[place] for place in order])[0]
             )
 
+        own = len(order)
+        if order == [*range(own)] and beside == [*range(own, len(names))]:
+
+            def perform_in_order(arrays: Sequence[Array]) -> Array:
+                operands = arrays[:own]
+                return as_float(finish(compute(*operands)[0], operands, arrays[own:]))
+
+            return perform_in_order
+
         def perform(arrays: Sequence[Array]) -> Array:
             operands = [None if place is None else arrays[place] for place in order]
             first = compute(*operands)[0]
-            return as_float(finish(first, operands, *[arrays[place] for place in beside]))
+            return as_float(finish(first, operands, [arrays[place] for place in beside]))
 
         return perform
 
@@ -137,10 +146,14 @@ def _finish(
     if rank == 2:
         turned = []
 
-    def finish(first: Array, operands_before: Sequence[Array | None], *operands: Array) -> Array:
+    def finish(
+        first: Array, operands_before: Sequence[Array | None], operands: Sequence[Array]
+    ) -> Array:
         arguments = list(operands)
         for i in turned:
             arguments[i] = arguments[i].reshape(channel)
+        if first.size <= MANY_PIXELS:  # a new array
+            return value(first.shape, first, *arguments)
         ours = first.dtype == dtype and _owns_memory(first, operands_before)
         return value(first.shape, first, *arguments, out=first if ours else None)
 

@@ -50,10 +50,9 @@ def correlate(
         products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry)
         if (found := products(x, weight)) is not None:
             return found
-    one_pixel = kernel == stride == (1, 1) and not any(padding)
-    if one_pixel and groups == 1 and (matrix := channel_rows(x)) is not None:
-        made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(n, *out, o)
-        return np.transpose(made, (0, 3, 1, 2))
+    pointwise = is_pointwise(weight.shape, *geometry, groups)
+    if pointwise and (matrix := channel_rows(x)) is not None:
+        return multiply_rows(matrix, weight, (n, *out))
     return correlate_columns(x, weight, out, *geometry, groups)
 
 
@@ -94,12 +93,47 @@ def correlate_columns(
     return result
 
 
+def is_pointwise(
+    weight: Shape, stride: Pair, padding: Sides, dilation: Pair, groups: int
+) -> bool:
+    """Return True where each pixel of a result is a product of a pixel of x by all weights."""
+    return weight[2:] == stride == (1, 1) and not any(padding) and groups == 1
+
+
+def multiply_rows(matrix: Array, weight: Array, size: Shape) -> Array:
+    """Return images (n, o, h, w) with channels innermost in memory: the product of the pixels of
+    `matrix`, (n h w, c), by weight (o, c, 1, 1). size: n, h, w.
+    """
+    o, c, *_ = weight.shape
+    made: Array = np.matmul(matrix, weight.reshape(o, c).T).reshape(*size, o)
+    return np.transpose(made, (0, 3, 1, 2))
+
+
+def multiply_pixels(x: Shape, weight: Shape) -> Reference:
+    """Return what multiplies the pixels of an image x (1, c, h, w) by weight (o, c, 1, 1), each by
+    all: no step of a network is more frequent.
+    """
+    (_, c, h, w), (o, *_) = x, weight
+    pixels, result = h * w, (1, o, h, w)
+    flat = (c,) if pixels == 1 else (c, pixels)
+    many = c * pixels > FEW
+
+    def multiply(x: Array, weight: Array) -> tuple[Array, ...]:
+        if many and (matrix := channel_rows(x)) is not None:
+            return (multiply_rows(matrix, weight, (1, h, w)),)
+        return (np.matmul(weight.reshape(o, c), x.reshape(flat)).reshape(result),)
+
+    return multiply
+
+
 def channel_rows(x: Array) -> Array | None:
     """Return images x (n, c, h, w) as a matrix (n h w, c) that is the same memory: None where their
     channels are not innermost.
     """
+    if x.flags.c_contiguous:
+        return None
     rows: Array = x.transpose(0, 2, 3, 1)
-    if x.flags.c_contiguous or not rows.flags.c_contiguous:
+    if not rows.flags.c_contiguous:
         return None
     matrix: Array = rows.reshape(-1, x.shape[1])
     return matrix
@@ -304,6 +338,8 @@ class Conv2d(Convolving):
 
         def of_shapes(x: Array, weight: Array) -> Reference:
             out = self.windows(x.shape, weight.shape)
+            if len(x) == 1 and is_pointwise(weight.shape, *geometry):
+                return multiply_pixels(x.shape, weight.shape)
             few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
