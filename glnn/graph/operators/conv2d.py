@@ -121,6 +121,7 @@ def multiply_pixels(x: Shape, weight: Shape) -> Reference:
     def multiply(x: Array, weight: Array) -> tuple[Array, ...]:
         if many and (matrix := channel_rows(x)) is not None:
             return (multiply_rows(matrix, weight, (1, h, w)),)
+        x = np.ascontiguousarray(x)  # as `correlate` has it, to the last bit
         return (np.matmul(weight.reshape(o, c), x.reshape(flat)).reshape(result),)
 
     return multiply
