@@ -252,13 +252,15 @@ check-fuzz: gl $(VENV)/test.stamp
 	    --keep build/fuzz
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
-# basic-pitch wants TensorFlow, and runs without; what needs torch has environments of its own.
+# basic-pitch wants TensorFlow, and runs without; adaptive-terrain-diffusion wants onnxruntime-gpu, whose
+# files are where onnxruntime's are. What needs torch has environments of its own.
 PROGRAMS := build/programs/venv
 check-programs: gl
 	test -x $(PROGRAMS)/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)
 	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
 	    -e . -r tests/programs/requirements.txt
-	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
+	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps \
+	    basic-pitch==0.4.0 adaptive-terrain-diffusion==0.4.2
 	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
 	for kind in optimum genai; do \
 	    test -x $(PROGRAMS)-$$kind/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)-$$kind || exit 1; \

@@ -64,6 +64,7 @@ PROGRAMS = (
     # Its logarithms of silence: ONNX Runtime without its optimizations is 9e-4 from itself.
     Program("basic_pitch_notes", "basic-pitch", tolerance=2e-3),
     Program("rapidocr_page", "rapidocr"),
+    Program("terrain_diffusion_fields", "adaptive-terrain-diffusion"),
     Program("optimum_causal", "optimum-onnx"),
     Program("optimum_seq2seq", "optimum-onnx"),
     Program("optimum_speech", "optimum-onnx"),

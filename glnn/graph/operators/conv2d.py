@@ -42,9 +42,11 @@ def correlate(
 
     A result of one pixel's windows lies as x does.
     """
-    n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
+    n, c = x.shape[:2]
     geometry = stride, padding, dilation
-    if n * c * prod(kernel) * prod(out) <= FEW:  # as the product that `correlate_few` makes
+    if (
+        n * c * prod(weight.shape[2:]) * prod(out) <= FEW
+    ):  # as the product that `correlate_few` makes
         return correlate_columns(np.ascontiguousarray(x), weight, out, *geometry, groups)
     if depthwise.fits(x.shape, weight.shape, stride, dilation, groups):
         products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry)
@@ -93,9 +95,7 @@ def correlate_columns(
     return result
 
 
-def is_pointwise(
-    weight: Shape, stride: Pair, padding: Sides, dilation: Pair, groups: int
-) -> bool:
+def is_pointwise(weight: Shape, stride: Pair, padding: Sides, dilation: Pair, groups: int) -> bool:
     """Return True where each pixel of a result is a product of a pixel of x by all weights."""
     return weight[2:] == stride == (1, 1) and not any(padding) and groups == 1
 

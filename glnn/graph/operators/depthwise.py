@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -114,24 +114,24 @@ class _BandsDown:
         self._rows = min(out[0], next(tiles, TILE_ROWS[0]))
         self._tiles = -(-out[0] // self._rows)
         self._step, self._across = self._rows * stride[0], stride[1]
-        self._high = h if self._tiles == 1 else (self._rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
         if self._tiles == 1:
+            self._met, above = h, top
             self._inside = slice(0, h)
         else:
-            last = (self._tiles - 1) * self._step + self._high
+            self._met, above = self._step - stride[0] + (kh - 1) * dilation[0] + 1, 0
+            last = (self._tiles - 1) * self._step + self._met
             self._inside = slice(top, max(top, min(top + h, last)))
-        first = top if self._tiles == 1 else 0
-        self._met = _taps(self._high, kh, self._rows, stride[0], first, dilation[0])
+        self._down = _taps(self._met, kh, self._rows, stride[0], above, dilation[0])
         self._taps = _taps(w, kw, out[1], stride[1], left, dilation[1])
         self._phases = sorted({met.start % stride[1] for _, _, met in self._taps})
-        self._padded = (self._tiles - 1) * self._step + self._high, -(-w // stride[1])
+        self._padded = (self._tiles - 1) * self._step + self._met, -(-w // stride[1])
 
     def bands(self, weight: Array) -> Array:
         c, _, kw = weight.shape
-        made = np.zeros((kw, c, 1, self._rows, self._high), weight.dtype)
-        for ky, rows, met in self._met:
-            places = np.arange(rows.start, rows.stop), np.arange(met.start, met.stop, met.step)
-            made[:, :, 0, places[0], places[1]] = weight[:, ky].T[..., None]
+        made = np.zeros((kw, c, 1, self._rows, self._met), weight.dtype)
+        for ky, rows, met in self._down:
+            row, column = np.arange(rows.start, rows.stop), np.arange(met.start, met.stop, met.step)
+            made[:, :, 0, row, column] = weight[:, ky].T[..., None]
         return made
 
     def multiply(self, x: Array, bands: Array, out: Array) -> None:
@@ -150,7 +150,7 @@ class _BandsDown:
 
         def multiply(tap: Tap, target: Array) -> None:
             kx, columns, met = tap
-            shape = c, self._tiles, self._high, columns.stop - columns.start
+            shape = c, self._tiles, self._met, columns.stop - columns.start
             steps = high * row, self._step * row, row, x.itemsize
             first, phase = divmod(met.start, self._across)
             rows: Array = np.ndarray(shape, x.dtype, images[phase], first * x.itemsize, steps)
@@ -158,7 +158,7 @@ class _BandsDown:
 
         whole = self._tiles * self._rows == oh
         room = out if whole else np.empty((c, self._tiles * self._rows, ow), x.dtype)
-        _add_up(self._taps, 3, multiply, room.reshape(c, self._tiles, self._rows, ow))
+        _add_up(self._taps, multiply, room.reshape(c, self._tiles, self._rows, ow))
         if not whole:
             np.copyto(out, room[:, :oh])
 
@@ -195,7 +195,7 @@ class _FoldedRows:
         return made
 
     def multiply(self, x: Array, bands: Array, out: Array) -> None:
-        (c, oh, ow), inside = out.shape, self._inside
+        (c, _, ow), inside = out.shape, self._inside
         for _, rows, met in self._taps:
             count = rows.stop - rows.start
             folded = np.zeros((c, count, self._lines + 1, self._tile), x.dtype)
@@ -220,24 +220,19 @@ def _taps(size: int, kernel: int, out: int, stride: int, before: int, dilation: 
     return sorted(there, key=lambda tap: tap[1].start - tap[1].stop)
 
 
-def _add_up(
-    taps: Sequence[Tap], axis: int, multiply: Callable[[Tap, Array], None], out: Array
-) -> None:
-    """Write the sum of the products of all taps to `out`.
+def _add_up(taps: Sequence[Tap], multiply: Callable[[Tap, Array], None], out: Array) -> None:
+    """Write the sum of the products of all taps across to `out`.
 
-    multiply: writes the products of a tap to the part of an array of out's shape that the tap
-    reaches along `axis`; what it does not reach is zero.
+    multiply: writes the products of a tap to the columns of an array of out's shape that the tap
+    reaches; others are zero.
     """
     room = out
-    before: tuple[Any, ...] = (slice(None),) * axis
     for number, tap in enumerate(taps):
         if number == 1:
             room = np.empty(out.shape, out.dtype)
         _, reached, _ = tap
-        if reached.start:
-            room[(*before, slice(reached.start))] = 0
-        if reached.stop < out.shape[axis]:
-            room[(*before, slice(reached.stop, None))] = 0
+        room[..., : reached.start] = 0
+        room[..., reached.stop :] = 0
         multiply(tap, room)
         if number:
             np.add(out, room, out=out)
