@@ -55,7 +55,7 @@ class DepthwiseProducts:
             self._form = _FoldedRows(*window)
         else:
             self._form = _BandsDown(*window)
-        self._weight: Array | None = None
+        self._bytes: bytes | None = None  # of the weights that the bands are made of
         self._bands: Array
 
     def __call__(self, x: Array, weight: Array) -> Array | None:
@@ -64,8 +64,8 @@ class DepthwiseProducts:
         None where a result is infinite or NaN: zeros of a band make such of numbers that no tap
         meets.
         """
-        if self._weight is None or not np.array_equal(weight, self._weight):
-            self._bands, self._weight = self._form.bands(weight[:, 0]), weight.copy()
+        if (numbers := weight.tobytes()) != self._bytes:  # few, and those of the last run as a rule
+            self._bands, self._bytes = self._form.bands(weight[:, 0]), numbers
         n, c = x.shape[:2]
         result: Array = np.empty((n, c, *self._out), x.dtype)
         if not result.size:
@@ -75,8 +75,8 @@ class DepthwiseProducts:
             channels = slice(first, first + step)
             block = result[i, channels]
             self._form.multiply(x[i, channels], self._bands[:, channels], block)
-            numbers = block.reshape(-1)
-            if not math.isfinite(np.dot(numbers, numbers)):
+            flat = block.reshape(-1)
+            if not math.isfinite(np.dot(flat, flat)):
                 return None
         return result
 
@@ -142,18 +142,20 @@ class _BandsDown:
                 images[phase] = x
                 continue
             image = images[phase] = np.empty((c, high, wide), x.dtype)
-            image[:, : inside.start] = 0
-            image[:, inside.stop :] = 0
+            if inside.start:
+                image[:, : inside.start] = 0
+            if inside.stop < high:
+                image[:, inside.stop :] = 0
             met = x[:, : inside.stop - inside.start, phase :: self._across]
             image[:, inside, : met.shape[2]] = met
-        row = wide * x.itemsize
+        size, lines = x.itemsize, (c, self._tiles, self._met)
+        steps = high * wide * size, self._step * wide * size, wide * size, size
 
         def multiply(tap: Tap, target: Array) -> None:
             kx, columns, met = tap
-            shape = c, self._tiles, self._met, columns.stop - columns.start
-            steps = high * row, self._step * row, row, x.itemsize
+            shape = *lines, columns.stop - columns.start
             first, phase = divmod(met.start, self._across)
-            rows: Array = np.ndarray(shape, x.dtype, images[phase], first * x.itemsize, steps)
+            rows: Array = np.ndarray(shape, x.dtype, images[phase], first * size, steps)
             np.matmul(bands[kx], rows, out=target[..., columns])
 
         whole = self._tiles * self._rows == oh
@@ -231,8 +233,10 @@ def _add_up(taps: Sequence[Tap], multiply: Callable[[Tap, Array], None], out: Ar
         if number == 1:
             room = np.empty(out.shape, out.dtype)
         _, reached, _ = tap
-        room[..., : reached.start] = 0
-        room[..., reached.stop :] = 0
+        if reached.start:
+            room[..., : reached.start] = 0
+        if reached.stop < out.shape[-1]:
+            room[..., reached.stop :] = 0
         multiply(tap, room)
         if number:
             np.add(out, room, out=out)
