@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression import Arg, Expr, Scalar, call, replace_part
 from glnn.graph.expression_evaluation import compile_expression, evaluate_blockwise
 
 Extent = Literal["full", "channel", "one"]
@@ -57,6 +57,24 @@ class Epilogue:
         first = len(self.extents)
         rest = (Arg(first + i) for i in range(1, len(following.extents) + 1))
         return Epilogue(following.expr(self.expr, *rest), (*self.extents, *following.extents))
+
+    def split_bias(self) -> tuple[int, Epilogue | None] | None:
+        """Return which operand is a bias, a number for each channel that is added to the result
+        before all else, and what is left to do, if anything; None where no operand is one.
+        """
+        for place, extent in enumerate(self.extents, 1):
+            for operands in ((Arg(0), Arg(place)), (Arg(place), Arg(0))):
+                added = call("add", *operands)
+                rest = replace_part(self.expr, added, Arg(0))
+                without = replace_part(self.expr, added, Scalar(0.0)).parts()
+                if extent == "channel" and rest != self.expr and not {*operands} & {*without}:
+                    if rest == Arg(0):
+                        return place - 1, None
+                    for later in range(place + 1, len(self.extents) + 1):
+                        rest = replace_part(rest, Arg(later), Arg(later - 1))
+                    extents = self.extents[: place - 1] + self.extents[place:]
+                    return place - 1, Epilogue(rest, extents)
+        return None
 
     def shapes(self, result: Shape) -> dict[str, Shape]:
         """The shape of each operand, by its name, beside a result of that shape."""

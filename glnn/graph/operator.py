@@ -154,6 +154,12 @@ class Operator(metaclass=_Kind):
         """
         return self.reference
 
+    def specialize_with_bias(self, types: Types) -> Reference | None:
+        """Return `specialize`'s function with an operand more, before the others: a bias (c,), of
+        which each number is added to a channel of the first result. None where that saves nothing.
+        """
+        return None
+
     def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
     ) -> tuple[Array, ...]:

@@ -95,6 +95,8 @@ class Preparation:
         finish = self._finish if epilogue is self._epilogue else self._finished(epilogue)
         if not self._plain:
             return lambda arrays: computed(op, dict(zip(names, arrays, strict=True)), epilogue)[0]
+        if (biased := self._with_bias(op, types, epilogue)) is not None:
+            return biased
         compute = op.specialize(types)
         if finish is None:
             if order == [*range(len(names))]:
@@ -116,6 +118,29 @@ class Preparation:
             operands = [None if place is None else arrays[place] for place in order]
             first = compute(*operands)[0]
             return as_float(finish(first, operands, [arrays[place] for place in beside]))
+
+        return perform
+
+    def _with_bias(
+        self, op: Operator, types: Sequence[TensorType | None], epilogue: Epilogue | None
+    ) -> Compute | None:
+        """Return `__call__`'s function where `op` adds the epilogue's bias; None where not."""
+        split = None if epilogue is None else epilogue.split_bias()
+        compute = None if split is None else op.specialize_with_bias(types)
+        if split is None or compute is None:
+            return None
+        number, rest = split
+        order, bias, beside = self._order, self._beside[number], self._beside.copy()
+        extra = self._extra.copy()
+        del beside[number], extra[number]
+        finish = None if rest is None else _finish(rest, self._result, extra)
+
+        def perform(arrays: Sequence[Array]) -> Array:
+            operands = [None if place is None else arrays[place] for place in order]
+            first = compute(arrays[bias], *operands)[0]
+            if finish is not None:
+                first = finish(first, operands, [arrays[place] for place in beside])
+            return as_float(first)
 
         return perform
 

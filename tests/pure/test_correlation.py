@@ -7,15 +7,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from glnn.core.types import Array, DType
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph import expression_evaluation as blockwise
-from glnn.graph.epilogue import Epilogue
+from glnn.graph.epilogue import Epilogue, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import blocks, evaluate_blockwise
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operators import Conv2d, conv2d, depthwise
 from glnn.kernels.op_spec import OpSpec
+from glnn.kernels.reference import Preparation
 
 CASES = {
     "one pixel": ((2, 3, 5, 7), (4, 3, 1, 1), {}),
@@ -229,3 +230,72 @@ def test_a_number_that_is_not_finite_stays_within_its_windows(
         found, expected = op.compute({"x": x, "weight": weight}), summed(x, weight, op)
     assert np.isfinite(expected).sum() > expected.size - 10
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 31, 29), (2, 5, 31, 29), (1, 5, 2, 3)])
+def test_a_bias_is_added_before_the_rest_of_an_epilogue(shape: tuple[int, ...]) -> None:
+    """By a channel of ones where an image is large, in whatever place the bias is."""
+    rng = np.random.default_rng(9)
+    x, weight, bias, other = (rng.normal(size=s) for s in (shape, (40, 5, 1, 1), (40,), (40,)))
+    expected = summed(x, weight, Conv2d()) + bias[:, None, None]
+    scaled = call("mul", Arg(1), call("relu", call("add", Arg(2), Arg(0))))
+    twice = call("mul", call("add", Arg(0), Arg(1)), Arg(0))
+    for epilogue, operands, result in (
+        (Epilogue(call("add", Arg(0), Arg(1)), ("channel",)), (bias,), expected),
+        (
+            Epilogue(scaled, ("channel", "channel")),
+            (other, bias),
+            other[:, None, None] * np.maximum(expected, 0),
+        ),
+        (
+            Epilogue(twice, ("channel",)),
+            (bias,),
+            expected * (expected - bias[:, None, None]),
+        ),
+    ):
+        arrays = {"x": x, "weight": weight, **dict(zip(epilogue.names, operands, strict=True))}
+        arrays = {name: one.astype(np.float32) for name, one in arrays.items()}
+        types = {name: TensorType(one.shape) for name, one in arrays.items()}
+        made = Preparation(Conv2d(), types, TensorType(expected.shape), epilogue)
+        compute = made(Conv2d(), made.types, epilogue)
+        for _ in range(12):
+            found = compute([*arrays.values()])
+            np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-4)
+
+
+def test_the_bias_of_an_epilogue_is_what_is_added_first() -> None:
+    add, relu = call("add", Arg(0), Arg(1)), call("relu", call("add", Arg(2), Arg(0)))
+    assert Epilogue(add, ("channel",)).split_bias() == (0, None)
+    assert Epilogue(add, ("full",)).split_bias() is None
+    found = Epilogue(call("mul", Arg(3), call("sub", relu, Arg(1))), ("one", "channel", "full"))
+    rest = Epilogue(call("mul", Arg(2), call("sub", call("relu", Arg(0)), Arg(1))), ("one", "full"))
+    assert found.split_bias() == (1, rest)
+    assert Epilogue(call("mul", add, Arg(1)), ("channel",)).split_bias() is None
+    assert Epilogue(call("mul", add, Arg(0)), ("channel",)).split_bias() is None
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("size", [1, 4, 40])
+def test_scales_of_channels_may_be_done_to_the_weights(samples: int, size: int) -> None:
+    rng = np.random.default_rng(10)
+    x, weight = rng.normal(size=(samples, 6, size, size)), rng.normal(size=(9, 6, 1, 1))
+    scales = rng.normal(size=(samples, 6, 1, 1))
+    expected = summed(x * scales, weight, Conv2d())
+    arrays = [one.astype(np.float32) for one in (x, weight, scales)]
+    for expr in (call("mul", Arg(0), Arg(1)), call("mul", Arg(1), Arg(0))):
+        op = Conv2d(prologue=Prologue(expr, ("image",)))
+        compute = op.specialize([TensorType(one.shape) for one in arrays])
+        for _ in range(12):
+            np.testing.assert_allclose(compute(*arrays)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_x_sigmoid_x_is_exact_at_both_ends() -> None:
+    x = np.array([-np.inf, -200, -90, -20, -1e-3, 0, 1e-3, 20, 90, 200, np.inf], np.float32)
+    bias = np.zeros((), np.float32)
+    precise = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = precise / (1 + np.exp(-precise))
+        expected[0] = np.nan  # as the product of what is infinite and 0
+    for expr in (call("silu", Arg(0)), call("silu", call("add", Arg(0), Arg(1)))):
+        found = evaluate_blockwise(expr, (x, bias), x.shape, x.dtype)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-37)

@@ -127,6 +127,21 @@ def multiply_pixels(x: Shape, weight: Shape) -> Reference:
     return multiply
 
 
+def multiply_with_bias(x: Array, weight: Array, bias: Array) -> Array:
+    """Return the product of the pixels of an image x (1, c, h, w) by weight (o, c, 1, 1) and `bias`
+    (o,), which is the weight of a channel of ones.
+
+    To copy x takes less than to add the bias, where there are more channels in the result.
+    """
+    (_, c, h, w), o = x.shape, len(weight)
+    pixels = np.empty((c + 1, h * w), x.dtype)
+    pixels[:c] = x.reshape(c, h * w)
+    pixels[c] = 1
+    weights = np.concatenate((weight.reshape(o, c), bias.reshape(o, 1)), 1)
+    made: Array = np.matmul(weights, pixels)
+    return made.reshape(1, o, h, w)
+
+
 def channel_rows(x: Array) -> Array | None:
     """Return images x (n, c, h, w) as a matrix (n h w, c) that is the same memory: None where their
     channels are not innermost.
@@ -357,6 +372,24 @@ class Conv2d(Convolving):
             return multiply
 
         return for_shapes(convolve, of_shapes)
+
+    def specialize_with_bias(self, types: Types) -> Reference | None:
+        operands = self.named(types)
+        x, weight = operands["x"], operands["weight"]
+        if self.prologue is not None or x.dtype is not weight.dtype or weight.symbols:
+            return None
+        geometry = self.stride, self.padding, self.dilation, self.groups
+        (o, c, *_), few = weight.shape, not x.symbols and prod(x.shape[2:]) * weight.shape[0] <= FEW
+        if few or not is_pointwise(weight.shape, *geometry) or o < 2 * c:
+            return None
+        plain = self.specialize(types)
+
+        def multiply(bias: Array, x: Array, weight: Array) -> tuple[Array, ...]:
+            if len(x) == 1 and x.flags.c_contiguous and len(weight) * prod(x.shape[2:]) > FEW:
+                return (multiply_with_bias(x, weight, bias),)
+            return (plain(x, weight)[0] + bias.reshape(-1, 1, 1),)
+
+        return multiply
 
     def flops(self, shapes: Shapes) -> int:
         out = self.convolution_shape(shapes)
