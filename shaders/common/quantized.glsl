@@ -83,15 +83,22 @@ layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #endif
 
-// Word i of the memory. Of four words one is chosen: NVIDIA's compiler keeps a vector with an index
-// that it does not know in memory.
+// Word i of the memory. With SELECT_WORDS it is selected from the four that are loaded together, with 1
+// where a unit's quants are one such load, with 2 always: for NVIDIA's compiler that is less work, for
+// others it is more.
+#ifndef SELECT_WORDS
+#define SELECT_WORDS 0
+#endif
+
 uint packed_word(int i) {
 #if PACKED_BY_WORDS && WORDS_ALONE
     return weight[i];
-#else
+#elif SELECT_WORDS == 2 || SELECT_WORDS == 1 && UNIT_QUADS == 1
     uvec4 four = PACKED(i >> 2);
     uvec2 two = (i & 2) == 0 ? four.xy : four.zw;
     return (i & 1) == 0 ? two.x : two.y;
+#else
+    return PACKED(i >> 2)[i & 3];
 #endif
 }
 
