@@ -99,3 +99,58 @@ def test_what_is_no_rotation_stays(backend, other, sign, rng) -> None:
     wanted = expected(rows, a, b if "angles" in other else a, sign)
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
     assert "rotary" not in steps(session, feeds)
+
+
+def projected(weights: dict[str, Any]) -> Any:
+    """q and k, rotated, of x (batch, tokens, 16), whose heads a product makes."""
+    node = helper.make_node
+    nodes = [
+        node("Concat", ["a", "a"], ["both"], axis=-1),
+        node("Cos", ["both"], ["cos"]),
+        node("Sin", ["both"], ["sin"]),
+        node("Unsqueeze", ["cos", "one"], ["c"]),
+        node("Unsqueeze", ["sin", "one"], ["s"]),
+    ]
+    for name in weights:
+        nodes += [
+            node("MatMul", ["x", f"{name} weight"], [f"{name} rows"]),
+            node("Reshape", [f"{name} rows", "apart"], [f"{name} heads"]),
+            node("Transpose", [f"{name} heads"], [f"{name} x"], perm=[0, 2, 1, 3]),
+            node("Slice", [f"{name} x", "zero", "half", "last", "one"], [f"{name} low"]),
+            node("Slice", [f"{name} x", "half", "end", "last", "one"], [f"{name} high"]),
+            node("Neg", [f"{name} high"], [f"{name} minus"]),
+            node("Concat", [f"{name} minus", f"{name} low"], [f"{name} turned"], axis=-1),
+            node("Mul", [f"{name} x", "c"], [f"{name} plain"]),
+            node("Mul", [f"{name} turned", "s"], [f"{name} other"]),
+            node("Add", [f"{name} plain", f"{name} other"], [name]),
+        ]
+    numbers = {"one": 1, "zero": 0, "half": WIDTH // 2, "last": 3, "end": 2**63 - 1}
+    constants = [helper.make_tensor(name, I64, [1], [value]) for name, value in numbers.items()]
+    constants.append(helper.make_tensor("apart", I64, [4], [0, 0, -1, WIDTH]))
+    constants += [
+        helper.make_tensor(f"{name} weight", F, one.shape, one.reshape(-1))
+        for name, one in weights.items()
+    ]
+    outputs = [(name, F, ["n", one.shape[1] // WIDTH, "t", WIDTH]) for name, one in weights.items()]
+    inputs = [("x", F, ["n", "t", 16]), ("a", F, ["m", "t", WIDTH // 2])]
+    return proto(nodes, inputs, outputs, initializer=constants)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_products_whose_results_are_rotated_are_one(backend, rng) -> None:
+    weights = {"q": rng((16, 6 * WIDTH)), "k": rng((16, 4 * WIDTH))}
+    session = opened(projected(weights), backend)
+    for batch, tokens in ((1, 1), (2, 5), (1, 9)):
+        x, a = rng((batch, tokens, 16)), rng((1, tokens, WIDTH // 2))
+        found = session.run(None, feeds := {"x": x, "a": a})
+        angles = np.concatenate([a, a], axis=-1).astype(np.float64)[:, None]
+        for got, weight in zip(found, weights.values(), strict=True):
+            rows = x.astype(np.float64) @ weight.astype(np.float64)
+            heads = rows.reshape(batch, tokens, -1, WIDTH).transpose(0, 2, 1, 3)
+            low, high = heads[..., : WIDTH // 2], heads[..., WIDTH // 2 :]
+            turned = np.concatenate([-high, low], axis=-1)
+            wanted = heads * np.cos(angles) + turned * np.sin(angles)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+        counts = steps(session, feeds)
+        assert counts.count("rotary") == 2
+        assert backend != "compute" or counts.count("matmul") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glnn.core.types import Shape, TensorType
 from glnn.graph.epilogue import Epilogue
@@ -16,6 +16,7 @@ from glnn.graph.operators import (
     Pool2d,
     Rearrange,
     Reshape,
+    Rotary,
     Slice,
     Transpose,
 )
@@ -31,8 +32,9 @@ def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
     So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
     keys and values of attention, are one launch. What each gave is a slice of channels, which its
-    readers, convolutions and pools, take where it lies, or move. What goes into a concatenation
-    stays by itself: it is placed there. types: of every value; those of new ones are added.
+    readers, convolutions, pools and rotary embeddings, take where it lies, or move. What goes into
+    a concatenation stays by itself: it is placed there. types: of every value; those of new ones
+    are added.
     """
     rewriter = GraphRewriter(graph, types)
     siblings: dict[_SiblingKey, list[Node]] = {}
@@ -91,6 +93,8 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     operator, made = reader.operator, reader.outputs[0]
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False
+    if isinstance(operator, Rotary):  # which begins at any number of a row
+        return True
     if isinstance(operator, Reshape):  # which moves nothing
         others = (one.operator for one in rewriter.readers(made))
         rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(made)
@@ -120,5 +124,12 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
         value = rewriter.add(name, Pointwise(key.epilogue.expr), value, *operands)
     start = 0
     for node, size in zip(nodes, sizes, strict=True):
-        rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
+        for reader in rewriter.readers(node.outputs[0]):
+            if isinstance(turn := reader.operator, Rotary):
+                rest = reader.inputs[1:]
+                rewriter.replace(reader, replace(turn, start=turn.start + start), value, *rest)
+        if rewriter.readers(node.outputs[0]):
+            rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
+        else:
+            rewriter.remove(node)
         start += size

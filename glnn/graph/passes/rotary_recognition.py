@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from glnn.core.symint import greatest, same
-from glnn.core.types import DType, TensorType
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.builder import constant
 from glnn.graph.graph import FOLDED, Graph, Node, Value
 from glnn.graph.operators import Concat, Expand, Pointwise, Slice, Transpose
@@ -137,6 +137,18 @@ def _repeats_half(rewriter: GraphRewriter, value: Value) -> bool:
     return False
 
 
+def _rows_of(rewriter: GraphRewriter, name: str, x: Value, shape: Shape) -> Value:
+    """Return x as rows of `shape`: what it is a view of, if that has them, else x reshaped."""
+    value, node = x, rewriter.runtime_producer(x)
+    while node is not None and isinstance(node.operator, View) and node.inputs[0] is not None:
+        value = node.inputs[0]
+        known = rewriter.shape(value)
+        if len(known) == len(shape) and all(map(same, known, shape)):
+            return value
+        node = rewriter.runtime_producer(value)
+    return rewriter.reshape(name, x, shape)
+
+
 def _rotate(rewriter: GraphRewriter, node: Node, x: Value, cosine: Value, sine: Value) -> None:
     """Let a rotary embedding of x, (batch, tokens, heads, width), make the result of `node`."""
     name, shape = node.name, rewriter.shape(x)
@@ -150,7 +162,7 @@ def _rotate(rewriter: GraphRewriter, node: Node, x: Value, cosine: Value, sine: 
     rising = constant(np.arange(greatest(count), dtype=np.int32))
     rewriter.types[rising] = rising.type
     places = rewriter.add(name, Slice((0,), (count,), (0,), (1,)), rising)
-    flat = rewriter.reshape(name, x, (batch * tokens, heads * width))
+    flat = _rows_of(rewriter, name, x, (batch * tokens, heads * width))
     turned = rewriter.add(name, Rotary(heads, width, rows, order=HALVES), flat, table, places)
     apart = rewriter.reshape(name, turned, shape)
     rewriter.replace_by(node, rewriter.add(name, HEADS_APART, apart))
