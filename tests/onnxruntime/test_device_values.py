@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,31 @@ def test_one_memory_for_past_and_present(ours, fixed, where, rng, traffic) -> No
 def memory(value: Any) -> Any:
     """What a value on the device lies in."""
     return value._content.content._block
+
+
+def test_one_memory_with_a_profile(ours, fixed, where, rng, tmp_path) -> None:
+    """A run is done several times for its times: its inputs are there for all of them."""
+    options = ours.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "times")
+    provider = ("GlnnExecutionProvider", {"backend": where})
+    try:
+        session = ours.InferenceSession(fixed.SerializeToString(), options, [provider])
+    except ours.capi.onnxruntime_pybind11_state.EPFail as error:
+        pytest.skip(str(error))
+    start, at = rng((40, 8)), np.arange(40)[:, None] == 3
+    cache, expected = ours.OrtValue.ortvalue_from_numpy(start, GPU, 0), start.copy()
+    for _ in range(2):
+        binding, x = session.io_binding(), rng((1, 8))
+        binding.bind_cpu_input("x", x)
+        binding.bind_cpu_input("at", at)
+        binding.bind_ortvalue_input("past", cache)
+        binding.bind_ortvalue_output("present", cache)
+        session.run_with_iobinding(binding)
+        expected[3] = x
+        np.testing.assert_array_equal(cache.numpy(), expected)
+    events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    others = ("session_initialization", "model_run")
+    assert len([one for one in events if one.get("name") not in others]) > 2  # steps were timed
 
 
 def test_memory_that_another_value_has_is_not_written(ours, fixed, where, rng) -> None:
