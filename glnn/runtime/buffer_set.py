@@ -241,14 +241,12 @@ class BufferSet:
             if one.name not in outputs:
                 continue
             given = outputs[one.name]
-            if given is not None:
-                inputs = [executable.device_inputs[name] for name in one.replaces if name in arrays]
-                there = [attached[i] for i in inputs if i in attached and given.is_at(attached[i])]
-                if there:
-                    attached[place] = there[0]
-                    self._replaced.append((one, given))
-                    continue
             words = executable.blocks[place].size(numbers)
+            there = None if given is None else self._replaced_memory(one, given, attached)
+            if given is not None and there is not None and there.size >= words:
+                attached[place] = there
+                self._replaced.append((one, given))
+                continue
             shape, slack = one.shape, 0
             if shape_of is not None:
                 shape, slack = shape_of(numbers), growth(words, device)
@@ -257,6 +255,18 @@ class BufferSet:
         self._attached = attached
         for place in attached:
             self._memories.pop(place, None)
+
+    def _replaced_memory(
+        self, output: Output, given: DeviceArray, attached: Mapping[int, BufferBlock]
+    ) -> BufferBlock | None:
+        """Return the memory of `given` where an output may be written there: it is read for one
+        input alone, which that may replace. attached: the blocks of inputs and other outputs.
+        """
+        readers = [place for place, memory in attached.items() if given.is_at(memory)]
+        inputs = self.executable.device_inputs
+        if len(readers) != 1 or readers[0] not in {inputs.get(name) for name in output.replaces}:
+            return None
+        return attached[readers[0]]
 
     def _rebind(self, sizes: tuple[int, ...]) -> None:
         """Evaluate the expressions, have memory for them, and bind the commands."""

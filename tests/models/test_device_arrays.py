@@ -347,6 +347,24 @@ def test_arrays_that_cannot_be_given_up(backend, rng) -> None:
     np.testing.assert_array_equal(z.numpy(), before * before)
 
 
+def test_what_is_fed_twice_is_not_written_in_place(backend, rng) -> None:
+    nodes = [
+        helper.make_node("Add", ["past", "x"], ["present"]),
+        helper.make_node("MatMul", ["present", "other"], ["y"]),
+    ]
+    inputs = [(name, F, [8, 8]) for name in ("past", "x", "other")]
+    model = proto(nodes, inputs, [(name, F, [8, 8]) for name in ("present", "y")])
+    session, start = opened(model, backend), rng((8, 8))
+    past, expected = DeviceArray(start), start.astype(np.float64)
+    for _ in range(3):
+        x = rng((8, 8))
+        feeds = {"past": past, "x": x, "other": past}
+        past, y = session.run(None, feeds, out={"present": past})
+        np.testing.assert_allclose(y, (expected + x) @ expected, 1e-4, 1e-4)
+        expected = (expected.astype(np.float32) + x).astype(np.float64)
+        np.testing.assert_array_equal(past.numpy(), expected)
+
+
 def test_memory_that_is_given_up_comes_back(gpu, rng) -> None:
     with Device() as device:
         session = opened(square(), gpu, device=device)
