@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from glnn.core.fileio import check_file, open_regular
+from glnn.core.process import check_memory
 from glnn.core.types import Array
 from glnn.errors import ModelError, ShapeError, extra, fault, shown
 from glnn.generation.speech.log_mel import RATE
@@ -17,6 +18,7 @@ from glnn.generation.speech.log_mel import RATE
 LEAST_RATE, MOST_RATE = 1000, 1 << 20
 """Samples a second that a recording may have."""
 MOST_CHANNELS = 64
+BLOCK = 1 << 18  # samples of each channel that soundfile reads at once
 UNKNOWN_BYTES = 0xFFFF0000  # what programs that write into a pipe say of a file's length, or more
 ZERO_CROSSINGS = 32  # of the filter that resamples, on either side
 SHARPNESS = 8.6  # of its Kaiser window: 90 dB between what passes and what does not
@@ -41,9 +43,11 @@ def read_recording(recording: Recording, rate: int | None = None) -> Array:
     else:
         samples = _as_floats(recording)
         rate = RATE if rate is None else _rate("rate", rate)
-    mixed = samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mixed = samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mixed).all():
-        raise ShapeError("a recording's samples must be finite, got infinity or NaN")
+        whose = "a recording's" if isinstance(recording, np.ndarray) else f"{recording}: its"
+        raise ShapeError(f"{whose} samples must be finite, got infinity or NaN")
     return resample(mixed, rate)
 
 
@@ -71,7 +75,8 @@ def _as_floats(recording: object) -> Array:
     if recording.ndim not in (1, 2) or not 1 <= channels <= MOST_CHANNELS:
         raise ShapeError(f"{wanted} of at most {MOST_CHANNELS}, got {recording.shape}")
     scale = 1.0 if floats else 1.0 / -float(np.iinfo(recording.dtype).min)
-    return np.asarray(recording * scale, np.float32)
+    with np.errstate(over="ignore"):
+        return np.asarray(recording * scale, np.float32)
 
 
 def _read_file(path: Path) -> tuple[Array, int]:
@@ -125,11 +130,25 @@ def _read_by_soundfile(path: Path) -> tuple[Array, int]:
             f"{path}: recordings that are no WAV of whole numbers need the package soundfile: "
             f"{extra('speech')}"
         ) from None
+    # What a file says of its length is not believed: soundfile.read would make room for it.
+    blocks: list[Array] = []
+    length = ""
     try:
-        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        with soundfile.SoundFile(path) as file:
+            length = f" of {file.frames} samples, as it says"
+            rate = _rate(f"{path}: its rate", file.samplerate)
+            if file.channels > MOST_CHANNELS:
+                raise ModelError(
+                    f"{path}: a recording must have up to {MOST_CHANNELS} channels, got "
+                    f"{file.channels}"
+                )
+            blocks.append(np.zeros((0, file.channels), np.float32))
+            while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
+                blocks.append(block)
+                check_memory(2 * block.nbytes * len(blocks), lambda: f"{path}: a recording")
     except (RuntimeError, OSError) as error:
-        raise ModelError(f"{path}: cannot be read as a recording: {error}") from None
-    return np.asarray(samples), _rate(f"{path}: its rate", rate)
+        raise ModelError(f"{path}: cannot be read as a recording{length}: {error}") from None
+    return np.concatenate(blocks), rate
 
 
 def resample(samples: Array, rate: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ModelError, ShapeError
-from glnn.generation.speech.recordings import read_recording, resample
+from glnn.generation.speech.recordings import BLOCK, read_recording, resample
 
 
 def write(path: Path, raw: bytes, width: int, channels: int = 1, rate: int = 16000) -> Path:
@@ -139,17 +139,76 @@ def test_recordings_of_pipes_have_no_length(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_recording(path), np.full(9, 0.5, np.float32))
 
 
-def test_other_formats_are_read_by_soundfile(tmp_path: Path, monkeypatch) -> None:
-    samples = np.array([[0.5, 0.25], [-0.5, 0.25]], np.float32)
+class SoundFile:
+    """A stand-in for soundfile's, of samples that come in blocks until there are none."""
 
-    def read(path: Path, dtype: str, always_2d: bool) -> tuple[np.ndarray, int]:
-        assert path.read_bytes() == b"fLaC" and dtype == "float32" and always_2d
-        return samples, 16000
+    def __init__(self, samples: np.ndarray, rate: int = 16000, error: str = "") -> None:
+        self.samples, self.samplerate, self.channels = samples, rate, samples.shape[1]
+        self.frames, self.error = len(samples), error
 
-    monkeypatch.setitem(sys.modules, "soundfile", SimpleNamespace(read=read))
+    def __call__(self, path: Path) -> SoundFile:
+        assert path.read_bytes() == b"fLaC"
+        return self
+
+    def __enter__(self) -> SoundFile:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self, frames: int, dtype: str, always_2d: bool) -> np.ndarray:
+        assert dtype == "float32" and always_2d
+        if self.error and not len(self.samples):
+            raise RuntimeError(self.error)
+        found, self.samples = self.samples[:frames], self.samples[frames:]
+        return found
+
+
+@pytest.mark.parametrize("count", [0, 2, 2 * BLOCK + 2])
+def test_other_formats_are_read_by_soundfile(tmp_path: Path, monkeypatch, count) -> None:
+    samples = np.tile(np.array([[0.5, 0.25], [-0.5, 0.25]], np.float32), (count // 2, 1))
+    monkeypatch.setitem(sys.modules, "soundfile", SimpleNamespace(SoundFile=SoundFile(samples)))
     path = tmp_path / "a.flac"
     path.write_bytes(b"fLaC")
-    np.testing.assert_array_equal(read_recording(path), np.array([0.375, -0.125], np.float32))
+    wanted = np.tile(np.array([0.375, -0.125], np.float32), count // 2)
+    np.testing.assert_array_equal(read_recording(path), wanted)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (SoundFile(np.zeros((7, 1)), 999), "a.flac: its rate must be an integer from 1000"),
+        (SoundFile(np.zeros((7, 65))), "a.flac: a recording must have up to 64 channels, got 65"),
+        (SoundFile(np.zeros((7, 1)), error="bad frame"), "a.flac: .* of 7 samples, as it says: bad frame"),
+    ],
+)
+def test_what_soundfile_cannot_give(tmp_path: Path, monkeypatch, file, message) -> None:
+    monkeypatch.setitem(sys.modules, "soundfile", SimpleNamespace(SoundFile=file))
+    path = tmp_path / "a.flac"
+    path.write_bytes(b"fLaC")
+    with pytest.raises(ModelError, match=message):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("said", [0, 1 << 29, (1 << 36) - 1])
+def test_lengths_that_files_say_are_not_believed(tmp_path: Path, said) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    path = tmp_path / "a.flac"
+    soundfile.write(path, np.zeros(1000, np.float32), 16000)
+    raw = bytearray(path.read_bytes())
+    raw[21] = raw[21] & 0xF0 | said >> 32  # of the number of samples, 36 bits, the first four
+    raw[22:26] = (said & 0xFFFFFFFF).to_bytes(4, "big")
+    path.write_bytes(raw)
+    with pytest.raises(ModelError, match=r"a.flac: .* of \d{9,} samples, as it says"):
+        read_recording(path)
+
+
+def test_files_without_numbers_are_named(tmp_path: Path, monkeypatch) -> None:
+    file = SoundFile(np.array([[np.inf, -np.inf]], np.float32))
+    monkeypatch.setitem(sys.modules, "soundfile", SimpleNamespace(SoundFile=file))
+    path = tmp_path / "a.flac"
+    path.write_bytes(b"fLaC")
+    with pytest.raises(ShapeError, match="a.flac: its samples must be finite"):
+        read_recording(path)
 
 
 def test_files_made_to_harm(tmp_path: Path) -> None:
