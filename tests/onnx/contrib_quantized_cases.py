@@ -309,6 +309,24 @@ def _attention(rng: Rng) -> Case:
     )
 
 
+def _embed_layer_normalization(rng: Rng) -> Case:
+    batch, length, n, rows = size(rng, 3), size(rng), size(rng, 16), 12
+    segmented = rng.random() < 0.7
+    ids = rng.integers(0, rows, (batch, length), np.int32)
+    segments = rng.integers(0, 2, (batch, length), np.int32) if segmented else None
+    mask = maybe(rng, rng.integers(0, 2, (batch, length), np.int32))
+    dtype = chosen(rng, U8, I8)
+    parts = [quantized(rng, integers(rng, dtype, *one)) for one in ((rows, n), (rows, n))]
+    parts.append(quantized(rng, integers(rng, dtype, 2, n)) if segmented else [None] * 3)
+    parts += [quantized(rng, integers(rng, dtype, n)) for _ in range(2)]
+    tables, scales, zeros = zip(*parts, strict=True)
+    operands = [ids, segments, *tables, mask, *scales, *zeros]
+    attributes = {"epsilon": chosen(rng, 1e-12, 1e-5)}
+    return _case(
+        rng, "QEmbedLayerNormalization", operands, attributes, data=(0, 1, 7), results=(F, np.int32)
+    )
+
+
 def _lstm(rng: Rng) -> Case:
     """What is expected is ONNX Runtime's LSTM of the numbers that the integers stand for: with
     integers it rounds x and states to 8 bits, too.
@@ -517,6 +535,7 @@ QUANTIZED: dict[str, Callable[[Rng], Case]] = {
     "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulInteger16": _product16,
     "QAttention": _attention,
+    "QEmbedLayerNormalization": _embed_layer_normalization,
     "DynamicQuantizeLSTM": _lstm,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,

@@ -297,6 +297,11 @@ def open_whisper(path: Path) -> WhisperFiles:
                 f"of {ENCODER_FILE}, {' or '.join(DECODER_FILES)}, config.json and tokenizer.json"
             )
     binary = folder / "model.bin"
+    if path not in (folder, binary) or not (binary.exists() or (folder / "config.json").exists()):
+        raise ModelError(
+            f"{path}: expected the folder of a whisper model, with a model.bin of CTranslate2 or "
+            "Hugging Face's config.json, or such a model.bin"
+        )
     if binary.exists() and (path == binary or not (folder / "model.safetensors").exists()):
         files, config = _binary_config(binary)
         naming = CTRANSLATE2

@@ -88,6 +88,52 @@ def _skip_simplified_layer_normalization(
     return _normalize_sum(call, _sum(call, x, skip, bias), gamma, None, centred=False)
 
 
+def embedding_rows(
+    call: OperatorCall,
+    words: Value,
+    segments: Value | None,
+    word_table: Value,
+    position_table: Value,
+    segment_table: Value | None,
+    positions: Value | None = None,
+) -> list[Value]:
+    """Return the rows of each table for the tokens: of words, positions and perhaps segments."""
+    length = words.type.shape[1]
+    rows = [call(Gather(0), word_table, words)]
+    if positions is None:
+        places = position_table.type.shape[0]
+        if length > places:
+            raise ShapeError(f"{call.name}: {length} tokens, and positions of {places}")
+        rows.append(call(Slice((0,), (length,), (0,), (1,)), position_table))
+    else:
+        rows.append(call(Gather(0), position_table, positions))
+    if (segments is None) != (segment_table is None):
+        raise ShapeError(f"{call.name}: segment_ids go with segment_embedding")
+    if segments is not None and segment_table is not None:
+        rows.append(call(Gather(0), segment_table, segments))
+    return rows
+
+
+def normalize_embeddings(
+    call: OperatorCall, rows: Sequence[Value], gamma: Value, beta: Value, mask: Value | None
+) -> tuple[Value, ...]:
+    """Return the normalised sum of `rows`, the number of tokens of each sample by `mask`, and the
+    sum.
+
+    rows: as of `embedding_rows`, in floats.
+    """
+    total = rows[0]
+    for row in rows[1:]:
+        total = call.pointwise("a + b", total, row)
+    if mask is None:
+        count = call(Expand((total.type.shape[0],)), call.constant(0, np.int32))
+    else:
+        here = call.cast(call.pointwise("equal(a, b)", mask, 1), DType.int32)
+        count = call(Reduce("sum", (1,)), here)
+    y = call(Normalize(dims=1, eps=float(call.need("epsilon"))), total, gamma, beta)
+    return y, count, total
+
+
 def _embed_layer_normalization(
     call: OperatorCall,
     words: Value,
@@ -100,30 +146,9 @@ def _embed_layer_normalization(
     mask: Value | None = None,
     positions: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the normalised sum of rows of tables, the number of tokens of each sample by `mask`,
-    and the sum.
-    """
-    batch, length = words.type.shape
-    total = call(Gather(0), word_table, words)
-    if positions is None:
-        rows = position_table.type.shape[0]
-        if length > rows:
-            raise ShapeError(f"{call.name}: {length} tokens, and positions of {rows}")
-        place = call(Slice((0,), (length,), (0,), (1,)), position_table)
-    else:
-        place = call(Gather(0), position_table, positions)
-    if (segments is None) != (segment_table is None):
-        raise ShapeError(f"{call.name}: segment_ids go with segment_embedding")
-    total = call.pointwise("a + b", total, place)
-    if segments is not None and segment_table is not None:
-        total = call.pointwise("a + b", total, call(Gather(0), segment_table, segments))
-    if mask is None:
-        count = call(Expand((batch,)), call.constant(0, np.int32))
-    else:
-        here = call.cast(call.pointwise("equal(a, b)", mask, 1), DType.int32)
-        count = call(Reduce("sum", (1,)), here)
-    y = call(Normalize(dims=1, eps=float(call.need("epsilon"))), total, gamma, beta)
-    return y, count, total
+    tables = word_table, position_table, segment_table
+    rows = embedding_rows(call, words, segments, *tables, positions)
+    return normalize_embeddings(call, rows, gamma, beta, mask)
 
 
 def _group_norm(

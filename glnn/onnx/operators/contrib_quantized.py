@@ -25,6 +25,11 @@ from glnn.onnx.operators.call import (
     Signature,
 )
 from glnn.onnx.operators.contrib_attention import self_attention
+from glnn.onnx.operators.contrib_normalization import (
+    EPSILON,
+    embedding_rows,
+    normalize_embeddings,
+)
 from glnn.onnx.operators.quantize import (
     BYTES,
     RANGES,
@@ -343,6 +348,35 @@ def _attention(
     return self_attention(call, y, (width // 3,) * 3, mask, past)
 
 
+def _embed_layer_normalization(
+    call: OperatorCall,
+    words: Value,
+    segments: Value | None,
+    word_table: Value,
+    position_table: Value,
+    segment_table: Value | None,
+    gamma: Value,
+    beta: Value,
+    mask: Value | None,
+    *quantization: Value | None,
+) -> tuple[Value, ...]:
+    """Return the normalised sum of rows of tables, and the number of tokens of each sample.
+
+    quantization: the scales of words, positions, segments, gamma and beta, and their zero points.
+    """
+    tables = word_table, position_table, segment_table
+    rows = embedding_rows(call, words, segments, *tables)
+    integers = [*rows, *[None] * (3 - len(rows)), gamma, beta]  # one row less without segments
+    numbers = []
+    for x, scale, zero in zip(integers, quantization[:5], quantization[5:], strict=True):
+        if x is not None and (scale is None or zero is None):
+            raise ShapeError(f"{call.name}: each table must have a scale and a zero point")
+        if x is not None and scale is not None:
+            numbers.append(_numbers_of(call, x, scale, zero))
+    *rows, gamma, beta = numbers
+    return normalize_embeddings(call, rows, gamma, beta, mask)[:2]
+
+
 def _lstm(
     call: OperatorCall,
     x: Value,
@@ -485,6 +519,13 @@ ENTRIES = (
                 "unidirectional": 0,
             },
             dtypes=(2,),
+        ),
+    ),
+    _row(
+        "QEmbedLayerNormalization",
+        convert=_embed_layer_normalization,
+        signature=Signature(
+            (18, 18), (2, 2), attributes={"epsilon": EPSILON}, dtypes=(8, DType.int32)
         ),
     ),
     _row(

@@ -178,7 +178,10 @@ def test_other_formats_are_read_by_soundfile(tmp_path: Path, monkeypatch, count)
     [
         (SoundFile(np.zeros((7, 1)), 999), "a.flac: its rate must be an integer from 1000"),
         (SoundFile(np.zeros((7, 65))), "a.flac: a recording must have up to 64 channels, got 65"),
-        (SoundFile(np.zeros((7, 1)), error="bad frame"), "a.flac: .* of 7 samples, as it says: bad frame"),
+        (
+            SoundFile(np.zeros((7, 1)), error="bad frame"),
+            "a.flac: .* of 7 samples, as it says: bad frame",
+        ),
     ],
 )
 def test_what_soundfile_cannot_give(tmp_path: Path, monkeypatch, file, message) -> None:
@@ -207,7 +210,7 @@ def test_files_without_numbers_are_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", SimpleNamespace(SoundFile=file))
     path = tmp_path / "a.flac"
     path.write_bytes(b"fLaC")
-    with pytest.raises(ShapeError, match="a.flac: its samples must be finite"):
+    with pytest.raises(ShapeError, match=r"a.flac: its samples must be finite"):
         read_recording(path)
 
 

@@ -241,3 +241,7 @@ def test_other_files_of_a_folder(tmp_path: Path) -> None:
         glnn.SpeechToText(3)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="no such file"):
         glnn.SpeechToText(tmp_path / "none")
+    (empty := tmp_path / "empty").mkdir()
+    for path in (empty, folder / "tokenizer.json"):
+        with pytest.raises(ModelError, match=f"^{path}: expected the folder of a whisper model"):
+            glnn.SpeechToText(path)
