@@ -13,9 +13,8 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
 from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
 from glnn.graph.operator import Constants, Cost, Types
-from glnn.graph.operators.host import HostOperator
+from glnn.graph.operators.host import CONVERTED, HostOperator
 from glnn.graph.passes.inlining import expand_composites
-from glnn.onnx.operators.call import CONVERTED
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
+from glnn.graph.operators.host import CONVERTED
 from glnn.onnx.delegate import Delegate
 from glnn.onnx.host_node import Convert, float64_graph, move_graph, moves
-from glnn.onnx.operators.call import CONVERTED, Converter, OperatorCall
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
 
 

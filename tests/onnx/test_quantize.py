@@ -229,3 +229,63 @@ def test_what_is_beyond_the_type_is_its_end(backend: str, given: np.dtype[Any]) 
     for (called, right), found in zip(expected, session.run(None, {"x": x}), strict=True):
         assert found.dtype == right.dtype
         np.testing.assert_array_equal(found.astype(int), right.astype(int), called)
+
+
+def round_trip(steps: list[onnx.NodeProto], x: Any, initializers: list[Any]) -> onnx.ModelProto:
+    """Return a model of `steps` from x, of an open first size, to y."""
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    value = helper.make_tensor_value_info("x", kind, ["n", *x.shape[1:]])
+    result = helper.make_tensor_value_info("y", FLOAT, None)
+    graph = helper.make_graph(steps, "steps", [value], [result], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("backend", ("cpu", *BACKENDS))
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
+def test_a_network_with_activations_of_16_bits_stays_on_the_gpu(backend: str, dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((5, 6)).astype(np.float32) * 2
+    weight = rng.standard_normal((6, 4)).astype(np.float32)
+    scale, zero = np.float32(1e-4), dtype(1000)
+    initializers = [
+        numpy_helper.from_array(np.asarray(one), name)
+        for name, one in (("s", scale), ("z", zero), ("w", weight))
+    ]
+    steps = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    proto = round_trip(steps, x, initializers)
+    session = glnn.InferenceSession(proto.SerializeToString(), backend)
+    limits = np.iinfo(dtype)
+
+    def rounded(numbers: Any) -> Any:
+        integers = np.clip(np.rint(numbers / np.float64(scale)) + zero, limits.min, limits.max)
+        return (integers - zero) * np.float64(scale)
+
+    for count in (5, 3):
+        (found,) = session.run(None, {"x": x[:count]})
+        expected = rounded(rounded(x[:count].astype(np.float64)) @ weight.astype(np.float64))
+        assert (np.abs(expected) >= 2.9).any()  # some are beyond the type
+        np.testing.assert_allclose(found, expected, 0, 1.01 * scale)
+        assert (np.abs(found - expected) < 0.01 * scale).mean() > 0.8
+    assert session.hosted == ()
+
+
+@pytest.mark.parametrize("backend", ("cpu", *BACKENDS))
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16, np.uint32, ml_dtypes.int4])
+def test_casts_to_types_of_the_hosts_change_what_is_beyond_these(backend: str, dtype: Any) -> None:
+    """Numbers of int32 that wrap around: no cast may be left out."""
+    x = np.array([[-1, 70_000], [40_000, 5], [-40_000, -9]], np.int32)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    steps = [
+        helper.make_node("Cast", ["x"], ["q"], to=kind),
+        helper.make_node("Cast", ["q"], ["y"], to=FLOAT),
+    ]
+    proto = round_trip(steps, x, [])
+    session = glnn.InferenceSession(proto.SerializeToString(), backend)
+    (found,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(found, runtime(proto, {"x": x})[0])

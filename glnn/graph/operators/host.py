@@ -8,9 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.core.types import Array, DType, TensorType
+from glnn.core.array_functions import make_cast
+from glnn.core.types import ON_GPU, Array, DType, TensorType
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
+
+CONVERTED = ON_GPU | {DType.int64, DType.float64}
+"""Dtypes that operators take; the host computes what has others."""
 
 
 class HostOperator(Operator):
@@ -86,3 +90,40 @@ class Arange(HostOperator):
 
     def narrow(self, intervals: Intervals, types: Types) -> Arange:
         return replace(self, dtype=DType.int32)
+
+
+@dataclass(frozen=True)
+class HostCast(HostOperator):
+    """Conversion of x0 to `to` by the host. Floats are cut towards 0 and clamped, NaN becomes 0."""
+
+    source: DType
+    to: DType
+
+    name: ClassVar[str] = "host_cast"
+
+    @property
+    def display_name(self) -> str:
+        return f"cast_{self.to.value}"
+
+    @property
+    def reason(self) -> str:
+        others = (one.value for one in (self.source, self.to) if one not in CONVERTED)
+        return f"{' and '.join(others)} is the host's"
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        (source,) = self.named(types).values()
+        return (TensorType(source.dims, self.to),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        (x,) = self.named(arrays).values()
+        return (convert_array(x, self.to),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+def convert_array(x: Array, dtype: DType) -> Array:
+    """Return x as `dtype`. Floats are cut towards 0 and clamped, NaN becomes 0."""
+    if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
+        x = x.astype(DType.float32.numpy)
+    return make_cast(dtype.numpy)(x)

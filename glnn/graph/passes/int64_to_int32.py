@@ -1,4 +1,6 @@
-"""Replace int64 by int32 wherever every number is proved, or was checked, to fit."""
+"""Replace int64 by int32 wherever every number is proved, or was checked, to fit; so, too, what
+lies between casts to 16 bits and back.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,12 @@ from glnn.graph.expression_evaluation import CAST_INT32, CAST_INT64
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.interval import INT32, Interval
 from glnn.graph.operators import Identity, Pointwise, Within
+from glnn.graph.operators.host import CONVERTED, HostCast
 
 Types = Mapping[Value, TensorType]
 TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (CAST_INT32, CAST_INT64))
+FROM_INT32 = {one: Pointwise(call(f"cast_{one.value}", Arg(0))) for one in CONVERTED}
+"""What makes int32 of these types."""
 
 
 def narrow_integers(graph: Graph, types: Types, *, body: bool = False) -> Graph:
@@ -48,6 +53,7 @@ class _IntegerNarrowing:
         self._narrow: dict[Value, Value] = {}  # what stands for an int64 value, of int32
         self._wide: dict[Value, Value] = {}  # and of int64
         self._made: set[Value] = set(graph.fixed)  # what is as it was
+        self._as_int32: dict[Value, Value] = {}  # integers of the host's types
 
     def graph(self) -> Graph:
         graph = self._graph
@@ -75,7 +81,7 @@ class _IntegerNarrowing:
 
     def _add(self, node: Node) -> None:
         """Add `node` as it is, or of int32."""
-        node = _read_each_value_once(node)
+        node = self._without_round_trip(_read_each_value_once(node))
         operand_intervals = [
             None if value is None else self._within(value) for value in node.inputs
         ]
@@ -96,6 +102,22 @@ class _IntegerNarrowing:
         self._narrow |= {v: Value(v.name, _int32_type(v)) for v in node.outputs if self._is_wide(v)}
         outputs = tuple(self._narrow.get(v, v) for v in node.outputs)
         self._nodes.append(replace(node, operator=operator, inputs=inputs, outputs=outputs))
+
+    def _without_round_trip(self, node: Node) -> Node:
+        """Return a cast of integers that were cast from int32, and all fit, as one of the int32.
+
+        So QuantizeLinear to 16 bits and DequantizeLinear need no host between them.
+        """
+        if not isinstance(cast := node.operator, HostCast):
+            return node
+        (operand,) = node.reads
+        if (source := self._as_int32.get(operand)) is not None and cast.to in FROM_INT32:
+            return replace(node, operator=FROM_INT32[cast.to], inputs=(source,))
+        whole = cast.to.numpy.kind in "iu"  # of fewer bits `Interval.of_type` knows no bounds
+        fits = whole and self._within(operand).within(Interval.of_type(cast.to))
+        if self._types[operand].dtype is DType.int32 and fits:
+            self._as_int32[node.outputs[0]] = operand
+        return node
 
     def _fits(self, node: Node) -> bool:
         """Return True where all int64 numbers that `node` reads and makes fit int32, and none is

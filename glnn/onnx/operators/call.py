@@ -6,59 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from glnn.core.array_functions import make_cast
 from glnn.core.symint import as_integer
-from glnn.core.types import ANYTHING, ON_GPU, Array, DType, TensorType
+from glnn.core.types import ANYTHING, Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Transpose
-from glnn.graph.operators.host import HostOperator
+from glnn.graph.operators.host import CONVERTED, HostCast, convert_array
 from glnn.onnx.operators.dtypes import HALVES
-
-CONVERTED = ON_GPU | {DType.int64, DType.float64}
-"""Dtypes that glnn's operators take; nodes of others are computed by the `onnx` package."""
-
-
-@dataclass(frozen=True)
-class HostCast(HostOperator):
-    """Conversion of x0 to `to` by the host. Floats are cut towards 0 and clamped, NaN becomes 0."""
-
-    source: DType
-    to: DType
-
-    name: ClassVar[str] = "host_cast"
-
-    @property
-    def display_name(self) -> str:
-        return f"cast_{self.to.value}"
-
-    @property
-    def reason(self) -> str:
-        others = (one.value for one in (self.source, self.to) if one not in CONVERTED)
-        return f"{' and '.join(others)} is the host's"
-
-    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        (source,) = self.named(types).values()
-        return (TensorType(source.dims, self.to),)
-
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        (x,) = self.named(arrays).values()
-        return (convert_array(x, self.to),)
-
-    def cost(self, types: Types) -> Cost:
-        return Cost(0, 0)
-
-
-def convert_array(x: Array, dtype: DType) -> Array:
-    """Return x as `dtype`. Floats are cut towards 0 and clamped, NaN becomes 0."""
-    if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
-        x = x.astype(DType.float32.numpy)
-    return make_cast(dtype.numpy)(x)
-
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import IntegerTensor, integer_tensor_matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Reduce, Transpose
-from glnn.graph.operators.dequantize import OFFSETS
 from glnn.onnx.operators.call import (
     FLOAT,
     INTS,
@@ -556,7 +555,7 @@ ENTRIES = (
         "DequantizeLinear",
         convert=dequantize,
         halves=True,
-        dtypes=frozenset((*OFFSETS, *RANGES)),
+        dtypes=frozenset(RANGES),
         signature=Signature((2, 3), attributes={"axis": Attribute("INT")}, dtypes=(1,)),
     ),
 )

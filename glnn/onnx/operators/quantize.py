@@ -243,7 +243,7 @@ ENTRIES = (
     Converter(
         "QuantizeLinear", 10, quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
     ),
-    Converter("DequantizeLinear", 10, dequantize, halves=True, dtypes=frozenset(OFFSETS)),
+    Converter("DequantizeLinear", 10, dequantize, halves=True, dtypes=frozenset(RANGES)),
     Converter("DynamicQuantizeLinear", 11, dynamic_quantize),
     Converter("MatMulInteger", 10, matmul_integer),
     Converter("QLinearMatMul", 10, _qlinear_matmul),
