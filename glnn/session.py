@@ -132,7 +132,8 @@ class _LazyModel:
 class InferenceSession(LazyPickle):
     """A model on a backend, ready to run.
 
-    model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
+    model: a Model, what `glnn.load` takes, or the content of a file that needs no others, as bytes:
+    of ONNX, or a .json model without parameters.
     backend: `auto`, `compute`, `feedback` or `cpu`. With `auto` the first run on inputs of some
     shapes is done by each that opens, a few times, and the fastest is taken from then on (see
     `choice`). prefer: "fastest", or "gpu", with which `auto` keeps the CPU free where there is a

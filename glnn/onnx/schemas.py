@@ -12,6 +12,8 @@ from glnn.onnx.operators.call import MICROSOFT, Signature
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", MICROSOFT)
 """The operator sets whose operators are known."""
+BLOCKED = "com.microsoft.nchwc"
+"""The operator set of a network that ONNX Runtime laid out for one kind of processor."""
 Opsets = Mapping[str, int]
 """The versions of operator sets, by their names."""
 
@@ -45,9 +47,15 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
     """
     domain, defs = domain_of(node.domain), onnx.defs
     if domain not in DOMAINS:
+        advice = f"; known are ai.onnx and {', '.join(DOMAINS[1:])}"
+        if domain == BLOCKED:
+            advice = (
+                ": ONNX Runtime wrote the file for one kind of processor; with "
+                "graph_optimization_level = ORT_ENABLE_EXTENDED it writes one for all"
+            )
         raise ModelError(
-            f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not "
-            f"known; known are ai.onnx and {', '.join(DOMAINS[1:])}"
+            f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not known"
+            f"{advice}"
         )
     version = opsets.get(domain, 1)
     converter = find(domain, node.op_type, version)

@@ -297,3 +297,15 @@ def test_as_the_optimizer_writes_it(
     for got, right in zip(session.run(None, feeds), wanted, strict=True):
         np.testing.assert_allclose(got, right, 1e-4, 1e-4 * max(1, float(np.abs(right).max())))
     assert not session.hosted
+
+
+def test_a_file_for_one_processor_is_refused_with_what_to_ask_for() -> None:
+    """ONNX Runtime writes such files by its greatest level of optimization, the one it has."""
+    blocked = "com.microsoft.nchwc"
+    node = helper.make_node("ReorderOutput", ["x"], ["y"], domain=blocked, channels=3)
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8, 2, 2])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 3, 2, 2])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(blocked, 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
+    with pytest.raises(ModelError, match=r"for one kind of processor; .*ORT_ENABLE_EXTENDED"):
+        glnn.InferenceSession(model.SerializeToString(), "cpu")
