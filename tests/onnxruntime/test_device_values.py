@@ -341,6 +341,12 @@ def test_what_does_not_fit(ours, decoder, where, rng) -> None:
         binding.bind_ortvalue_input(name, good)
     with pytest.raises(RuntimeError, match="Failed to find NodeArg with name: z"):
         binding.bind_ortvalue_input("z", good)
+    for bind in (binding.bind_ortvalue_input, binding.bind_ortvalue_output):
+        with pytest.raises(TypeError, match=r"'x' must be an OrtValue of .*, got numpy\.ndarray"):
+            bind("x", x)
+    for sizes in ("ab", None, [1, 2.5]):
+        with pytest.raises(TypeError, match="a tensor's sizes must be integers, got"):
+            ours.OrtValue.ortvalue_from_shape_and_type(sizes, np.float32, GPU, 0)
     for shape, dtype, text in (
         ([1, 9], np.float32, "index: 1 Got: 9 Expected: 8"),
         ([2, 8], np.float32, "index: 0 Got: 2 Expected: 1"),

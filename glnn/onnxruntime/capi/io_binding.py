@@ -78,8 +78,8 @@ class IOBinding:
         )
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Read it from a value. Raises RuntimeError for an unknown name."""
-        self._input(name, ortvalue._content)
+        """Read it from a value. Raises RuntimeError for an unknown name, TypeError for no value."""
+        self._input(name, _checked(f"input {name!r}", ortvalue)._content)
 
     def bind_output(
         self,
@@ -109,8 +109,11 @@ class IOBinding:
         self._bound_outputs[name] = target
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Compute it and write it to a tensor, which may be bound to an input, too."""
-        self._bound_outputs[name] = ortvalue._tensor()
+        """Compute it and write it to a tensor, which may be bound to an input, too.
+
+        Raises RuntimeError for what is no tensor, TypeError for no value.
+        """
+        self._bound_outputs[name] = _checked(f"output {name!r}", ortvalue)._tensor()
 
     def synchronize_inputs(self) -> None:
         """Do nothing: a run waits for what it reads."""
@@ -201,6 +204,16 @@ class IOBinding:
             np.copyto(target, result)
             return target
         return DeviceMemory(result) if isinstance(result, DeviceArray) else result
+
+
+def _checked(what: str, value: object) -> OrtValue:
+    """Return `value` if it is an OrtValue. Raises TypeError for others, also ONNX Runtime's own."""
+    if not isinstance(value, OrtValue):
+        kind = type(value)
+        raise TypeError(
+            f"{what} must be an OrtValue of glnn.onnxruntime, got {kind.__module__}.{kind.__name__}"
+        )
+    return value
 
 
 def _memory_at(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -283,11 +284,15 @@ class OrtValue:
     ) -> OrtValue:
         """A tensor of zeros, to be written to.
 
-        element_type: NumPy's dtype, or ONNX's number. Raises RuntimeError for a negative size, an
-        unknown type, or another device than "cpu" and DEVICE.
+        element_type: NumPy's dtype, or ONNX's number. Raises TypeError for sizes that are no
+        integers, RuntimeError for a negative one, an unknown type, or another device than "cpu" and
+        DEVICE.
         """
         there = is_on_device(device_type, "a value")
-        sizes = tuple(int(n) for n in shape)
+        try:
+            sizes = tuple(map(index, shape))
+        except TypeError:
+            raise TypeError(f"a tensor's sizes must be integers, got {shown(shape)}") from None
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"a tensor's sizes must be at least 0, got {list(sizes)}")
         zeros = np.zeros(sizes, dtype_of(element_type))
