@@ -13,6 +13,7 @@ from glnn.core.array_functions import suppress_overlaps
 from glnn.core.process import check_memory
 from glnn.core.types import Array
 from glnn.errors import LimitError, ShapeError
+from glnn.graph.operators.top_k import top_indices
 
 Attributes = Mapping[str, Any]
 MOST_GRID = 2**31 - 1  # places along an axis for each part of a region, as in ONNX Runtime
@@ -35,42 +36,8 @@ def top_k(attributes: Attributes, version: int, x: Array, k: Array | None = None
     if not 0 <= count <= n:
         raise ShapeError(f"TopK: k must be from 0 to {n} along axis {axis}, got {count}")
     rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
-    keys = rows if rows.dtype.kind in "iu" or rows.dtype.itemsize > 2 else rows.astype(np.float32)
-    keys = keys.reshape(prod(rows.shape[:-1]), n)
-    indices = _top_indices(keys, count, bool(attributes.get("largest", 1)))
-    indices = np.moveaxis(indices.reshape(*rows.shape[:-1], count), -1, axis)
+    indices = np.moveaxis(top_indices(rows, count, bool(attributes.get("largest", 1))), -1, axis)
     return [np.take_along_axis(x, indices, axis), indices]
-
-
-def _top_indices(keys: Array, count: int, largest: bool) -> Array:
-    """Return the places (rows, count) of the first numbers of `keys` (rows, n) in order."""
-    n = keys.shape[1]
-    if not count or not keys.size:
-        return np.zeros((len(keys), count), np.int64)
-    if count * 4 > n or (keys.dtype.kind == "f" and np.isnan(keys).any()):
-        return _sorted_indices(keys, largest)[:, :count]
-    at = n - count if largest else count - 1
-    last = np.partition(keys, at, axis=1)[:, at : at + 1]
-    chosen = keys > last if largest else keys < last
-    # Of those that are equal to the last one, the first are taken, as many as are missing.
-    equal = keys == last
-    missing = count - np.count_nonzero(chosen, axis=1)
-    if np.array_equal(np.count_nonzero(equal, axis=1), missing):
-        chosen |= equal
-    else:
-        chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
-    result = np.flatnonzero(chosen).reshape(len(keys), count)
-    result -= np.arange(len(keys))[:, None] * n
-    order = _sorted_indices(np.take_along_axis(keys, result, 1), largest)
-    return np.take_along_axis(result, order, 1)
-
-
-def _sorted_indices(keys: Array, largest: bool) -> Array:
-    if not largest:
-        return np.argsort(keys, axis=1, kind="stable")
-    turned = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    indices: Array = keys.shape[1] - 1 - turned
-    return indices
 
 
 def non_max_suppression(

@@ -25,6 +25,7 @@ from glnn.graph.operators.rotary import Rotary
 from glnn.graph.operators.sample import Sample
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.sobel import Sobel
+from glnn.graph.operators.top_k import MergeTopK, TopK
 from glnn.graph.operators.views import (
     Detached,
     Flatten,
@@ -66,6 +67,7 @@ __all__ = [
     "Matmul",
     "MatmulParts",
     "MatmulSum",
+    "MergeTopK",
     "Normalize",
     "Pack",
     "Pad",
@@ -99,6 +101,7 @@ __all__ = [
     "Squeeze",
     "Subsample",
     "Tile",
+    "TopK",
     "Transpose",
     "Unflatten",
     "Unsqueeze",

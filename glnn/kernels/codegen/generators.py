@@ -14,6 +14,7 @@ from glnn.kernels.codegen import (
     pointwise,
     recurrent,
     reduce,
+    top_k,
 )
 from glnn.kernels.codegen.generated import Generated
 
@@ -45,6 +46,8 @@ GENERATORS: Mapping[str, Generator] = {
     "recurrent_dataflow": Generator(recurrent.dataflow, recurrent.recurrences),
     "recurrent_waves": Generator(recurrent.waves, recurrent.recurrences),
     "recurrent_whole": Generator(recurrent.whole, recurrent.single_recurrences),
+    "merge_top_k": Generator(top_k.generate_top_k, top_k.merge_top_k_examples),
+    "top_k": Generator(top_k.generate_top_k, top_k.top_k_examples),
     "reduce": Generator(reduce.generate_reduce, reduce.reduce_examples),
 }
 """The generators, by the value of the key `generate` in a declaration."""

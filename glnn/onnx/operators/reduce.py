@@ -26,6 +26,8 @@ from glnn.graph.operators import (
     Reduce,
     Softmax,
     Squeeze,
+    TopK,
+    Transpose,
 )
 from glnn.onnx.operators.call import Converter, OperatorCall
 
@@ -103,6 +105,25 @@ def _arg(call: OperatorCall, x: Value, *, kind: str) -> Value:
     last = bool(call.get("select_last_index", 0))
     op = ArgReduce(kind, axis, bool(call.get("keepdims", 1)), last)  # type: ignore[arg-type]
     return call.pointwise("cast_int64(a)", call(op, x))
+
+
+def _top_k(call: OperatorCall, x: Value, k: Value | None = None) -> Sequence[Value]:
+    """The numbers, and their places; both in order, whether that is asked for or not."""
+    counts = (call.need("k"),) if k is None else call.integers(k, "k")
+    if len(counts) != 1 or not x.type.dims:
+        raise ShapeError(f"TopK: k must be one number, of x with dimensions, got {k} of {x.type}")
+    rank, axis = len(x.type.dims), call.axis(call.get("axis", -1), x)
+    last = (*(i for i in range(rank) if i != axis), axis)
+    n = x.type.shape[axis]
+    if not 0 <= counts[0] <= n:
+        raise ShapeError(f"TopK: k must be from 0 to {n} along axis {axis}, got {counts[0]}")
+    rows = x if axis == rank - 1 else call(Transpose(last), x)
+    places = call(TopK(counts[0], bool(call.get("largest", 1))), rows)
+    numbers = call(GatherElements(rank - 1), rows, places)
+    if axis < rank - 1:
+        back = tuple(last.index(i) for i in range(rank))
+        numbers, places = call(Transpose(back), numbers), call(Transpose(back), places)
+    return numbers, call.pointwise("cast_int64(a)", places)
 
 
 def softmax(call: OperatorCall, x: Value, *, log: bool) -> Value:
@@ -372,6 +393,7 @@ ENTRIES = (
     Converter("ReduceLogSumExp", 1, _log_sum_exp, shape_inputs=(1,)),
     Converter("ArgMax", 1, partial(_arg, kind="max")),
     Converter("ArgMin", 1, partial(_arg, kind="min")),
+    Converter("TopK", 1, _top_k, shape_inputs=(1,)),
     Converter("Softmax", 1, partial(softmax, log=False)),
     Converter("LogSoftmax", 1, partial(softmax, log=True)),
     Converter("CumSum", 11, _cum_sum, shape_inputs=(1,)),

@@ -1,0 +1,246 @@
+"""The places of the greatest or least numbers of rows, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.core.symint import is_integer
+from glnn.core.types import Array, DType, TensorType
+from glnn.errors import ShapeError
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
+
+SELECTED = (64, 512)
+"""The greatest k of the kernels that keep the first numbers of a row in shared memory."""
+SHORT = 256
+"""Numbers of a row, up to which each is compared with all."""
+
+
+def top_indices(x: Array, k: int, largest: bool) -> NDArray[np.int64]:
+    """Return the places (..., k) of the `k` first numbers of x (..., n) along its last axis.
+
+    They are in order: from the greatest number on, or from the least; of equal ones the first comes
+    first. NaN is the greatest number.
+    """
+    n, dims = x.shape[-1], x.shape[:-1]
+    keys = x.reshape(prod(dims), n)
+    if (x.dtype.kind == "f" and x.dtype.itemsize < 4) or x.dtype.kind not in "iuf":
+        keys = keys.astype(np.float32)
+    return _top_of_rows(keys, k, largest).reshape(*dims, k)
+
+
+def _top_of_rows(keys: Array, k: int, largest: bool) -> NDArray[np.int64]:
+    n = keys.shape[1]
+    if not k or not keys.size:
+        return np.zeros((len(keys), k), np.int64)
+    if k * 4 > n or (keys.dtype.kind == "f" and np.isnan(keys).any()):
+        return _sorted_indices(keys, largest)[:, :k]
+    at = n - k if largest else k - 1
+    last = np.partition(keys, at, axis=1)[:, at : at + 1]
+    chosen = keys > last if largest else keys < last
+    # Of those that are equal to the last one, the first are taken, as many as are missing.
+    equal = keys == last
+    missing = k - np.count_nonzero(chosen, axis=1)
+    if np.array_equal(np.count_nonzero(equal, axis=1), missing):
+        chosen |= equal
+    else:
+        chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
+    result = np.flatnonzero(chosen).reshape(len(keys), k)
+    result -= np.arange(len(keys))[:, None] * n
+    order = _sorted_indices(np.take_along_axis(keys, result, 1), largest)
+    return np.take_along_axis(result, order, 1)
+
+
+def _sorted_indices(keys: Array, largest: bool) -> NDArray[np.int64]:
+    if not largest:
+        return np.argsort(keys, axis=1, kind="stable")
+    turned = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    indices: NDArray[np.int64] = keys.shape[1] - 1 - turned
+    return indices
+
+
+def _top_places(x: Array, places: Array | None, some: slice, k: int, largest: bool) -> Array:
+    """Return the first of the numbers of x at `some` of `places`, or at `some` places."""
+    if places is None:
+        numbers = x[..., some]
+        return (top_indices(numbers, min(k, numbers.shape[-1]), largest) + some.start).astype(
+            np.int32
+        )
+    places = places[..., some]
+    numbers = np.take_along_axis(x, places, -1)
+    first = top_indices(numbers, min(k, numbers.shape[-1]), largest)
+    return np.take_along_axis(places, first, -1)
+
+
+class _TopOperator(Operator):
+    """Base class of operators that put places of x along the last axis in the order of its numbers.
+
+    x: (..., n), int or float. Numbers are in descending order, or ascending where `largest` is
+    False; of equal ones the first comes first. NaN is the greatest number, -0 equals 0.
+    """
+
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
+    optional: ClassVar[tuple[str, ...]] = ("places",)
+    k: int
+    largest: bool
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "places")
+
+    def _types(self, types: Types) -> tuple[TensorType, TensorType | None]:
+        """Return the types of x and of `places`. Raises ShapeError where they do not fit."""
+        operands = self.named(types)
+        x, places = operands["x"], operands.get("places")
+        if not x.dims or x.dtype.kind not in ("int", "float"):
+            raise ShapeError(f"{self.name}: x must be int or float of (..., n), got {x}")
+        if places is not None and (
+            places.dtype is not DType.int32 or places.dims[:-1] != x.dims[:-1]
+        ):
+            shape = ", ".join(map(str, (*x.dims[:-1], "m")))
+            raise ShapeError(f"{self.name}: places must be int32 ({shape}), got {places}")
+        return x, places
+
+    def cost(self, types: Types) -> Cost:
+        there = [one for one in types if one is not None]
+        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*there, *self.infer(types)))
+        return Cost(0, sum(moved))
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, max(self.named(types)["x"].shape[-1] - 1, 0)),)
+
+    def narrow(self, intervals: Intervals, types: Types) -> Operator:
+        return self
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        """Return numbers of which many are equal, and places in order that are all there are."""
+        if name == "x" and numbers.dtype.kind == "f":
+            return np.asarray(np.round(numbers * 64) / 64, numbers.dtype)
+        if name == "places":
+            return np.broadcast_to(np.arange(numbers.shape[-1], dtype=np.int32), numbers.shape)
+        return numbers
+
+
+@dataclass(frozen=True)
+class TopK(_TopOperator):
+    """The places of the `k` first numbers along the last axis in order, int32 (..., k).
+
+    places: (..., m) int32, the places of those that take part, no place twice; all where it is left
+    out. With `parts` the numbers are divided into as many runs of equal lengths, but for one number
+    at most, and the result is the first `k` of each, (..., parts * k).
+    """
+
+    name: ClassVar[str] = "top_k"
+    k: int
+    largest: bool = True
+    parts: int = 1
+
+    def __post_init__(self) -> None:
+        if not is_integer(self.k) or self.k < 0 or not is_integer(self.parts) or self.parts < 1:
+            raise ShapeError(
+                f"top_k: k must be an integer of at least 0 and parts of at least 1, got "
+                f"{self.k!r} and {self.parts!r}"
+            )
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        x, places = self._types(types)
+        n = (places or x).dims[-1]
+        if is_integer(n) and self.k > n // self.parts:
+            least = f" of each of {self.parts} parts" if self.parts > 1 else ""
+            raise ShapeError(f"top_k: k must be from 0 to the {n} numbers{least}, got {self.k}")
+        return (TensorType((*x.dims[:-1], self.parts * self.k), DType.int32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        self.infer([None if one is None else TensorType.of(one) for one in arrays])
+        operands = self.named(arrays)
+        x, places = operands["x"], operands.get("places")
+        n = x.shape[-1] if places is None else places.shape[-1]
+        if places is not None:
+            places = np.sort(places, -1)
+        ends = [i * (n // self.parts) + min(i, n % self.parts) for i in range(self.parts + 1)]
+        parts = [
+            _top_places(x, places, slice(*some), self.k, self.largest) for some in pairwise(ends)
+        ]
+        return (np.concatenate(parts, -1),)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        *rows, n = shapes["x"]
+        m = shapes["places"][-1] if "places" in shapes else n
+        return {
+            "rows": prod(rows),
+            "sample_rows": prod(rows[1:]),
+            "lines": prod(rows) * self.parts,
+            "parts": self.parts,
+            "n": n,
+            "m": m,
+            "k": self.k,
+        }
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return the least of SELECTED that `k` is within, and whether rows are SHORT."""
+        m = self.sizes(shapes)["m"]
+        kept = next((most for most in SELECTED if self.k <= most), SELECTED[-1] + 1)
+        return {"kept": kept, "short": int(m <= SHORT and self.parts == 1)}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.sizes(shapes)["m"]
+
+
+@dataclass(frozen=True)
+class MergeTopK(_TopOperator):
+    """Neighbouring lists of `length` places, each in order, merged in pairs: the `k` first of each.
+
+    places: (..., m) int32, lists one behind the other, the last one of fewer places perhaps, all
+    places of a list below those of the next one; each place by itself where it is left out. Result:
+    int32 (..., lists * most), the lists that are merged, each of most = min(k, 2 length) places.
+    """
+
+    name: ClassVar[str] = "merge_top_k"
+    k: int
+    largest: bool
+    length: int
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        x, places = self._types(types)
+        return (TensorType((*x.dims[:-1], self._size((places or x).shape[-1])), DType.int32),)
+
+    def _size(self, m: int) -> int:
+        """Return how many places the result has along the last axis, of m."""
+        whole, rest = divmod(m, 2 * self.length)
+        most = self.most
+        return whole * most + (rest if rest < most else most)
+
+    @property
+    def most(self) -> int:
+        """The places of a merged list."""
+        return self.k if self.k < 2 * self.length else 2 * self.length
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        operands = self.named(arrays)
+        x, places = operands["x"], operands.get("places")
+        m, step = (x if places is None else places).shape[-1], 2 * self.length
+        pairs = [
+            _top_places(x, places, slice(i, min(i + step, m)), self.most, self.largest)
+            for i in range(0, m, step)
+        ]
+        empty = np.zeros((*x.shape[:-1], 0), np.int32)
+        return (np.concatenate([empty, *pairs], -1),)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        *rows, n = shapes["x"]
+        m = shapes["places"][-1] if "places" in shapes else n
+        size = self._size(m)
+        return {
+            "n": n,
+            "m": m,
+            "list": self.length,
+            "most": self.most,
+            "size": size,
+            "results": prod(rows) * size,
+        }
