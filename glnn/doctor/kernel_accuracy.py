@@ -36,6 +36,7 @@ from glnn.graph.operators import (
     CumSum,
     LocalResponseNorm,
     Matmul,
+    MergeTopK,
     Normalize,
     Perceptron,
     Pointwise,
@@ -54,6 +55,7 @@ from glnn.graph.operators import (
     Sobel,
     Softmax,
     Subsample,
+    TopK,
 )
 from glnn.graph.operators.attention import Attention, Walk
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
@@ -170,6 +172,15 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "cum_sum": [
         (CumSum(1), {"x": (37, 131)}),
         (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
+    ],
+    "top_k": [
+        (TopK(19), {"x": (7, 1031)}),
+        (TopK(7, largest=False), {"x": (5, 131)}),
+        (TopK(70), _operands(x=(5, 1031), places=TensorType((5, 517), DType.int32))),
+    ],
+    "merge_top_k": [
+        (MergeTopK(19, True, 16), _operands(x=(7, 131), places=TensorType((7, 144), DType.int32))),
+        (MergeTopK(19, False, 1), {"x": (7, 131)}),
     ],
     "recurrence": [
         (

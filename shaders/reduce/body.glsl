@@ -29,6 +29,7 @@
 #endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
+#include "common/float_key.glsl"
 #include "reduce/walk.glsl"
 #include <operands>
 uniform int results, extent, chunk;
@@ -91,10 +92,10 @@ struct Extreme {
 #define VALUE Extreme
 #define START Extreme(-0x7fffffff - 1, LAST == 1 ? -1 : 0x7fffffff)
 
-// The order of numbers as that of integers; NaN, and 0 as -0.
+// The order of numbers as that of integers, NaN the most extreme.
 int key_of(float x) {
-    int bits = floatBitsToInt(x == 0.0 ? 0.0 : x), key = bits ^ ((bits >> 31) & 0x7fffffff);
-    return is_nan(x) ? 0x7fffffff : KIND == 2 ? key : ~key;
+    int key = float_key(floatBitsToInt(x));
+    return KIND == 2 || is_nan(x) ? key : ~key;
 }
 
 int key_of(int x) {

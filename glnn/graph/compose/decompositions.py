@@ -30,6 +30,7 @@ from glnn.graph.operators.quantized_matmul import QuantizedMatmul, gated
 from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.rotary import Rotary
+from glnn.graph.operators.top_k import PART, MergeTopK, TopK
 from glnn.graph.operators.views import Reshape
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
 from glnn.registry import module_for, registered
@@ -255,6 +256,37 @@ def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     )
 
 
+def decompose_top_k_by_lists(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Merge lists of one number, of two, and so on, of which more than `k` are never kept."""
+    assert isinstance(op, TopK)
+    stages: list[Stage] = []
+    length, n = 1, shapes["x"][-1]
+    while not stages or length < n:
+        places = {"places": stages[-1].name} if stages else {}
+        most = op.k if op.k < length else length
+        stages.append(
+            Stage(f"lists of {2 * length}", MergeTopK(op.k, op.largest, most), {"x": "x", **places})
+        )
+        length *= 2
+    return Decomposition(tuple(stages))
+
+
+def decompose_top_k_by_parts(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Return the first numbers of at most PARTS parts of a row, and the first of these."""
+    assert isinstance(op, TopK)
+    parts = min(parameters["PARTS"], hint(shapes["x"][-1]) // PART)
+    return Decomposition(
+        (
+            Stage("parts", replace(op, parts=parts), {"x": "x"}),
+            Stage("result", op, {"x": "x", "places": "parts"}),
+        )
+    )
+
+
 def decompose_normalize(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -378,6 +410,8 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "softmax": decompose_softmax,
     "moments": decompose_normalize,
     "reduce_parts": decompose_reduce,
+    "merged_lists": decompose_top_k_by_lists,
+    "selected_parts": decompose_top_k_by_parts,
 }
 """Decompositions by the names that kernels use."""
 REGISTERED = "decompose "

@@ -18,6 +18,10 @@ from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Ty
 
 SELECTED = (64, 512)
 """The greatest k of the kernels that keep the first numbers of a row in shared memory."""
+PART = 4 * SELECTED[0]
+"""Numbers of a part of a row, at the least."""
+ABSENT = np.int32(2**31 - 1)
+"""A place where a list has none."""
 SHORT = 256
 """Numbers of a row, up to which each is compared with all."""
 
@@ -51,10 +55,11 @@ def _top_of_rows(keys: Array, k: int, largest: bool) -> NDArray[np.int64]:
         chosen |= equal
     else:
         chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
-    result = np.flatnonzero(chosen).reshape(len(keys), k)
+    result: NDArray[np.int64] = np.flatnonzero(chosen).reshape(len(keys), k)
     result -= np.arange(len(keys))[:, None] * n
     order = _sorted_indices(np.take_along_axis(keys, result, 1), largest)
-    return np.take_along_axis(result, order, 1)
+    result = np.take_along_axis(result, order, 1)
+    return result
 
 
 def _sorted_indices(keys: Array, largest: bool) -> NDArray[np.int64]:
@@ -69,9 +74,8 @@ def _top_places(x: Array, places: Array | None, some: slice, k: int, largest: bo
     """Return the first of the numbers of x at `some` of `places`, or at `some` places."""
     if places is None:
         numbers = x[..., some]
-        return (top_indices(numbers, min(k, numbers.shape[-1]), largest) + some.start).astype(
-            np.int32
-        )
+        first = top_indices(numbers, min(k, numbers.shape[-1]), largest)
+        return np.asarray(first + (some.start or 0), np.int32)
     places = places[..., some]
     numbers = np.take_along_axis(x, places, -1)
     first = top_indices(numbers, min(k, numbers.shape[-1]), largest)
@@ -160,13 +164,12 @@ class TopK(_TopOperator):
         self.infer([None if one is None else TensorType.of(one) for one in arrays])
         operands = self.named(arrays)
         x, places = operands["x"], operands.get("places")
-        n = x.shape[-1] if places is None else places.shape[-1]
-        if places is not None:
-            places = np.sort(places, -1)
+        n = (x if places is None else places).shape[-1]
         ends = [i * (n // self.parts) + min(i, n % self.parts) for i in range(self.parts + 1)]
-        parts = [
-            _top_places(x, places, slice(*some), self.k, self.largest) for some in pairwise(ends)
-        ]
+        runs = list(pairwise(ends))
+        if places is not None:
+            places = np.concatenate([np.sort(places[..., i:j], -1) for i, j in runs], -1)
+        parts = [_top_places(x, places, slice(*run), self.k, self.largest) for run in runs]
         return (np.concatenate(parts, -1),)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
@@ -183,10 +186,18 @@ class TopK(_TopOperator):
         }
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return the least of SELECTED that `k` is within, and whether rows are SHORT."""
-        m = self.sizes(shapes)["m"]
+        """Return the least of SELECTED that `k` is within, and whether rows are whole, are SHORT, and
+        make two parts at least.
+        """
         kept = next((most for most in SELECTED if self.k <= most), SELECTED[-1] + 1)
-        return {"kept": kept, "short": int(m <= SHORT and self.parts == 1)}
+        whole = self.parts == 1 and "places" not in shapes
+        n = shapes["x"][-1]
+        return {
+            "kept": kept,
+            "whole": int(whole),
+            "short": int(whole and n <= SHORT),
+            "divisible": int(whole and n >= 2 * PART),
+        }
 
     def depth(self, shapes: Shapes) -> int:
         return self.sizes(shapes)["m"]
@@ -196,9 +207,10 @@ class TopK(_TopOperator):
 class MergeTopK(_TopOperator):
     """Neighbouring lists of `length` places, each in order, merged in pairs: the `k` first of each.
 
-    places: (..., m) int32, lists one behind the other, the last one of fewer places perhaps, all
-    places of a list below those of the next one; each place by itself where it is left out. Result:
-    int32 (..., lists * most), the lists that are merged, each of most = min(k, 2 length) places.
+    places: (..., m) int32, lists one behind the other, all places of a list below those of the next
+    one; each place by itself where it is left out. Only in the last list places may be missing,
+    behind the others: ABSENT. Result: int32 (..., pairs * most), the lists that are merged, of
+    most = min(k, 2 length) places.
     """
 
     name: ClassVar[str] = "merge_top_k"
@@ -211,10 +223,8 @@ class MergeTopK(_TopOperator):
         return (TensorType((*x.dims[:-1], self._size((places or x).shape[-1])), DType.int32),)
 
     def _size(self, m: int) -> int:
-        """Return how many places the result has along the last axis, of m."""
-        whole, rest = divmod(m, 2 * self.length)
-        most = self.most
-        return whole * most + (rest if rest < most else most)
+        """Return how many places the result has along the last axis, of lists of m."""
+        return -(-m // (2 * self.length)) * self.most
 
     @property
     def most(self) -> int:
@@ -223,20 +233,32 @@ class MergeTopK(_TopOperator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
+        (result,) = self.infer([None if one is None else TensorType.of(one) for one in arrays])
         x, places = operands["x"], operands.get("places")
-        m, step = (x if places is None else places).shape[-1], 2 * self.length
-        pairs = [
-            _top_places(x, places, slice(i, min(i + step, m)), self.most, self.largest)
-            for i in range(0, m, step)
-        ]
-        empty = np.zeros((*x.shape[:-1], 0), np.int32)
-        return (np.concatenate([empty, *pairs], -1),)
+        *dims, n = x.shape
+        if places is None:
+            places = np.broadcast_to(np.arange(n, dtype=np.int32), x.shape)
+        merged = np.full((*dims, result.shape[-1] // max(self.most, 1), self.most), ABSENT)
+        for i in range(merged.shape[-2]):
+            some = places[..., i * 2 * self.length : (i + 1) * 2 * self.length]
+            there = int((some < n).sum(-1).max(initial=0))  # the same in all rows
+            first = _top_places(x, some, slice(there), self.most, self.largest)
+            merged[..., i, : first.shape[-1]] = first
+        return (merged.reshape(result.shape),)
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "places":
+            return super().trial(name, numbers, shapes)
+        n, m = shapes["x"][-1], shapes["places"][-1]
+        places = np.where(np.arange(m) < n, np.arange(m), ABSENT).astype(np.int32)
+        return np.broadcast_to(places, numbers.shape)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         *rows, n = shapes["x"]
         m = shapes["places"][-1] if "places" in shapes else n
         size = self._size(m)
         return {
+            "sample_rows": prod(rows[1:]),
             "n": n,
             "m": m,
             "list": self.length,
