@@ -179,7 +179,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (TopK(70), _operands(x=(5, 1031), places=TensorType((5, 517), DType.int32))),
     ],
     "merge_top_k": [
-        (MergeTopK(19, True, 16), _operands(x=(7, 131), places=TensorType((7, 144), DType.int32))),
+        (MergeTopK(2, True, 1), _operands(x=(7, 131), places=TensorType((7, 131), DType.int32))),
         (MergeTopK(19, False, 1), {"x": (7, 131)}),
     ],
     "recurrence": [

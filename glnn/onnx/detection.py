@@ -1,4 +1,6 @@
-"""TopK, NonMaxSuppression and RoiAlign by NumPy: with them detectors end, on the host."""
+"""NonMaxSuppression and RoiAlign by NumPy, with which detectors end, and TopK of other types than
+glnn's operators have.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #version 300 es
-// Places of merged lists.
+// The places of lists that are merged.
 #ifndef X_SAMPLER
 #define X_SAMPLER isampler2D
 #endif

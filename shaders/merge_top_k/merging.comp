@@ -1,5 +1,5 @@
 #version 310 es
-// One place of a merged list an invocation.
+// A place of a merged list an invocation.
 #ifndef WG_X
 #define WG_X 64
 #endif

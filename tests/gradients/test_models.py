@@ -55,7 +55,8 @@ class Model:
     def of(cls, graph: Graph, feeds: Mapping[str, Array]) -> Model:
         random = np.random.default_rng(5)
         nodes, total = list(graph.nodes), None
-        for i, value in enumerate(graph.outputs):
+        floats = [value for value in graph.outputs if value.type.dtype is DType.float32]
+        for i, value in enumerate(floats):
             weights = constant(random.standard_normal(value.type.shape, np.float32))
             axes = tuple(range(len(value.type.dims)))
             sum_ = Value(f"sum {i}", TensorType(()))
@@ -227,6 +228,9 @@ MODELS: Mapping[str, Callable[[], Model]] = {
     "attention biased": lambda: node(
         "Attention",
         [uniform(1, 2, 3, 4), uniform(1, 2, 5, 4), uniform(1, 2, 5, 3), uniform(3, 5)],
+    ),
+    "greatest numbers": lambda: node(
+        "TopK", [uniform(4, 7), np.array([3])], 2, known=(1,), kinds=(np.float32, np.int64), axis=0
     ),
     "multi-head attention": encoder,
     "words": words,

@@ -70,6 +70,12 @@ def _sorted_indices(keys: Array, largest: bool) -> NDArray[np.int64]:
     return indices
 
 
+def _in_order(numbers: Array, largest: bool) -> Array:
+    """Return numbers in order along the last axis."""
+    ascending = np.sort(numbers, -1)
+    return ascending[..., ::-1] if largest else ascending
+
+
 def _top_places(x: Array, places: Array | None, some: slice, k: int, largest: bool) -> Array:
     """Return the first of the numbers of x at `some` of `places`, or at `some` places."""
     if places is None:
@@ -89,7 +95,6 @@ class _TopOperator(Operator):
     False; of equal ones the first comes first. NaN is the greatest number, -0 equals 0.
     """
 
-    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     optional: ClassVar[tuple[str, ...]] = ("places",)
     k: int
     largest: bool
@@ -141,6 +146,7 @@ class TopK(_TopOperator):
     """
 
     name: ClassVar[str] = "top_k"
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     k: int
     largest: bool = True
     parts: int = 1
@@ -186,8 +192,8 @@ class TopK(_TopOperator):
         }
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return the least of SELECTED that `k` is within, and whether rows are whole, are SHORT, and
-        make two parts at least.
+        """Return the least of SELECTED that `k` is within, and whether rows are whole, are SHORT,
+        and make two parts at least.
         """
         kept = next((most for most in SELECTED if self.k <= most), SELECTED[-1] + 1)
         whole = self.parts == 1 and "places" not in shapes
@@ -247,11 +253,17 @@ class MergeTopK(_TopOperator):
         return (merged.reshape(result.shape),)
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        if name != "places":
-            return super().trial(name, numbers, shapes)
-        n, m = shapes["x"][-1], shapes["places"][-1]
-        places = np.where(np.arange(m) < n, np.arange(m), ABSENT).astype(np.int32)
-        return np.broadcast_to(places, numbers.shape)
+        """Return lists of numbers in order, one behind the other, and their places."""
+        n = shapes["x"][-1]
+        if name == "places":
+            m = np.arange(numbers.shape[-1])
+            return np.broadcast_to(np.where(m < n, m, ABSENT).astype(np.int32), numbers.shape)
+        numbers = super().trial(name, numbers, shapes)
+        rest = n % self.length
+        lists = numbers[..., : n - rest].reshape(-1, self.length)
+        ordered = (_in_order(one, self.largest) for one in (lists, numbers[..., n - rest :]))
+        parts = (one.reshape(*numbers.shape[:-1], -1) for one in ordered)
+        return np.concatenate(list(parts), -1)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         *rows, n = shapes["x"]
