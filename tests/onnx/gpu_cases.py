@@ -41,7 +41,7 @@ OPERATORS = frozenset(
     Sigmoid Sign Sin Sinh Softsign Sqrt Tan Tanh Elu Celu LeakyRelu ThresholdedRelu HardSigmoid
     Selu Softplus Swish Shrink PRelu IsInf Gelu Clip Where Cast CastLike
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare ArgMax ArgMin Softmax LogSoftmax Hardmax CumSum CumProd TopK
+    ReduceSum ReduceSumSquare ArgMax ArgMin Softmax LogSoftmax Hardmax CumSum CumProd TopK DFT STFT
     Concat Split Slice Gather GatherND GatherElements Scatter ScatterElements ScatterND Pad Resize
     Upsample GridSample Transpose Reshape Flatten Squeeze Unsqueeze Expand Tile DepthToSpace
     SpaceToDepth Trilu Einsum OneHot LSTM GRU RNN Attention RotaryEmbedding LinearAttention

@@ -22,6 +22,7 @@ from glnn.graph.operators.conv2d_lowering import (
     WinogradWeights,
     Zero,
 )
+from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange, Slice
 from glnn.graph.operators.normalization import Normalize, Softmax
@@ -256,6 +257,12 @@ def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     )
 
 
+def decompose_fourier(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Return the product of the rows by the factors of the transform."""
+    assert isinstance(op, Fourier)
+    return Decomposition((Stage("result", Matmul(), {"x": "x", "weight": "factors"}),))
+
+
 def decompose_top_k_by_lists(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -411,6 +418,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "moments": decompose_normalize,
     "reduce_parts": decompose_reduce,
     "merged_lists": decompose_top_k_by_lists,
+    "fourier_product": decompose_fourier,
     "selected_parts": decompose_top_k_by_parts,
 }
 """Decompositions by the names that kernels use."""

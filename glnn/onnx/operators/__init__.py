@@ -24,6 +24,7 @@ from glnn.onnx.operators import (
     reduce,
     resample,
     sequences,
+    spectra,
     tensor,
     windows,
 )
@@ -48,6 +49,7 @@ MODULES = (
     reduce,
     resample,
     sequences,
+    spectra,
     tensor,
     windows,
 )
