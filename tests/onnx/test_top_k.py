@@ -9,7 +9,7 @@ import pytest
 from onnx import parser
 
 import glnn
-from tests.onnx.runtime import BACKENDS, node_model, runtime
+from tests.onnx.runtime import BACKENDS, node_model, results_of, runtime
 
 INT64 = np.int64
 HEAD = '<ir_version: 10, opset_import: ["" : 22]>\n'
@@ -111,6 +111,28 @@ def test_places_are_read_on_the_gpu(backend: str) -> None:
         np.testing.assert_array_equal(kept, order)
         np.testing.assert_array_equal(boxes[0], feeds["boxes"][0][order[0]])
         assert opened.hosted == ()
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        "v, y = TopK <axis = 1> (x, k)",
+        "y = ArgMax <axis = 1> (x)",
+    ],
+)
+def test_places_along_an_open_axis_have_one_plan(node: str, backend: str) -> None:
+    """Where they lie is said for all sizes: it had pinned the plan to the one at hand."""
+    text = (
+        "g (float[2, N] x) => (float z) { k = Constant <value_ints = [3]> () "
+        f"{node}  f = Cast <to = 1> (y)  z = ReduceSum <keepdims = 0> (f) }}"
+    )
+    model = parser.parse_model(HEAD + text).SerializeToString()
+    opened = glnn.InferenceSession(model, backend)
+    for n in (70, 71, 99, 126):
+        x = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
+        np.testing.assert_array_equal(opened.run(None, {"x": x}), results_of(model, [x]))
+    assert len(opened._executor.range_plans) == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -338,7 +338,7 @@ class ArgReduce(Operator):
         return (np.asarray(index, np.int32).reshape(result.shape),)
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        return (Interval(0, self.named(types)["x0"].shape[self.axis] - 1),)
+        return (Interval(0, greatest(self.named(types)["x0"].shape[self.axis]) - 1),)
 
     def narrow(self, intervals: Intervals, types: Types) -> ArgReduce:
         return self

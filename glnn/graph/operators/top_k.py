@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.core.symint import is_integer
+from glnn.core.symint import greatest, is_integer
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
@@ -122,7 +122,7 @@ class _TopOperator(Operator):
         return Cost(0, sum(moved))
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        return (Interval(0, max(self.named(types)["x"].shape[-1] - 1, 0)),)
+        return (Interval(0, max(greatest(self.named(types)["x"].shape[-1]) - 1, 0)),)
 
     def narrow(self, intervals: Intervals, types: Types) -> Operator:
         return self
