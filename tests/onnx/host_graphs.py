@@ -80,16 +80,22 @@ class Graph:
 Maker = Callable[[Graph, random.Random, str], str]
 
 
-def _top(graph: Graph, draw: random.Random, x: str) -> str:
+def _ordered(graph: Graph, draw: random.Random, x: str) -> str:
+    """The numbers along an axis in order, in float64, and their places, the next result."""
     shape = graph.shapes[x]
     axis = draw.randrange(len(shape))
     k = graph.constant(np.array([shape[axis]]))
-    return graph.made(graph.add("TopK", x, k, results=2, axis=axis), shape)
+    wide = graph.add("Cast", x, to=TensorProto.DOUBLE)
+    return graph.add("TopK", wide, k, results=2, axis=axis)
+
+
+def _top(graph: Graph, draw: random.Random, x: str) -> str:
+    values = _ordered(graph, draw, x)
+    return graph.made(graph.add("Cast", values, to=TensorProto.FLOAT), graph.shapes[x])
 
 
 def _places(graph: Graph, draw: random.Random, x: str) -> str:
-    values = _top(graph, draw, x)
-    indices = values[:-1] + "1"
+    indices = _ordered(graph, draw, x)[:-1] + "1"
     return graph.made(graph.add("Cast", indices, to=TensorProto.FLOAT), graph.shapes[x])
 
 
