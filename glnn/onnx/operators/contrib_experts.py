@@ -14,14 +14,15 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import (
-    ArgReduce,
-    Concat,
     Expand,
     Gather,
+    GatherElements,
     Pad,
     Reduce,
+    ScatterElements,
     Slice,
     Softmax,
+    TopK,
     Transpose,
 )
 from glnn.onnx.operators.call import (
@@ -33,7 +34,6 @@ from glnn.onnx.operators.call import (
     OperatorCall,
     Signature,
 )
-from glnn.onnx.operators.contrib_attention import LOWEST
 
 ACTIVATIONS = {
     "relu": "relu(a)",
@@ -145,29 +145,12 @@ def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
     if not 1 <= k <= experts:
         raise ShapeError(f"{call.name}: k must be from 1 to {experts}, got {k}")
     shares = call(Softmax(-1), logits) if mixing is None else mixing
-    number = call.count_up(experts, DType.int32, (1, experts))
-    # Above -inf, which is what marks chosen ones: none is chosen twice.
-    left, indices, chosen = call.pointwise("maximum(a, b)", logits, LOWEST), [], None
-    for _ in range(k):
-        index = call(ArgReduce("max", 1, True), left)
-        indices.append(index)
-        here = call.pointwise("equal(a, b)", index, number)
-        left = call.pointwise("where(a, b, c)", here, -inf, left)
-        chosen = here if chosen is None else call.pointwise("logical_or(a, b)", chosen, here)
-    assert chosen is not None
-    shares = call.pointwise("where(a, b, 0.0)", chosen, shares)
+    index = call(TopK(k), logits)
+    weights = call(GatherElements(1), shares, index)
     if call.need("normalize_routing_weights"):
-        shares = call.pointwise("a / b", shares, call(Reduce("sum", (1,), True), shares))
-    each = [
-        call(
-            Reduce("sum", (1,), True),
-            call.pointwise("where(equal(a, b), c, 0.0)", index, number, shares),
-        )
-        for index in indices
-    ]
-    if k == 1:
-        return _Routing(indices[0], each[0], shares)
-    return _Routing(call(Concat(1), *indices), call(Concat(1), *each), shares)
+        weights = call.pointwise("a / b", weights, call(Reduce("sum", (1,), True), weights))
+    none = call(Expand(logits.type.shape), call.constant([[0]], np.float32))
+    return _Routing(index, weights, call(ScatterElements(1), none, index, weights))
 
 
 def _activate(call: OperatorCall, y: Value, up: Value | None) -> Value:
