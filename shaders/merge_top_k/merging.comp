@@ -19,6 +19,7 @@ layout(std430, binding = 2) buffer Places { int places[]; };
 uniform int results;
 
 void main() {
-    int number = int(INVOCATION_ID.x);
-    if (number < results) result[number] = merged(number);
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int number = int(INVOCATION_ID.x); number < results; number += stride)
+        result[number] = merged(number);
 }
