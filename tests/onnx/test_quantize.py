@@ -83,6 +83,23 @@ def test_dynamic(backend: str, x: list[float]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", range(24))
+def test_dynamic_of_any_numbers(backend: str, seed: int) -> None:
+    """Rounded to even, from all sides of 0, and of many magnitudes."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 40, rng.integers(1, 4)))
+    array = rng.standard_normal(shape) * 10.0 ** rng.integers(-20, 20) + rng.choice([0, 0, 1, -1])
+    if seed % 3 == 0:  # halves of steps
+        array = rng.integers(-510, 511, shape) / 2
+        array.reshape(-1)[:2] = np.array([-128, 127])[: array.size]
+    array = array.astype(np.float32)
+    proto = model("DynamicQuantizeLinear", [array], outputs=3, kinds=[UINT8, FLOAT, UINT8])
+    found, expected = run(proto, feeds([array]), backend), runtime(proto, feeds([array]))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("x", [*DYNAMIC, [1e-45], [1e-40, -3e-41, 2e-42], [2e-38, -1e-38]])
 def test_dynamic_on_cpu(x: list[float]) -> None:
     """Subnormal numbers, too, which GPUs may take for 0."""
