@@ -121,11 +121,8 @@ class _TopOperator(Operator):
         moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*there, *self.infer(types)))
         return Cost(0, sum(moved))
 
-    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        return (Interval(0, max(greatest(self.named(types)["x"].shape[-1]) - 1, 0)),)
-
-    def narrow(self, intervals: Intervals, types: Types) -> Operator:
-        return self
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
+        return tuple(shapes) if len(shapes["x"]) > 1 else ()
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
         """Return numbers of which many are equal, and places in order that are all there are."""
@@ -177,6 +174,12 @@ class TopK(_TopOperator):
             places = np.concatenate([np.sort(places[..., i:j], -1) for i, j in runs], -1)
         parts = [_top_places(x, places, slice(*run), self.k, self.largest) for run in runs]
         return (np.concatenate(parts, -1),)
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, max(greatest(self.named(types)["x"].shape[-1]) - 1, 0)),)
+
+    def narrow(self, intervals: Intervals, types: Types) -> TopK:
+        return self
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         *rows, n = shapes["x"]
@@ -245,11 +248,16 @@ class MergeTopK(_TopOperator):
         if places is None:
             places = np.broadcast_to(np.arange(n, dtype=np.int32), x.shape)
         merged = np.full((*dims, result.shape[-1] // max(self.most, 1), self.most), ABSENT)
-        for i in range(merged.shape[-2]):
-            some = places[..., i * 2 * self.length : (i + 1) * 2 * self.length]
-            there = int((some < n).sum(-1).max(initial=0))  # the same in all rows
-            first = _top_places(x, some, slice(there), self.most, self.largest)
-            merged[..., i, : first.shape[-1]] = first
+        step = 2 * self.length
+        there = int((places < n).sum(-1).max(initial=0))  # the same in all rows
+        whole = there // step
+        pairs = places[..., : whole * step]
+        numbers = np.take_along_axis(x, pairs, -1).reshape(*dims, whole, step)
+        first = top_indices(numbers, self.most, self.largest)
+        merged[..., :whole, :] = np.take_along_axis(pairs.reshape(numbers.shape), first, -1)
+        if there > whole * step:
+            last = _top_places(x, places, slice(whole * step, there), self.most, self.largest)
+            merged[..., whole, : last.shape[-1]] = last
         return (merged.reshape(result.shape),)
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
