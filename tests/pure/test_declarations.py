@@ -181,7 +181,10 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
             "backend: expected it with stages alone: a shader's is by its suffix",
         ),
         ({**STAGED, "backend": "cuda"}, "backend: expected one of"),
-        ({**STAGED, "stages": "fourier"}, r"stages: expected one of \['cronin', 'gated', "),
+        (
+            {**STAGED, "stages": "fourier"},
+            r"stages: expected one of \['cronin', 'fourier_product', ",
+        ),
         ({**STAGED, "architectures": {"GPU": "slow"}}, "architectures: unknown architecture GPU"),
         ({**STAGED, "tune": {"TILE": []}}, "tune.TILE: every parameter needs a default"),
         ({**STAGED, "operands": OPERANDS}, "operands.x: expected a layout alone, got binding"),

@@ -14,7 +14,7 @@ from glnn.core.symint import greatest, is_integer
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operands, Operator, Shapes, Types
 
 SELECTED = (64, 512)
 """The greatest k of the kernels that keep the first numbers of a row in shared memory."""
@@ -88,6 +88,14 @@ def _top_places(x: Array, places: Array | None, some: slice, k: int, largest: bo
     return np.take_along_axis(places, first, -1)
 
 
+def _with_types(operands: Operands) -> Operands:
+    """Return operands of which `places` are int32 where only their shape is said."""
+    places = operands.get("places")
+    if places is None or isinstance(places, TensorType):
+        return operands
+    return {**operands, "places": TensorType(places, DType.int32)}
+
+
 class _TopOperator(Operator):
     """Base class of operators that put places of x along the last axis in the order of its numbers.
 
@@ -120,6 +128,12 @@ class _TopOperator(Operator):
         there = [one for one in types if one is not None]
         moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*there, *self.infer(types)))
         return Cost(0, sum(moved))
+
+    def results(self, operands: Operands) -> tuple[TensorType, ...]:
+        return super().results(_with_types(operands))
+
+    def cost_of(self, operands: Operands) -> Cost:
+        return super().cost_of(_with_types(operands))
 
     def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         return tuple(shapes) if len(shapes["x"]) > 1 else ()
