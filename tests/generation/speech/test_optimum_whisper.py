@@ -77,7 +77,9 @@ def test_texts_are_those_of_the_folder_that_was_exported(
 ) -> None:
     try:
         found, expected = (
-            glnn.SpeechToText(folder, backend=backend, beams=beams).transcribe(noise(2.5, 3))
+            glnn.SpeechToText(folder, backend=backend, beams=beams).transcribe(
+                noise(2.5, 3), temperature=0
+            )
             for folder in (export, folders[0])
         )
     except DeviceError as error:
