@@ -97,7 +97,7 @@ class TranscribeOptions:
 
 @dataclass(frozen=True)
 class _Window:
-    """What was read of a window: its text, phrases of it, frames that these are of, and words."""
+    """A window that was read: its text, its phrases, the frames that these are of, its words."""
 
     text: WindowText
     segments: list[Segment]
