@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from glnn.backends import Backend, Choice
 from glnn.compiler.cpu_fallback import hosts_own, left_to_host
 from glnn.compiler.fusion_cost_model import pays, worth
@@ -23,9 +25,16 @@ from glnn.core.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMaj
 from glnn.core.symint import Substitution, hint
 from glnn.core.types import DType, Shape, TensorType, widened
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.constant import ConstantExpression, constant
+from glnn.graph.constant import (
+    ConstantExpression,
+    Leaf,
+    constant,
+    depends_on_sizes,
+    evaluated,
+    leaves,
+)
 from glnn.graph.expression import Arg, call
-from glnn.graph.graph import Graph, Node, Value, check_result_memory
+from glnn.graph.graph import Graph, Kind, Node, Value, check_result_memory
 from glnn.graph.operators import Matmul, Pointwise, Reduce, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.quantize import RoundedWeight
@@ -46,6 +55,9 @@ from glnn.graph.passes import (
     split_results,
 )
 from glnn.kernels.op_spec import OpSpec
+
+HALF_ULP = 2.0**-11
+"""The most that rounding to float16 changes a number, as a share of it, unless it is subnormal."""
 
 
 def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict[str, RowMajor]:
@@ -366,6 +378,8 @@ class _Lowering:
     rows: Mapping[str, RowMajor]
     known: dict[Value, ConstantExpression] = field(default_factory=dict)
     """What was found of values that no run changes."""
+    in_float16: dict[Value, bool] = field(default_factory=dict)
+    """Flags of computed weights: True where float16 holds their numbers."""
 
     def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> Schedule:
         """`schedule` with all operators of the graph. padded: how inputs lie that are not dense."""
@@ -418,8 +432,27 @@ class _Lowering:
         if not fp16:
             type = widened(type)
         elif type.dtype is DType.float32 and not self._is_rounded(value):
-            type = TensorType(type.dims, self.precision)
+            precise = self.precision is DType.float16 and not self._holds_float16(value)
+            type = TensorType(type.dims, DType.float32 if precise else self.precision)
         return Weight(constant(self.graph, value, self.known), type)
+
+    def _holds_float16(self, value: Value) -> bool:
+        """Return False for a weight that passes computed, as by a scale that they folded in, and
+        whose numbers are beyond those of float16 or subnormal there: rounding would lose more of
+        them than of the model's own.
+        """
+        made = constant(self.graph, value, self.known)
+        if isinstance(made, Leaf) or depends_on_sizes(made):
+            return True
+        if any(leaf.value.kind is not Kind.CONSTANT for leaf in leaves(made)):
+            return True  # a program may assign other numbers
+        if value not in self.in_float16:
+            array = evaluated(made)
+            with np.errstate(over="ignore", invalid="ignore"):
+                lost = array.astype(np.float16) - array
+            within = np.linalg.norm(lost) <= HALF_ULP * np.linalg.norm(array)
+            self.in_float16[value] = bool(within)
+        return self.in_float16[value]
 
     def _is_rounded(self, value: Value) -> bool:
         """Return True where the weight is rounded to int8 already, so must not be rounded again."""

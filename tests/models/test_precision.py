@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import glnn
 from glnn.backends import NAMES, Backend, open_backend
@@ -201,3 +202,38 @@ def test_a_feed_of_float16(backend) -> None:
     np.testing.assert_array_equal(y, np.maximum(x, 0))
     with pytest.raises(ShapeError, match="input 'x' must be a float16 NumPy array, got float32"):
         opened.run(None, {"x": x.astype(np.float32)})
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("factor", [1e-8, 1e-4, 0.1, 1e7])
+def test_a_factor_that_is_folded_in_takes_no_weight_beyond_float16(backend, image, factor) -> None:
+    """The weights' own numbers are float16's; their products with the factor may not be."""
+    rng = np.random.default_rng(8)
+    shape, wide = ((2, 4, 6, 6), (5, 4, 1, 1)) if image else ((3, 32), (32, 24))
+    x = (rng.standard_normal(shape) / factor).astype(np.float32)
+    weight = (rng.standard_normal(wide) / 8).astype(np.float16).astype(np.float32)
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["scaled"]),
+        helper.make_node("Conv" if image else "MatMul", ["scaled", "weight"], ["y"]),
+    ]
+    constants = {"factor": np.float32(factor), "weight": weight}
+    graph = helper.make_graph(
+        nodes,
+        "folded",
+        [helper.make_tensor_value_info("x", 1, shape)],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(np.asarray(one), name) for name, one in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    try:
+        session = glnn.InferenceSession(model.SerializeToString(), backend, precision="float16")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    (found,) = session.run(None, {"x": x})
+    wide_x, wide_weight = (x.astype(np.float64) * np.float32(factor), weight.astype(np.float64))
+    if image:
+        expected = np.einsum("nchw,oc->nohw", wide_x, wide_weight[:, :, 0, 0])
+    else:
+        expected = wide_x @ wide_weight
+    assert np.linalg.norm(found - expected) <= 5e-4 * np.linalg.norm(expected)
