@@ -258,8 +258,9 @@ def test_a_bias_is_added_before_the_rest_of_an_epilogue(shape: tuple[int, ...]) 
         types = {name: TensorType(one.shape) for name, one in arrays.items()}
         made = Preparation(Conv2d(), types, TensorType(expected.shape), epilogue)
         compute = made(Conv2d(), made.types, epilogue)
-        for _ in range(12):
-            found = compute([*arrays.values()])
+        last = {**arrays, "x": channels_last(arrays["x"])}
+        for operands in (arrays, last) * 12:
+            found = compute([*operands.values()])
             np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-4)
 
 

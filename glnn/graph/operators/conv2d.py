@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from glnn.core.symint import common_unit, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.epilogue import Prologue
+from glnn.graph.epilogue import BIASED, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.handwritten_operator import ContractionWithPrologue
@@ -128,18 +128,18 @@ def multiply_pixels(x: Shape, weight: Shape) -> Reference:
 
 
 def multiply_with_bias(x: Array, weight: Array, bias: Array) -> Array:
-    """Return the product of the pixels of an image x (1, c, h, w) by weight (o, c, 1, 1) and `bias`
+    """Return the product of the pixels of images x (n, c, h, w) by weight (o, c, 1, 1) and `bias`
     (o,), which is the weight of a channel of ones.
 
     To copy x takes less than to add the bias, where there are more channels in the result.
     """
-    (_, c, h, w), o = x.shape, len(weight)
-    pixels = np.empty((c + 1, h * w), x.dtype)
-    pixels[:c] = x.reshape(c, h * w)
-    pixels[c] = 1
+    (n, c, h, w), o = x.shape, len(weight)
+    pixels = np.empty((n, c + 1, h * w), x.dtype)
+    pixels[:, :c] = x.reshape(n, c, h * w)
+    pixels[:, c] = 1
     weights = np.concatenate((weight.reshape(o, c), bias.reshape(o, 1)), 1)
     made: Array = np.matmul(weights, pixels)
-    return made.reshape(1, o, h, w)
+    return made.reshape(n, o, h, w)
 
 
 def channel_rows(x: Array) -> Array | None:
@@ -385,9 +385,13 @@ class Conv2d(Convolving):
         plain = self.specialize(types)
 
         def multiply(bias: Array, x: Array, weight: Array) -> tuple[Array, ...]:
-            if len(x) == 1 and x.flags.c_contiguous and len(weight) * prod(x.shape[2:]) > FEW:
+            many = len(weight) * prod(x.shape[2:]) > FEW
+            if many and x.flags.c_contiguous:
                 return (multiply_with_bias(x, weight, bias),)
-            return (plain(x, weight)[0] + bias.reshape(-1, 1, 1),)
+            first = plain(x, weight)[0]
+            if many:
+                return (BIASED.evaluate(first, bias, in_place=True),)
+            return (first + bias.reshape(-1, 1, 1),)
 
         return multiply
 
