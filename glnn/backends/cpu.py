@@ -62,6 +62,7 @@ class Cpu(Backend):
     """NumPy, and the BLAS that NumPy brings."""
 
     name: ClassVar[str] = "cpu"
+    shares: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.device = None

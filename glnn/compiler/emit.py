@@ -268,6 +268,7 @@ class _Emitter:
             aliases={} if self.outline is None else dict(self.outline.outputs),
             nbytes=0 if self.outline is None else self.outline.peak,
             host=tuple(host),
+            released=() if self.on_device else self._released(host),
             states=tuple(
                 StateSlot(one.name, one.blocks(self.schedule, self.arena), one.after)
                 for one in states
@@ -277,6 +278,18 @@ class _Emitter:
             why_not_saved=self._why_not_saved(bool(host), sized),
         )
         return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
+
+    def _released(self, steps: Sequence[EntryStep]) -> tuple[tuple[str, ...], ...]:
+        """Return the tensors whose memory no step reads or writes after each of `steps`."""
+        tensors, last = self.schedule.tensors, dict[str, tuple[int, str]]()
+        for place, step in enumerate(steps):
+            for name in step.tensors:
+                last[tensors[name].memory] = place, name
+        released: list[list[str]] = [[] for _ in steps]
+        for memory in self.arena.lives.keys() & last.keys():
+            place, name = last[memory]
+            released[place].append(name)
+        return tuple(map(tuple, released))
 
     def _why_not_saved(self, hosted: bool, sized: ArrayProgram) -> str | None:
         """Return why the executable cannot be written to disk; None where it can."""

@@ -352,7 +352,9 @@ class Plan(Runner):
             return self.fixed(name)
         check_read((name,), self.outline.carried)
         tensor = self.outline.schedule.tensors.get(self.outline.outputs.get(name, name))
-        if tensor is not None and tensor.memory in self.outline.arena.overwritten:
+        arena = self.outline.arena
+        gone = arena.overwritten if self.backend.device else arena.lives.keys()
+        if tensor is not None and tensor.memory in gone:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         _ = self._inner(name)
         results = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())

@@ -431,12 +431,16 @@ class BufferSet:
         """Bind all steps on a backend without a device: they are the host's."""
         self._forget_stores(now)
         self._bind_host(now, others)
-        works = now.host
+        works, names = now.host, self.executable.released
+        stores = [tuple(map(self.store, step)) for step in names or ((),) * len(works)]
+        released = [[one for one in step if isinstance(one, HostStore)] for step in stores]
 
         def launch() -> None:
             with np.errstate(all="ignore"):
-                for work in works:
+                for work, done in zip(works, released, strict=True):
                     work()
+                    for store in done:
+                        store.release()
 
         now.commands = launch
 

@@ -311,6 +311,8 @@ class Executable:
     """Bytes of device memory that it takes at most while it is made ready, for the sizes at hand
     when it was made."""
     host: tuple[HostStep, ...] = ()
+    released: tuple[tuple[str, ...], ...] = ()
+    """Without a device, the tensors for each step of the host that nobody reads after it."""
     states: tuple[StateSlot, ...] = ()
     set_by_host: frozenset[str] = frozenset()
     """Tensors whose stores have the content themselves: host steps set them, and no command writes

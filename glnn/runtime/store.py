@@ -65,6 +65,10 @@ class HostStore:
     def put(self, array: NDArray[Any]) -> None:
         self._array = array
 
+    def release(self) -> None:
+        """Drop the content: its memory is free for others, which find it in a cache."""
+        self._array = None
+
     def start_download(self) -> None:
         pass  # it is here
 

@@ -297,6 +297,24 @@ def test_values_that_were_overwritten(rng, backend) -> None:
         assert error(plan.value(name), cpu.value(name)) <= 1e-5
 
 
+def test_numpy_keeps_what_somebody_reads_after_a_run(rng) -> None:
+    model = glnn.load("lenet")
+    feeds = {"input": rng((3, 1, 28, 28))}
+    plan = Plan(model.graph, open_backend("cpu"), shapes(model))
+    kept = Plan(model.graph, open_backend("cpu"), shapes(model), keep=True)
+    expected = kept.run(feeds)
+    for _ in range(2):
+        for name, array in plan.run(feeds).items():
+            np.testing.assert_array_equal(array, expected[name])
+    with pytest.raises(ModelError, match="'s2' serves others by now: plan with keep=True"):
+        plan.value("s2")
+    assert np.abs(kept.value("s2")).max() > 0
+    for launch in plan.launches:  # one by one, from the last run's inputs
+        launch()
+    for name in expected:
+        np.testing.assert_array_equal(plan.value(name), expected[name])
+
+
 def lost(plan: Plan, name: str) -> bool:
     try:
         plan.value(name)
