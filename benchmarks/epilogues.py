@@ -46,9 +46,10 @@ ACTIVATIONS = "ReLU", "Hardswish", "SiLU", "GELU", "Mish"
 EPILOGUES = {
     "bias": BIASED,
     **{name: BIASED.then(Epilogue(call(name.lower(), Arg(0)))) for name in ACTIVATIONS},
+    "Clip": BIASED.then(Epilogue(call("minimum", call("maximum", Arg(0), 0.0), 6.0))),
     "residual": BIASED.then(Epilogue(call("add", Arg(0), Arg(1)), ("full",))),
 }
-"""Behind a bias each, as layers have it."""
+"""Behind a bias each, as layers have it; Clip is ReLU6 as exporters write it."""
 SIZES = "128,256,384,512,768,1024,2048,197x768x768,197x2304x768,197x3072x768,1576x3072x768"
 NOTHING = "nothing"
 OPS = "matmul", "conv2d"

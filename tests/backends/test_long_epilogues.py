@@ -43,6 +43,15 @@ def test_a_program_is_another_by_what_is_long(monkeypatch) -> None:
     assert reads_as(GELU) != before[0] and reads_as(SUMMED) == before[1]
 
 
+def test_numbers_that_are_given_are_tested_for_nan() -> None:
+    """ReLU6 as exporters write it has bounds that a compiler does not know: it tests each."""
+    for name in ("relu", "relu6", "hardswish"):
+        assert not is_long(BIASED.then(Epilogue(call(name, Arg(0)))))
+    clip = call("minimum", call("maximum", Arg(0), 0.0), 6.0)
+    assert is_long(BIASED.then(Epilogue(clip))) and clip.flops == 2
+    assert is_long(BIASED.then(Epilogue(call("clip", Arg(0), 0.0, 6.0))))
+
+
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize("layouts", LAYOUTS, ids=str)
 @pytest.mark.parametrize(("name", "parameters"), TILES)

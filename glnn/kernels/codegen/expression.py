@@ -195,6 +195,8 @@ WORDS = {"float": "uint", "vec4": "uvec2"}
 SHORT = 6
 """Operations a number. NVIDIA's compiler (580) unrolls loops of six for 32 fours, of ten for 16 but
 not for 24."""
+NAN_TEST = 3
+"""Operations by which the functions of extremes.glsl test one number for NaN: none of a literal."""
 EPILOGUE_PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -220,7 +222,14 @@ def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
 
 def is_long(epilogue: Epilogue) -> bool:
     """Return True where its code is too long to repeat for each sum: see common/tile.glsl."""
-    return epilogue.expr.flops > SHORT
+    expr = epilogue.expr.expanded
+    tested = sum(
+        not isinstance(argument, Constant)
+        for part in expr.parts()
+        if isinstance(part, Call) and part.row.source == "extremes"
+        for argument in part.arguments[1:]
+    )
+    return expr.flops + NAN_TEST * tested > SHORT
 
 
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
