@@ -596,6 +596,36 @@ def test_convolutions_by_kernels_with_parameters() -> None:
     assert all(row["ms"] > 0 and row["error"] < 1e-6 for row in rows)
 
 
+def test_steps_of_networks_beside_their_bounds() -> None:
+    options = ["--networks", "mobilenet_v2", "--batches", "1", "--repeat", "1", "--roof-mib", "1"]
+    result = json.loads(run("benchmarks.network_steps", *options, "--json"))
+    found = {row["sizes"]: row for row in result["rows"]}
+    assert found["196 x 64 > 384"]["count"] == 4
+    row = found["12544 x 16 > 96"]
+    nbytes = 4 * (12544 * (16 + 96) + 16 * 96 + 96)  # x, the result, weights and a bias, each once
+    assert row["bytes_ms"] == pytest.approx(nbytes / result["roof_gb_s"] / 1e6)
+    flops = 12544 * 96 * (2 * 16 + 3)  # with a bias and two bounds
+    assert row["operations_ms"] == pytest.approx(flops / result["roof_gflops"] / 1e6)
+    assert row["share"] == max(row["bytes_ms"], row["operations_ms"]) / row["ms"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # torchvision's, without the mean and the scale that folding leaves out of each channel
+        ("mobilenet_v2", 3_504_872 - 17_056),
+        ("efficientnet_b0", 5_288_548 - 21_008),
+        ("resnet50", 25_557_032 - 26_560),
+        ("vit_b_16", 12 * 7_087_872 + 2 * 768),  # the encoder alone
+    ],
+)
+def test_layered_networks_have_the_published_parameters(name: str, parameters: int) -> None:
+    from benchmarks.layered_networks import NETWORKS
+
+    model = NETWORKS[name]()
+    assert sum(array.size for array in model.state_dict().values()) == parameters
+
+
 @pytest.mark.parametrize("options", [(), ("--norm", "--gate", "silu")])
 def test_packed_products_by_rows(options: tuple[str, ...]) -> None:
     """The kernel that is chosen, and those that are asked for, for each number of rows."""
@@ -805,6 +835,8 @@ def test_variants_are_timed_by_name() -> None:
         ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("convolutions --only y", "--only: no convolution has 'y' in its name"),
         ("convolutions --kernel x", "--kernel: conv2d has no kernel 'x'"),
+        ("network_steps --networks x", "--networks: expected mobilenet_v2, efficientnet_b0, "),
+        ("network_steps --batches 0", "--batches: expected numbers as 8,32, got '0'"),
     ],
 )
 def test_mistakes_with_networks_are_answered_too(arguments, says, monkeypatch, capsys) -> None:

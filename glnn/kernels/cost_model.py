@@ -12,7 +12,7 @@ from math import prod
 
 from glnn.core.types import TensorType, widened
 from glnn.graph.compose.decompositions import Stage
-from glnn.graph.operator import Operator
+from glnn.graph.operator import Cost, Operator
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
@@ -37,6 +37,8 @@ class Pace:
     wait: seconds, beside its bytes, to read a tensor back in the middle of a plan.
     send: seconds, beside its bytes, to upload one there.
     bus: bytes a second of either transfer.
+    balance: operations a byte at which a product of many rows is bound by its bytes as much as by
+        its operations; 0 where that is `products` over `bytes`.
     """
 
     products: float
@@ -51,6 +53,11 @@ class Pace:
     wait: float = 1e-4
     send: float = 2e-5
     bus: float = 2e9
+    balance: float = 0.0
+
+    def is_memory_bound(self, cost: Cost) -> bool:
+        """Return True where the bytes of `cost` take longer than its operations."""
+        return cost.flops <= (self.balance or self.products / self.bytes) * cost.bytes
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Return the predicted seconds of `op` on operands of these types."""
@@ -68,7 +75,7 @@ class Pace:
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9, 14.0),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),

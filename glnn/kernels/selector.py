@@ -184,7 +184,7 @@ def suits(kernel: Kernel, spec: OpSpec, device: Capabilities, tuned: Tuned) -> b
     """Return True where the chosen `kernel` suits `spec`, by its declaration or by tuning."""
     choice = tuned.find(kernel.backend, spec)
     best = choice is not None and choice.kernel == kernel.name
-    return best or kernel.is_suited(_sizes(spec, kernel), architecture(device))
+    return best or kernel.is_suited(_sizes(spec, kernel, device), architecture(device))
 
 
 def alternatives(
@@ -203,7 +203,7 @@ def alternatives(
     kernels = [k for k in kernels_for(spec.op.name, backend) if not k.document]
     whole = not chosen.stages
     for kernel in _preferred(kernels, spec, device, {}):
-        sizes = _sizes(spec.hinted, kernel)
+        sizes = _sizes(spec.hinted, kernel, device)
         if kernel.stages and not kernel.is_suited(sizes, architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not whole else ():
@@ -255,7 +255,7 @@ def _ranked(
             return *first, -_throughput_rank(k, spec, device)
 
         able.sort(key=order)
-    suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel), here)]
+    suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel, device), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, spec, pace(here))
     others = [k for k in suiting if k.architectures.fit(here) != PREDICTED]
@@ -277,9 +277,11 @@ def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> floa
     )
 
 
-def _sizes(spec: OpSpec, kernel: Kernel) -> dict[str, int]:
-    """Return the sizes that `suits` may restrict, `accepts_layout` (0 or 1) among them."""
-    return {**spec.meant_sizes, "accepts_layout": int(spec.fits(kernel))}
+def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
+    """Return the sizes that `suits` may restrict, `accepts_layout`, `memory_bound` (0 or 1) too."""
+    bound = pace(architecture(device)).is_memory_bound(spec.cost)
+    more = {"accepts_layout": int(spec.fits(kernel)), "memory_bound": int(bound)}
+    return {**spec.meant_sizes, **more}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:

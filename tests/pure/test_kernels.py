@@ -209,6 +209,26 @@ NVIDIA = replace(
 )
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "taken"),
+    [
+        # 401408 x 16 by 96 has 1.2 GFLOP for 180 MB, 100352 x 64 by 256 3.3 for 129
+        (401408, 96, 16, "gemm_tall_k32"),
+        (100352, 144, 24, "gemm_tall_k32"),
+        (100352, 24, 96, "gemm_tall_k96"),
+        (100352, 24, 144, "gemm_tall_k192"),
+        (100352, 256, 64, "gemm_tiled_128x128"),
+        (100352, 24, 193, "gemm_tiled_64x64"),
+        (4095, 96, 16, "gemm_blocked"),  # too few rows for so many processors
+    ],
+)
+def test_nvidia_streams_products_that_are_bound_by_their_bytes(m, n, k, taken) -> None:
+    device = replace(NVIDIA, multiprocessors=132, max_shader_storage_block_size=1 << 31)
+    assert choose("compute", spec(m, n, k), device).name == taken
+    boards = replace(device, vendor="ARM", renderer="Mali-G610")
+    assert not choose("compute", spec(m, n, k), boards).name.startswith("gemm_tall")
+
+
 @pytest.mark.parametrize("operator", [{}, {"eps": 1e-5}, {"gate": "silu"}])
 @pytest.mark.parametrize(
     ("m", "n", "taken"),

@@ -400,6 +400,19 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     assert choose("compute", spec(5, 5), DEVICE).name in ("few", "many")
 
 
+def test_a_kernel_may_suit_what_is_bound_by_its_bytes(offer) -> None:
+    """The rates of an unknown device are 50 GFLOP/s of products and 10 GB/s: 5 operations a byte."""
+    offer(
+        tiles("streamed", 64, 0, priority=1, suits={"memory_bound": {"min": 1}}),
+        tiles("other", 64, 0),
+    )
+    larger = replace(DEVICE, max_shader_storage_block_size=1 << 27)
+    device = replace(larger, max_compute_work_group_count=(65535, 65535, 65535))
+    for k, chosen in ((9, "streamed"), (10, "streamed"), (11, "other")):  # n k / (2 (n + k))
+        product = OpSpec.create(Matmul(), {"x": (1 << 14, k), "weight": (1000, k)}, {})
+        assert choose("compute", product, device).name == chosen, k
+
+
 def reason(made: OpSpec, device: Capabilities, tuned: Tuned, name: str | None = None) -> str:
     """Return the reason that is given for the kernel that is chosen."""
     chosen = choose("compute", made, device, name, tuned)

@@ -1,0 +1,162 @@
+"""Each step of a network beside its bounds: the bytes that it moves, and its operations.
+
+A step's time is the GPU's own where its timer is believed, else the clock's. Bounds are of the
+least bytes over the bandwidth of a copy and of the least operations over the greatest FP32 rate,
+both measured in the same run; the share is the greater bound's of the time. Steps that are alike
+are one row, with their number. Networks are layers with random weights, or .onnx files.
+
+    python -m benchmarks.network_steps
+    python -m benchmarks.network_steps --networks mobilenet_v2 --batches 1,8,32 --json
+    python -m benchmarks.network_steps --networks mobilenet_v2.onnx --least-share 2
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich_click as click
+
+import glnn
+from benchmarks.command import run
+from benchmarks.layered_networks import NETWORKS
+from benchmarks.record import machine
+from benchmarks.roofline import NUMBERS, intensities
+from benchmarks.tables import table
+from glnn.backends import open_backend
+from glnn.backends.gl import GlBackend
+from glnn.cli.screen import Screen, progress
+from glnn.compiler.step import Step
+from glnn.errors import GlnnError
+from glnn.profiling import profile
+
+
+def loaded(name: str) -> glnn.Model:
+    """Return the network of that name, or of the .onnx file. Raises GlnnError."""
+    if name in NETWORKS:
+        return NETWORKS[name]()
+    if not name.endswith(".onnx"):
+        known = ", ".join(NETWORKS)
+        raise GlnnError(f"--networks: expected {known} or .onnx files, got {name!r}")
+    return glnn.load(Path(name))
+
+
+def sizes(step: Step) -> str:
+    """Describe what `step` computes, as 6272 x 64 > 384 or 32 x 96 x 112 x 112 > 56 x 56."""
+    shapes = dict(step.shapes)
+    if step.op.name == "matmul":
+        known = step.op.sizes(shapes)
+        stack = f"{known['batch']} of " if known["batch"] > 1 else ""
+        return f"{stack}{known['m']} x {known['k']} > {known['n']}"
+    first = " x ".join(map(str, shapes.get("x", next(iter(shapes.values()), ()))))
+    kernel = shapes["weight"][2:] if "weight" in shapes else ()
+    by = f" by {'x'.join(map(str, kernel))}" if kernel else ""
+    return f"{first}{by} > {' x '.join(map(str, step.shape[1:]))}"
+
+
+def measured(
+    backend: GlBackend, name: str, batch: int, repeat: int, roof: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each kind of step, in the order of the network.
+
+    roof: operations and bytes that the device does in a second.
+    """
+    model = loaded(name)
+    session = glnn.InferenceSession(model, backend.name)
+    feeds = {
+        info.name: np.random.default_rng(1).standard_normal(
+            (batch, *map(int, info.shape[1:])), np.float32
+        )
+        for info in session.get_inputs()
+    }
+    plan = session.plan({name: array.shape for name, array in feeds.items()})
+    timed = profile(plan, feeds, repeat)
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for step, time in zip(plan.steps, timed.layers, strict=True):
+        key = step.op.name, step.kernel, sizes(step)
+        ms = time.wall_ms if time.kernel_ms is None else time.kernel_ms
+        row = rows.setdefault(
+            key,
+            {
+                **dict(zip(("op", "kernel", "sizes"), key, strict=True)),
+                **{"network": name, "batch": batch, "via": step.via, "count": 0, "ms": 0.0},
+                "operations_ms": 1e3 * step.cost.flops / roof[0],
+                "bytes_ms": 1e3 * step.cost.bytes / roof[1],
+                "by_timer": time.kernel_ms is not None,
+            },
+        )
+        row["count"] += 1
+        row["ms"] += ms
+    for row in rows.values():
+        row["ms"] /= row["count"]
+        row["share"] = max(row["operations_ms"], row["bytes_ms"]) / row["ms"]
+        yield row
+
+
+@click.command(help=__doc__)
+@click.option("--networks", default=",".join(NETWORKS), show_default=True, help="Or .onnx files.")
+@click.option("--batches", default="8,32", show_default=True)
+@click.option("--repeat", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--least-share",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    help="Percent of a network's time: rows with less are not printed.",
+)
+@click.option(
+    "--roof-mib",
+    type=click.IntRange(1, 256),
+    default=NUMBERS >> 18,
+    show_default=True,
+    help="Of FP32 numbers that the roof is measured by.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(
+    networks: str, batches: str, repeat: int, least_share: float, roof_mib: int, as_json: bool
+) -> None:
+    counts = batches.split(",")
+    if not all(one.isascii() and one.isdecimal() and int(one) > 0 for one in counts):
+        raise GlnnError(f"--batches: expected numbers as 8,32, got {batches!r}")
+    names = networks.split(",")
+    for name in names:
+        loaded(name)  # a wrong name is told of before the work
+    backend = open_backend("compute")
+    assert isinstance(backend, GlBackend)
+    rates = intensities(backend.device, numbers=roof_mib << 18)
+    roof = max(r["gflops"] for r in rates) * 1e9, max(r["gb_s"] for r in rates) * 1e9
+    result: dict[str, Any] = {**machine(backend.device), "rows": []}
+    result |= {"roof_gflops": roof[0] / 1e9, "roof_gb_s": roof[1] / 1e9}
+    work = [(name, int(count)) for name in names for count in counts]
+    with progress(not as_json) as bar:
+        for name, batch in bar.track(work, description="networks"):
+            result["rows"] += measured(backend, name, batch, repeat, roof)
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    out = Screen()
+    out.say(f"{result['device']}: {roof[0] / 1e12:.3g} TFLOP/s and {roof[1] / 1e9:.0f} GB/s")
+    for name, batch in work:
+        _show(out, name, batch, result["rows"], least_share / 100)
+
+
+def _show(out: Screen, name: str, batch: int, rows: list[dict[str, Any]], least: float) -> None:
+    own = [row for row in rows if (row["network"], row["batch"]) == (name, batch)]
+    whole = sum(row["count"] * row["ms"] for row in own)
+    bound = sum(row["count"] * row["ms"] * row["share"] for row in own)
+    shown = table("op", "kernel", "sizes", ">of", ">us", ">bytes", ">operations", ">share")
+    for row in own:
+        if row["count"] * row["ms"] < least * whole:
+            continue
+        times = (f"{1e3 * row[key]:.1f}" for key in ("ms", "bytes_ms", "operations_ms"))
+        texts = row["op"], row["kernel"], row["sizes"], str(row["count"])
+        shown.add(*texts, *times, f"{row['share']:.0%}")
+    title = f"{name}, batch {batch}: {whole:.3f} ms in all, bounds {bound:.3f} ms"
+    out.show(shown, title)
+
+
+if __name__ == "__main__":
+    run(main)
