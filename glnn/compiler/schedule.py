@@ -37,7 +37,7 @@ from glnn.core.layout.layout import (
 from glnn.core.symint import Substitution, divides, hint, same
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.compose.decompositions import Decomposition
+from glnn.graph.compose.decompositions import Decomposition, DerivedParameter
 from glnn.graph.expression import Arg
 from glnn.graph.graph import Value
 from glnn.graph.handwritten_operator import HandwrittenOperator
@@ -382,6 +382,7 @@ class Schedule:
             reads = dict(stage.operands)
             if epilogue:
                 reads |= {name: name for name in epilogue.names}
+                reads |= self._see_operands(lowered, kernel, decomposition, names, parameters)
             self.add(
                 LoweredOp(
                     f"{lowered.name}: {stage.name}",
@@ -395,6 +396,36 @@ class Schedule:
                     epilogue,
                 )
             )
+
+    def _see_operands(
+        self,
+        lowered: LoweredOp,
+        kernel: Kernel,
+        decomposition: Decomposition,
+        names: dict[str, str],
+        parameters: dict[str, Weight],
+    ) -> dict[str, str]:
+        """Add the views in which the stage that finishes sees operands of the epilogue, and return
+        what these are called instead.
+
+        names, parameters: the tensors and the weights by name, to which those are added.
+        """
+        view, epilogue = decomposition.epilogue_view, lowered.epilogue
+        if view is None or epilogue is None:
+            return {}
+        seen = {k: f"{k}: {view.name}" for k, v in epilogue.named_extents.items() if v == "full"}
+        for name, viewed in seen.items():
+            if name in parameters:
+                weight = parameters[name]
+                (type,) = view.results({"x": weight.type})
+                parameters[viewed] = weight.made(DerivedParameter(name, type.shape, view))
+                continue
+            names[viewed] = self.free(f"{lowered.output}: {viewed}")
+            label, reads = f"{lowered.name}: {viewed}", {"x": names[name]}
+            self.add(
+                LoweredOp(label, view, reads, {}, names[viewed], lowered.layer, via=kernel.name)
+            )
+        return seen
 
     def _with_vectors(self, lowered: LoweredOp) -> LoweredOp:
         """`lowered` with operands of its epilogue that are a number for each channel, or one in

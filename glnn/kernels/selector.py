@@ -9,7 +9,7 @@ from glnn.core.layout import parse
 from glnn.core.types import TensorType, widened
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Capabilities
-from glnn.graph.compose.decompositions import Stage
+from glnn.graph.compose.decompositions import Decomposition, Stage
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_spec
@@ -51,8 +51,26 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
         same = (tuple(table.items()) for table in tables)
         key = stage.op.name, stage.kernel, stage.finishes, out, *same
         if key not in known:
-            known[key] = _stage_layout(stage, operands, operand_layouts, spec, layouts, ask)
+            beside = _epilogue_operands(spec, lowered) if stage.finishes else {}
+            known[key] = _stage_layout(stage, operands, operand_layouts, spec, beside, ask)
         layouts[stage.name] = known[key]
+
+
+def _epilogue_operands(
+    spec: OpSpec, lowered: Decomposition
+) -> dict[str, tuple[TensorType, str | None]]:
+    """Return the type and the layout, None where unknown, of the operands of the epilogue of `spec`
+    as the stage that finishes sees them.
+    """
+    found: dict[str, tuple[TensorType, str | None]] = {}
+    for name, extent in spec.extents.items():
+        type, layout, view = spec.types[name], spec.layouts.get(name), lowered.epilogue_view
+        if extent == "full" and view is not None:
+            (type,) = view.results({"x": type})
+            if layout is not None:
+                layout = parse(view.view_layouts(layout)[1]).at(type.shape).name
+        found[name] = type, layout
+    return found
 
 
 def _stage_layout(
@@ -60,22 +78,18 @@ def _stage_layout(
     operands: dict[str, TensorType],
     computed_layouts: dict[str, str],
     spec: OpSpec,
-    known_layouts: Mapping[str, str],
+    beside: Mapping[str, tuple[TensorType, str | None]],
     ask: Ask,
 ) -> str:
     """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
 
     operands: the operands' types. computed_layouts: the layouts of those that are computed.
-    known_layouts: the layouts of all tensors known so far.
+    beside: the type and the layout of each operand of the epilogue, where the stage takes it.
     """
     epilogue = spec.epilogue if stage.finishes else None
-    names = epilogue.names if epilogue else ()
-    operands = {**operands, **{name: spec.types[name] for name in names}}
-    computed_layouts = {
-        **computed_layouts,
-        **{name: known_layouts[name] for name in names if name in known_layouts},
-    }
-    stage_spec = OpSpec.create(stage.op, operands, computed_layouts, epilogue)
+    operands = {**operands, **{name: type for name, (type, _) in beside.items()}}
+    known = {name: layout for name, (_, layout) in beside.items() if layout is not None}
+    stage_spec = OpSpec.create(stage.op, operands, {**computed_layouts, **known}, epilogue)
     try:
         return stage_spec.chosen_layouts(ask(stage_spec, stage.kernel))["out"].name
     except (UnsupportedOpError, LimitError) as error:

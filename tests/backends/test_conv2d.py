@@ -115,7 +115,7 @@ def _why_refused(
         return None if plain and weight[2:] == (3, 3) else "it needs"
     if kernel == "kn2row":
         return None if op.groups == 1 and op.stride == (1, 1) else "it needs"
-    if kernel in ("pointwise", "pointwise_few_channels"):
+    if kernel.startswith("pointwise"):
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"
     if "texture_buffer" in kernel and not backend.device.capabilities.max_texture_buffer_size:
@@ -181,15 +181,18 @@ def _compare(
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
 @pytest.mark.parametrize("function", ["identity", "relu"])
-def test_residual(opened, rng, name, kernel, function) -> None:
-    backend, op = opened(name), Conv2d(padding=(1, 1, 1, 1))
-    x, weight, bias, residual = rng((2, 5, 7, 9)), rng((6, 5, 3, 3)), rng((6,)), rng((2, 6, 7, 9))
+@pytest.mark.parametrize("size", [3, 1])
+def test_residual(opened, rng, name, kernel, function, size) -> None:
+    around = (size // 2,) * 4
+    backend, op = opened(name), Conv2d(padding=around)
+    x, weight = rng((2, 5, 7, 9)), rng((6, 5, size, size))
+    bias, residual = rng((6,)), rng((2, 6, 7, 9))
     for added in ({"e1": residual}, {"e1": bias, "e2": residual}):
         given = {"x": x, "weight": weight, **added}
         epilogue = finish(bias=len(added) > 1, full=True, activation=function)
         if backend.why_not(problem_of(op, given, epilogue), kernel):
             pytest.skip("it takes no residual, or no such kernel size")
-        plain = oracle.conv2d(x, weight, bias if len(added) > 1 else None, padding=(1,) * 4)
+        plain = oracle.conv2d(x, weight, bias if len(added) > 1 else None, padding=around)
         expected = oracle.activation(plain + residual, function)
         got = run(backend, op, given, kernel, epilogue)
         assert oracle.error(got, expected) <= TOLERANCE

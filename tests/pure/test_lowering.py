@@ -77,7 +77,9 @@ def computed(spec: OpSpec, operands: dict[str, np.ndarray], kernel: Any) -> np.n
     for stage in lowered.stages:
         given = {operand: known[name] for operand, name in stage.operands.items()}
         epilogue = spec.epilogue if stage.finishes else None
-        given |= {name: known[name] for name in (epilogue.names if epilogue else ())}
+        for name, extent in epilogue.named_extents.items() if epilogue else ():
+            view = lowered.epilogue_view if extent == "full" else None
+            given[name] = known[name] if view is None else view.reference(known[name])[0]
         shapes = {operand: array.shape for operand, array in given.items()}
         made = OpSpec.create(stage.op, shapes, {}, epilogue)
         known[stage.name] = made.compute(given)

@@ -64,10 +64,14 @@ class DerivedParameter:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The stages that compute an op: the last gives its result, one takes its epilogue."""
+    """The stages that compute an op: the last gives its result, one takes its epilogue.
+
+    epilogue_view: the view in which that stage sees the epilogue's operands that lie as the result.
+    """
 
     stages: tuple[Stage, ...]
     derived: Mapping[str, DerivedParameter] = field(default_factory=dict)
+    epilogue_view: Operator | None = None
 
 
 MOST_PARTIAL_SUMS = 1 << 20  # numbers of the parts of a gradient by a weight
@@ -124,6 +128,7 @@ def decompose_pointwise_conv(
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
         {"matrix": kernel_matrix(shapes)},
+        Rows(),
     )
 
 
