@@ -210,6 +210,18 @@ def hardswish(net: Net, x: Value) -> Value:
     return net.of("a / 6.0", net.of("a * b", x, inner))
 
 
+def relu6(net: Net, x: Value) -> Value:
+    return net.of("minimum(a, b)", net.of("maximum(a, b)", x, number(0.0)), number(6.0))
+
+
+def relu6_by_clip(net: Net, x: Value) -> Value:
+    return net.of("clip(a, 0.0, 6.0)", x)
+
+
+def nearly_relu6(net: Net, x: Value) -> Value:
+    return net.of("minimum(a, b)", net.of("maximum(a, b)", x, number(0.0)), number(5.99999))
+
+
 def mish(net: Net, x: Value) -> Value:
     return net.of("a * tanh(b)", x, net.of("log(1.0 + exp(a))", x))
 
@@ -231,7 +243,7 @@ ROWS = (2, 5, 8)
 IMAGE = (2, 8, 6, 5)
 ON_ROWS: tuple[Block, ...] = (
     *(layer_norm, layer_norm_multiplied_out, rms_norm, softmax, log_softmax, attention, idle),
-    *(gelu, gelu_tanh, silu, hardswish, mish),
+    *(gelu, gelu_tanh, silu, hardswish, mish, relu6, relu6_by_clip, nearly_relu6),
 )
 ON_IMAGES: tuple[Block, ...] = (excited, shuffled, dense, next_block)
 
@@ -292,6 +304,9 @@ def written(node: Node) -> str:
         (softmax, ROWS, ["Softmax"]),
         (log_softmax, ROWS, ["Softmax"]),
         *((one, ROWS, [f"{one.__name__}(#0)"]) for one in (gelu, gelu_tanh, silu, hardswish, mish)),
+        (relu6, ROWS, ["relu6(#0)"]),
+        (relu6_by_clip, ROWS, ["relu6(#0)"]),
+        (nearly_relu6, ROWS, ["minimum(maximum(#0, f0), f1)"]),
         (
             attention,
             ROWS,

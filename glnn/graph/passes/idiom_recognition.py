@@ -349,7 +349,8 @@ MOST_FACTORS = 3  # factors of what is looked for; gradients are products of ver
 
 
 def recognize_activations(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """Return `graph` with GELU by erf and by tanh, SiLU, hardswish and mish in pieces as functions.
+    """Return `graph` with GELU by erf and by tanh, SiLU, hardswish, mish and ReLU6 in pieces as
+    functions.
 
     types: of every value; those of new ones are added. Hendrycks and Gimpel 2016; Ramachandran et
     al. 2017; Howard et al. 2019; Misra 2019.
@@ -471,21 +472,39 @@ def _is_hard_sigmoid(factor: Term, x: Term, slope: float, offset: float, most: f
     if factor.function == "hardsigmoid" and most == 1.0:
         argument, a, b = factor.arguments
         return argument is x and _is_close(a, slope) and _is_close(b, offset)
-    inner: Term | None = factor
-    if factor.function == "relu6" and most == 6.0:
-        inner = factor.arguments[0]
-    elif factor.function == "clip" and _is_close(factor.arguments[2], most):
-        inner = factor.arguments[0] if _is_close(factor.arguments[1], 0.0) else None
-    else:
-        for function, end in (("minimum", most), ("maximum", 0.0)):
-            if inner is None or inner.function != function:
-                return False
-            inner = next((t for t, number in inner.either() if _is_close(number, end)), None)
+    inner = _match_clamped(factor, most, _is_close)
     if inner is None or inner.function != "add":
         return False
     return any(
         _is_close(number, offset) and _is_multiple(t, slope, x) for t, number in inner.either()
     )
+
+
+def _match_clamped(
+    term: Term, most: float, is_number: Callable[[Term, float], bool]
+) -> Term | None:
+    """Return what `term` clamps to 0 from below and to `most` from above; None where it does not.
+
+    is_number: whether a term is a number, as near as is asked for.
+    """
+    if term.function == "relu6" and most == 6.0:
+        return term.arguments[0]
+    if term.function == "clip":
+        x, low, high = term.arguments
+        return x if is_number(low, 0.0) and is_number(high, most) else None
+    inner: Term | None = term
+    for function, end in (("minimum", most), ("maximum", 0.0)):
+        if inner is None or inner.function != function:
+            return None
+        inner = next((t for t, number in inner.either() if is_number(number, end)), None)
+    return inner
+
+
+def _match_relu6(term: Term) -> Term | None:
+    """By its name its bounds are text in kernels: compilers test nothing but x for NaN."""
+    if term.function == "relu6":
+        return None
+    return _match_clamped(term, 6.0, lambda bound, number: bound.number == number)
 
 
 def _is_close(term: Term, number: float) -> bool:
@@ -518,4 +537,5 @@ ACTIVATIONS: dict[str, ActivationRule] = {
     "silu": _match_silu,
     "hardswish": _match_hardswish,
     "mish": lambda term: _match_product(term, 1.0, _is_mish_gate),
+    "relu6": _match_relu6,
 }
