@@ -14,7 +14,7 @@ class Network:
     """Nodes of a network, each by default behind the one before."""
 
     def __init__(self, name: str, sample: tuple[int, ...]) -> None:
-        self.name, self.input = name, TensorInfo("x", (1, *sample))
+        self.name, self.input = name, TensorInfo("x", ("N", *sample))
         self.nodes: list[Node] = []
         self.last = "x"
 

@@ -68,7 +68,7 @@ def measured(
     session = glnn.InferenceSession(model, backend.name)
     feeds = {
         info.name: np.random.default_rng(1).standard_normal(
-            (batch, *map(int, info.shape[1:])), np.float32
+            (batch, *(int(size) for size in info.shape[1:])), np.float32
         )
         for info in session.get_inputs()
     }

@@ -18,6 +18,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 
 Types = dict[str, TensorType]
+MOST_BOUND = 1e6  # percent: what has no operations is bound by its bytes alone
 Ask = Callable[[OpSpec, str | None], Kernel]
 """Function that chooses the kernel for a spec, or returns the one of the given name."""
 
@@ -37,8 +38,8 @@ class Pace:
     wait: seconds, beside its bytes, to read a tensor back in the middle of a plan.
     send: seconds, beside its bytes, to upload one there.
     bus: bytes a second of either transfer.
-    balance: operations a byte at which a product of many rows is bound by its bytes as much as by
-        its operations; 0 where that is `products` over `bytes`.
+    balance: greatest rate of operations over that of bytes, of large launches; 0 where that is
+        `products` over `bytes`.
     """
 
     products: float
@@ -55,9 +56,12 @@ class Pace:
     bus: float = 2e9
     balance: float = 0.0
 
-    def is_memory_bound(self, cost: Cost) -> bool:
-        """Return True where the bytes of `cost` take longer than its operations."""
-        return cost.flops <= (self.balance or self.products / self.bytes) * cost.bytes
+    def memory_bound(self, cost: Cost) -> int:
+        """Return the time of the bytes of `cost` in percent of that of its operations, which is 100
+        or more where it is bound by its bytes.
+        """
+        balance = self.balance or self.products / self.bytes
+        return int(min(100 * balance * cost.bytes / max(cost.flops, 1), MOST_BOUND))
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Return the predicted seconds of `op` on operands of these types."""
@@ -75,7 +79,7 @@ class Pace:
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9, 14.0),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9, 21.6),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
@@ -84,7 +88,8 @@ PACES = {
 }
 """Rates by architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (launch and step by
 products and convolutions of one image, k from 96 to 4608; wait and send by benchmarks.host_steps);
-boards' by their peaks and buses."""
+boards' by their peaks and buses. NVIDIA's balance is of 63 TFLOP/s and 2.92 TB/s by
+benchmarks.roofline."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """Rates assumed for an unknown architecture."""
 HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)

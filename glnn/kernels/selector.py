@@ -292,10 +292,11 @@ def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> floa
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
-    """Return the sizes that `suits` may restrict, `accepts_layout`, `memory_bound` (0 or 1) too."""
-    bound = pace(architecture(device)).is_memory_bound(spec.cost)
-    more = {"accepts_layout": int(spec.fits(kernel)), "memory_bound": int(bound)}
-    return {**spec.meant_sizes, **more}
+    """Return the sizes that `suits` may restrict: `accepts_layout` is 0 or 1, `memory_bound` is by
+    `Pace.memory_bound`.
+    """
+    bound = pace(architecture(device)).memory_bound(spec.cost)
+    return {**spec.meant_sizes, "accepts_layout": int(spec.fits(kernel)), "memory_bound": bound}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:

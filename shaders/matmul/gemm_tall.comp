@@ -15,7 +15,7 @@
 #define LONGEST 32
 #endif
 #ifndef LOADS
-#define LOADS 4
+#define LOADS 2
 #endif
 #ifndef BATCHED
 #define BATCHED 0

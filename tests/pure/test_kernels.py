@@ -186,7 +186,7 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", spec(1024, 1024), nvidia).name == "gemm_tiled_32x64"
     assert choose("compute", spec(1024, 1024, 32), nvidia).name == "gemm_blocked"
     assert choose("compute", spec(1024, 1024, 1024), nvidia).name == "gemm_tiled_64x128"
-    assert choose("compute", spec(2048, 2048), nvidia).name == "gemm_tiled_128x128"
+    assert choose("compute", spec(2048, 2048), nvidia).name == "gemm_tiled_64x64_short_k"
     for side, taken in (
         (1500, "gemm_tiled_48x128"),
         (2049, "gemm_tiled_96x128"),
@@ -212,13 +212,16 @@ NVIDIA = replace(
 @pytest.mark.parametrize(
     ("m", "n", "k", "taken"),
     [
-        # 401408 x 16 by 96 has 1.2 GFLOP for 180 MB, 100352 x 64 by 256 3.3 for 129
-        (401408, 96, 16, "gemm_tall_k32"),
-        (100352, 144, 24, "gemm_tall_k32"),
-        (100352, 24, 96, "gemm_tall_k96"),
-        (100352, 24, 144, "gemm_tall_k192"),
-        (100352, 256, 64, "gemm_tiled_128x128"),
-        (100352, 24, 193, "gemm_tiled_64x64"),
+        # by 21.6 operations a byte: 6.9 of 401408 x 16 by 96, 9.6 of 96 by 24, 41 of 96 by 576
+        (401408, 96, 16, "gemm_tall"),
+        (100352, 144, 24, "gemm_tall"),
+        (401408, 16, 32, "gemm_tall"),
+        (100352, 24, 96, "gemm_tiled_64x32"),
+        (25088, 32, 192, "gemm_tiled_64x32"),
+        (100352, 64, 64, "gemm_tiled_64x64"),
+        (100352, 256, 64, "gemm_tiled_64x64_short_k"),
+        (6272, 576, 96, "gemm_tiled_64x64_short_k"),
+        (6272, 1024, 256, "gemm_tiled_128x128"),
         (4095, 96, 16, "gemm_blocked"),  # too few rows for so many processors
     ],
 )

@@ -403,7 +403,7 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
 def test_a_kernel_may_suit_what_is_bound_by_its_bytes(offer) -> None:
     """An unknown device has 50 GFLOP/s of products and 10 GB/s: 5 operations a byte."""
     offer(
-        tiles("streamed", 64, 0, priority=1, suits={"memory_bound": {"min": 1}}),
+        tiles("streamed", 64, 0, priority=1, suits={"memory_bound": {"min": 100}}),
         tiles("other", 64, 0),
     )
     larger = replace(DEVICE, max_shader_storage_block_size=1 << 27)
