@@ -31,7 +31,7 @@ SETS = [
     ("gemm_tiled_128x128", SMALL | {"BK": 8, "SLICES": 4, "AHEAD": 1}),  # of two depths none
     ("gemm_tiled_128x128", SMALL | {"BK": 8, "SLICES": 8, "AHEAD": 2}),  # a single depth
     ("gemm_tiled_16x32", SMALL | {"BK": 32, "SLICES": 4, "AHEAD": 2}),
-    ("gemm_tiled_64x32", SMALL | {"WG_Y": 16, "BK": 16, "SLICES": 1, "AHEAD": 0}),
+    ("gemm_tiled_64x32", SMALL | {"WG_Y": 16, "BK": 8, "SLICES": 1, "AHEAD": 0}),
     ("gemm_tall", {"WG_X": 128, "BM": 64, "TM": 4, "LOADS": 2}),
     ("gemm_split_k16", ROWS),
     ("gemm_split_k16_column_major", ROWS | {"WG_Y": 1, "TM": 4, "WG_K": 32}),

@@ -221,8 +221,10 @@ NVIDIA = replace(
         (100352, 64, 64, "gemm_tiled_64x64"),
         (100352, 256, 64, "gemm_tiled_64x64_short_k"),
         (6272, 576, 96, "gemm_tiled_64x64_short_k"),
-        (6272, 1024, 256, "gemm_tiled_128x128"),
-        (4095, 96, 16, "gemm_blocked"),  # too few rows for so many processors
+        (100352, 128, 256, "gemm_tiled_128x128"),  # 42.7
+        (6272, 1024, 256, "gemm_tiled_96x128"),
+        (16383, 96, 16, "gemm_blocked"),  # too few rows for so many processors
+        (16384, 96, 16, "gemm_tall"),
     ],
 )
 def test_nvidia_streams_products_that_are_bound_by_their_bytes(m, n, k, taken) -> None:

@@ -406,8 +406,12 @@ def test_a_kernel_may_suit_what_is_bound_by_its_bytes(offer) -> None:
         tiles("streamed", 64, 0, priority=1, suits={"memory_bound": {"min": 100}}),
         tiles("other", 64, 0),
     )
-    larger = replace(DEVICE, max_shader_storage_block_size=1 << 27)
-    device = replace(larger, max_compute_work_group_count=(65535, 65535, 65535))
+    device = replace(
+        DEVICE,
+        max_compute_work_group_invocations=256,
+        max_compute_work_group_count=(65535, 65535, 65535),
+        max_shader_storage_block_size=1 << 27,
+    )
     for k, chosen in ((9, "streamed"), (10, "streamed"), (11, "other")):  # n k / (2 (n + k))
         product = OpSpec.create(Matmul(), {"x": (1 << 14, k), "weight": (1000, k)}, {})
         assert choose("compute", product, device).name == chosen, k
