@@ -131,3 +131,42 @@ def test_a_clip_behind_it_is_one_step_with_it(
     np.testing.assert_allclose(found, results_of(model.SerializeToString(), [x])[0], 1e-5, 1e-5)
     steps = [step.op.name for step in session.plan({"x": x.shape}).steps]
     assert [name for name in steps if name != "reorder"] == ["conv2d"]
+
+
+def test_a_residual_behind_1_by_1_is_seen_as_rows() -> None:
+    """One that is computed and one that is known, where a kernel of products takes them."""
+    x, first, second, bias, known = numbers(
+        (2, 16, 9, 7), (24, 16, 1, 1), (24, 24, 1, 1), (24,), (2, 24, 9, 7)
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "first", "bias"], ["a"]),
+        helper.make_node("Conv", ["a", "second"], ["b"]),
+        helper.make_node("Add", ["b", "a"], ["c"]),
+        helper.make_node("Conv", ["c", "second"], ["d"]),
+        helper.make_node("Add", ["known", "d"], ["y"]),
+    ]
+    weights = {"first": first, "second": second, "bias": bias, "known": known}
+    graph = helper.make_graph(
+        nodes,
+        "residuals",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    try:
+        session = InferenceSession(
+            model.SerializeToString(), "compute", kernels={"conv2d": "pointwise_residual"}
+        )
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+    def by(weight: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+        return np.einsum("oi,nihw->nohw", weight[:, :, 0, 0].astype(np.float64), pixels)
+
+    a = by(first, x) + bias[:, None, None]
+    expected = by(second, by(second, a) + a) + known
+    (got,) = session.run(None, {"x": x})
+    assert np.linalg.norm(got - expected) <= 1e-5 * np.linalg.norm(expected)
+    steps = [step.op.name for step in session.plan({"x": x.shape}).steps]
+    assert steps.count("matmul") == 3 and "pointwise" not in steps
