@@ -101,12 +101,13 @@ def _average_pool(rng: Rng) -> Case:
         attributes["pads"] = [int(n) for k in (*kernel, *kernel) for n in [rng.integers(0, k)]]
     elif rng.random() < 0.5:
         attributes["auto_pad"] = chosen(rng, "SAME_UPPER", "SAME_LOWER", "VALID")
-    attributes |= chosen(rng, {}, {"count_include_pad": 1})
+    # Of both ONNX Runtime counts what lies behind the padding, too, unlike ONNX's AveragePool.
+    attributes |= chosen(rng, {}, {"count_include_pad": 1}, {"ceil_mode": 1})
     attributes |= {"channels_last": 1} if last else {}
     channels = (size(rng, 5),)
     shape = (size(rng, 3), *sizes, *channels) if last else (size(rng, 3), *channels, *sizes)
-    x = integers(rng, dtype, *shape)
-    operands = quantized(rng, x) + quantized(rng, x)[1:]
+    x, exact = integers(rng, dtype, *shape), rng.random() < 0.5
+    operands = quantized(rng, x, exact) + quantized(rng, x, exact)[1:]
     return _case(rng, "QLinearAveragePool", trimmed(operands), attributes, dtype)
 
 
@@ -177,8 +178,12 @@ def _conv(rng: Rng) -> Case:
     attributes |= chosen(rng, {}, {"kernel_shape": kernel})
     if rng.random() < 0.5:
         attributes["pads"] = [int(n) for n in rng.integers(0, 2, 2 * rank)]
+    elif rng.random() < 0.5:
+        attributes["auto_pad"] = chosen(rng, "SAME_UPPER", "SAME_LOWER", "VALID")
     if rng.random() < 0.5:
         attributes["strides"] = [int(n) for n in rng.integers(1, 3, rank)]
+    elif "auto_pad" not in attributes:
+        attributes["dilations"] = [int(n) for n in rng.integers(1, 3, rank)]
     channels = (groups * share,)
     shape = (size(rng, 3), *sizes, *channels) if last else (size(rng, 3), *channels, *sizes)
     by_channel = chosen(rng, (), (out,))

@@ -153,6 +153,19 @@ def test_tables_keep_their_bits(backend: str, bits: int, shape: tuple[int, ...])
     assert least <= taken <= least + (0 if backend == "compute" else 32 << 10)
 
 
+def test_known_places_outside_a_table_are_0_too() -> None:
+    table = np.random.default_rng(4).integers(0, 256, (6, 16)).astype(U8)
+    index = np.array([5, 6, -6, -7, 1 << 40], np.int64)
+    operands = [table, index, np.full((6, 1), 0.5, F)]
+    attributes = {"bits": 8, "block_size": 16}
+    case = Case("GatherBlockQuantized", operands, attributes, known=(0, 1, 2))
+    rows = (table[[5, 0, 0, 0, 0]].astype(F) - 128) / 2
+    rows[[1, 3, 4]] = 0
+    for backend in ("cpu", "compute"):
+        (found,) = session_of(case, backend).run(None, {})
+        np.testing.assert_array_equal(found, rows)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearSigmoid", "QLinearLeakyRelu"])
 def test_zero_points_that_are_left_out_are_0(op: str, dtype: Any) -> None:
@@ -168,8 +181,45 @@ def test_zero_points_that_are_left_out_are_0(op: str, dtype: Any) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels_last", [0, 1])
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("QLinearAveragePool", {"kernel_shape": [1, 2]}),
+        ("QLinearAveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("QLinearGlobalAveragePool", {}),
+    ],
+)
+def test_means_between_two_integers_are_rounded_to_the_even_one(
+    op: str, attributes: dict[str, Any], channels_last: int, dtype: Any
+) -> None:
+    """Before the zero point is added, here an odd one; where windows are not whole images, behind
+    that.
+    """
+    ends = np.iinfo(dtype)
+    x = np.random.default_rng(2).integers(ends.min, ends.max + 1, (40, 2, 2, 2)).astype(dtype)
+    scale, zero = np.array(0.05, F), np.array(3, dtype)
+    operands: list[Any] = [x, scale, zero, scale, zero]
+    attributes = {**attributes, "channels_last": channels_last}
+    case = Case(op, operands, attributes, (dtype,), in_halves=False)
+    whole = x.mean(axis=(1, 2) if channels_last else (2, 3))
+    assert (np.abs(whole % 1 - 0.5) < 1e-9).any()
+    (found,) = session_of(case, "cpu").run(None, case.feeds())
+    np.testing.assert_array_equal(found, case.runtime()[0])
+
+
 BYTES = np.zeros((4, 4), U8)
-ONE = np.array(0.5, F)
+ZERO, ONE = np.array(0, U8), np.array(0.5, F)
+FLOATS, INTEGERS = np.ones((2, 4), F), np.ones((2, 4), np.int32)
+IMAGE = np.zeros((1, 2, 4, 4), U8)
+FILTERS = np.zeros((3, 2, 1, 1), U8)
+
+
+def conv(bias: np.ndarray, scale: np.ndarray = ONE) -> Case:
+    """Return a QLinearConv of three filters."""
+    operands = [IMAGE, ONE, ZERO, FILTERS, scale, ZERO, ONE, ZERO, bias]
+    return Case("QLinearConv", operands, results=(U8,))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +235,37 @@ ONE = np.array(0.5, F)
             r"scales and zero points are one number, got float32 \(3,\)",
         ),
         (
-            Case("QLinearConcat", [ONE, np.array(0, U8), BYTES, ONE], {"axis": 0}, (U8,)),
+            Case("QLinearConcat", [ONE, ZERO, BYTES, ONE], {"axis": 0}, (U8,)),
             "tensors with scales and zero points, got 2",
         ),
         (
-            Case("QGemm", [BYTES[0], ONE, np.array(0, U8), BYTES, ONE, np.array(0, U8)]),
+            Case("QGemm", [BYTES[0], ONE, ZERO, BYTES, ONE, ZERO]),
             r"factors must be matrices, got uint8 \(4,\)",
+        ),
+        (
+            Case("QGemm", [BYTES, ONE, ZERO, BYTES, ONE, ZERO, np.ones((2, 4, 4), np.int32)]),
+            r"C int32 \(2, 4, 4\) does not broadcast to int32 \(4, 4\)",
+        ),
+        (
+            Case("MatMulIntegerToFloat", [BYTES, BYTES, ONE, ONE, None, None, FLOATS]),
+            r"the bias must be \(4,\), got float32 \(2, 4\)",
+        ),
+        (
+            Case("DynamicQuantizeMatMul", [FLOATS, BYTES, ONE, None, FLOATS]),
+            r"the bias must be \(4,\), got float32 \(2, 4\)",
+        ),
+        (conv(INTEGERS[0, :1]), r"the bias must be \(3,\), got int32 \(1,\)"),
+        (
+            conv(INTEGERS[0, :3], FLOATS[0]),
+            r"of uint8 \(3, 2, 1, 1\) are one number or \(3,\), got float32 \(4,\)",
+        ),
+        (
+            Case(
+                "MatMulBnb4",
+                [FLOATS, np.zeros(8, U8), FLOATS[0]],
+                {"N": 4, "K": 4, "block_size": 4, "quant_type": 0},
+            ),
+            "block_size must be a power of two from 16 on, got 4",
         ),
         (
             Case(

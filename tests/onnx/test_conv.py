@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, GlnnError
 from glnn.session import InferenceSession
 from tests.onnx.runtime import check, node_model, results_of
 
@@ -37,6 +38,15 @@ CONV: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 def test_conv(opset, x, weight, attributes) -> None:
     operands = numbers(x, weight, weight[:1])
     check(node_model("Conv", operands, opset=opset, known=(1, 2), **attributes), operands)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("bias", [(), (1,), (2, 1), (1, 2), (3,)])
+def test_biases_are_a_number_for_each_channel(op: str, bias: tuple[int, ...]) -> None:
+    operands = numbers((1, 2, 4, 4), (2, 2, 3, 3), bias)
+    message = rf"the bias must be \(2,\), got float32 {re.escape(str(bias))}"
+    with pytest.raises(GlnnError, match=message):
+        InferenceSession(node_model(op, operands, known=(1, 2)).SerializeToString(), "cpu")
 
 
 TRANSPOSED: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

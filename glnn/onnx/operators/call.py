@@ -81,6 +81,18 @@ class OperatorCall(NodeAdder):
             raise ShapeError(f"{self.name}: axis must be from {-rank} to {rank - 1}, got {axis}")
         return axis % rank if rank else 0
 
+    def check_bias_size(self, bias: Value, size: int) -> None:
+        """Raise ShapeError unless `bias` is (size,)."""
+        if bias.type.shape != (size,):
+            raise ShapeError(f"{self.name}: the bias must be ({size},), got {bias.type}")
+
+    def add_bias(self, x: Value, bias: Value) -> Value:
+        """Return x with `bias` of its last dimension added. Raises ShapeError for another one."""
+        if not x.type.dims:
+            raise ShapeError(f"{self.name}: a bias of {bias.type} for a number")
+        self.check_bias_size(bias, x.type.shape[-1])
+        return self.pointwise("a + b", x, bias)
+
     def channels_first(self, x: Value) -> Value:
         """Return x (n, ..., c) as (n, c, ...)."""
         rank = len(x.type.dims)

@@ -14,16 +14,7 @@ def _activation(call: OperatorCall, x: Value, bias: Value | None = None, *, form
     """Apply `formula` to x, or to its sum with a bias of its last dimension."""
     if bias is None:
         return call.pointwise(formula, x)
-    return call.pointwise(formula, _add_bias(call, x, bias))
-
-
-def _add_bias(call: OperatorCall, x: Value, bias: Value) -> Value:
-    """Return x with `bias` of its last dimension added. Raises ShapeError where it has another."""
-    if not x.type.dims or bias.type.shape != x.type.shape[-1:]:
-        raise ShapeError(
-            f"{call.name}: the bias must have the last dimension of x, {x.type}, got {bias.type}"
-        )
-    return call.pointwise("a + b", x, bias)
+    return call.pointwise(formula, call.add_bias(x, bias))
 
 
 def _quick_gelu(call: OperatorCall, x: Value) -> Value:
@@ -33,7 +24,7 @@ def _quick_gelu(call: OperatorCall, x: Value) -> Value:
 def _bias_add(call: OperatorCall, x: Value, bias: Value, skip: Value) -> Value:
     if skip.type.shape != x.type.shape:
         raise ShapeError(f"{call.name}: skip must be {x.type}, got {skip.type}")
-    return call.pointwise("a + b", _add_bias(call, x, bias), skip)
+    return call.pointwise("a + b", call.add_bias(x, bias), skip)
 
 
 def _bias_split_gelu(call: OperatorCall, x: Value, bias: Value) -> Value:
@@ -41,7 +32,7 @@ def _bias_split_gelu(call: OperatorCall, x: Value, bias: Value) -> Value:
     size = x.type.shape[-1]
     if size % 2:
         raise ShapeError(f"{call.name}: the last dimension must be even, got {x.type}")
-    y, half = _add_bias(call, x, bias), size // 2
+    y, half = call.add_bias(x, bias), size // 2
     first, second = (call(Slice((start,), (start + half,), (-1,), (1,)), y) for start in (0, half))
     return call.pointwise("a * gelu(b)", first, second)
 

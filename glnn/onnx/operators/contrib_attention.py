@@ -200,8 +200,7 @@ def with_biases(
     total = sum(one.type.shape[2] for one in (query, key, value))
     if len(key.type.dims) == 4:
         total = hidden + 2 * key.type.shape[1] * key.type.shape[3]
-    if bias.type.shape != (total,):
-        raise ShapeError(f"{call.name}: the bias must be ({total},), got {bias.type}")
+    call.check_bias_size(bias, total)
     query = call.pointwise("a + b", query, cut(call, bias, 0, hidden, 0))
     if len(key.type.dims) == 4:
         return query, key, value
@@ -296,7 +295,7 @@ def _attention(
     sizes = _hidden_sizes(call, weights)
     y = matmul(call, x, weights)
     if bias is not None:
-        y = call.pointwise("a + b", y, bias)
+        y = call.add_bias(y, bias)
     return self_attention(call, y, sizes, mask, past, attention_bias)
 
 
@@ -379,7 +378,7 @@ def _packed_attention(
     if len(x.type.dims) != 2:
         raise ShapeError(f"{call.name}: x must be (tokens, numbers), got {x.type}")
     sizes = _hidden_sizes(call, weights)
-    y = call.pointwise("a + b", matmul(call, x, weights), bias)
+    y = call.add_bias(matmul(call, x, weights), bias)
     y = call.reshape(y, (1, *y.type.shape))
     starts = (0, sizes[0], 2 * sizes[0], sum(sizes))
     q, k, v = (cut(call, y, i, j, 2) for i, j in pairwise(starts))

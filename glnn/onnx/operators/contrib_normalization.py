@@ -42,11 +42,8 @@ def _sum(call: OperatorCall, x: Value, skip: Value, bias: Value | None) -> Value
     shape, other = x.type.shape, skip.type.shape
     if other != shape and (len(shape) != 3 or other not in ((1, *shape[1:]), shape[1:])):
         raise ShapeError(f"{call.name}: skip must be {x.type}, for each sample or all, got {other}")
-    if bias is None:
-        return call.pointwise("a + b", x, skip)
-    if bias.type.shape != shape[-1:]:
-        raise ShapeError(f"{call.name}: the bias must be {shape[-1:]}, got {bias.type}")
-    return call.pointwise("a + b + c", x, skip, bias)
+    total = call.pointwise("a + b", x, skip)
+    return total if bias is None else call.add_bias(total, bias)
 
 
 def _normalize_sum(
@@ -182,8 +179,7 @@ def _group_norm(
             skip = call.reshape(skip, spread)
         total = call.pointwise("a + b", total, skip)
     if bias is not None:
-        if bias.type.shape != (channels,):
-            raise ShapeError(f"{call.name}: the bias must be ({channels},), got {bias.type}")
+        call.check_bias_size(bias, channels)
         bias = call.reshape(bias, (channels,) if last else (channels, *ones))
         total = call.pointwise("a + b", total, bias)
     first = call.channels_first(total) if last else total

@@ -34,14 +34,20 @@ LEAST_BLOCK = 16
 
 def _layout(call: OperatorCall) -> tuple[int, int]:
     """Return the bits of an integer and how many of them share a scale. Raises ShapeError."""
-    bits, block = call.need("bits"), call.need("block_size")
+    bits = call.need("bits")
     if bits not in SIGNED:
         raise ShapeError(f"{call.name}: bits must be 2, 4 or 8, got {bits}")
+    return bits, _block_size(call)
+
+
+def _block_size(call: OperatorCall) -> int:
+    """Return how many numbers share a scale. Raises ShapeError."""
+    block: int = call.need("block_size")
     if block < LEAST_BLOCK or block & (block - 1):
         raise ShapeError(
             f"{call.name}: block_size must be a power of two from {LEAST_BLOCK} on, got {block}"
         )
-    return bits, block
+    return block
 
 
 def _rows(call: OperatorCall, value: Value, rows: int, count: int, what: str) -> Value:
@@ -81,9 +87,7 @@ def _matmul_nbits(
     else:
         y = _product(call, call.widened(a), b, _scales(call, scales), zero, groups)
     if bias is not None:
-        if bias.type.shape != (n,):
-            raise ShapeError(f"{call.name}: bias must be ({n},), got {bias.type}")
-        y = call.pointwise("a + b", y, call.widened(bias))
+        y = call.add_bias(y, call.widened(bias))
     return call.cast(y, dtype)
 
 
@@ -210,20 +214,17 @@ def _gather_block_quantized(
         spread = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
         within = "where(logical_and(b >= c, b < d), a, 0.0)"
         size = shape[gathered]
-        y = call.pointwise(within, y, call.reshape(place, spread), -size, size)
+        y = call.pointwise(within, y, call.reshape(index, spread), -size, size)
     return call.cast(y, scales.type.dtype)
 
 
 def _places(call: OperatorCall, index: Value, size: int) -> tuple[Value, bool]:
-    """Return `index` as int32, and True where all are known to be of `size` places.
-
-    Those that are beyond these are next to them then, whatever they are as int64.
-    """
+    """Return `index` within `size` places, and True where all are known to have been there."""
     if index.kind is Kind.CONSTANT:
         places = call.array(index)
         if ((places >= -size) & (places < size)).all():
             return index, True
-    return call.cast(call.pointwise("clip(a, b, c)", index, -size - 1, size), DType.int32), False
+    return call.cast(call.pointwise("clip(a, b, c)", index, -size, size - 1), DType.int32), False
 
 
 FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -249,8 +250,8 @@ def _matmul_bnb4(call: OperatorCall, a: Value, b: Value, scales: Value) -> Value
     n, k, kind, dtype = call.need("N"), call.need("K"), call.need("quant_type"), a.type.dtype
     if not 0 <= kind < len(TABLES):
         raise ShapeError(f"{call.name}: quant_type must be 0 or 1, got {kind}")
-    block, count = call.need("block_size"), n * k
-    blocks = -(-count // max(block, 1))
+    block, count = _block_size(call), n * k
+    blocks = -(-count // block)
     packed = _rows(call, b, 1, -(-count // 2), "B")
     pairs = call(UnpackBits(4, 2 * -(-count // 2), DType.uint4), packed)
     order = call.constant([1, 0], np.int32)

@@ -12,6 +12,7 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import IntegerTensor, integer_tensor_matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Reduce, Transpose
+from glnn.graph.operators.pointwise import broadcast
 from glnn.onnx.operators.call import (
     FLOAT,
     INTS,
@@ -35,6 +36,7 @@ from glnn.onnx.operators.quantize import (
     dequantize,
     dynamic_quantize,
     matmul_integer,
+    one_number,
     qlinear_conv,
     quantize,
     round_and_clamp,
@@ -44,16 +46,9 @@ from glnn.onnx.operators.reduce import softmax
 from glnn.onnx.operators.windows import pool_averages
 
 
-def _number(call: OperatorCall, value: Value) -> Value:
-    """Return a scale or zero point of a whole tensor without dimensions. Raises ShapeError."""
-    if prod(value.type.shape) != 1:
-        raise ShapeError(f"{call.name}: scales and zero points are one number, got {value.type}")
-    return call.reshape(value, ())
-
-
 def _numbers_of(call: OperatorCall, x: Value, scale: Value, zero: Value | None) -> Value:
     """Return the numbers that integers stand for, as float32."""
-    return call.pointwise("a * b", _differences(call, x, zero), _number(call, scale))
+    return call.pointwise("a * b", _differences(call, x, zero), one_number(call, scale))
 
 
 def _differences(call: OperatorCall, x: Value, zero: Value | None) -> Value:
@@ -62,7 +57,7 @@ def _differences(call: OperatorCall, x: Value, zero: Value | None) -> Value:
         raise UnsupportedOpError(f"{call.name}: of uint8 and int8, got {x.type}")
     if zero is None:
         return call.cast(x, DType.float32)
-    return call.pointwise("cast_float32(a) - cast_float32(b)", x, _number(call, zero))
+    return call.pointwise("cast_float32(a) - cast_float32(b)", x, one_number(call, zero))
 
 
 def _integers_of(
@@ -70,8 +65,18 @@ def _integers_of(
 ) -> Value:
     """Return numbers rounded to integers that stand for them, ties to even, and clamped."""
     dtype = dtype if zero is None else zero.type.dtype
-    y = call.pointwise("quotient(a, b)", y, _number(call, scale))
-    return round_and_clamp(call, y, dtype, zero and _number(call, zero))
+    y = call.pointwise("quotient(a, b)", y, one_number(call, scale))
+    return round_and_clamp(call, y, dtype, zero and one_number(call, zero))
+
+
+def _round_sum(call: OperatorCall, y: Value, zero: Value | None, dtype: DType) -> Value:
+    """Return numbers with the zero point added before they are rounded to integers and clamped.
+
+    So does ONNX Runtime in some operators: a tie is another one where the zero point is odd.
+    """
+    if zero is not None:
+        y = call.pointwise("a + cast_float32(b)", y, one_number(call, zero))
+    return round_and_clamp(call, y, dtype, None)
 
 
 def _binary(
@@ -87,20 +92,16 @@ def _binary(
     *,
     product: bool,
 ) -> Value:
-    """Return the sum or the product; the zero point is added before that is rounded, as ONNX
-    Runtime does, which is another tie where it is odd.
-    """
+    """Return the sum or the product."""
     first, second = _differences(call, a, a_zero), _differences(call, b, b_zero)
-    scales = [_number(call, one) for one in (a_scale, b_scale, c_scale)]
+    scales = [one_number(call, one) for one in (a_scale, b_scale, c_scale)]
     if product:
         factor = call.pointwise("quotient(a * b, c)", *scales)
         y = call.pointwise("a * b * c", first, second, factor)
     else:
         shares = [call.pointwise("quotient(a, b)", one, scales[2]) for one in scales[:2]]
         y = call.pointwise("a * b + c * d", first, shares[0], second, shares[1])
-    if c_zero is not None:
-        y = call.pointwise("a + cast_float32(b)", y, _number(call, c_zero))
-    return round_and_clamp(call, y, a.type.dtype, None)
+    return _round_sum(call, y, c_zero, a.type.dtype)
 
 
 def _unary(
@@ -128,9 +129,22 @@ def _average_pool(
     y_scale: Value,
     y_zero: Value | None = None,
 ) -> Value:
+    """Return means of windows, of one as large as the image as of a global pool."""
+    axes = _spatial_axes(call, x)
+    whole = tuple(x.type.shape[axis] for axis in axes) == call.need("kernel_shape")
+    padded = any(call.get("pads", ())) or call.need("auto_pad") not in ("NOTSET", "VALID")
+    if whole and not padded:
+        return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=True)
     numbers = _channels_first(call, _numbers_of(call, x, x_scale, x_zero))
     y = _channels_last(call, pool_averages(call, numbers))
-    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+    y = call.pointwise("quotient(a, b)", y, one_number(call, y_scale))
+    return _round_sum(call, y, y_zero, x.type.dtype)
+
+
+def _spatial_axes(call: OperatorCall, x: Value) -> range:
+    """Return the axes of images behind, or before, their channels."""
+    rank = len(x.type.dims)
+    return range(1, rank - 1) if call.need("channels_last") else range(2, rank)
 
 
 def _channels_first(call: OperatorCall, x: Value) -> Value:
@@ -153,17 +167,18 @@ def _mean(
     *,
     keeps: bool,
 ) -> Value:
-    """Return means along `axes`."""
+    """Return means along `axes`; one factor scales them, so that a tie of integers stays one."""
     mean = call(Reduce("mean", tuple(axes), keeps), _differences(call, x, x_zero))
-    y = call.pointwise("a * b", mean, _number(call, x_scale))
-    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+    y = call.pointwise(
+        "a * quotient(b, c)", mean, one_number(call, x_scale), one_number(call, y_scale)
+    )
+    return round_and_clamp(call, y, x.type.dtype, y_zero and one_number(call, y_zero))
 
 
 def _global_average_pool(
     call: OperatorCall, x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value
 ) -> Value:
-    rank = len(x.type.dims)
-    axes = range(1, rank - 1) if call.need("channels_last") else range(2, rank)
+    axes = _spatial_axes(call, x)
     return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=True)
 
 
@@ -262,6 +277,8 @@ def _gemm(
     )
     sums = matmul_integer(call, a, b, a_zero, b_zero)
     if c is not None:
+        if broadcast({"c": c.type.shape, "y": sums.type.shape}) != sums.type.shape:
+            raise ShapeError(f"{call.name}: C {c.type} does not broadcast to {sums.type}")
         sums = call.pointwise("a + b", sums, c)
     factor = call.pointwise("a * b * c", a_scale, _flat(call, b_scale), float(call.need("alpha")))
     numbers = call.pointwise("cast_float32(a) * b", sums, factor)
@@ -290,7 +307,7 @@ def _scaled_product(
     sums = matmul_integer(call, a, b, a_zero, b_zero)
     factor = call.pointwise("a * b", _flat(call, a_scale), _flat(call, b_scale))
     y = call.pointwise("cast_float32(a) * b", sums, factor)
-    return y if bias is None else call.pointwise("a + b", y, bias)
+    return y if bias is None else call.add_bias(y, bias)
 
 
 def _dynamic_matmul(

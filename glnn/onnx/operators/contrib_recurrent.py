@@ -19,7 +19,7 @@ from glnn.onnx.operators.call import (
     OperatorCall,
     Signature,
 )
-from glnn.onnx.operators.windows import add_bias
+from glnn.onnx.operators.windows import add_channel_bias
 
 CUDA_ONLY = {
     "input_channel_offset": 0,
@@ -73,7 +73,7 @@ def _causal_conv(
     y = conv(
         call, joined, weight, stride=(1,), padding=(0, 0), dilation=(dilation,), groups=channels
     )
-    y = add_bias(call, y, bias)
+    y = add_channel_bias(call, y, bias)
     activation = call.need("activation")
     if activation in ("silu", "swish"):
         y = call.pointwise("silu(a)", y)

@@ -19,7 +19,7 @@ from glnn.graph.operators import Gather, Reduce
 from glnn.graph.operators.dequantize import OFFSETS, Dequantize
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES, dtype_of
-from glnn.onnx.operators.windows import windows_of
+from glnn.onnx.operators.windows import add_channel_bias, windows_of
 
 BYTES = (DType.uint8, DType.int8)
 RANGES = {
@@ -89,6 +89,13 @@ def quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = No
     if precision is not DType.float32:
         y = call.cast(call.cast(y, precision), DType.float32)
     return round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
+
+
+def one_number(call: OperatorCall, value: Value) -> Value:
+    """Return a scale or zero point of a whole tensor without dimensions. Raises ShapeError."""
+    if prod(value.type.shape) != 1:
+        raise ShapeError(f"{call.name}: scales and zero points are one number, got {value.type}")
+    return call.reshape(value, ())
 
 
 def round_and_clamp(call: OperatorCall, y: Value, dtype: DType, zero: Value | None) -> Value:
@@ -198,10 +205,11 @@ def _conv_integer(
 ) -> Value:
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
-    zero_by_output, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
+    zero_by_output = w_zero and _by_output(call, w_zero, weight, count + 1)
+    taps = tuple(range(1, count + 2))
     return integer_tensor_conv(
         call,
-        IntegerTensor(x, x_zero and call.reshape(x_zero, ()), taps),
+        IntegerTensor(x, x_zero and one_number(call, x_zero), taps),
         IntegerTensor(weight, zero_by_output, taps),
         stride=windows.stride,
         padding=windows.sides,
@@ -210,10 +218,17 @@ def _conv_integer(
     )
 
 
-def _outputs(call: OperatorCall, value: Value, count: int) -> Value:
-    """Reshape a scale, one or one for each output channel, so that it broadcasts to a weight."""
-    size = prod(value.type.shape)
-    return call.reshape(value, () if size == 1 else (size, *(1,) * (count + 1)))
+def _by_output(call: OperatorCall, value: Value, weight: Value, inner: int) -> Value:
+    """Return a scale or zero point, one or one for each output channel of `weight`, with `inner`
+    dimensions of size 1 behind. Raises ShapeError.
+    """
+    size, outputs = prod(value.type.shape), weight.type.shape[0]
+    if size not in (1, outputs):
+        raise ShapeError(
+            f"{call.name}: scales and zero points of {weight.type} are one number or ({outputs},), "
+            f"got {value.type}"
+        )
+    return call.reshape(value, () if size == 1 else (size, *(1,) * inner))
 
 
 def qlinear_conv(
@@ -229,14 +244,10 @@ def qlinear_conv(
     bias: Value | None = None,
 ) -> Value:
     sums = _conv_integer(call, x, weight, x_zero, w_zero)
-    count = len(weight.type.dims) - 2
-    if bias is not None:
-        channels = call.reshape(bias, (prod(bias.type.shape), *(1,) * count))
-        sums = call.pointwise("a + b", sums, channels)
-    size = prod(w_scale.type.shape)
-    scale_by_output = call.reshape(w_scale, () if size == 1 else (size, *(1,) * count))
-    one, scale, zero = (call.reshape(v, ()) for v in (x_scale, y_scale, y_zero))
-    return _requantize(call, sums, one, scale_by_output, scale, zero)
+    sums = add_channel_bias(call, sums, bias)
+    by_output = _by_output(call, w_scale, weight, len(weight.type.dims) - 2)
+    one, scale, zero = (one_number(call, v) for v in (x_scale, y_scale, y_zero))
+    return _requantize(call, sums, one, by_output, scale, zero)
 
 
 ENTRIES = (

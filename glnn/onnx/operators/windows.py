@@ -135,7 +135,7 @@ def _deform_conv(
     out = weight.type.shape[0]
     factor = call.reshape(weight, (groups, out // groups, c // groups * taps))
     y = matmul(call, factor, columns)
-    return add_bias(call, call.reshape(y, (n, out, *outs)), bias)
+    return add_channel_bias(call, call.reshape(y, (n, out, *outs)), bias)
 
 
 def _share(name: str, corner: int, size: str) -> str:
@@ -152,11 +152,12 @@ def _tap_positions(windows: Window, outs: tuple[int, ...], axis: int) -> Array:
     return np.asarray(tap + np.indices(outs)[axis].reshape(-1) * step - windows.before[axis])
 
 
-def add_bias(call: OperatorCall, y: Value, bias: Value | None) -> Value:
-    """Return `y` (n, c, ...) with a number added for each channel."""
+def add_channel_bias(call: OperatorCall, y: Value, bias: Value | None) -> Value:
+    """Return `y` (n, c, ...) with `bias` (c,), if any, added. Raises ShapeError for another one."""
     if bias is None:
         return y
-    spread = (prod(bias.type.shape), *(1,) * (len(y.type.dims) - 2))
+    call.check_bias_size(bias, y.type.shape[1])
+    spread = (*bias.type.shape, *(1,) * (len(y.type.dims) - 2))
     return call.pointwise("a + b", y, call.reshape(bias, spread))
 
 
@@ -171,7 +172,7 @@ def conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None)
         dilation=windows.dilation,
         groups=call.get("group", 1),
     )
-    return add_bias(call, y, bias)
+    return add_channel_bias(call, y, bias)
 
 
 def _conv_transpose(
@@ -209,7 +210,7 @@ def _conv_transpose(
         dilation=tuple(dilation),
         groups=call.get("group", 1),
     )
-    return add_bias(call, y, bias)
+    return add_channel_bias(call, y, bias)
 
 
 def _causal_conv(
@@ -225,7 +226,7 @@ def _causal_conv(
     if kept:
         joined = call(Pad((0, 0, kept), (0, 0, 0)), x) if past is None else call(Concat(2), past, x)
     y = compose.conv(call, joined, weight, stride=(1,), padding=(0, 0), dilation=(1,), groups=c)
-    y = add_bias(call, y, bias)
+    y = add_channel_bias(call, y, bias)
     activation = call.get("activation", "none")
     if activation in ("silu", "swish"):
         y = call.pointwise("silu(a)", y)
