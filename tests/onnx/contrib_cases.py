@@ -779,7 +779,7 @@ def _unique(rng: Rng) -> Case:
 
 def _sequences(rng: Rng) -> tuple[list[int], Array, Array]:
     """Return lengths of sequences, where they begin and end, and the offsets of their tokens."""
-    lengths = [size(rng, 5) for _ in range(size(rng, 3))]
+    lengths = [size(rng, 5), *(int(rng.integers(6)) for _ in range(rng.integers(3)))]
     batch, longest = len(lengths), max(lengths)
     there = np.arange(longest) < np.array(lengths)[:, None]
     places = np.arange(batch * longest).reshape(batch, longest)
@@ -809,6 +809,8 @@ def _packed_results(
     """Return attention within each sequence. bias: (sequences or 1, heads or 1, ...)."""
     results = []
     for number, (start, end) in enumerate(pairwise(ends)):
+        if start == end:
+            continue
         added = None if bias is None else bias[number if len(bias) > 1 else 0]
         results.append(attended(*(one[start:end] for one in parts), heads, scale, added))
     return np.concatenate(results)

@@ -213,6 +213,19 @@ def test_open_sizes() -> None:
     assert session.run(None, {"x0": X[:2, :3]})[0].shape == (2, 3)
 
 
+def test_scores_of_packed_sequences_take_no_memory_for_other_sequences() -> None:
+    sequences, longest, heads, width = 32, 64, 2, 4
+    tokens = sequences * longest
+    x = np.zeros((tokens, heads * width), np.float32)
+    offsets = np.arange(tokens, dtype=np.int32).reshape(sequences, longest)
+    ends = np.arange(0, tokens + 1, longest, dtype=np.int32)
+    operands = [x, x, x, None, offsets, ends]
+    session = load(contrib("PackedMultiHeadAttention", operands, num_heads=heads))
+    shapes = {f"x{i}": one.shape for i, one in enumerate(operands) if one is not None}
+    of_scores = 4 * heads * sequences * longest**2
+    assert of_scores <= session.plan(shapes).nbytes <= 4 * of_scores < 4 * heads * tokens**2
+
+
 def optimized(model: bytes, path: Path) -> onnx.ModelProto:
     """Return a model as ONNX Runtime's optimizer writes it, without the layouts of its machine."""
     options = onnxruntime.SessionOptions()

@@ -17,10 +17,8 @@ from glnn.graph.operators import (
     Concat,
     Expand,
     Gather,
-    Reduce,
     Slice,
     Softmax,
-    Transpose,
 )
 from glnn.onnx.operators.attention import (
     append_past,
@@ -403,37 +401,38 @@ def _attend_packed(
     ends: Value,
     attention_bias: Value | None,
 ) -> Value:
-    """Return what tokens of sequences, (1, tokens, numbers), attend to, (tokens, numbers)."""
+    """Return what tokens of sequences, (1, tokens, numbers), attend to, (tokens, numbers).
+
+    Each sequence is padded to the length of `offsets` (sequences, longest), whose first numbers say
+    where each token lies then: scores take the square of that length, not that of all tokens.
+    """
     heads, tokens, (batch, longest) = (
         call.need("num_heads"),
         query.type.shape[1],
         offsets.type.shape,
     )
-    if ends.type.shape != (batch + 1,):
-        raise ShapeError(f"{call.name}: ends of {batch} sequences, got {ends.type}")
-    own = call.count_up(tokens, DType.int32, (tokens, 1))
-    later = call.reshape(cut(call, ends, 1, batch + 1, 0), (1, batch))
-    passed = call.cast(call.pointwise("a >= b", own, later), DType.int32)
-    sequence = call(Reduce("sum", (1,)), passed)
-    rows, columns = (call.reshape(sequence, shape) for shape in ((tokens, 1), (1, tokens)))
-    bias = call.pointwise("where(equal(a, b), 0.0, c)", rows, columns, -inf)
-    attention_bias = check_bias(call, attention_bias, batch, heads, longest, longest)
-    if attention_bias is not None:
-        samples, each = attention_bias.type.shape[:2]
-        place = call.pointwise(
-            "a - b", call.reshape(own, (tokens,)), call(Gather(0), ends, sequence)
+    if ends.type.shape != (batch + 1,) or tokens > batch * longest:
+        raise ShapeError(
+            f"{call.name}: {batch} sequences of up to {longest} of {tokens} tokens, with ends "
+            f"{ends.type}"
         )
-        first = call.reshape(place, (tokens, 1))
-        if samples > 1:
-            first = call.pointwise("a * c + b", rows, first, longest)
-        index = call.pointwise("a * c + b", first, call.reshape(place, (1, tokens)), longest)
-        table = call(Transpose((1, 0, 2, 3)), attention_bias)
-        table = call.reshape(table, (each, samples * longest * longest))
-        bias = call.pointwise("a + b", call(Gather(1), table, index), bias)
-        bias = call.reshape(bias, (1, each, tokens, tokens))
-    q, k, v = (split_heads(call, one, heads) for one in (query, key, value))
-    y = merge_heads(call, attend(call, q, k, v, bias).y)
-    return call.reshape(y, y.type.shape[1:])
+    starts, behind = (call.reshape(cut(call, ends, i, i + batch, 0), (batch, 1)) for i in range(2))
+    index = call.pointwise("a + b", starts, call.count_up(longest, DType.int32, (1, longest)))
+    padding = call.pointwise("where(a < b, 0.0, c)", index, behind, -inf)
+    padding = call.reshape(padding, (batch, 1, 1, longest))
+    index = call.pointwise("clip(a, 0, b)", index, tokens - 1)
+
+    def pad(x: Value) -> Value:
+        numbers = x.type.shape[2]
+        rows = call(Gather(0), call.reshape(x, (tokens, numbers)), index)
+        return split_heads(call, call.reshape(rows, (batch, longest, numbers)), heads)
+
+    attention_bias = check_bias(call, attention_bias, batch, heads, longest, longest)
+    bias = add_terms(call, attention_bias, padding)
+    y = merge_heads(call, attend(call, pad(query), pad(key), pad(value), bias).y)
+    rows = call.reshape(y, (batch * longest, y.type.shape[2]))
+    places = cut(call, call.reshape(offsets, (batch * longest,)), 0, tokens, 0)
+    return call(Gather(0), rows, places)
 
 
 ATTRIBUTES: Attributes = {"mask_filter_value": MASKED, "num_heads": REQUIRED_INT, "scale": 0.0}
