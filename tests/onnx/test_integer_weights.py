@@ -191,6 +191,24 @@ def test_convolutions_of_other_ranks(name: str, rank: int) -> None:
     check(one, "compute", kept=rank == 1)
 
 
+@pytest.mark.parametrize("zero", [0, 60, 255])
+@pytest.mark.parametrize("name", ["MatMulInteger", "QLinearConv"])
+def test_numbers_beyond_int8(name: str, zero: int) -> None:
+    """As those of uint8 whose zero point is not in the middle: convolutions have them as floats,
+    products unpack integers with zero points.
+    """
+    product = name == "MatMulInteger"
+    one = (products(U8, by_column=True) if product else convolutions(U8))[name]
+    rng = np.random.default_rng(zero)
+    for tensor in one.proto.graph.initializer:
+        if tensor.name in ("w", "wz"):
+            array = numpy_helper.to_array(tensor)
+            some = rng.integers(0, 256, array.shape).astype(U8)
+            some = some if tensor.name == "w" else np.full_like(array, zero)
+            tensor.CopyFrom(numpy_helper.from_array(some, tensor.name))
+    check(one, "compute", kept=product)
+
+
 def test_large_images_keep_winograd() -> None:
     """Its transforms are of floats, and save more than the bytes of few weights cost."""
     check(convolutions(I8, pixels=24)["pairs"], "compute", kept=False)
