@@ -187,6 +187,8 @@ class DeviceArray:
         return to_float16(numbers) if self.dtype == DType.float16.numpy else numbers
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("the numbers of a DeviceArray are copied, which copy=False excludes")
         return np.asarray(self.numpy(), dtype)
 
     def wait(self) -> None:

@@ -407,6 +407,8 @@ def test_errors(backend) -> None:
             session.run(None, {"past": DeviceArray(array), "x": x})
     with pytest.raises(ShapeError, match="one size n"):
         session.run(None, {"past": DeviceArray(np.zeros((2, 2, 4), np.float32)), "x": x})
+    with pytest.raises(ValueError, match="which copy=False excludes"):
+        DeviceArray(x).__array__(copy=False)
     with pytest.raises(ModelError, match="out has 'other'"):
         session.run(None, {"past": x, "x": x}, out={"other": DeviceArray})
     with pytest.raises(ShapeError, match="unknown input 'z'"):

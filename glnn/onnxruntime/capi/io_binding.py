@@ -182,10 +182,12 @@ class IOBinding:
         return target.content if read else DeviceArray
 
     def _fits(self, name: str, target: Target) -> None:
-        """Raise InvalidArgument where an output cannot be written to `target`."""
+        """Raise RuntimeError where `target` has another type than an output, InvalidArgument for
+        another shape.
+        """
         info = self._outputs.get(name)
         if info is None or not isinstance(target, (np.ndarray, DeviceMemory)):
-            return  # the run names an unknown one
+            return  # the run refuses an unknown output
         actual = type_of(target.dtype)
         if actual != info.type:
             raise RuntimeError(
