@@ -457,16 +457,26 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
     """Return the declaration of each kernel in the TOML table `declared`, read from file `name`.
 
     Each variant is merged into the common keys; without variants the kernel has the file's name.
-    Raises DeclarationError.
+    An alias of a variant is merged into the common alias of that op, which the other variants do
+    not have. Raises DeclarationError.
     """
     if "variants" not in declared:
         return {name: spelled(declared)}
-    common = spelled({key: value for key, value in declared.items() if key != "variants"})
+    common = spelled(_without(declared, "variants", "aliases"))
     with under("variants"):
         by_name = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
         if not by_name:
             raise DeclarationError("expected at least one")
-    return {called: _merged(common, differs) for called, differs in by_name.items()}
+    shared, of_variants = _aliases(declared), {n: _aliases(one) for n, one in by_name.items()}
+    with under("aliases"):
+        for op in shared:
+            if not any(op in own for own in of_variants.values()):
+                raise DeclarationError(f"no variant names {op!r}")
+    result = {}
+    for called, differs in by_name.items():
+        own = {op: _merged(shared.get(op, {}), one) for op, one in of_variants[called].items()}
+        result[called] = {**_merged(common, _without(differs, "aliases")), "aliases": own}
+    return result
 
 
 def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
@@ -474,10 +484,20 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 
     Raises DeclarationError.
     """
-    common = {key: value for key, value in declared.items() if key != "aliases"}
+    common = _without(declared, "aliases")
+    others = {other: _merged(common, one) for other, one in _aliases(declared).items()}
+    return {op: common, **others}
+
+
+def _aliases(declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what differs for each op in the table `aliases`. Raises DeclarationError."""
     with under("aliases"):
-        others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))
-    return {op: common, **{other: _merged(common, differs) for other, differs in others.items()}}
+        return table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))
+
+
+def _without(declared: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return a copy of `declared` that lacks `keys`."""
+    return {key: value for key, value in declared.items() if key not in keys}
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:

@@ -273,9 +273,21 @@ def test_a_kernel_may_be_for_another_op_too(tmp_path) -> None:
     assert more.requires.ranges == {**other.requires.ranges, "POOL": Range(1)}
     assert more.requires.least == {"GROUPS": 1, "POOL": 1}
     assert (more.architectures.fit("V3D"), other.architectures.fit("V3D")) == ("slow", "suits")
-    declaration.write_text(f"{VARIANTS}aliases.more = 1\n")
-    with pytest.raises(ShaderError, match=r"k\.toml: aliases\.more: expected a table, got 1"):
-        read_folder(tmp_path)
+    # What several have in common is said once, for those that name the op.
+    common = "[aliases.more]\ntune.TM = [1]\nrequires.POOL = { min = 1 }\n[variants.k]"
+    declaration.write_text(
+        VARIANTS.replace("[variants.k]", common) + "aliases.more.architectures.V3D = 'slow'\n"
+    )
+    again = read_folder(tmp_path)
+    assert [fingerprint(k) for k in again] == [fingerprint(k) for k in (more, one, other)]
+    for text, says in (
+        (f"{VARIANTS}aliases.more = 1\n", r"k\.toml: .*aliases\.more: expected a table, got 1"),
+        (f"aliases.more = 1\n{VARIANTS}", r"k\.toml: aliases\.more: expected a table, got 1"),
+        (f"aliases.more = {{}}\n{VARIANTS}", r"k\.toml: aliases: no variant names 'more'"),
+    ):
+        declaration.write_text(text)
+        with pytest.raises(ShaderError, match=says):
+            read_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
