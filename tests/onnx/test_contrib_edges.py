@@ -9,6 +9,7 @@ import pytest
 
 import glnn
 from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.graph.operators import Gather
 from tests.onnx.contrib_cases import OLDER, Array, Case, expected, numbers, packed_bits
 
 RNG = np.random.default_rng(11)
@@ -166,6 +167,11 @@ LIKE_ONNX_RUNTIME = {
     "MoE, squares of ReLU": _moe("relu2"),
     "MoE, a gate by GELU, interleaved": _moe("geglu", swiglu_fusion=1),
     "MoE, a gate by GELU, in halves": _moe("geglu", swiglu_fusion=2),
+    "MoE, a gate's limit": Case(
+        "MoE",
+        [new(3, 4), new(3, 5), new(5, 12, 4), None, new(5, 4, 6)],
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "swiglu_limit": 0.3},
+    ),
     "CropAndResize, 2 to 1": _crop(2, 1),
     "CropAndResize, 6 to 3": _crop(6, 3),
 }
@@ -184,6 +190,16 @@ def test_like_onnx_runtime(name: str, backend: str) -> None:
         assert right is not None
         most = np.abs(right).max(initial=0.0)
         np.testing.assert_allclose(got, right, one.tolerance, one.tolerance * most)
+
+
+@pytest.mark.parametrize(("tokens", "gathered"), [(1, 2), (4, 2), (5, 0)])
+def test_weights_are_gathered_for_few_tokens(tokens: int, gathered: int) -> None:
+    """Where these have no more experts in all than half of those there are."""
+    operands = [new(tokens, 8), new(tokens, 16), new(16, 12, 8), None, new(16, 8, 12)]
+    case = Case("MoE", operands, {"k": 2}, known=(2, 4))
+    session = glnn.InferenceSession(case.model().SerializeToString(), "cpu")
+    steps = session.plan({name: x.shape for name, x in case.feeds().items()}).steps
+    assert sum(isinstance(step.op, Gather) for step in steps) == gathered
 
 
 def _scales(shape: tuple[int, ...], **attributes: int) -> Case:
