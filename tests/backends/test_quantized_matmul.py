@@ -18,6 +18,8 @@ NORMED = "gemv_normed", "gemv_normed_long", "stages", "feedback_stages"
 SKINNY = tuple(k.name for k in kernels_for("quantized_matmul", "compute") if "skinny" in k.name)
 GATED = "gated_stages", "feedback_gated_stages"
 GATED_NORMED = "gemv_gated_long"
+EPS = 0.5
+"""Of means of squares: a small one changes no result by more than what may be wrong."""
 SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67, 131, 288)]
 
 
@@ -77,9 +79,9 @@ def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
         "weight": FORMATS["q4_1"].pack(blocks, n, k),
         "norm": rng((k,)),
     }
-    got = run(opened(name), QuantizedMatmul("q4_1", n, k, 1e-5), operands, kernel)
+    got = run(opened(name), QuantizedMatmul("q4_1", n, k, EPS), operands, kernel)
     x = operands["x"].astype(np.float64)
-    x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * operands["norm"]
+    x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPS) * operands["norm"]
     expected = x @ unpacked("q4_1", blocks, n, k).astype(np.float64).T
     assert oracle.error(got, expected) <= TOLERANCE
 
@@ -94,7 +96,7 @@ def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
         pytest.skip("this kernel is for other products")
     blocks = random_blocks("q4_0", 2 * n, k, seed=k)
     operands = {"x": 3 * rng((m, k)), "weight": FORMATS["q4_0"].pack(blocks, 2 * n, k)}
-    x, eps = operands["x"].astype(np.float64), 1e-5 if normed else 0.0
+    x, eps = operands["x"].astype(np.float64), EPS if normed else 0.0
     if normed:
         operands["norm"] = rng((k,))
         x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + eps) * operands["norm"]
@@ -146,11 +148,11 @@ def test_parameters_of_large_gpus(opened, rng, kernel, values, format) -> None:
     x = operands["x"].astype(np.float64)
     if norm:
         operands["norm"] = rng((k,))
-        x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * operands["norm"]
+        x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPS) * operands["norm"]
     expected = x @ wide.astype(np.float64).T
     if gate:
         first, second = np.split(expected, 2, 1)
         expected = first / (1 + np.exp(-np.clip(first, -80, 80))) * second
-    op = QuantizedMatmul(format, n, k, 1e-5 if norm else 0.0, gate)
+    op = QuantizedMatmul(format, n, k, EPS if norm else 0.0, gate)
     got = run_kernel(backend, op, operands, choice)
     assert oracle.error(got, expected) <= TOLERANCE
