@@ -492,7 +492,10 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 def _aliases(declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what differs for each op in the table `aliases`. Raises DeclarationError."""
     with under("aliases"):
-        return table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))
+        result: dict[str, dict[str, Any]] = table_of(lambda one: spelled(dict(entries(one))))(
+            declared.get("aliases", {})
+        )
+    return result
 
 
 def _without(declared: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -70,15 +70,15 @@ float products(int key, int first) {
 }
 
 // The greatest of all invocations' numbers.
-float greatest(int lane, float own) {
+float greatest(int lane, float number) {
 #if SUBGROUP_SIZE
-    own = subgroupMax(own);  // which may pass over a NaN: the power of that one is NaN
-    if (subgroupElect()) shares[gl_SubgroupID] = own;
+    number = subgroupMax(number);  // which may pass over a NaN: the power of that one is NaN
+    if (subgroupElect()) shares[gl_SubgroupID] = number;
     wait();
-    for (uint i = 0u; i < gl_NumSubgroups; ++i) own = max(own, shares[i]);
-    return own;
+    for (uint i = 0u; i < gl_NumSubgroups; ++i) number = max(number, shares[i]);
+    return number;
 #else
-    shares[lane] = own;
+    shares[lane] = number;
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
         if (lane < step) shares[lane] = greater(shares[lane], shares[lane + step]);
@@ -96,7 +96,7 @@ void main() {
     for (int i = lane; i < quads; i += LANES)
         for (int j = 0; j < 4; ++j)
             query[i][j] = rotated(from, position * rotary_row, 4 * i + j);
-    int seen = there ? min(position + 1, window) : 0, cached = seen, first_row = place - seen + 1;
+    int seen = there ? min(position + 1, window) : 0, cached_keys = seen, first_row = place - seen + 1;
     int row = 2 * kv_heads * quads, keys = first_row * row + head / group * quads;
     int quad = lane % quads, part = lane / quads, values = keys + kv_heads * quads + quad;
     float most = -3.0e38, total = 0.0;
@@ -107,25 +107,25 @@ void main() {
         for (int j = 0; j < 4; ++j)
             own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
     wait();
-    vec4 of_own = vec4(0.0);
-    for (int i = 0; i < quads; ++i) of_own += query[i] * own_key[i];
-    most = capped(dot(of_own, vec4(1.0)) * scale);
+    vec4 product = vec4(0.0);
+    for (int i = 0; i < quads; ++i) product += query[i] * own_key[i];
+    most = capped(dot(product, vec4(1.0)) * scale);
     if (part == 0) {
-        int own = of_head + values_start + 4 * quad;
-        sum = vec4(x[own], x[own + 1], x[own + 2], x[own + 3]);
+        int own_value = of_head + values_start + 4 * quad;
+        sum = vec4(x[own_value], x[own_value + 1], x[own_value + 2], x[own_value + 3]);
         total = 1.0;
     }
-    cached = max(seen - 1, 0);
+    cached_keys = max(seen - 1, 0);
 #else
     wait();
 #endif
-    for (int first = 0; first < cached; first += CHUNK) {
-        int count = min(CHUNK, cached - first);
+    for (int first = 0; first < cached_keys; first += CHUNK) {
+        int count = min(CHUNK, cached_keys - first);
         vec4 fours[FETCHES];
         if (part < across)
             for (int j = 0; j < FETCHES; ++j)
                 fours[j] = cache[values + (first + min(part + j * across, count - 1)) * row];
-        float own = -3.0e38;
+        float highest = -3.0e38;
         for (int base = 0; base < count; base += LANES / SPLIT) {
             int key = base + lane / SPLIT;
             float found = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
@@ -140,13 +140,13 @@ void main() {
             if (key < count) {
                 found = capped(found * scale);
                 weights[key] = found;
-                own = greater(own, found);
+                highest = greater(highest, found);
             }
         }
 #if SPLIT > 1
         wait();
 #endif
-        float now = greater(most, greatest(lane, own)), shrink = exp(most - now);
+        float now = greater(most, greatest(lane, highest)), shrink = exp(most - now);
         most = now;
         for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - now);
         wait();

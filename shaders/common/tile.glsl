@@ -222,8 +222,8 @@ void walk(int steps, const int gm, const int gn) {
 #define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
 #if TOGETHER
 // The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
-#define HELD (2 * BK * BN / 4 / LANES)
-#if HELD * 16 < TM * GN
+#define PER_TURN (2 * BK * BN / 4 / LANES)
+#if PER_TURN * 16 < TM * GN
 #error too few turns for the sums
 #endif
 vec4 space(int i) {
@@ -242,36 +242,36 @@ void set_space(int i, vec4 v) {
 #endif
 }
 
-// Stores HELD of this invocation's sums, and adds others to them. Turns are numbers in the text,
+// Stores PER_TURN of this invocation's sums, and adds others to them. Turns are numbers in the text,
 // since an array indexed by a loop's variable would leave the registers. The components are rotated
 // on their way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B
 // do, and then both operands and the sum of half the multiplications were in one bank, which gives
 // two a cycle.
-#define LEND(turn) \
-    for (int i = 0; i < HELD && turn * HELD + i < TM * GN; ++i) \
-        set_space(i * LANES + lane % LANES, sum[turn * HELD + i].yzwx);
+#define STORE(turn) \
+    for (int i = 0; i < PER_TURN && turn * PER_TURN + i < TM * GN; ++i) \
+        set_space(i * LANES + lane % LANES, sum[turn * PER_TURN + i].yzwx);
 #define ADD(turn) \
-    for (int i = 0; i < HELD && turn * HELD + i < TM * GN; ++i) \
-        sum[turn * HELD + i] += space(i * LANES + lane).wxyz;
-#define MEET(turn) \
-    if (turn * HELD < TM * GN) { \
+    for (int i = 0; i < PER_TURN && turn * PER_TURN + i < TM * GN; ++i) \
+        sum[turn * PER_TURN + i] += space(i * LANES + lane).wxyz;
+#define ADD_SLICE(turn) \
+    if (turn * PER_TURN < TM * GN) { \
         wait(); \
-        if (slice == other) { LEND(turn) } \
+        if (slice == other) { STORE(turn) } \
         wait(); \
         if (slice == 0) { ADD(turn) } \
     }
-#define LEND_FROM(turn) \
-    if (from == turn * HELD && turn * HELD < TM * GN) { LEND(turn) }
+#define STORE_FROM(turn) \
+    if (from == turn * PER_TURN && turn * PER_TURN < TM * GN) { STORE(turn) }
 #define EACH_TURN(DO) \
     DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) \
     DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #endif
 
-// The slices' sums together; only the first slice has them.
-void meet() {
+// Adds up the slices' sums; only the first slice has the totals.
+void add_slices() {
 #if SLICES > 1
     for (int other = 1; other < SLICES; ++other) {
-        EACH_TURN(MEET)
+        EACH_TURN(ADD_SLICE)
     }
 #endif
 }
@@ -282,11 +282,11 @@ void finish_at(int of_row, int of_quad, vec4 sums);
 
 // Finishes all sums, which come from shared memory: there is one text of it for all of them.
 void finish_together() {
-    for (int from = 0; from < TM * GN; from += HELD) {
+    for (int from = 0; from < TM * GN; from += PER_TURN) {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
-        if (slice == 0) { EACH_TURN(LEND_FROM) }
+        if (slice == 0) { EACH_TURN(STORE_FROM) }
         if (SLICES > 1) wait();
-        for (int i = slice; i < min(HELD, TM * GN - from); i += SLICES) {
+        for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
             int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
             int of_quad = (from + i) % GN * WG_X + column;
             finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);

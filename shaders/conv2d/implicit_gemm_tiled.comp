@@ -102,7 +102,7 @@ void main() {
         walk(steps, GM, 1);
     else
         walk(steps, GM, GN);
-    meet();
+    add_slices();
 #if TOGETHER
     finish_together();
 #else

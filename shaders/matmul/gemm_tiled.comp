@@ -181,7 +181,7 @@ void main() {
         walk_k(GM, 1);
     else
         walk_k(GM, GN);
-    meet();
+    add_slices();
 #if TOGETHER
     out_at = batch * m * (out_row / 4) + out_first / 4;
     finish_together();

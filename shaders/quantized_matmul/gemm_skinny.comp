@@ -52,12 +52,12 @@ uniform int x_row, out_row;  // floats, multiples of 4
 #define LOADS ((COLUMNS * SHARE + INVOCATIONS - 1) / INVOCATIONS)
 #define RESULTS (ROW_GROUPS * ROWS / HALVES)  // of a row of x
 #define SUMS (ROWS * COLUMNS)                 // of an invocation
-#define HELD 2                                // vec4s of them that are added up at a time
+#define PER_TURN 2                            // vec4s of them that are added up at a time
 #define WORDS_AHEAD (AHEAD == 1 && UNIT_QUADS <= 2)
 #define FOURS ((SUMS + 3) / 4)
 // The results take its memory at last.
 shared vec4 part_of_x[COLUMNS * 8 * STRIDE > ROW_GROUPS * FOURS ? COLUMNS * 8 * STRIDE : ROW_GROUPS * FOURS];
-shared vec4 parts[HELD * INVOCATIONS];
+shared vec4 parts[PER_TURN * INVOCATIONS];
 
 int index, lane, group, row, top;
 vec4 x_next[LOADS];
@@ -147,27 +147,27 @@ void multiply(int at) {
 #endif
 }
 
-// Adds up HELD fours of the sums of all lanes. Turns are numbers in the text, since an array indexed by
-// a loop's variable would leave the registers.
-#define LEND(turn, i) \
-    if (4 * (HELD * turn + i) < SUMS) \
-        parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (HELD * turn + i));
+// Adds up PER_TURN fours of the sums of all lanes. Turns are numbers in the text, since an array indexed
+// by a loop's variable would leave the registers.
+#define STORE(turn, i) \
+    if (4 * (PER_TURN * turn + i) < SUMS) \
+        parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (PER_TURN * turn + i));
 #define ADD(turn) \
-    if (4 * HELD * turn < SUMS) { \
+    if (4 * PER_TURN * turn < SUMS) { \
         wait(); \
-        LEND(turn, 0) \
-        LEND(turn, 1) \
+        STORE(turn, 0) \
+        STORE(turn, 1) \
         wait(); \
-        add_up(HELD * turn); \
+        add_up(PER_TURN * turn); \
     }
 
 vec4 four_sums(const int i) {
     return vec4(sum[i], sum[min(i + 1, SUMS - 1)], sum[min(i + 2, SUMS - 1)], sum[min(i + 3, SUMS - 1)]);
 }
 
-// Has the first lanes add up those fours that are lent, and keep them where x was.
+// Has the first lanes add up the fours that are in shared memory, and keep the totals where x was.
 void add_up(int first) {
-    for (int i = lane; i < HELD; i += LANES) {
+    for (int i = lane; i < PER_TURN; i += LANES) {
         if (4 * (first + i) >= SUMS) break;
         vec4 total = vec4(0.0);
         for (int j = 0; j < LANES; ++j) total += parts[i * INVOCATIONS + group * LANES + j];
