@@ -400,7 +400,8 @@ def _quantize(rng: Rng) -> Case:
     hosted, wanted = name not in ("uint8", "int8"), None
     if name.endswith("4"):  # which ONNX Runtime's Python has not
         wanted = [_rounded(x, *(_spread(one, x, attributes) for one in (scales, zero)))]
-    operands: list[Array | None] = [x, scales, zero]
+    float_type = F if wanted else chosen(rng, F, np.float16)
+    operands: list[Array | None] = [x.astype(float_type), scales.astype(float_type), zero]
     return _case(rng, "QuantizeLinear", operands, attributes, dtype, hosted=hosted, expected=wanted)
 
 
@@ -422,8 +423,12 @@ def _dequantize(rng: Rng) -> Case:
     if name.endswith("4"):  # which ONNX Runtime's Python has not
         both = [one if one is None else _spread(one, x, attributes) for one in (scales, points)]
         wanted = [_numbers_of(x, *both)]
-    operands = trimmed([x, scales, points])
-    return _case(rng, "DequantizeLinear", operands, attributes, hosted=hosted, expected=wanted)
+    float_type = F if wanted or name == "int32" else chosen(rng, F, np.float16)
+    operands = trimmed([x, scales.astype(float_type), points])
+    return _case(
+        rng, "DequantizeLinear", operands, attributes, float_type, hosted=hosted, expected=wanted,
+        tolerance=2e-5 if float_type is F else 1e-3,
+    )  # fmt: skip
 
 
 def packed(values: Array, bits: int) -> Array:

@@ -153,6 +153,18 @@ def test_tables_keep_their_bits(backend: str, bits: int, shape: tuple[int, ...])
     assert least <= taken <= least + (0 if backend == "compute" else 32 << 10)
 
 
+def test_halves_are_divided_as_float32() -> None:
+    """By ONNX's operator quotients are rounded to halves before they are rounded to integers."""
+    x = (100 * np.random.default_rng(0).standard_normal(400)).astype(np.float16)
+    scale, zero = np.array(0.7, np.float16), np.array(128, U8)
+    case = Case("QuantizeLinear", [x, scale, zero], results=(U8,))
+    (found,) = session_of(case, "cpu").run(None, case.feeds())
+    np.testing.assert_array_equal(found, case.runtime()[0])
+    wide = x.astype(np.float64) / np.float64(scale)
+    np.testing.assert_array_equal(found, np.clip(np.rint(wide) + 128, 0, 255))
+    assert (np.rint(wide) != np.rint(x / scale)).any()
+
+
 def test_known_places_outside_a_table_are_0_too() -> None:
     table = np.random.default_rng(4).integers(0, 256, (6, 16)).astype(U8)
     index = np.array([5, 6, -6, -7, 1 << 40], np.int64)

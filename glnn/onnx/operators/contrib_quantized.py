@@ -434,6 +434,11 @@ def _layer_weight(call: OperatorCall, weight: Value, scale: Value, zero: Value) 
     return call(Transpose((0, 2, 1)), call.pointwise(text, spread[0], weight, spread[1]))
 
 
+def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    """Quantize as ONNX's operator, by a division in float32 whatever the type of the scale."""
+    return quantize(call, x, call.cast(scale, DType.float32), zero)
+
+
 _WINDOWS: Attributes = {"auto_pad": "NOTSET", "pads": INTS, "strides": INTS}
 _CHANNELS: Attributes = {"channels_last": 0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
@@ -563,7 +568,7 @@ ENTRIES = (
     ),
     _row(
         "QuantizeLinear",
-        convert=quantize,
+        convert=_quantize,
         halves=True,
         dtypes=frozenset(RANGES),
         signature=Signature((2, 3), attributes={"axis": Attribute("INT")}, dtypes=(2,)),
