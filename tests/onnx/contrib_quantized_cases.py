@@ -402,6 +402,8 @@ def _quantize(rng: Rng) -> Case:
         wanted = [_rounded(x, *(_spread(one, x, attributes) for one in (scales, zero)))]
     float_type = F if wanted else chosen(rng, F, np.float16)
     operands: list[Array | None] = [x.astype(float_type), scales.astype(float_type), zero]
+    if name == "uint8":
+        operands = trimmed([*operands[:2], maybe(rng, zero)])
     return _case(rng, "QuantizeLinear", operands, attributes, dtype, hosted=hosted, expected=wanted)
 
 

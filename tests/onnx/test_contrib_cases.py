@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.core.types import TensorType
 from glnn.errors import DeviceError
 from glnn.onnx.operators import ENTRIES
 from tests.onnx.contrib_cases import CASES, MICROSOFT, OLDER, case, expected
@@ -63,6 +64,20 @@ def test_case(op: str, seed: int, backend: str) -> None:
     narrow = any(a is not None and a.dtype == ml_dtypes.bfloat16 for a in one.operands)
     if backend != "cpu" and not narrow:  # which the host casts
         assert bool(session.hosted) == one.hosted, (str(one), session.hosted)
+
+
+@pytest.mark.skipif(OLDER, reason="earlier versions lack operators")
+@pytest.mark.parametrize("op", GENERATORS)
+def test_signatures_say_the_types_of_results(op: str) -> None:
+    """Models whose operands have no known rank go by these."""
+    for seed in range(10):
+        one = case(op, seed, GENERATORS)
+        for entry in ENTRIES[one.domain, op]:
+            if entry.signature is not None:
+                operands = [None if a is None else TensorType.of(a) for a in one.operands]
+                types = entry.signature.result_types(operands, len(one.results))
+                for type, dtype in zip(types, one.results, strict=True):
+                    assert dtype is None or type.dtype.numpy == dtype
 
 
 def test_each_operator_has_cases() -> None:

@@ -153,6 +153,24 @@ def test_tables_keep_their_bits(backend: str, bits: int, shape: tuple[int, ...])
     assert least <= taken <= least + (0 if backend == "compute" else 32 << 10)
 
 
+@pytest.mark.parametrize(
+    ("scaled", "zero", "dtype"), [(1, 0, F), (0, 1, U8), (1, 1, U8), (0, 0, F)]
+)
+def test_a_zero_point_makes_integers_of_qgemm(scaled: int, zero: int, dtype: Any) -> None:
+    """Also where ranks are open, as types of results are said without the operands' sizes then."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 256, shape).astype(U8) for shape in ((4, 7), (7, 5)))
+    operands = [a, ONE, ZERO, b, np.array(0.1, F), np.array(100, U8), None]
+    operands += [np.array(30, F) if scaled else None, np.array(9, U8) if zero else None]
+    case = Case("QGemm", operands, results=(dtype,))
+    model = case.model()
+    for value in model.graph.input:
+        value.type.tensor_type.ClearField("shape")
+    (found,) = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, case.feeds())
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, case.runtime()[0], 1e-6)
+
+
 def test_halves_are_divided_as_float32() -> None:
     """By ONNX's operator quotients are rounded to halves before they are rounded to integers."""
     x = (100 * np.random.default_rng(0).standard_normal(400)).astype(np.float16)

@@ -133,9 +133,10 @@ class Signature:
     results: tuple[int, int] = (1, 1)
     """The least and the greatest number of results."""
     attributes: Attributes = field(default_factory=dict)
-    dtypes: tuple[int | DType, ...] = (0,)
-    """For each result its dtype, or the number of the operand that has the same, the first one
-    where that is left out; the last entry is also for all further results.
+    dtypes: tuple[int | DType | tuple[int, DType], ...] = (0,)
+    """For each result its dtype, or the number of the operand that has the same; where that is left
+    out it is the dtype beside the number, or else the first operand's. The last entry is also for
+    all further results.
     """
 
     @property
@@ -158,8 +159,11 @@ class Signature:
             if isinstance(one, DType):
                 result.append(TensorType((), one).unranked)
                 continue
-            named = operands[one] if one < len(operands) else None
-            source = named or operands[0]
+            number, default = one if isinstance(one, tuple) else (one, None)
+            source = operands[number] if number < len(operands) else None
+            if source is None and default is not None:
+                source = TensorType((), default)
+            source = source or operands[0]
             result.append(TensorType((), source.dtype).unranked if source else ANYTHING)
         return tuple(result)
 

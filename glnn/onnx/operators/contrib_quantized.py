@@ -266,8 +266,9 @@ def _gemm(
     y_scale: Value | None = None,
     y_zero: Value | None = None,
 ) -> Value:
-    """Return alpha a b + c, with a and b transposed as attributes say: integers of `y_scale`, or
-    floats where that is left out. c: int32, of the scale of the products.
+    """Return alpha a b + c over `y_scale`, 1 where that is left out, with a and b transposed as
+    attributes say: integers of the type of `y_zero`, or floats where that is left out. c: int32, of
+    the scale of the products.
     """
     if len(a.type.dims) != 2 or len(b.type.dims) != 2:
         raise ShapeError(f"{call.name}: factors must be matrices, got {a.type} and {b.type}")
@@ -282,10 +283,11 @@ def _gemm(
         sums = call.pointwise("a + b", sums, c)
     factor = call.pointwise("a * b * c", a_scale, _flat(call, b_scale), float(call.need("alpha")))
     numbers = call.pointwise("cast_float32(a) * b", sums, factor)
-    if y_scale is None:
+    if y_scale is not None:
+        numbers = call.pointwise("quotient(a, b)", numbers, one_number(call, y_scale))
+    if y_zero is None:
         return numbers
-    dtype = a.type.dtype
-    return _integers_of(call, numbers, y_scale, y_zero, dtype)
+    return round_and_clamp(call, numbers, y_zero.type.dtype, one_number(call, y_zero))
 
 
 def _flat(call: OperatorCall, value: Value) -> Value:
@@ -514,7 +516,9 @@ ENTRIES = (
         "QGemm",
         convert=_gemm,
         signature=Signature(
-            (6, 9), attributes={"alpha": 1.0, "transA": 0, "transB": 0}, dtypes=(8,)
+            (6, 9),
+            attributes={"alpha": 1.0, "transA": 0, "transB": 0},
+            dtypes=((8, DType.float32),),
         ),
     ),
     _row("MatMulIntegerToFloat", convert=_scaled_product, signature=Signature((4, 7), dtypes=(2,))),
@@ -571,7 +575,9 @@ ENTRIES = (
         convert=_quantize,
         halves=True,
         dtypes=frozenset(RANGES),
-        signature=Signature((2, 3), attributes={"axis": Attribute("INT")}, dtypes=(2,)),
+        signature=Signature(
+            (2, 3), attributes={"axis": Attribute("INT")}, dtypes=((2, DType.uint8),)
+        ),
     ),
     _row(
         "DequantizeLinear",
