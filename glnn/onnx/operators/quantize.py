@@ -49,7 +49,7 @@ def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
 
 def _blocks(call: OperatorCall, scale: Value, x: Value) -> tuple[int, int]:
     """Return the axis of x along which scales differ, and how many of its places share one; 0 and 0
-    for one scale in all, and 0 places where each has its value_shape. Raises ShapeError.
+    for one scale in all, and 0 places where each has its own. Raises ShapeError.
     """
     shape, value_shape = x.type.shape, scale.type.shape
     if prod(value_shape) == 1 and len(value_shape) < 2:
