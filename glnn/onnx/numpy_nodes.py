@@ -20,7 +20,6 @@ from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
 
 Attributes = Mapping[str, Any]
-FLOAT8 = (DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz)
 MOST = {
     DType.float8_e4m3fn: 448.0,
     DType.float8_e4m3fnuz: 240.0,

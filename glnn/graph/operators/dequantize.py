@@ -14,15 +14,12 @@ from glnn.graph.handwritten_operator import FLOATS
 from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.quantization import FORMATS, IntegerBlocks
 
-OFFSETS = {
-    DType.uint8: 0,
-    DType.int8: 128,
-    DType.uint4: 0,
-    DType.int4: 8,
-    DType.uint2: 0,
-    DType.int2: 2,
-}
-"""The integers that can be packed, and what makes them begin at 0."""
+SIGNED = {2: DType.int2, 4: DType.int4, 8: DType.int8}
+UNSIGNED = {2: DType.uint2, 4: DType.uint4, 8: DType.uint8}
+"""The integers that can be packed, by their bits."""
+BITS = {dtype: bits for table in (UNSIGNED, SIGNED) for bits, dtype in table.items()}
+OFFSETS = {dtype: 1 << bits - 1 if SIGNED[bits] is dtype else 0 for dtype, bits in BITS.items()}
+"""What makes them begin at 0."""
 
 
 @dataclass(frozen=True)

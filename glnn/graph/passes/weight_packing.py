@@ -16,19 +16,11 @@ from glnn.graph.operators import (
     QuantizedRows,
     Transpose,
 )
-from glnn.graph.operators.dequantize import OFFSETS, Dequantize, PackedWeight
+from glnn.graph.operators.dequantize import BITS, UNSIGNED, Dequantize, PackedWeight
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.graph.quantization import QuantizedFormat, integer_format
 
 FLOAT_CASTS = tuple(call(f"cast_{one}", Arg(0)) for one in ("float32", "float16"))
-BITS = {
-    DType.int2: 2,
-    DType.uint2: 2,
-    DType.int4: 4,
-    DType.uint4: 4,
-    DType.int8: 8,
-    DType.uint8: 8,
-}
 
 
 def pack_weights(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -115,7 +107,7 @@ class _WeightPacking:
         """Return what `node` makes, or its transpose, packed in rows; None where it cannot be."""
         operands = operator.named(node.inputs)
         types = {name: self._rewriter.types[value] for name, value in operands.items()}
-        if types["x"].dtype not in OFFSETS or len(types["x"].shape) != 2:
+        if types["x"].dtype not in BITS or len(types["x"].shape) != 2:
             return None
         n, k = types["x"].shape[::-1] if transposed else types["x"].shape
         along = 0 if transposed else 1  # of x, the axis that is summed up
@@ -124,7 +116,7 @@ class _WeightPacking:
             return None
         block = 0 if one else operator.block
         bits, scale = BITS[types["x"].dtype], types["scale"].dtype.numpy
-        zeros = "zero" in operands or types["x"].dtype.value.startswith("u")
+        zeros = "zero" in operands or types["x"].dtype is UNSIGNED[bits]
         format = integer_format(bits, block or max(k, 1), scale, n, k, zeros=zeros)
         if format is None:
             return None

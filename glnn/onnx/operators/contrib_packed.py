@@ -16,7 +16,7 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Expand, Gather, Pad, Reduce, Slice
-from glnn.graph.operators.dequantize import Dequantize, UnpackBits
+from glnn.graph.operators.dequantize import SIGNED, UNSIGNED, Dequantize, UnpackBits
 from glnn.onnx.operators.call import (
     MICROSOFT,
     REQUIRED_INT,
@@ -25,10 +25,6 @@ from glnn.onnx.operators.call import (
     Signature,
 )
 
-SIGNED = {2: DType.int2, 4: DType.int4, 8: DType.int8}
-UNSIGNED = {2: DType.uint2, 4: DType.uint4, 8: DType.uint8}
-"""The type of integers by their bits; signed ones have their zero point in the middle of the
-bits' range."""
 LEAST_BLOCK = 16
 
 
@@ -110,6 +106,7 @@ def _product(
     if zero is not None:
         row = _rows(call, zero, n, -(-blocks * bits // 8), "zero_points")
         zero = call(UnpackBits(bits, blocks, UNSIGNED[bits]), row)
+    # Signed ones have 0, which is left out, where the middle of the bits' range is.
     dtype = SIGNED[bits] if zero is None else UNSIGNED[bits]
     integers = call(UnpackBits(bits, k, dtype), packed)
     order = None if groups is None else _column_order(call, groups, block)
