@@ -331,6 +331,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             QuantizedMatmul("q4_0", 67, 96, gate="silu"),
             _operands(x=(5, 96), weight=_packed("q4_0", 134, 96)),
         ),
+        (
+            QuantizedMatmul("q4_0", 67, 96, 1e-5, "silu"),
+            _operands(x=(5, 96), weight=_packed("q4_0", 134, 96), norm=(96,)),
+        ),
     ],
     "quantized_rows": [
         (QuantizedRows("q6_k", 37, 256), _operands(index=TOKENS, weight=_packed("q6_k", 37, 256))),
