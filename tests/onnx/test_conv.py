@@ -180,3 +180,24 @@ def test_a_residual_behind_1_by_1_is_seen_as_rows() -> None:
     assert np.linalg.norm(got - expected) <= 1e-5 * np.linalg.norm(expected)
     steps = [step.op.name for step in session.plan({"x": x.shape}).steps]
     assert steps.count("matmul") == 3 and "pointwise" not in steps
+
+
+@pytest.mark.parametrize("gate", [np.nan, np.inf])
+def test_zeros_of_the_padding_are_not_scaled_by_a_gate(gate: float) -> None:
+    """Windows of a squeeze-and-excitation that end in the padding stay finite."""
+    x, gates, weight = numbers((1, 2, 10, 11), (1, 2, 1, 1), (3, 2, 3, 3))
+    gates[0, 1], weight[0, 0, 0] = gate, 3
+    nodes = [
+        helper.make_node("Mul", ["x0", "x1"], ["scaled"]),
+        helper.make_node("Conv", ["scaled", "weight"], ["y"], pads=[1, 3, 2, 4], strides=[1, 3]),
+    ]
+    inputs = {"x0": x, "x1": gates}
+    graph = helper.make_graph(
+        nodes,
+        "gated",
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, v.shape) for k, v in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    check(model, list(inputs.values()))

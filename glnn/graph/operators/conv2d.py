@@ -343,7 +343,10 @@ class Conv2d(Convolving):
 
             def scale(x: Array, weight: Array, scales: Array) -> tuple[Array, ...]:
                 if len(x) == 1 and weight.size < x.size and scales.size == x.shape[1]:
-                    return plain(x, weight * scales.reshape(1, -1, 1, 1))
+                    scaled = weight * scales.reshape(1, -1, 1, 1)
+                    # zeros of the padding are not scaled: infinite weights would make them NaN
+                    if not any(self.padding) or np.isfinite(scaled).all():
+                        return plain(x, scaled)
                 return plain(prepare(x, scales), weight)
 
             return scale
