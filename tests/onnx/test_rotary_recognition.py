@@ -101,6 +101,17 @@ def test_what_is_no_rotation_stays(backend, other, sign, rng) -> None:
     assert "rotary" not in steps(session, feeds)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3)])
+def test_no_tokens_are_rotated(backend, shape, rng) -> None:
+    session = opened(rotated(), backend)
+    for batch, tokens in ((2, 5), shape, (1, 4)):
+        rows, a = rng((batch, tokens, HEADS * WIDTH)), rng((batch, tokens, WIDTH // 2))
+        (y,) = session.run(None, {"rows": rows, "a": a})
+        assert y.shape == (batch, HEADS, tokens, WIDTH)
+        np.testing.assert_allclose(y, expected(rows, a, a), rtol=1e-4, atol=1e-5)
+
+
 def projected(weights: dict[str, Any]) -> Any:
     """q and k, rotated, of x (batch, tokens, 16), whose heads a product makes."""
     node = helper.make_node

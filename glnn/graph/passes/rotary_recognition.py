@@ -68,7 +68,7 @@ def _match_operands(
     batch, _, tokens, width = type.shape
     if not isinstance(width, int) or width % 2 or width > MOST_WIDTH:
         return None
-    if 4 * greatest(batch * tokens) > FOLDED:
+    if batch * tokens < 1 or 4 * greatest(batch * tokens) > FOLDED:
         return None
     if not any(_is_turned(rewriter, terms, one, x, width) for one in half.values):
         return None
