@@ -290,6 +290,20 @@ def test_scales_of_channels_may_be_done_to_the_weights(samples: int, size: int) 
             np.testing.assert_allclose(compute(*arrays)[0], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [np.nan, np.inf])
+def test_scales_of_channels_do_not_reach_the_padding(scale: float) -> None:
+    x, weight = np.ones((1, 1, 4, 5), np.float32), np.ones((1, 1, 1, 3), np.float32)
+    padding = (2, 0, 1, 0)
+    op = Conv2d(padding=padding, prologue=Prologue(call("mul", Arg(0), Arg(1)), ("image",)))
+    scales = np.full((1, 1, 1, 1), scale, np.float32)
+    compute = op.specialize([TensorType(one.shape) for one in (x, weight, scales)])
+    for _ in range(3):
+        (found,) = compute(x, weight, scales)
+        assert found.shape == (1, 1, 7, 3)
+        np.testing.assert_array_equal(found[:, :, [0, 1, 6]], 0)
+        np.testing.assert_array_equal(found[:, :, 2:6], scale)
+
+
 def test_x_sigmoid_x_is_exact_at_both_ends() -> None:
     x = np.array([-np.inf, -200, -90, -20, -1e-3, 0, 1e-3, 20, 90, 200, np.inf], np.float32)
     bias = np.zeros((), np.float32)
