@@ -101,12 +101,12 @@ def first_frames(weights: Array) -> list[int]:
     while i > 0:
         starts[i - 1] = j - 1
         both, token, frame = totals[i - 1, j - 1], totals[i - 1, j], totals[i, j - 1]
-        if both < min(token, frame):
-            i, j = i - 1, j - 1
-        elif token < min(both, frame) or j == 1:
+        if frame <= min(both, token):
+            j -= 1
+        elif token < both:
             i -= 1
         else:
-            j -= 1
+            i, j = i - 1, j - 1
     return starts
 
 

@@ -112,6 +112,17 @@ def test_first_frames_are_of_the_best_path(shape) -> None:
         assert first_frames(table) == expected
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (4, 4), (5, 3)])
+def test_first_frames_are_of_a_best_path_where_sums_are_equal(shape) -> None:
+    for seed in range(20):
+        table = np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float64)
+        every = list(paths(*shape))
+        sums = [sum(table[cell] for cell in path) for path in every]
+        best = [path for path, total in zip(every, sums, strict=True) if total == max(sums)]
+        starts = [[min(j for i, j in path if i == row) for row in range(shape[0])] for path in best]
+        assert first_frames(table) in starts
+
+
 def test_long_tables_take_little_time() -> None:
     table = np.full((230, 1500), -1.0)
     spoken = np.sort(generator.choice(1500, 229, replace=False))
