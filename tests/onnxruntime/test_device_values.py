@@ -173,6 +173,44 @@ def test_one_memory_for_past_and_present(ours, fixed, where, rng, traffic) -> No
     assert cache.data_ptr() == address
 
 
+def test_threads_read_a_memory_that_is_written_in_place(ours, fixed, where) -> None:
+    session = opened(ours, fixed, where)
+    cache = ours.OrtValue.ortvalue_from_shape_and_type([40, 8], np.float32, GPU, 0)
+    binding, done, wrong = session.io_binding(), threading.Event(), list[Any]()
+    binding.bind_ortvalue_input("past", cache)
+    binding.bind_ortvalue_output("present", cache)
+    binding.bind_cpu_input("at", np.ones((40, 1), bool))
+    other = opened(ours, fixed, where)
+    feeds = {"past": cache, "at": np.zeros((40, 1), bool), "x": np.zeros((1, 8), np.float32)}
+    for name, array in feeds.items():
+        if name != "past":
+            feeds[name] = ours.OrtValue.ortvalue_from_numpy(array)
+
+    def read(content: Any) -> None:
+        try:
+            while not done.is_set():
+                assert len(np.unique(content())) == 1
+        except BaseException as error:
+            wrong.append(error)
+
+    def run() -> Any:
+        return other.run_with_ort_values(["present"], feeds)[0].numpy()
+
+    threads = [threading.Thread(target=read, args=(one,)) for one in (cache.numpy, run)]
+    for one in threads:
+        one.start()
+    try:
+        for step in range(200):
+            binding.bind_cpu_input("x", np.full((1, 8), step, np.float32))
+            session.run_with_iobinding(binding)
+    finally:
+        done.set()
+        for one in threads:
+            one.join(60)
+    assert not wrong
+    np.testing.assert_array_equal(cache.numpy(), 199)
+
+
 def memory(value: Any) -> Any:
     """What a value on the device lies in."""
     return value._content.content._block

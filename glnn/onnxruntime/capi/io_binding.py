@@ -17,6 +17,7 @@ from glnn.onnxruntime.capi.ort_value import (
     OrtValueVector,
     check_shape,
     is_on_device,
+    lock_memories,
     values,
 )
 from glnn.runtime.device_array import DeviceArray
@@ -146,6 +147,10 @@ class IOBinding:
 
     def _run(self, options: Any) -> None:
         """Run the session. Raises RuntimeError, as ONNX Runtime does, whatever is wrong."""
+        with lock_memories((*self._bound_inputs.values(), *self._bound_outputs.values())):
+            self._run_locked(options)
+
+    def _run_locked(self, options: Any) -> None:
         names = list(self._bound_outputs)
         if not names:
             raise RuntimeError("Error in execution: At least one output should be requested.")

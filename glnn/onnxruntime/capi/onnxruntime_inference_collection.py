@@ -54,6 +54,7 @@ from glnn.onnxruntime.capi.ort_value import (
     OrtValue,
     RunInputs,
     copy_tensors,
+    lock_memories,
 )
 from glnn.runtime.device_array import DeviceArray, as_host_array
 
@@ -421,17 +422,19 @@ class Core:
         """
         self.feeds.required(feeds)
         start = time_ns() if self.profile.on else 0
+        memories = (one._content if isinstance(one, OrtValue) else one for one in feeds.values())
         try:
-            arrays = self.feeds.arrays(feeds)
-            names = self._names(output_names)
-            _check(options)
-            tensors = [name for name in names if name in on_device and self._is_tensor(name)]
-            # For times a run is done again, with the same inputs: nothing is given up.
-            kept = self.profile.on
-            out = {name: DeviceArray if kept else on_device[name] for name in tensors}
-            results = self._session.run(names, arrays, out=out or None)
-            if self.profile.on:
-                self.profile.add_run(self._session, arrays, start)
+            with lock_memories(memories):
+                arrays = self.feeds.arrays(feeds)
+                names = self._names(output_names)
+                _check(options)
+                tensors = [name for name in names if name in on_device and self._is_tensor(name)]
+                # For times a run is done again, with the same inputs: nothing is given up.
+                kept = self.profile.on
+                out = {name: DeviceArray if kept else on_device[name] for name in tensors}
+                results = self._session.run(names, arrays, out=out or None)
+                if self.profile.on:
+                    self.profile.add_run(self._session, arrays, start)
         except GlnnError as error:
             raise convert_error(error) from None
         return [_output(result) for result in results]

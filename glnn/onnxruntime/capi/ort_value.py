@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from operator import index
+from threading import RLock
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -61,6 +63,8 @@ class DeviceMemory:
 
     def __init__(self, content: DeviceArray) -> None:
         self.content = content
+        self.lock = RLock()
+        """Held by who reads the content, and by a run that may write in its place."""
         self.is_shared = False
         """Whether another has the same content, or had: no run may write in its place."""
         self.address = next(self._ADDRESSES)
@@ -108,16 +112,28 @@ class DeviceMemory:
     def numpy(self) -> Array:
         """Copy the content to a new array. Raises EPFail where its device was closed or lost."""
         try:
-            return self.content.numpy()
+            with self.lock:
+                return self.content.numpy()
         except GlnnError as error:
             raise convert_error(error) from None
 
     def wait(self) -> None:
         """Wait for the runs that compute it. Raises EPFail where its device was closed or lost."""
         try:
-            self.content.wait()
+            with self.lock:
+                self.content.wait()
         except GlnnError as error:
             raise convert_error(error) from None
+
+
+@contextmanager
+def lock_memories(values: Iterable[object]) -> Iterator[None]:
+    """Have other threads neither read what memories among `values` have nor write in its place."""
+    memories = {one.address: one for one in values if isinstance(one, DeviceMemory)}
+    with ExitStack() as stack:
+        for address in sorted(memories):  # all threads in one order: none waits for another in turn
+            stack.enter_context(memories[address].lock)
+        yield
 
 
 class OrtDevice:
@@ -394,8 +410,9 @@ class OrtValue:
         if not isinstance(target, DeviceMemory):
             np.copyto(target, _numbers(source).reshape(target.shape))
         elif isinstance(source, DeviceMemory) and source.shape == target.shape:
-            target.content = source.content
-            target.is_shared = source.is_shared = True
+            with lock_memories((source, target)):
+                target.content = source.content
+                target.is_shared = source.is_shared = True
         else:
             target.replace(DeviceArray(_numbers(source).reshape(target.shape)))
 
