@@ -338,9 +338,7 @@ class Conv2d(Convolving):
             plain = replace(self, prologue=None).specialize(types[:2])
             types_before = [one.dtype.numpy for one in types if one is not None]
             prepare = self.prologue.compiled([types_before[0], *types_before[2:]])
-            # Padding is no number of x: it stays zero whatever the scales are, as infinite ones.
-            scalable = self.groups == 1 and not any(self.padding)
-            if not (scalable and self.prologue.expr in SCALINGS):
+            if not (self.groups == 1 and self.prologue.expr in SCALINGS):
                 return lambda x, weight, *operands: plain(prepare(x, *operands), weight)
 
             def scale(x: Array, weight: Array, scales: Array) -> tuple[Array, ...]:
