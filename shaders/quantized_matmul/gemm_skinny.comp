@@ -35,8 +35,6 @@
 #include "common/first_of.glsl"
 #include "common/x.glsl"
 layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
-layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
-#define PACKED(i) weight[i]
 #include "common/quantized.glsl"
 #include "matmul/scalar.glsl"
 #include "quantized_matmul/gate.glsl"

@@ -7,10 +7,8 @@
 #include "common/fours.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer Index { int index[]; };
-layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
-#define PACKED(i) weight[i]
 #include "common/quantized.glsl"
 uniform int rows, n, k, units, out_row;
 
