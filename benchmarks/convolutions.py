@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from benchmarks.candidates import Asked
 from benchmarks.command import run
 from benchmarks.record import machine
-from benchmarks.roofline import NUMBERS, intensities
+from benchmarks.roofline import intensities, roof_option
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
@@ -205,13 +205,7 @@ def measured(
 )
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch on CUDA.")
-@click.option(
-    "--roof-mib",
-    type=click.IntRange(1, 256),
-    default=NUMBERS >> 18,
-    show_default=True,
-    help="Of FP32 numbers that the roof is measured by.",
-)
+@roof_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
     batch: int,

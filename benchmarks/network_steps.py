@@ -24,7 +24,7 @@ import glnn
 from benchmarks.command import run
 from benchmarks.layered_networks import NETWORKS
 from benchmarks.record import machine
-from benchmarks.roofline import NUMBERS, intensities
+from benchmarks.roofline import intensities, roof_option
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
@@ -107,13 +107,7 @@ def measured(
     show_default=True,
     help="Percent of a network's time: rows with less are not printed.",
 )
-@click.option(
-    "--roof-mib",
-    type=click.IntRange(1, 256),
-    default=NUMBERS >> 18,
-    show_default=True,
-    help="Of FP32 numbers that the roof is measured by.",
-)
+@roof_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
     networks: str, batches: str, repeat: int, least_share: float, roof_mib: int, as_json: bool

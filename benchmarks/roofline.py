@@ -40,6 +40,13 @@ NUMBERS, FEW = 1 << 24, 1 << 18  # floats, 64 MiB and 1 MiB
 LONG_ENOUGH = 0.005  # seconds
 WARM_SECONDS = 0.1
 LONG_SECONDS = 0.1  # of one run: the clock is near enough
+roof_option = click.option(
+    "--roof-mib",
+    type=click.IntRange(1, 256),
+    default=NUMBERS >> 18,
+    show_default=True,
+    help="Of FP32 numbers that the roof is measured by.",
+)
 LEAP = 1.1  # times the bandwidth at the intensity before
 UNITS = {"fp32": "GFLOP/s", "fp16": "GFLOP/s", "int32": "GIOP/s"}
 
