@@ -257,12 +257,12 @@ class BufferSet:
             self._memories.pop(place, None)
 
     def _replaced_memory(
-        self, output: Output, given: DeviceArray, attached: Mapping[int, BufferBlock]
+        self, output: Output, array: DeviceArray, attached: Mapping[int, BufferBlock]
     ) -> BufferBlock | None:
-        """Return the memory of `given` where an output may be written there: it is read for one
+        """Return the memory of `array` where an output may be written there: it is read for one
         input alone, which that may replace. attached: the blocks of inputs and other outputs.
         """
-        readers = [place for place, memory in attached.items() if given.is_at(memory)]
+        readers = [place for place, memory in attached.items() if array.is_at(memory)]
         inputs = self.executable.device_inputs
         if len(readers) != 1 or readers[0] not in {inputs.get(name) for name in output.replaces}:
             return None

@@ -82,7 +82,7 @@ class DepthwiseProducts:
 
 
 class _Form(Protocol):
-    """One way to make bands of the weights, and to multiply the pixels of some channels by them."""
+    """Interface of products of some channels' pixels by banded matrices made of the weights."""
 
     def bands(self, weight: Array) -> Array:
         """Return the matrices, (taps, c, ...), of weight (c, kh, kw)."""
