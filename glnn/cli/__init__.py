@@ -14,8 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
-from glnn.cli.options import INTERRUPTED, print_json
+from glnn.cli.options import COMPLETION, INTERRUPTED, print_json
 from glnn.cli.screen import say
 from glnn.core.progress_bar import progress
 from glnn.errors import GlnnError, ShaderError, printable
@@ -26,7 +27,18 @@ USER_ERROR = 2
 
 
 VERBS = (
-    *("bench", "cache", "chat", "convert", "doctor", "filter", "generate", "info", "kernels"),
+    *(
+        "bench",
+        "cache",
+        "chat",
+        "completion",
+        "convert",
+        "doctor",
+        "filter",
+        "generate",
+        "info",
+        "kernels",
+    ),
     *("layout", "plan", "run", "serve", "train", "transcribe", "tune", "verify"),
 )
 """Each is the command of that name, in the module of that name unless `MODULES` has another."""
@@ -52,6 +64,12 @@ class Verbs(click.RichGroup):
             return None
         command: click.Command = getattr(_module(cmd_name), cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a verb without importing any of them: a shell waits for it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name) for name in VERBS if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -90,11 +108,17 @@ def cli() -> None:
       glnn transcribe whisper/ talk.wav          write down what is said
       glnn tune                                  find this device's fastest kernels
       glnn cache                                 what is kept on disk, and clearing it
+      glnn completion bash                       have the shell complete all of this
     """
 
 
 def load(arguments: Sequence[str]) -> None:
-    """Import the verb that `arguments` name; all of them where these ask for help."""
+    """Import the verb that `arguments` name; all of them where these ask for help.
+
+    None where a shell asks for completions, each of which imports what it needs.
+    """
+    if COMPLETION in os.environ:
+        return
     named = [name for name in arguments[:1] if name in VERBS]
     versioned = {"-V", "--version"}.intersection(arguments[:1])
     for verb in named or (() if versioned else VERBS):
@@ -108,7 +132,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             progress("--json" not in sys.argv[1:])
-            code = cli.main(standalone_mode=False)
+            code = cli.main(standalone_mode=False, complete_var=COMPLETION)
         sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")

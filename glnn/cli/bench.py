@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from glnn.backends import NAMES
 from glnn.cli.feeds import read_feeds
 from glnn.cli.language_models import bench_language_model, is_given, refuse_options
-from glnn.cli.model_options import save_trace, trace_option
+from glnn.cli.model_options import ModelFile, save_trace, trace_option
 from glnn.cli.options import (
+    FileName,
     WritingCommand,
     backends_option,
     device_options,
@@ -46,8 +47,8 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "tr
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model")
-@click.argument("inputs", nargs=-1)
+@click.argument("model", type=ModelFile())
+@click.argument("inputs", nargs=-1, type=FileName())
 @backends_option(NAMES, "Backends to time; all that open, if not given.")
 @click.option(
     "--batch", type=click.IntRange(1, MOST), help="Samples a run: 1, or as many as the model takes."

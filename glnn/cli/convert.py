@@ -9,8 +9,14 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.model_options import load_with, weights_option
-from glnn.cli.options import OutputFile, WritingCommand, output_options, print_json
+from glnn.cli.model_options import ModelFile, load_with, weights_option
+from glnn.cli.options import (
+    FileName,
+    OutputFile,
+    WritingCommand,
+    output_options,
+    print_json,
+)
 from glnn.cli.screen import Screen, size
 from glnn.errors import ModelError
 from glnn.images import metadata, read_labels, read_preprocessing
@@ -19,7 +25,7 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
 @click.command(cls=WritingCommand)
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=ModelFile())
 @click.argument("target", metavar="OUT", type=OutputFile())
 @click.option(
     "--format",
@@ -29,10 +35,13 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
 @click.option(
     "--preprocessing",
     metavar="imagenet|FILE",
+    type=FileName(),
     help="What OUT says is done to pictures: as for ImageNet, or as a .json file of glnn, Hugging "
     "Face or timm has it.",
 )
-@click.option("--labels", metavar="FILE", help="What OUT says its classes are called.")
+@click.option(
+    "--labels", metavar="FILE", type=FileName(), help="What OUT says its classes are called."
+)
 @click.option("--overwrite", is_flag=True, help="Replace OUT where it is there already.")
 @weights_option
 @output_options

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from glnn import filters
 from glnn.backends import Backend, open_backend
-from glnn.cli.options import OutputFile, WritingCommand, backend_option, device_options, print_json
+from glnn.cli.options import (
+    FileName,
+    OutputFile,
+    WritingCommand,
+    backend_option,
+    device_options,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import ModelError
 from glnn.filters.filter import BORDERS
@@ -170,7 +177,7 @@ def filter() -> None:
 def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     """Make the command that applies the filter that `make` returns for its options."""
 
-    @click.argument("source", metavar="IN")
+    @click.argument("source", metavar="IN", type=FileName())
     @click.argument("target", metavar="OUT", type=OutputFile())
     @backend_option
     @device_options

@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from glob import escape, glob
 from typing import Any, TypeVar
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
-from glnn.cli.options import OutputFile, check_writable
+from glnn import data
+from glnn.cli.options import FileName, OutputFile, check_writable
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.preprocessing import COLOURS, FILTERS
 from glnn.model import Model, load
+from glnn.model.load import BUILDERS
 from glnn.profiling import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class ModelFile(FileName):
+    """The type of a parameter that names a model: one of glnn's own, or a file."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the name of a model of glnn's where no file begins so, else that of a file."""
+        names = [name for name in (*data.MODELS, *BUILDERS) if name.startswith(incomplete)]
+        if not names or not incomplete or glob(f"{escape(incomplete)}*"):
+            return super().shell_complete(ctx, param, incomplete)
+        return [CompletionItem(name) for name in names]
 
 
 def weights_option(command: Command) -> Command:
@@ -23,6 +40,7 @@ def weights_option(command: Command) -> Command:
     return click.option(
         "--weights",
         metavar="FILE",
+        type=FileName(),
         help="The model's parameters by PyTorch's names: .safetensors, .npz, .pt or .pth.",
     )(command)
 
@@ -142,6 +160,7 @@ def _reading_options() -> list[Callable[[Any], Any]]:
         click.option(
             "--labels",
             metavar="FILE",
+            type=FileName(),
             help="The classes' names: one a line, a .json list or object, or a .csv of number and "
             "name. Without, those in the model's metadata.",
         ),
@@ -149,6 +168,7 @@ def _reading_options() -> list[Callable[[Any], Any]]:
             "--preprocessing",
             "instead",
             metavar="imagenet|FILE",
+            type=FileName(),
             help="What is done to pictures, in place of what the model says: as torchvision does "
             "for ImageNet, or as a .json file of glnn, Hugging Face or timm has it.",
         ),

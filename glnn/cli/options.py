@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
@@ -168,11 +169,21 @@ def backends_option(choices: Sequence[str], help: str) -> Callable[[Command], Co
     ) -> tuple[str, ...] | None:
         return None if text is None else backend_names(text, choices)
 
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        there = before.split(",")
+        return [
+            f"{before}{comma}{name}"
+            for name in choices
+            if name.startswith(begun) and name not in there
+        ]
+
     return click.option(
         *BACKEND,
         "backends",
         metavar="NAME[,NAME]",
         callback=names,
+        shell_complete=complete,
         help=f"{help} Separated by commas: {', '.join(choices)}.",
     )
 
@@ -196,6 +207,8 @@ def check_writable(option: str, path: str) -> None:
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
+COMPLETION = "_GLNN_COMPLETE"
+"""The environment's variable by which a shell asks for completions."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
@@ -222,7 +235,17 @@ BESIDE = {".json": (".npz", ".weights-*.npz"), ".onnx": (".onnx.data", ".onnx_da
 """How files beside a model's that have its weights end, by the ending of the model's own."""
 
 
-class OutputFile(StringParamType):
+class FileName(StringParamType):
+    """The type of a parameter that may name a file or a folder; shells complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Have the shell complete the name of a file."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class OutputFile(FileName):
     """The type of a parameter that names a file, or a folder for files, to write."""
 
     def __init__(self, inside: str = "", replaces: str = "") -> None:

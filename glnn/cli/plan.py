@@ -12,7 +12,9 @@ import rich_click as click
 from glnn.backends import Backend, open_backend
 from glnn.cli.feeds import match_files, read_sized
 from glnn.cli.language_models import plan_language_model, refuse_options
+from glnn.cli.model_options import ModelFile
 from glnn.cli.options import (
+    FileName,
     backend_option,
     device_options,
     fuse_option,
@@ -41,8 +43,8 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 
 
 @click.command()
-@click.argument("model")
-@click.argument("inputs", nargs=-1)
+@click.argument("model", type=ModelFile())
+@click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @click.option(
     "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."

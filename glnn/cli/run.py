@@ -19,6 +19,7 @@ from rich.cells import cell_len, set_cell_size
 
 from glnn.cli.feeds import DTYPES, batch_size, match_files, open_samples, read_feeds
 from glnn.cli.model_options import (
+    ModelFile,
     PictureOptions,
     load_with,
     picture_options,
@@ -28,6 +29,7 @@ from glnn.cli.model_options import (
 )
 from glnn.cli.options import (
     INTERRUPTED,
+    FileName,
     WritingCommand,
     backend_option,
     device_options,
@@ -339,8 +341,8 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model")
-@click.argument("inputs", nargs=-1)
+@click.argument("model", type=ModelFile())
+@click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @click.option(
     "--prefer",

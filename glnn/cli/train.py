@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.backends import Backend
+from glnn.cli.model_options import ModelFile
 from glnn.cli.options import (
+    FileName,
     OutputFile,
     WritingCommand,
     backend_option,
@@ -399,8 +401,8 @@ class Course:
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model")
-@click.argument("data")
+@click.argument("model", type=ModelFile())
+@click.argument("data", type=FileName())
 @click.option(
     "--epochs",
     type=click.IntRange(1, MOST),

@@ -11,7 +11,14 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
 from glnn.cli.feeds import input_shapes
-from glnn.cli.options import BACKEND, device_options, precision_option, print_json, shape_option
+from glnn.cli.model_options import ModelFile
+from glnn.cli.options import (
+    BACKEND,
+    device_options,
+    precision_option,
+    print_json,
+    shape_option,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import DeviceError, GlnnError
@@ -34,7 +41,7 @@ SIZES = (
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=ModelFile())
 @click.option(
     "--size",
     "sizes",

@@ -7,7 +7,9 @@ from math import isnan
 import rich_click as click
 
 from glnn.cli.feeds import read_feeds
+from glnn.cli.model_options import ModelFile
 from glnn.cli.options import (
+    FileName,
     backend_option,
     device_options,
     fuse_option,
@@ -35,8 +37,8 @@ def _not_nan(
 
 
 @click.command()
-@click.argument("model")
-@click.argument("inputs", nargs=-1)
+@click.argument("model", type=ModelFile())
+@click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @click.option(
     "--batch", type=click.IntRange(1), help="Samples: at most 100, or as many as the model takes."

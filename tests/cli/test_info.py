@@ -44,7 +44,7 @@ def test_all_verbs_are_here() -> None:
     # Those that write files or texts have a test of their own: test_convert, test_generate, ...
     others = {
         *("cache", "chat", "convert", "doctor", "filter", "generate", "serve", "train"),
-        "transcribe",
+        *("completion", "transcribe"),
     }
     assert set(REGISTERED) == {*VERBS, *others}
 
@@ -61,7 +61,7 @@ def test_tables_are_on_standard_output_alone(cli: Glnn, verb: str) -> None:
     assert (shown.code, shown.err) == (0, "") and shown.out.strip()
 
 
-@pytest.mark.parametrize("arguments", [[], ["filter"], *([verb] for verb in VERBS)])
+@pytest.mark.parametrize("arguments", [[], ["completion"], ["filter"], *([verb] for verb in VERBS)])
 def test_help_has_examples(arguments: Sequence[str]) -> None:
     runner = CliRunner()
     shown = runner.invoke(command_line, [*arguments, "--help"])
