@@ -3,17 +3,20 @@
 A step's time is the GPU's own where its timer is believed, else the clock's. Bounds are of the
 least bytes over the bandwidth of a copy and of the least operations over the greatest FP32 rate,
 both measured in the same run; the share is the greater bound's of the time. Steps that are alike
-are one row, with their number. Networks are layers with random weights, or .onnx files.
+are one row, with their number. Networks are layers with random weights, or .onnx files; with
+--training the steps are those of an update by SGD with momentum, of the networks that
+benchmarks.training has.
 
     python -m benchmarks.network_steps
     python -m benchmarks.network_steps --networks mobilenet_v2 --batches 1,8,32 --json
     python -m benchmarks.network_steps --networks mobilenet_v2.onnx --least-share 2
+    python -m benchmarks.network_steps --training --networks resnet18_32 --longest 20
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,19 @@ from benchmarks.layered_networks import NETWORKS
 from benchmarks.record import machine
 from benchmarks.roofline import intensities, roof_option
 from benchmarks.tables import table
+from benchmarks.training_glnn import planned
+from benchmarks.training_process import WORKS, batches
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, progress
+from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
+from glnn.core.types import Array
 from glnn.errors import GlnnError
 from glnn.profiling import profile
+
+BATCHES = (8, 32)
+"""Samples of inference."""
 
 
 def loaded(name: str) -> glnn.Model:
@@ -57,22 +67,31 @@ def sizes(step: Step) -> str:
     return f"{first}{by} > {' x '.join(map(str, step.shape[1:]))}"
 
 
-def measured(
-    backend: GlBackend, name: str, batch: int, repeat: int, roof: tuple[float, float]
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each kind of step, in the order of the network.
-
-    roof: operations and bytes that the device does in a second.
-    """
-    model = loaded(name)
-    session = glnn.InferenceSession(model, backend.name)
+def inference(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:
+    """Return the plan of the network's outputs for so many samples, and inputs of it."""
+    session = glnn.InferenceSession(loaded(name), backend.name)
     feeds = {
         info.name: np.random.default_rng(1).standard_normal(
             (batch, *(int(size) for size in info.shape[1:])), np.float32
         )
         for info in session.get_inputs()
     }
-    plan = session.plan({name: array.shape for name, array in feeds.items()})
+    return session.plan({name: array.shape for name, array in feeds.items()}), feeds
+
+
+def training(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:
+    """Return the plan of an update by so many samples, and inputs of it."""
+    plan, inputs = planned(WORKS[name], batch, backend)
+    return plan, dict(zip(inputs, batches(WORKS[name], batch)[0], strict=True))
+
+
+def measured(
+    plan: Plan, feeds: Mapping[str, Array], repeat: int, roof: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each kind of step, in the order of the plan.
+
+    roof: operations and bytes that the device does in a second.
+    """
     timed = profile(plan, feeds, repeat)
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for step, time in zip(plan.steps, timed.layers, strict=True):
@@ -82,7 +101,7 @@ def measured(
             key,
             {
                 **dict(zip(("op", "kernel", "sizes"), key, strict=True)),
-                **{"network": name, "batch": batch, "via": step.via, "count": 0, "ms": 0.0},
+                **{"via": step.via, "count": 0, "ms": 0.0},
                 "operations_ms": 1e3 * step.cost.flops / roof[0],
                 "bytes_ms": 1e3 * step.cost.bytes / roof[1],
                 "by_timer": time.kernel_ms is not None,
@@ -97,8 +116,13 @@ def measured(
 
 
 @click.command(help=__doc__)
-@click.option("--networks", default=",".join(NETWORKS), show_default=True, help="Or .onnx files.")
-@click.option("--batches", default="8,32", show_default=True)
+@click.option(
+    "--networks",
+    help=f"By commas: {', '.join(NETWORKS)} (all by default) or .onnx files; with --training "
+    f"{', '.join(WORKS)}.",
+)
+@click.option("--training", "trains", is_flag=True, help="Steps of an update, not of inference.")
+@click.option("--batches", help="By commas; 8,32 by default, with --training each network's own.")
 @click.option("--repeat", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
     "--least-share",
@@ -107,48 +131,65 @@ def measured(
     show_default=True,
     help="Percent of a network's time: rows with less are not printed.",
 )
+@click.option("--longest", type=click.IntRange(1), help="Rows a network: those of the most time.")
 @roof_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
-    networks: str, batches: str, repeat: int, least_share: float, roof_mib: int, as_json: bool
-) -> None:
-    counts = batches.split(",")
-    if not all(one.isascii() and one.isdecimal() and int(one) > 0 for one in counts):
+    networks: str | None, trains: bool, batches: str | None, repeat: int, least_share: float,
+    longest: int | None, roof_mib: int, as_json: bool,
+) -> None:  # fmt: skip
+    counts = None if batches is None else batches.split(",")
+    if not all(one.isascii() and one.isdecimal() and int(one) > 0 for one in counts or ()):
         raise GlnnError(f"--batches: expected numbers as 8,32, got {batches!r}")
-    names = networks.split(",")
-    for name in names:
-        loaded(name)  # a wrong name is told of before the work
+    names = list(WORKS if trains else NETWORKS) if networks is None else networks.split(",")
+    for name in names:  # a wrong name is told of before the work
+        if not trains:
+            loaded(name)
+        elif name not in WORKS:
+            raise GlnnError(f"--networks: expected {', '.join(WORKS)}, got {name!r}")
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     rates = intensities(backend.device, numbers=roof_mib << 18)
     roof = max(r["gflops"] for r in rates) * 1e9, max(r["gb_s"] for r in rates) * 1e9
     result: dict[str, Any] = {**machine(backend.device), "rows": []}
     result |= {"roof_gflops": roof[0] / 1e9, "roof_gb_s": roof[1] / 1e9}
-    work = [(name, int(count)) for name in names for count in counts]
+    work = [
+        (name, int(count))
+        for name in names
+        for count in counts or (WORKS[name].batches if trains else BATCHES)
+    ]
     with progress(not as_json) as bar:
         for name, batch in bar.track(work, description="networks"):
-            result["rows"] += measured(backend, name, batch, repeat, roof)
+            plan, feeds = (training if trains else inference)(backend, name, batch)
+            for row in measured(plan, feeds, repeat, roof):
+                result["rows"].append({"network": name, "batch": batch, **row})
     if as_json:
         print(json.dumps(result, indent=2))
         return
     out = Screen()
     out.say(f"{result['device']}: {roof[0] / 1e12:.3g} TFLOP/s and {roof[1] / 1e9:.0f} GB/s")
     for name, batch in work:
-        _show(out, name, batch, result["rows"], least_share / 100)
+        _show(out, name, batch, result["rows"], least_share / 100, longest)
 
 
-def _show(out: Screen, name: str, batch: int, rows: list[dict[str, Any]], least: float) -> None:
+def _show(
+    out: Screen, name: str, batch: int, rows: list[dict[str, Any]], least: float,
+    longest: int | None,
+) -> None:  # fmt: skip
     own = [row for row in rows if (row["network"], row["batch"]) == (name, batch)]
     whole = sum(row["count"] * row["ms"] for row in own)
     bound = sum(row["count"] * row["ms"] * row["share"] for row in own)
     shown = table("op", "kernel", "sizes", ">of", ">us", ">bytes", ">operations", ">share")
+    launches = sum(row["count"] for row in own)
+    if longest is not None:
+        own = sorted(own, key=lambda row: -row["count"] * row["ms"])[:longest]
     for row in own:
         if row["count"] * row["ms"] < least * whole:
             continue
         times = (f"{1e3 * row[key]:.1f}" for key in ("ms", "bytes_ms", "operations_ms"))
         texts = row["op"], row["kernel"], row["sizes"], str(row["count"])
         shown.add(*texts, *times, f"{row['share']:.0%}")
-    title = f"{name}, batch {batch}: {whole:.3f} ms in all, bounds {bound:.3f} ms"
+    title = f"{name}, batch {batch}: {launches} steps, {whole:.3f} ms, bounds {bound:.3f} ms"
     out.show(shown, title)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from benchmarks.clblast import Clblast
 from benchmarks.clblast_network import ClblastNetwork
 from glnn.core.tensor_info import BATCH
 from glnn.errors import GlnnError
-from glnn.layers import Add
+from glnn.layers import Add, MultiheadAttention
 from glnn.model.onnx_format import message
 
 Array = NDArray[np.float32]
@@ -112,8 +113,9 @@ def torch_layers(torch: Any, model: glnn.Model, where: str) -> list[Any]:
             layers.append(torch.add)
             continue
         same = getattr(torch.nn, type(node.layer).__name__)(**node.layer.config())
+        dotted = getattr(node.layer, "dotted", {})
         for name, array in node.layer.parameters.items():
-            getattr(same, name).data = torch.from_numpy(array.copy())
+            attrgetter(dotted.get(name, name))(same).data = torch.from_numpy(array.copy())
         layers.append(same.to(where))
     return layers
 
@@ -126,7 +128,11 @@ def torch_network(model: glnn.Model, layers: list[Any]) -> Callable[[Any], Any]:
     def net(x: Any) -> Any:
         tensors = {given.name: x}
         for node, layer in zip(model.nodes, layers, strict=True):
-            result = layer(*(tensors[name] for name in node.inputs))
+            operands = [tensors[name] for name in node.inputs]
+            if isinstance(node.layer, MultiheadAttention):
+                result, _ = layer(*operands, need_weights=False)
+            else:
+                result = layer(*operands)
             for name in node.inputs:
                 if last[name] is node and name != out:
                     tensors.pop(name, None)

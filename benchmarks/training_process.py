@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import training_zoo
-from benchmarks.training_zoo import CLASSES, DIGIT, IMAGE
+from benchmarks.training_zoo import CLASSES, DIGIT, IMAGE, TOKENS
 from glnn.errors import GlnnError
 from glnn.model import Model
 
@@ -58,6 +58,8 @@ WORKS = {
              (DIGIT,), (100,)),
         Work("lenet_relu", training_zoo.lenet, IMAGE, (64, 100, 512)),
         Work("resnet18_32", training_zoo.resnet18, (3, 32, 32), (64,)),
+        Work("transformer_6x384", training_zoo.transformer, TOKENS, (16,)),
+        Work("mobilenet_v2_64", training_zoo.mobilenet_v2, (3, 64, 64), (32,)),
     )
 }  # fmt: skip
 

@@ -9,15 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.layers import (
+    GELU,
     AdaptiveAvgPool2d,
     Add,
     BatchNorm2d,
     Conv2d,
     Flatten,
     Layer,
+    LayerNorm,
     Linear,
     MaxPool2d,
+    MultiheadAttention,
     ReLU,
+    ReLU6,
 )
 from glnn.model import Model, Node, TensorInfo
 
@@ -39,13 +43,14 @@ class Chain:
         return name
 
     def conv(
-        self, name: str, x: str, channels: tuple[int, int], kernel: int, stride: int, gain: float
-    ) -> str:
+        self, name: str, x: str, channels: tuple[int, int], kernel: int, stride: int, gain: float,
+        groups: int = 1,
+    ) -> str:  # fmt: skip
         """A convolution of He's weights and the batch normalisation behind it, scaled by `gain`."""
         given, made = channels
-        conv = Conv2d(given, made, kernel, stride, kernel // 2, bias=False)
-        spread = sqrt(2 / (given * kernel * kernel))
-        shape = (made, given, kernel, kernel)
+        conv = Conv2d(given, made, kernel, stride, kernel // 2, groups=groups, bias=False)
+        spread = sqrt(2 / (given // groups * kernel * kernel))
+        shape = (made, given // groups, kernel, kernel)
         conv.weight = self._generator.standard_normal(shape, np.float32) * np.float32(spread)
         norm = BatchNorm2d(made)
         norm.weight = self._random(made, 0.9 * gain, 1.1 * gain)
@@ -125,3 +130,54 @@ def lenet(seed: int = 0) -> Model:
 def resnet18(seed: int = 0) -> Model:
     """ResNet-18 with torchvision's layers, of ten classes: images (n, 3, 32, 32) to scores."""
     return resnet(18, size=32, classes=CLASSES, seed=seed)
+
+
+def mobilenet_v2(*, size: int = 64, classes: int = CLASSES, seed: int = 0) -> Model:
+    """MobileNetV2 of Sandler and others 2018, table 2: x (n, 3, size, size) to (n, classes)."""
+    chain, c = Chain(seed), 32
+    x = chain.add("relu", ReLU6(), chain.conv("conv", "input", (3, c), 3, 2, 1))
+    blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
+    more = ((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for stage, (wider, out, count, first) in enumerate((*blocks, *more), 1):
+        for place in range(count):
+            name, before, hidden = f"block{stage}_{place + 1}", x, wider * c
+            if wider > 1:
+                x = chain.conv(f"{name}_wide", x, (c, hidden), 1, 1, 1)
+                x = chain.add(f"{name}_relu1", ReLU6(), x)
+            stride = 1 if place else first
+            x = chain.conv(f"{name}_depthwise", x, (hidden, hidden), 3, stride, 1, hidden)
+            x = chain.add(f"{name}_relu2", ReLU6(), x)
+            x = chain.conv(f"{name}_narrow", x, (hidden, out), 1, 1, 0.5)
+            x = chain.add(f"{name}_add", Add(), x, before) if place else x
+            c = out
+    x = chain.add("last_relu", ReLU6(), chain.conv("last", x, (c, 1280), 1, 1, 1))
+    x = chain.add("flatten", Flatten(), chain.add("mean", AdaptiveAvgPool2d(1), x))
+    scores = chain.add("fc", Linear(1280, classes, seed=seed), x)
+    image = TensorInfo("input", ("N", 3, size, size))
+    return Model(tuple(chain.nodes), (image,), (scores,), "mobilenet_v2")
+
+
+TOKENS = (128, 384)
+"""Tokens of a sequence, and their width."""
+
+
+def transformer(depth: int = 6, heads: int = 6, seed: int = 0) -> Model:
+    """Encoder of Vaswani et al. 2017 that normalises first, with GELU: (n, *TOKENS) to scores."""
+    chain, x, (tokens, width) = Chain(seed), "input", TOKENS
+
+    def linear(name: str, x: str, given: int, made: int) -> str:
+        return chain.add(name, Linear(given, made, seed=seed + len(chain.nodes)), x)
+
+    for i in range(1, depth + 1):
+        norm = chain.add(f"norm{i}_1", LayerNorm(width), x)
+        attention = MultiheadAttention(width, heads, batch_first=True, seed=seed + i)
+        attended = chain.add(f"attention{i}", attention, norm, norm, norm)
+        x = chain.add(f"add{i}_1", Add(), attended, x)
+        norm = chain.add(f"norm{i}_2", LayerNorm(width), x)
+        wide = chain.add(f"gelu{i}", GELU(), linear(f"wide{i}", norm, width, 4 * width))
+        x = chain.add(f"add{i}_2", Add(), linear(f"narrow{i}", wide, 4 * width, width), x)
+    x = chain.add("flatten", Flatten(), chain.add("norm", LayerNorm(width), x))
+    scores = linear("fc", x, tokens * width, CLASSES)
+    return Model(
+        tuple(chain.nodes), (TensorInfo("input", ("N", *TOKENS)),), (scores,), "transformer"
+    )

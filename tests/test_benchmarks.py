@@ -609,6 +609,28 @@ def test_steps_of_networks_beside_their_bounds() -> None:
     assert row["share"] == max(row["bytes_ms"], row["operations_ms"]) / row["ms"]
 
 
+def test_steps_of_training_beside_their_bounds() -> None:
+    options = ["--training", "--networks", "mlp_784_512_10", "--batches", "3", "--repeat", "1"]
+    result = json.loads(run("benchmarks.network_steps", *options, "--roof-mib", "1", "--json"))
+    found = {row["sizes"]: row for row in result["rows"] if row["op"] == "matmul"}
+    assert {"3 x 784 > 512", "512 x 3 > 784", "10 x 3 > 512"} <= found.keys()
+    row = found["512 x 3 > 784"]  # the gradient by a weight, and the momentum of it
+    nbytes = 4 * (3 * (512 + 784) + 2 * 512 * 784)
+    assert row["bytes_ms"] == pytest.approx(nbytes / result["roof_gb_s"] / 1e6)
+    assert {(row["network"], row["batch"]) for row in result["rows"]} == {("mlp_784_512_10", 3)}
+
+
+def test_networks_of_training_have_the_parameters_that_are_published() -> None:
+    from benchmarks.training_zoo import mobilenet_v2, transformer
+
+    parameters = mobilenet_v2(classes=1000).parameters()
+    assert sum(v.size for k, v in parameters.items() if "running" not in k) == 3_504_872
+    layer = 4 * (384 * 384 + 384) + 2 * 4 * 384 * 384 + 5 * 384 + 4 * 384  # and two norms
+    assert sum(v.size for v in transformer().parameters().values()) == (
+        6 * layer + 2 * 384 + 128 * 384 * 10 + 10
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
@@ -836,6 +858,7 @@ def test_variants_are_timed_by_name() -> None:
         ("convolutions --only y", "--only: no convolution has 'y' in its name"),
         ("convolutions --kernel x", "--kernel: conv2d has no kernel 'x'"),
         ("network_steps --networks x", "--networks: expected mobilenet_v2, efficientnet_b0, "),
+        ("network_steps --training --networks x", "--networks: expected mlp_784_512_10, "),
         ("network_steps --batches 0", "--batches: expected numbers as 8,32, got '0'"),
     ],
 )
