@@ -1,3 +1,3 @@
 """The version of glnn, for parts of it: nobody imports the package's root from within."""
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
