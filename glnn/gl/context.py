@@ -40,9 +40,10 @@ class StepError(Exception):
 class NoDeviceError(DeviceError):
     """No GL context could be opened; `attempts` holds everything that was tried."""
 
-    def __init__(self, message: str, attempts: tuple[Attempt, ...]) -> None:
+    def __init__(self, message: str, attempts: tuple[Attempt, ...], advice: str = "") -> None:
         tried = "; ".join(str(attempt) for attempt in attempts)
-        super().__init__(f"{message} ({tried})" if tried else message)
+        text = f"{message} ({tried})" if tried else message
+        super().__init__(f"{text}; {advice}" if advice else text)
         self.attempts = attempts
 
 

@@ -27,6 +27,7 @@ from glnn.gl.context import (
 )
 from glnn.gl.device_info import Capabilities
 from glnn.gl.egl import (
+    DEBIAN_PACKAGES,
     DEFAULT,
     DEVICE,
     SURFACELESS,
@@ -67,6 +68,11 @@ def _mode() -> int:
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
 LOG = logging.getLogger(__name__)
+NO_DRIVER = {
+    *("eglQueryDevicesEXT", "eglGetPlatformDisplayEXT", "eglGetDisplay", "eglInitialize"),
+    "glfwInit",
+}
+"""Steps that fail where EGL is there, and no driver for it."""
 MINIMUM_LIMITS = "es31-minimum"
 
 Candidate = tuple[str, Callable[[Sequence[Version]], Context]]
@@ -197,7 +203,18 @@ def open_context(
         return context, asked, tuple(attempts)
     GL_PROCESS.opened(any=False)
     message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
-    raise NoDeviceError(message, tuple(attempts))
+    raise NoDeviceError(message, tuple(attempts), _advice(attempts))
+
+
+def _advice(attempts: Sequence[Attempt]) -> str:
+    """Return what to install where EGL is there and finds no driver, else an empty text."""
+    steps = {attempt.step for attempt in attempts}
+    if not steps <= NO_DRIVER:
+        return ""
+    return (
+        "EGL finds no driver that opens: expected the GPU vendor's or Mesa's (on Debian: apt "
+        f"install {DEBIAN_PACKAGES}), and files in /dev/dri that this user may open"
+    )
 
 
 def open_low_priority_context(

@@ -18,7 +18,7 @@ from glnn.core.settings import Libraries
 from glnn.errors import DeviceError, shown
 from glnn.gl.context import Context, StepError, Version
 
-ON_DEBIAN = "on Debian: apt install libegl1 libgles2 libgl1-mesa-dri"
+DEBIAN_PACKAGES = "libegl1 libgles2 libgl1-mesa-dri"
 EGL_NAMES = {
     "win32": ("libEGL.dll",),
     "darwin": ("libEGL.dylib",),
@@ -68,7 +68,11 @@ def _load_library(
         if not missing:
             return library
         tried.append(f"{name}: it has no {', '.join(missing)}")
-    advice = "" if path else f"; {ON_DEBIAN}; a driver's own library: {variable}=path"
+    advice = (
+        ""
+        if path
+        else f"; on Debian: apt install {DEBIAN_PACKAGES}; a driver's own library: {variable}=path"
+    )
     raise StepError(f"load {variable if path else what}", "; ".join(tried) + advice)
 
 

@@ -27,6 +27,7 @@ from glnn.core.types import Array, Shape
 from glnn.gl import Device
 from glnn.runtime.executable import ShapeRange
 from glnn.runtime.options import Options
+from glnn.version import VERSION
 
 PACKAGE = Path(__file__).parents[1]
 SUFFIXES = (".onnx", ".json")
@@ -149,7 +150,7 @@ def environment_key(device: Device, settings: Settings, files: GlnnFiles) -> tup
     """Return texts of all that plans depend on beside the model and the options."""
     chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
     chosen += str(settings.kernels), settings.backends, device.low_priority
-    versions = sys.version, np.__version__, sys.byteorder
+    versions = VERSION, sys.version, np.__version__, sys.byteorder  # an image's files have no times
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 
 

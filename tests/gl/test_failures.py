@@ -92,6 +92,20 @@ def test_no_driver_names_each_attempt_and_its_step(python: Run) -> None:
     for what, step, error in attempts:
         assert f"{what}: {step}: {error}" in found["error"]
     assert "\n" not in found["error"]
+    assert "; EGL finds no driver that opens: " in found["error"]
+    assert "apt install libegl1 libgles2 libgl1-mesa-dri)" in found["error"]
+
+
+def test_a_driver_that_opens_too_little_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: Any, version: Any) -> None:
+        raise StepError("eglCreateContext", "EGL_BAD_MATCH (0x3009)")
+
+    monkeypatch.setattr(egl_module.EglContext, "_create", refuse)
+    with pytest.raises(NoDeviceError, match="eglCreateContext") as no:
+        Device(platform="surfaceless")
+    assert "apt install" not in str(no.value)
 
 
 def test_a_driver_that_does_not_initialise(python: Run) -> None:
