@@ -2,6 +2,7 @@
 # make test   lint, and all the tests, also against the installed wheel
 # make conformance   the ONNX backend test suite on every backend, as tables
 # make check-arm64   the demo and a part of the tests on 64-bit ARM, emulated (as root)
+# make release   build wheel and sdist in dist/ and check them; nothing is published
 # The first two set everything up first: the GL libraries (by apt), a virtual environment, the package.
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 # Tests and examples start hundreds of processes, each of which would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
+.PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part check-install release release-arm64 \
     check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-optimum check-models check-engines \
     bench-generation clean gl test-system
 
@@ -150,7 +151,7 @@ check-timers: test-system $(VENV)/test.stamp
 
 # The wheel, installed, tested from a folder outside the repository: what depends on where files lie.
 # All else has been tested by then; `make check-wheel WHEEL=tests` has that, too.
-WHEEL := tests/pure/test_declarations.py tests/pure/test_kernels.py tests/test_examples.py \
+WHEEL := tests/pure/test_version.py tests/pure/test_declarations.py tests/pure/test_kernels.py tests/test_examples.py \
     tests/models/test_session.py tests/models/test_load.py tests/models/test_json_format.py \
     tests/cli/test_run.py tests/cli/test_info.py tests/cli/test_kernels.py tests/cli/test_convert.py
 check-wheel: test-system $(VENV)/test.stamp
@@ -178,6 +179,26 @@ check-part: gl $(VENV)/demo.stamp
 SUITE := bookworm trixie
 check-arm64:
 	.ci/check-arm64 $(SUITE)
+
+# Wheel and sdist, the wheel made of the sdist, and the wheel installed in a clean environment of each
+# Python that there is, on this machine and on emulated 64-bit ARM. What is left out is said. To publish
+# them, and to date the version in CHANGELOG.md, is left to a person: docs/releasing.md.
+PYTHONS := 3.10 3.11 3.12 3.13 3.14
+release: gl $(VENV)/test.stamp
+	rm -rf dist
+	mkdir -p build && $(BIN)/python -m build --outdir dist . >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	$(BIN)/python -m twine check --strict dist/*
+	$(MAKE) check-install
+	@if [ "$$(id -u)" -eq 0 ]; then $(MAKE) release-arm64; else \
+	    echo "release: left out 64-bit ARM, which needs root: sudo make release-arm64"; fi
+	@grep -q '^## \[.*\] - unreleased' CHANGELOG.md && echo "release: CHANGELOG.md has no date yet" || true
+	@sha256sum dist/*
+
+check-install: gl
+	.ci/check-install dist/*.whl $(PYTHONS)
+
+release-arm64:
+	TARGETS=check-install .ci/check-arm64 $(SUITE)
 
 # 2,000 requests to a threaded server on each GL backend, and 1,000 runs of each of 8 threads: how many
 # MiB that grows, and what was wrong.
