@@ -186,7 +186,8 @@ class InferenceSession(LazyPickle):
         self._options = Options(
             backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
         )
-        self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
+        self._fitted: dict[int, tuple[Shape, np.dtype[Any]]] = {}
+        """The last shape and dtype that fitted, by the numbers of `_kinds`."""
         stored = None if self.cache is None else self.cache.find(model, self._options)
         self._lazy = _LazyModel(model, self._options, stored, self.cache)
         self._runs: ModelExecutor
@@ -218,6 +219,13 @@ class InferenceSession(LazyPickle):
         self.name, self.metadata = info.name, info.metadata
         self._inputs, self._outputs = info.inputs, info.outputs
         self._names = tuple(one.name for one in info.outputs)
+        self._objects = tuple(one for one in info.outputs if one.dtype is DType.object)
+        kinds: dict[Any, int] = {}
+        self._kinds = {
+            one.name: kinds.setdefault((one.type, one.shape, one.free), len(kinds))
+            for one in info.inputs
+        }
+        """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
         self._shared_sizes = shared_sizes(info.inputs)
 
     def _load(self) -> LoadedModel:
@@ -384,7 +392,7 @@ class InferenceSession(LazyPickle):
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
         updates = {} if states is None else self._checked(states).updates
-        others = self._names
+        others, known = self._names, frozenset(self._names)
         if updates:
             others = tuple(name for name in others if name not in updates.values())
         names = tuple(output_names) if output_names else others
@@ -392,7 +400,7 @@ class InferenceSession(LazyPickle):
             if updates[name] in names:
                 raise ModelError(f"output {updates[name]!r} updates state {name!r}: states.read()")
         for name in names if output_names else ():
-            if name not in self._names:
+            if name not in known:
                 raise ModelError(
                     f"unknown output {name!r}: {self.name} has {', '.join(map(repr, self._names))}"
                 )
@@ -400,11 +408,12 @@ class InferenceSession(LazyPickle):
             return names, {}
         if not isinstance(out, Mapping):
             raise ShapeError(f"out must map outputs to arrays, got {type(out).__name__}")
+        wanted = frozenset(names)
         for name in out:
-            if name not in names:
+            if name not in wanted:
                 raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
-        for info in self._outputs:
-            if stays_on_device(out.get(info.name)) and info.dtype is DType.object:
+        for info in self._objects:
+            if stays_on_device(out.get(info.name)):
                 raise ShapeError(
                     f"output {info.name!r} is {info.type}, and a DeviceArray has numbers"
                 )
@@ -450,15 +459,18 @@ class InferenceSession(LazyPickle):
                 if name in states.updates:
                     raise ShapeError(f"input {name!r} is a state, which is not fed: states.write()")
         for info in inputs:
-            array, fitted = feeds.get(info.name), self._fitted.get(info.name)
-            if isinstance(array, DeviceArray):
-                arrays[info.name] = _fitting(info, array)
-                continue
-            like = type(array) is np.ndarray and (array.shape, array.dtype) == fitted
-            if not like:
-                check_names(self.name, inputs, feeds)
-                array = info.fitting(array)
-                self._fitted[info.name] = array.shape, array.dtype
+            array, kind = feeds.get(info.name), self._kinds[info.name]
+            there = isinstance(array, DeviceArray)
+            like = there or type(array) is np.ndarray
+            if not like or (array.shape, array.dtype) != self._fitted.get(kind):  # type: ignore[union-attr]
+                if isinstance(array, DeviceArray):
+                    _check_fits(info, array)
+                else:
+                    check_names(self.name, inputs, feeds)
+                    array = info.fitting(array)
+                self._fitted[kind] = array.shape, array.dtype
+            if isinstance(array, DeviceArray) and info.dtype not in FLOATS:
+                array = as_host_array(array)
             arrays[info.name] = array  # type: ignore[assignment]
         if len(feeds) != len(arrays):
             check_names(self.name, inputs, feeds)
@@ -496,17 +508,13 @@ def _give_up(out: Mapping[str, Out]) -> None:
             one.give_up()
 
 
-def _fitting(info: TensorInfo, array: DeviceArray) -> Feed:
-    """Return `array` for an input; as one of the host where a run looks at its numbers.
-
-    Raises ShapeError where it is of another dtype or shape.
-    """
+def _check_fits(info: TensorInfo, array: DeviceArray) -> None:
+    """Raise ShapeError where `array` is of another dtype or shape than an input."""
     if array.dtype != info.dtype.numpy:
         raise ShapeError(
             f"input {info.name!r} must be {info.dtype.value}, got a DeviceArray of {array.dtype}"
         )
     info.check(array.shape)
-    return array if info.dtype in FLOATS else as_host_array(array)
 
 
 def _shape(name: str, shape: object) -> Shape:

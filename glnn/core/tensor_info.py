@@ -215,6 +215,8 @@ def check_shared_sizes(shared: SharedSizes, shapes: Mapping[str, Shape]) -> None
     where the other branch is taken, and ONNX Runtime takes these.
     """
     for dim, places in shared:
+        if len({shapes[name][axis] for name, axis in places}) == 1:
+            continue
         read = [(name, axis) for name, axis in places if 0 not in shapes[name]]
         for name, other in read[1:]:
             first, axis = read[0]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from weakref import finalize
 
 from glnn.core.settings import Settings
 from glnn.errors import NoRoomError
@@ -15,6 +14,18 @@ from glnn.gl.device import Device
 
 MOST_UNUSED = 2
 """A block is taken for a tensor of no less than this part of it."""
+
+
+class Lease:
+    """The use of `block`, which is the pool's again once nobody has the lease, in any thread."""
+
+    __slots__ = ("_pool", "block")
+
+    def __init__(self, pool: BlockPool, block: UnclearedBlock) -> None:
+        self._pool, self.block = pool, block
+
+    def __del__(self) -> None:
+        self._pool.take_back(self.block)
 
 
 class BlockPool:
@@ -26,7 +37,10 @@ class BlockPool:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._free: deque[UnclearedBlock] = deque()
+        self._free: dict[UnclearedBlock, None] = {}
+        """The first has been free for the longest."""
+        self._by_size: dict[int, list[UnclearedBlock]] = {}
+        """The same by their words, in order."""
         self._free_bytes = self._used_bytes = 0
 
     @property
@@ -44,25 +58,42 @@ class BlockPool:
 
     def allocate(
         self, words: int, slack: int = 0, available: Callable[[], int | None] = lambda: None
-    ) -> UnclearedBlock:
-        """Return a block of at least `words`, whose content nobody knows.
+    ) -> Lease:
+        """Return the use of a block of at least `words`, whose content nobody knows.
 
         slack: further words of a new one, where larger ones will be wanted. available: returns the
         bytes that a new one may take, None where nobody knows. Raises NoRoomError where memory runs
         out.
         """
-        self._device.collect()  # which gives back what was dropped
         words = max(words, MIN_WORDS)
-        fitting = [one for one in self._free if words <= one.size <= MOST_UNUSED * (words + slack)]
-        if fitting:
-            # Always in one order, whichever was free first: what takes turns finds its own again.
-            block = min(fitting, key=attrgetter("order"))
-            self._free.remove(block)
-            self._free_bytes -= block.nbytes
-        else:
-            block = self._new_block(words, slack, available)
+        block = self._free_fitting(words, slack)
+        if block is None:
+            self._device.collect()  # which gives back what was dropped
+            block = self._free_fitting(words, slack) or self._new_block(words, slack, available)
         self._used_bytes += block.nbytes
+        return Lease(self, block)
+
+    def _free_fitting(self, words: int, slack: int) -> UnclearedBlock | None:
+        """Take a free block of a fitting size; None where there is none.
+
+        Always in one order, whichever was free first: what takes turns finds its own again.
+        """
+        most = MOST_UNUSED * (words + slack)
+        size = min((one for one in self._by_size if words <= one <= most), default=None)
+        if size is None:
+            return None
+        block = self._by_size[size][0]
+        self._remove(block)
         return block
+
+    def _remove(self, block: UnclearedBlock) -> None:
+        """Have a free block no more."""
+        alike = self._by_size[block.size]
+        alike.remove(block)
+        if not alike:
+            del self._by_size[block.size]
+        del self._free[block]
+        self._free_bytes -= block.nbytes
 
     def _new_block(
         self, words: int, slack: int, available: Callable[[], int | None]
@@ -70,6 +101,7 @@ class BlockPool:
         free = available()
         if free is not None and 4 * (words + slack) > free:
             self._free.clear()  # which are too small, or too large
+            self._by_size.clear()
             self._free_bytes = slack = 0
             self._device.collect()
             free = available()
@@ -80,20 +112,17 @@ class BlockPool:
                 )
         return UnclearedBlock(words + slack, self._device)
 
-    def free_with(self, owner: object, block: UnclearedBlock) -> finalize[..., object]:
-        """Have `block` be free once `owner` is gone, in whatever thread that is; return what does
-        it, which may be detached.
-        """
-        freed = finalize(owner, self._device.drop, partial(self._free_block, block))
-        freed.atexit = False
-        return freed
+    def take_back(self, block: UnclearedBlock) -> None:
+        """Have `block` be free with the next use of GL; in any thread."""
+        self._device.drop(partial(self._free_block, block))
 
     def _free_block(self, block: UnclearedBlock) -> None:
         self._used_bytes -= block.nbytes
-        self._free.append(block)
+        self._free[block] = None
+        insort(self._by_size.setdefault(block.size, []), block, key=attrgetter("order"))
         self._free_bytes += block.nbytes
         while self._free_bytes > self._used_bytes:
-            self._free_bytes -= self._free.popleft().nbytes
+            self._remove(next(iter(self._free)))
 
 
 def available(device: Device) -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from glnn.core.layout.layout import DENSE
-from glnn.core.size_table import Maker, depends, maker, number
+from glnn.core.size_table import Maker, Size, depends, maker, number
 from glnn.core.symint import Substitution
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import LimitError, NoRoomError
@@ -26,7 +26,7 @@ from glnn.gl.command_buffer import (
 from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.device_array import DeviceArray, Feed
-from glnn.runtime.executable import Executable, HostStep, Output, TensorSlot
+from glnn.runtime.executable import Block, Executable, HostStep, Output, TensorSlot
 from glnn.runtime.store import HostStore, Store
 
 if TYPE_CHECKING:
@@ -121,6 +121,23 @@ class _Arrangement:
     """The sizes of the symbols, and the generation of memory, that it is bound to."""
 
 
+@dataclass(frozen=True, eq=False)
+class _OutputKind:
+    """What a DeviceArray is allocated by: the same for all outputs of a kind, as caches are."""
+
+    block: Block
+    shape: Shape
+    shape_of: Maker | None
+    """Makes the shape, where that is open."""
+
+    def sizes(self, numbers: Sequence[int], device: Device) -> tuple[Shape, int, int]:
+        """Return the shape, the words that a run writes, and further words to allocate."""
+        words = self.block.size(numbers)
+        if self.shape_of is None:
+            return self.shape, words, 0
+        return self.shape_of(numbers), words, growth(words, device)
+
+
 _Places = tuple[tuple[int, ...], tuple[tuple[int, BufferBlock], ...]]
 """Where states lie, by the numbers of their memories, and the blocks of DeviceArrays."""
 
@@ -147,12 +164,26 @@ class BufferSet:
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
         """Of the tensors that follow from sizes those that the host reads."""
-        self._device_outputs = [
-            (one, executable.device_outputs[one.name], maker(one.shape))
-            for one in executable.io.outputs
-            if one.name in executable.device_outputs
-        ]
-        """Those that can stay on the device, their blocks, and what makes a shape that is open."""
+        kinds: dict[Any, _OutputKind] = {}
+        self._device_outputs: list[tuple[Output, int, _OutputKind]] = []
+        """Those that can stay on the device, the numbers of their blocks, and their kinds."""
+        for one in executable.io.outputs:
+            if one.name in executable.device_outputs:
+                place = executable.device_outputs[one.name]
+                block = executable.blocks[place]
+                kind = kinds.setdefault(
+                    (block.words, one.shape), _OutputKind(block, one.shape, maker(one.shape))
+                )
+                self._device_outputs.append((one, place, kind))
+        ends: dict[tuple[Size, ...], int] = {}
+        self._device_inputs = {
+            name: (place, ends.setdefault(executable.blocks[place].words, len(ends)))
+            for name, place in executable.device_inputs.items()
+        }
+        """The block of each input that may lie there, and its size's number."""
+        one_of = {number: executable.blocks[i] for i, number in self._device_inputs.values()}
+        self._input_sizes = [one_of[number] for number in range(len(ends))]
+        """A block of each of these sizes: caches have the same."""
         makers = ((i, maker(one.words)) for i, one in enumerate(executable.commands.textures))
         self._open_views = [(i, make) for i, make in makers if make is not None]
         self._turning = self._doubled()
@@ -229,32 +260,34 @@ class BufferSet:
         outputs: Mapping[str, DeviceArray | None],
     ) -> None:
         """Put the blocks of `arrays`, and new ones for `outputs`, in the place of its own."""
-        device, executable, numbers = self.device, self.executable, self.executable.numbers(sizes)
+        device, numbers = self.device, self.executable.numbers(sizes)
         assert device is not None
         attached: dict[int, BufferBlock] = {}
+        words_of = [block.size(numbers) for block in self._input_sizes]
         for name, array in arrays.items():
-            place, memory = executable.device_inputs[name], array.block(device)
-            if memory.size >= executable.blocks[place].size(numbers):
+            (place, size), memory = self._device_inputs[name], array.block(device)
+            if memory.size >= words_of[size]:
                 attached[place] = memory
         self._kept, self._replaced, available = {}, [], self._shared.available
-        for one, place, shape_of in self._device_outputs:
+        device.collect()  # so that outputs that nobody has any more are room for new ones
+        sizes_of: dict[_OutputKind, tuple[Shape, int, int]] = {}
+        for one, place, kind in self._device_outputs:
             if one.name not in outputs:
                 continue
-            given = outputs[one.name]
-            words = executable.blocks[place].size(numbers)
+            if kind not in sizes_of:
+                sizes_of[kind] = kind.sizes(numbers, device)
+            given, (shape, words, slack) = outputs[one.name], sizes_of[kind]
             there = None if given is None else self._replaced_memory(one, given, attached)
             if given is not None and there is not None and there.size >= words:
                 attached[place] = there
                 self._replaced.append((one, given))
                 continue
-            shape, slack = one.shape, 0
-            if shape_of is not None:
-                shape, slack = shape_of(numbers), growth(words, device)
             made = DeviceArray.allocate(device, shape, one.dtype, words, slack, available)
             self._kept[one.name], attached[place] = made, made.block(device)
         self._attached = attached
-        for place in attached:
-            self._memories.pop(place, None)
+        if self._memories:
+            for place in attached:
+                self._memories.pop(place, None)
 
     def _replaced_memory(
         self, output: Output, array: DeviceArray, attached: Mapping[int, BufferBlock]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from glnn.core.layout.layout import DENSE
 from glnn.core.types import Array, DType, Shape, as_float, to_float16
 from glnn.errors import DeviceError, ShapeError, shown
 from glnn.gl import Buffer, Device
-from glnn.gl.block_pool import BlockPool
+from glnn.gl.block_pool import BlockPool, Lease
 from glnn.gl.buffer import UnclearedBlock, gather
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ class DeviceArray:
         self._host, self._block = host, block
         self._moved: DeviceArray | None = None
         """The one that has the block, where that is not this one's own."""
-        self._free: finalize[..., Any] | None = None
-        """Gives the block back once it is gone."""
+        self._lease: Lease | None = None
+        """The use of the block, where that is this one's own."""
         return self
 
     @classmethod
@@ -78,13 +77,14 @@ class DeviceArray:
         raises.
         """
         pool = BlockPool.for_device(device)
-        block = pool.allocate(max(words, DENSE.size(shape)), slack, available)
-        return cls._owning(shape, dtype, block)
+        return cls._owning(
+            shape, dtype, pool.allocate(max(words, DENSE.size(shape)), slack, available)
+        )
 
     @classmethod
-    def _owning(cls, shape: Shape, dtype: DType, block: UnclearedBlock) -> Self:
-        result = cls.__new__(cls)._make(shape, dtype.numpy, None, block)
-        result._free = BlockPool.for_device(block.device).free_with(result, block)
+    def _owning(cls, shape: Shape, dtype: DType, lease: Lease) -> Self:
+        result = cls.__new__(cls)._make(shape, dtype.numpy, None, lease.block)
+        result._lease = lease
         return result
 
     def hand_over(self, dtype: DType) -> DeviceArray:
@@ -92,11 +92,11 @@ class DeviceArray:
 
         Only inside `perform`, and where `is_at` says that there is such memory.
         """
-        owner, block = self._moved or self, self._block
-        assert block is not None and owner._free is not None
-        owner._free.detach()
+        owner = self._moved or self
+        lease, owner._lease = owner._lease, None
+        assert lease is not None
         self.give_up()
-        return self._owning(self.shape, dtype, block)
+        return self._owning(self.shape, dtype, lease)
 
     def is_at(self, block: object) -> bool:
         """Return True where its numbers lie in `block`."""

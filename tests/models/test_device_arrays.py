@@ -467,3 +467,25 @@ def test_a_run_that_fails_leaves_what_it_was_given(gpu, rng, monkeypatch) -> Non
     np.testing.assert_array_equal(y.numpy(), x * x)
     np.testing.assert_array_equal(there.numpy(), x)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x)
+
+
+def test_inputs_alike_are_each_checked(backend, rng) -> None:
+    """Of inputs of one kind, as caches, one that fits lets none pass that does not."""
+    names = ["a", "b", "c"]
+    nodes = [helper.make_node("Sum", names, ["y"])]
+    session = opened(
+        proto(nodes, [(one, F, ["n", 3]) for one in names], [("y", F, ["n", 3])]), backend
+    )
+    feeds = {name: DeviceArray(rng((2, 3))) for name in names}
+    (y_,) = session.run(None, feeds)
+    expected = sum(one.numpy().astype(np.float64) for one in feeds.values())
+    np.testing.assert_allclose(y_, expected, rtol=1e-6)
+    for text, wrong in {
+        r"'b' must have shape \(n, 3\), got \(2, 4\)": np.zeros((2, 4), np.float32),
+        "'b' must be float32, got a DeviceArray of float16": np.zeros((2, 3), np.float16),
+        "one size n": np.zeros((1, 3), np.float32),
+    }.items():
+        with pytest.raises(ShapeError, match=text):
+            session.run(None, {**feeds, "b": DeviceArray(wrong)})
+    with pytest.raises(ShapeError, match=r"'b' must have shape \(n, 3\), got \(2, 4\)"):
+        session.run(None, {**feeds, "b": np.zeros((2, 4), np.float32)})

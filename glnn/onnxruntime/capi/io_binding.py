@@ -80,7 +80,7 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Read it from a value. Raises RuntimeError for an unknown name, TypeError for no value."""
-        self._input(name, _checked(f"input {name!r}", ortvalue)._content)
+        self._input(name, _checked("input", name, ortvalue)._content)
 
     def bind_output(
         self,
@@ -114,7 +114,7 @@ class IOBinding:
 
         Raises RuntimeError for what is no tensor, TypeError for no value.
         """
-        self._bound_outputs[name] = _checked(f"output {name!r}", ortvalue)._tensor()
+        self._bound_outputs[name] = _checked("output", name, ortvalue)._tensor()
 
     def synchronize_inputs(self) -> None:
         """Do nothing: a run waits for what it reads."""
@@ -162,7 +162,7 @@ class IOBinding:
         try:
             for name, target in self._bound_outputs.items():
                 self._fits(name, target)
-            results = self._session.run(names, self._bound_inputs, options, there)
+            results = self._session.run_locked(names, self._bound_inputs, options, there)
             for name, result in zip(names, results, strict=True):
                 target = self._bound_outputs[name]
                 if isinstance(target, (np.ndarray, DeviceMemory)):
@@ -180,8 +180,10 @@ class IOBinding:
         """Return what the content of an output on the device replaces: where only this output and
         inputs have that, its memory is the run's to write to.
         """
+        if not isinstance(target, DeviceMemory) or target.is_shared:
+            return DeviceArray
         bound = [one for one in self._bound_outputs.values() if one is target]
-        if not isinstance(target, DeviceMemory) or target.is_shared or bound[1:]:
+        if bound[1:]:
             return DeviceArray
         read = any(one is target for one in self._bound_inputs.values())
         return target.content if read else DeviceArray
@@ -213,12 +215,16 @@ class IOBinding:
         return DeviceMemory(result) if isinstance(result, DeviceArray) else result
 
 
-def _checked(what: str, value: object) -> OrtValue:
-    """Return `value` if it is an OrtValue. Raises TypeError for others, also ONNX Runtime's own."""
+def _checked(what: str, name: str, value: object) -> OrtValue:
+    """Return `value` if it is an OrtValue. Raises TypeError for others, also ONNX Runtime's own.
+
+    what: "input" or "output", which `name` is of.
+    """
     if not isinstance(value, OrtValue):
         kind = type(value)
         raise TypeError(
-            f"{what} must be an OrtValue of glnn.onnxruntime, got {kind.__module__}.{kind.__name__}"
+            f"{what} {name!r} must be an OrtValue of glnn.onnxruntime, got "
+            f"{kind.__module__}.{kind.__name__}"
         )
     return value
 

@@ -382,6 +382,12 @@ class Core:
         self.feeds = RunInputs(self.inputs_meta, unranked)
         self.model_meta = ModelMetadata.from_header(self._header)
         self._outputs = {info.name: info for info in self.outputs_meta}
+        self._tensors = frozenset(
+            info.name
+            for info in self.outputs_meta
+            if info.type.startswith("tensor(") and info.type != "tensor(string)"
+        )
+        """The names of the outputs that are tensors of numbers."""
         self.profile.add("session_initialization", start)
 
     def _sizes_by_denotation(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -420,29 +426,37 @@ class Core:
         Raises ValueError for an input that is missing, TypeError for arguments that are none,
         InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
         """
+        memories = (one._content if isinstance(one, OrtValue) else one for one in feeds.values())
+        with lock_memories(memories):
+            return self.run_locked(output_names, feeds, options, on_device)
+
+    def run_locked(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        options: Any,
+        on_device: Mapping[str, DeviceArray | type[DeviceArray]],
+    ) -> list[Any]:
+        """The same for a caller that has locked the memories among `feeds`."""
         self.feeds.required(feeds)
         start = time_ns() if self.profile.on else 0
-        memories = (one._content if isinstance(one, OrtValue) else one for one in feeds.values())
         try:
-            with lock_memories(memories):
-                arrays = self.feeds.arrays(feeds)
-                names = self._names(output_names)
-                _check(options)
-                tensors = [name for name in names if name in on_device and self._is_tensor(name)]
-                # For times a run is done again, with the same inputs: nothing is given up.
-                kept = self.profile.on
-                out = {name: DeviceArray if kept else on_device[name] for name in tensors}
-                results = self._session.run(names, arrays, out=out or None)
-                if self.profile.on:
-                    self.profile.add_run(self._session, arrays, start)
+            arrays = self.feeds.arrays(feeds)
+            names = self._names(output_names)
+            _check(options)
+            # For times a run is done again, with the same inputs: nothing is given up.
+            kept, tensors = self.profile.on, self._tensors
+            out = {
+                name: DeviceArray if kept else one
+                for name, one in on_device.items()
+                if name in tensors
+            }
+            results = self._session.run(names, arrays, out=out or None)
+            if self.profile.on:
+                self.profile.add_run(self._session, arrays, start)
         except GlnnError as error:
             raise convert_error(error) from None
         return [_output(result) for result in results]
-
-    def _is_tensor(self, name: str) -> bool:
-        """Return True where the output called `name` is a tensor of numbers."""
-        type = self._outputs[name].type
-        return type.startswith("tensor(") and type != "tensor(string)"
 
     def run_async(
         self,

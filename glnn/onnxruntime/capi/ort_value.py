@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from operator import index
@@ -59,7 +59,8 @@ class DeviceMemory:
     """
 
     _BY_ADDRESS: ClassVar[WeakValueDictionary[int, DeviceMemory]] = WeakValueDictionary()
-    _ADDRESSES: ClassVar[Iterator[int]] = count(1 << 62, 256)  # no host has memory there
+    _FIRST_ADDRESS: ClassVar[int] = 1 << 62  # no host has memory there
+    _NUMBERS: ClassVar[Iterator[int]] = count()
 
     def __init__(self, content: DeviceArray) -> None:
         self.content = content
@@ -67,9 +68,15 @@ class DeviceMemory:
         """Held by who reads the content, and by a run that may write in its place."""
         self.is_shared = False
         """Whether another has the same content, or had: no run may write in its place."""
-        self.address = next(self._ADDRESSES)
+        self.number = next(self._NUMBERS)
+        """No other one has it."""
+
+    @property
+    def address(self) -> int:
         """Stands for it where programs hand on the address of a value."""
-        self._BY_ADDRESS[self.address] = self
+        result = self._FIRST_ADDRESS + 256 * self.number
+        self._BY_ADDRESS[result] = self
+        return result
 
     @classmethod
     def at(cls, address: int, what: str) -> DeviceMemory:
@@ -129,11 +136,16 @@ class DeviceMemory:
 @contextmanager
 def lock_memories(values: Iterable[object]) -> Iterator[None]:
     """Have other threads neither read what memories among `values` have nor write in its place."""
-    memories = {one.address: one for one in values if isinstance(one, DeviceMemory)}
-    with ExitStack() as stack:
-        for address in sorted(memories):  # all threads in one order: none waits for another in turn
-            stack.enter_context(memories[address].lock)
+    locks = {one.number: one.lock for one in values if isinstance(one, DeviceMemory)}
+    locked = []
+    try:
+        for number in sorted(locks):  # all threads in one order: none waits for another in turn
+            locks[number].acquire()
+            locked.append(locks[number])
         yield
+    finally:
+        for lock in reversed(locked):
+            lock.release()
 
 
 class OrtDevice:
@@ -487,7 +499,16 @@ class RunInputs:
         self._inputs = {one.name: one for one in inputs}
         self._dims = {one.name: tuple(one.shape) for one in inputs}
         self._unranked = unranked
-        self._fitted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        kinds: dict[Any, int] = {}
+        self._kinds = {
+            one.name: kinds.setdefault(
+                (one.type, self._dims[one.name], one.name in unranked), len(kinds)
+            )
+            for one in inputs
+        }
+        """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
+        self._fitted: dict[int | None, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        """The last shape and dtype that fitted, by these numbers."""
 
     def required(self, inputs: Mapping[str, Any]) -> None:
         """Raise ValueError where an input is missing."""
@@ -504,18 +525,20 @@ class RunInputs:
         Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
         """
         result: dict[str, Any] = {}
-        fresh: list[str] = []
+        fresh: list[tuple[str, Any]] = []
         for name, value in inputs.items():
-            like = self._fitted.get(name)
-            known = type(value) is np.ndarray and (value.shape, value.dtype) == like
-            if not known:
+            if isinstance(value, DeviceMemory):
+                value = value.content
+            known = type(value) is np.ndarray or isinstance(value, DeviceArray)
+            like = self._fitted.get(self._kinds.get(name))
+            if not known or (value.shape, value.dtype) != like:
+                fresh.append((name, value))
                 value = self._array(name, value)
-                fresh.append(name)
             result[name] = value
-        for name in fresh:
+        for name, given in fresh:
             result[name] = value = self._check_value(name, result[name])
-            if type(value) is np.ndarray and value is inputs[name]:
-                self._fitted[name] = value.shape, value.dtype
+            if value is given and (type(value) is np.ndarray or isinstance(value, DeviceArray)):
+                self._fitted[self._kinds[name]] = value.shape, value.dtype
         return result
 
     def _array(self, name: str, value: Any) -> Any:
@@ -525,6 +548,8 @@ class RunInputs:
             value = value._content
         if isinstance(value, DeviceMemory):
             return value.content
+        if isinstance(value, DeviceArray):
+            return value
         if isinstance(value, np.ndarray):
             value = np.asarray(value)
             if not value.dtype.isnative:
