@@ -1,7 +1,8 @@
-"""`glnn info`: what GL offers on this machine."""
+"""`glnn info`: what GL offers on this machine, and the layers of a model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,33 +11,82 @@ import rich_click as click
 from glnn.backends import NAMES, open_backend
 from glnn.backends.backend_choice_cache import CachedChoice
 from glnn.backends.gl import GlBackend
-from glnn.cli.options import device_options, print_json
+from glnn.cli.language_models import refuse_options
+from glnn.cli.model_options import ModelFile
+from glnn.cli.options import device_options, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.core.settings import Settings
 from glnn.core.trace_spans import duration
+from glnn.core.types import Shape
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
 from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import VerdictRecord
+from glnn.model import Model, load
 from glnn.version import VERSION
+
+MOST = 2**31 - 1  # what GL and NumPy count
 
 
 @click.command()
+@click.argument("model", required=False, type=ModelFile())
+@click.option("--batch", type=click.IntRange(1, MOST), help="Of MODEL: the number of samples.")
+@shape_option
 @device_options
-def info(gpu: str | None, limits: str | None, wide: bool, as_json: bool) -> None:
-    """Show the GPU, its limits, the backends that open, and what failed.
+def info(
+    model: str | None,
+    batch: int | None,
+    shapes: dict[str, Shape],
+    gpu: str | None,
+    limits: str | None,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Show the GPU, its limits, the backends that open, and what failed; or the layers of MODEL.
+
+    Of MODEL, each layer's parameters, the shape of its results and its multiply-adds are shown,
+    which no device is needed for: as `model.summary()` has them in Python. Sizes that the model
+    leaves open are shown by their names, unless --batch or --shape says them.
 
     \b
     Examples:
       glnn info
+      glnn info lenet
+      glnn info net.onnx --batch 8 --shape sequence=128
       glnn info --json
       glnn info --gpu llvmpipe --limits es31-minimum
     """
+    if model is not None:
+        refuse_options(("gpu", "limits"), "models")
+        _show_model(load(model), shapes, batch, Screen(wide), as_json)
+        return
+    refuse_options(("batch", "shapes"), "devices")
     report = _report(gpu, limits)
     if as_json:
         print_json(report)
         return
     _show(report, Screen(wide))
+
+
+def _show_model(
+    model: Model, shapes: Mapping[str, Shape], batch: int | None, out: Screen, as_json: bool
+) -> None:
+    """Show a model's summary. shapes: of inputs, or sizes by name, each in a tuple."""
+    inputs = {one.name for one in model.inputs}
+    sizes = {
+        n: size[0] if n not in inputs and len(size) == 1 else size for n, size in shapes.items()
+    }
+    summary = model.summary(sizes, batch=batch)
+    if as_json:
+        print_json(summary.to_dict())
+        return
+    texts = Column("layer"), Column("kind", 2), Column("output")
+    layers = Table((*texts, *map(figures, summary.heads[3:])))
+    for row in summary.rows:
+        layers.add(*row)
+    out.show(layers, summary.title)
+    for line in summary.totals:
+        out.say(line)
 
 
 def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:

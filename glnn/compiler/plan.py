@@ -21,6 +21,7 @@ from glnn.compiler.state_binding import StateSpecs, check_read, replaceable_inpu
 from glnn.compiler.states import States
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
+from glnn.core import html
 from glnn.core.cached_property import cached_property
 from glnn.core.process import check_memory, readable_bytes
 from glnn.core.progress_bar import report_work
@@ -294,6 +295,28 @@ class Plan(Runner):
     def steps(self) -> tuple[Step, ...]:
         """The steps in order, for people to look at; `launches` has what performs each."""
         return self.outline.steps
+
+    def _repr_html_(self) -> str:
+        """A row for each step, for notebooks; `glnn plan` shows more."""
+        rows = [
+            (
+                step.name,
+                step.op.label,
+                step.kernel,
+                " ".join(f"{name}={layout}" for name, layout in step.layouts.items()),
+                " x ".join(map(str, step.shape)),
+                "host" if step.memory is None else step.memory,
+                readable_bytes(step.nbytes[0]),
+                readable_bytes(step.nbytes[1]),
+            )
+            for step in self.steps
+        ]
+        heads = ("step", "op", "kernel", "layouts", "shape", "block", "result", "parameters")
+        caption = (
+            f"{self.graph.name} on {self.backend.name}: {len(rows)} steps, "
+            f"{readable_bytes(self.nbytes)} of tensors and parameters"
+        )
+        return html.table(heads, rows, caption=caption, numbers=(5, 6, 7))
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:

@@ -304,6 +304,10 @@ class Operator(metaclass=_Kind):
         """Return floating-point operations, a multiply-add counting two."""
         return self.cost_of(shapes).flops
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        """Return the multiply-adds of its products, for operands by name; 0 where it has none."""
+        return 0
+
     def check_operands(self, shapes: Mapping[str, object]) -> None:
         """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
         self.named(self.positional(dict(shapes)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import prod
 from operator import index
@@ -21,16 +21,22 @@ from glnn.core.tensor_info import (
     check_names,
     check_shared_sizes,
     shared_sizes,
-    show,
 )
-from glnn.core.types import Array, Dim, DType, Shape, TensorType, of_tensor, to_float32
-from glnn.errors import GlnnError, ModelError, ShapeError, extra, printable, shown
+from glnn.core.types import Array, Dim, Shape, TensorType, of_tensor, to_float32
+from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
 from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.graph import Graph
 from glnn.layers import Layer
 from glnn.layers.layer import Scope, Training
 from glnn.model.formats import check_metadata, save
 from glnn.model.node import Content, Node, chain, check_graph, parameters, to_list
+from glnn.model.summary import (
+    InferredTypes,
+    LayerSummary,
+    SizeBinding,
+    Summary,
+    layer_summaries,
+)
 from glnn.model.weight_files import load_weights, state_dict_of
 from glnn.registry import module_for
 
@@ -187,70 +193,6 @@ def _shorten(texts: Iterable[str]) -> str:
     texts = list(texts)
     more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
     return ", ".join(texts[:MAX_LISTED]) + more
-
-
-def _type_text(info: TensorInfo) -> str:
-    """Return the shape, and the type where that is not float32."""
-    if info.holds:
-        return info.holds
-    kind = "" if info.dtype is DType.float32 else f"{info.dtype.value} "
-    return kind + show(info.shape)
-
-
-LayerRow = tuple[str, str, str, int]
-"""A layer: its name and kind, the shape of its output, and how many numbers its parameters have."""
-
-
-def layer_rows(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[LayerRow]:
-    """Return the rows of a model's layers. tensors: all that these make, by name."""
-    return [
-        (
-            node.name,
-            type(node.layer).__name__,
-            " ".join(show(tensors[name].shape) for name in node.outputs),
-            sum(prod(shape) for shape in node.layer.shapes.values()),
-        )
-        for node in nodes
-    ]
-
-
-def graph_rows(graph: Graph, named: Collection[str]) -> list[LayerRow]:
-    """Return the rows of a graph's nodes; a constant counts where it is read first.
-
-    Sizes and places (int64), and single numbers that are none of those `named`, are no parameters.
-    """
-    seen: set[Value] = set()
-    rows: list[LayerRow] = []
-    for node in graph.nodes:
-        read = [v for v in node.reads if v.kind is Kind.CONSTANT and v not in seen]
-        seen.update(read)
-        shapes_read = [
-            value.type.shape
-            for value in read
-            if value.type.dtype is not DType.int64 and (value.type.shape or value.name in named)
-        ]
-        count = sum(map(prod, shapes_read))
-        shapes = " ".join(show(value.type.dims) for value in node.outputs)
-        rows.append((node.name, str(node.operator), shapes, count))
-    return rows
-
-
-def summary(
-    name: str, layers: Sequence[LayerRow], inputs: Sequence[TensorInfo], outputs: Sequence[str]
-) -> str:
-    """Return a table as text, a line for each layer: name, kind, output shape and number of
-    parameters.
-    """
-    total = sum(count for *_, count in layers)
-    rows = [("layer", "kind", "output", "parameters")]
-    rows += [(*texts, f"{count:,}") for *texts, count in layers]  # type: ignore[misc]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    input_texts = ", ".join(f"{info.name} {_type_text(info)}" for info in inputs)
-    lines = [f"{name}: {input_texts} -> {', '.join(outputs)}, {total:,} parameters"]
-    for *texts, count_text in rows:
-        cells = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
-        lines.append("  ".join([*cells, count_text.rjust(10)]))
-    return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 class ModelBase:
@@ -624,8 +566,58 @@ class Model(ModelBase):
         ends = self.inputs, self.outputs
         return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 
+    def summary(
+        self,
+        shapes: Mapping[str, Sequence[int] | int] | Sequence[int] | None = None,
+        *,
+        batch: int | None = None,
+    ) -> Summary:
+        """Return a table of the layers: shapes, parameters and multiply-adds, and their totals.
+
+        Sizes that are left open are shown by their names. Where only the batch is, multiply-adds
+        are counted for one sample; where others are, they are not.
+
+        Args:
+            shapes: The shape of an input, the batch included, by its name, or a size by the name
+                that the model has for it; for a model of one input also its shape alone.
+            batch: The number of samples.
+
+        Raises:
+            ModelError: for a name of no input and no size.
+            ShapeError: where a shape does not fit.
+        """
+        sizes = SizeBinding.create(self.name, self.inputs, shapes, batch)
+        if sizes.counted is not None:
+            self.check(sizes.counted)
+        return self._summary(sizes)
+
+    def _summary(self, sizes: SizeBinding | None = None) -> Summary:
+        """Return the summary for `sizes`; with all that are open, and not counted, without."""
+        types = InferredTypes.of_graph(self.graph, sizes)
+        inputs = self.inputs
+        if sizes is not None:
+            inputs = tuple(replace(info, shape=sizes.inputs[info.name]) for info in inputs)
+        counted = {**sizes.known, **sizes.sample} if sizes and types.counts else None
+        layers = self._layer_summaries(types)
+        return Summary(self.name, inputs, self.outputs, layers, self._trainable_count(), counted)
+
+    def _layer_summaries(self, types: InferredTypes) -> tuple[LayerSummary, ...]:
+        """Summarize the layers. types: of the graph."""
+        return layer_summaries(self.nodes, types)
+
+    def _trainable_count(self) -> int:
+        """Return how many numbers the parameters have that gradients change."""
+        return sum(
+            prod(shape)
+            for node in self.nodes
+            for name, shape in node.layer.shapes.items()
+            if name not in node.layer.running
+        )
+
     def __str__(self) -> str:
-        layers = layer_rows(self.nodes, self.tensors)
-        return summary(self.name, layers, self.inputs, self.outputs)
+        return str(self._summary())
 
     __repr__ = __str__  # that of a dataclass would print every weight
+
+    def _repr_html_(self) -> str:
+        return self._summary()._repr_html_()

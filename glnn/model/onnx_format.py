@@ -19,9 +19,10 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.graph import Node as GraphNode
 from glnn.graph.passes.inlining import expand_composites
 from glnn.model.formats import check_metadata, find
-from glnn.model.model import Model, ModelParameters, graph_rows, summary
+from glnn.model.model import Model, ModelParameters
 from glnn.model.node import Content, Node
 from glnn.model.onnx_layers import convert_to_layers
+from glnn.model.summary import InferredTypes, LayerSummary, node_summaries
 from glnn.onnx.export import TABLE
 from glnn.onnx.export.writer import LayerWriter, Writer
 from glnn.onnx.importing import ImportedModel, import_model
@@ -241,9 +242,12 @@ class GraphModel(Model):
             _imported_model(import_model(proto, self.name), self.name), metadata=self.metadata
         )
 
-    def __str__(self) -> str:
+    def _layer_summaries(self, types: InferredTypes) -> tuple[LayerSummary, ...]:
         named = self.source.initializers if self.source else ()
-        return summary(self.name, graph_rows(self.graph, named), self.inputs, self.outputs)
+        return node_summaries(self.graph, named, types)
+
+    def _trainable_count(self) -> int:
+        return sum(prod(value.type.shape) for value in self._weights) if self.source else 0
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
+from glnn.core import html
 from glnn.core.trace_spans import duration
 from glnn.gl import Timer
 from glnn.gl.timer import SHARE
@@ -73,9 +74,30 @@ class Profile:
         """The sum of the layers' wall times, each of which is timed by itself and waited for."""
         return sum(step.wall_ms for step in self.layers)
 
+    def _repr_html_(self) -> str:
+        """A row for each step, and what a whole run takes, for notebooks."""
+        rows = [
+            (
+                step.name, step.op, step.kernel, f"{step.gflop:.3g}", _number(step.kernel_ms),
+                _number(step.wall_ms),
+            )
+            for step in self.layers
+        ]  # fmt: skip
+        caption = (
+            f"{self.backend}: {self.total_ms:.3g} ms a run; upload {self.upload_ms:.3g}, "
+            f"steps {self.perform_ms:.3g}, download {self.download_ms:.3g}"
+        )
+        heads = ("step", "op", "kernel", "GFLOP", "kernel ms", "wall ms")
+        notes = [f"no kernel times: {self.timer}"] if self.timer is not None else []
+        return html.table(heads, rows, caption=caption, numbers=(3, 4, 5), notes=notes)
+
     def to_json(self) -> dict[str, Any]:
         """Return the profile as plain dicts, lists and numbers."""
         return {**asdict(self), "layers_ms": self.layers_ms}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
 
 
 def profile(

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from glnn.core import html
 from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError, ModelError, extra, fault, shown
 
@@ -78,16 +79,24 @@ class History:
 
     def __str__(self) -> str:
         """Format a line for each epoch, without columns that have no number."""
-        named = [n for n in NAMES if n not in MISSING or any(v is not None for v in self.column(n))]
-        table = [[name.replace("_", " ") for name in named]]
-        table += [[_cell(name, getattr(row, name)) for name in named] for row in self.rows]
-        widths = [max(len(line[i]) for line in table) for i in range(len(named))]
+        table = self._table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
             for line in table
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        heads, *rows = self._table()
+        return html.table(heads, rows, numbers=range(len(heads)))
+
+    def _table(self) -> list[list[str]]:
+        """Return the heads of columns that have numbers, and the cells of each epoch."""
+        named = [n for n in NAMES if n not in MISSING or any(v is not None for v in self.column(n))]
+        heads = [name.replace("_", " ") for name in named]
+        return [heads, *([_cell(name, getattr(row, name)) for name in named] for row in self.rows)]
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return a dict for each epoch, of plain numbers, None where there is none."""

@@ -71,6 +71,17 @@ def test_help_has_examples(arguments: Sequence[str]) -> None:
     assert f"glnn {' '.join(arguments)}".rstrip() in examples
 
 
+def test_info_of_a_model(cli: Glnn) -> None:
+    found = cli("info", "lenet", "--batch", "2", "--json").json
+    assert (found["parameters"], found["multiply_adds"]) == (61_706, 2 * 416_520)
+    assert found["layers"][0]["outputs"] == [[2, 6, 28, 28]]
+    shown = cli("info", "lenet").out
+    assert "(N, 6, 28, 28)" in shown and "multiply-adds for N = 1: 416,520" in shown
+    assert cli("info", "lenet", "--shape", "N=2", "--json").json == found
+    assert "--gpu is not for models" in cli("info", "lenet", "--gpu", "0").refusal
+    assert "--batch is not for devices" in cli("info", "--batch", "2").refusal
+
+
 def test_version(cli: Glnn) -> None:
     assert glnn.__version__ in cli("--version").out
 

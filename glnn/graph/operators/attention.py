@@ -130,10 +130,16 @@ class Attention(HandwrittenOperator):
             attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
         return np.ascontiguousarray(attended.transpose(*self.order, 3))
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return self._scores * (self.width + self.columns)
+
     def flops(self, shapes: Shapes) -> int:
         # Two products; scale, mask, maximum, difference, exponential, sum.
-        scores = self.batch * self.heads * self.queries * self.keys
-        return scores * (2 * self.width + 2 * self.columns + 6)
+        return 2 * self.multiply_adds(shapes) + 6 * self._scores
+
+    @property
+    def _scores(self) -> int:
+        return self.batch * self.heads * self.queries * self.keys
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         result = {"batch": self.batch, "heads": self.heads, "queries": self.queries}

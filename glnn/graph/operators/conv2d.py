@@ -398,9 +398,11 @@ class Conv2d(Convolving):
 
         return multiply
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return prod(self.convolution_shape(shapes)) * prod(shapes["weight"][1:])
+
     def flops(self, shapes: Shapes) -> int:
-        out = self.convolution_shape(shapes)
-        return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
+        return 2 * self.multiply_adds(shapes) + self.prologue_flops(shapes)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
@@ -504,11 +506,15 @@ class SeparableConv2d(Convolving):
         between = self.prepared({**operands, "x": between})
         return correlate(np.ascontiguousarray(between), weight, size, one, (0, 0, 0, 0), one, 1)
 
-    def flops(self, shapes: Shapes) -> int:
-        functions = 0 if self.prologue is None else self.prologue.expr.flops
+    def multiply_adds(self, shapes: Shapes) -> int:
         n, o, oh, ow = self.shape_of(shapes)
         c, *_ = shapes["depthwise"]
-        return n * oh * ow * c * (2 * prod(shapes["depthwise"][2:]) + functions + 2 * o)
+        return n * oh * ow * c * (prod(shapes["depthwise"][2:]) + o)
+
+    def flops(self, shapes: Shapes) -> int:
+        functions = 0 if self.prologue is None else self.prologue.expr.flops
+        n, _, oh, ow = self.shape_of(shapes)
+        return 2 * self.multiply_adds(shapes) + n * oh * ow * shapes["depthwise"][0] * functions
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)

@@ -82,8 +82,11 @@ class Conv2dInputGradient(HandwrittenOperator):
                 met += products[:, :, ky, kx, ys, xs]
         return result
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return prod(shapes["dy"]) * prod(shapes["weight"][1:])
+
     def flops(self, shapes: Shapes) -> int:
-        return 2 * prod(shapes["dy"]) * prod(shapes["weight"][1:])
+        return 2 * self.multiply_adds(shapes)
 
     def depth(self, shapes: Shapes) -> int:
         o, _, *kernel = shapes["weight"]
@@ -212,9 +215,12 @@ class Conv2dWeightGradient(HandwrittenOperator):
         left = dy.swapaxes(0, 1).reshape(self.groups, o // self.groups, depth)
         return np.asarray(left @ right.swapaxes(1, 2))
 
-    def flops(self, shapes: Shapes) -> int:
+    def multiply_adds(self, shapes: Shapes) -> int:
         _, c, *_ = shapes["x"]
-        return 2 * prod(shapes["dy"]) * (c // self.groups) * prod(self.kernel)
+        return prod(shapes["dy"]) * (c // self.groups) * prod(self.kernel)
+
+    def flops(self, shapes: Shapes) -> int:
+        return 2 * self.multiply_adds(shapes)
 
     def depth(self, shapes: Shapes) -> int:
         return self.chunk(shapes) * shapes["dy"][3]

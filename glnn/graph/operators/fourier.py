@@ -85,8 +85,11 @@ class Fourier(HandwrittenOperator):
         transform = np.fft.ifft if self.kind == "inverse" else np.fft.fft
         return _parts(transform(numbers, axis=1)[:, : self.bins])
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return int(shapes["x"][0] * self.terms * self.columns)
+
     def flops(self, shapes: Shapes) -> int:
-        return int(2 * shapes["x"][0] * self.terms * self.columns)
+        return 2 * self.multiply_adds(shapes)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {"m": shapes["x"][0], "n": self.columns, "k": self.terms}

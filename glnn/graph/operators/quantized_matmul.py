@@ -176,8 +176,11 @@ class QuantizedMatmul(WithPackedWeight):
         gated_result = gated(self.gate).evaluate(result[:, : self.n], result[:, self.n :])
         return (np.asarray(gated_result, x.dtype),)
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return shapes["x"][0] * self.rows * self.k
+
     def flops(self, shapes: Shapes) -> int:
-        return 2 * shapes["x"][0] * self.rows * self.k
+        return 2 * self.multiply_adds(shapes)
 
     def scalars(self) -> dict[str, float]:
         return {"eps": self.eps}

@@ -214,10 +214,13 @@ class RecurrentStep(Recurrent):
         now = x[:, self.step].transpose(2, 0, 1, 3)
         units.run((now,), weight, state, (result,), self.summed, self.units)
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        return shapes["x"][2] * prod(shapes["weight"])
+
     def cost(self, types: Types) -> Cost:
         operands = {name: one.shape for name, one in self.named(types).items()}
         d, _, b, i, h = operands["x"]
-        sums = b * prod(operands["weight"])
+        sums = self.multiply_adds(operands)
         each = sum(expr.flops for expr in self.exprs)
         result = prod(self.shape_of(operands))
         moved = prod(operands["weight"]) + prod(operands["state"]) + d * b * i * h + result
@@ -312,11 +315,15 @@ class Recurrence(Recurrent):
                 inputs = inputs.transpose(0, 3, 1, 2, 4)
             units.run(inputs, weight[rows], state[rows], result[:, rows], self.summed, self.units)
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        _, t, b, *_ = shapes["x"]
+        return t * b * prod(shapes["weight"])
+
     def cost(self, types: Types) -> Cost:
         operands = {name: one.shape for name, one in self.named(types).items()}
         _, t, b, _, h = operands["x"]
         chains, each = operands["state"][0], sum(expr.flops for expr in self.exprs)
-        sums = t * b * prod(operands["weight"])
+        sums = self.multiply_adds(operands)
         moved = sum(map(prod, operands.values())) + prod(self.shape_of(operands))
         return Cost(2 * sums + t * chains * b * h * each, 4 * moved)
 
@@ -428,10 +435,14 @@ class PhasedRecurrence(StateOperator):
             second.write(made)
         return result
 
+    def multiply_adds(self, shapes: Shapes) -> int:
+        _, t, b, *_ = shapes["x"]
+        return t * b * (prod(shapes["first_weight"]) + prod(shapes["second_weight"]))
+
     def cost(self, types: Types) -> Cost:
         operands = {name: one.shape for name, one in self.named(types).items()}
         d, t, b, _, h = operands["x"]
-        sums = t * b * (prod(operands["first_weight"]) + prod(operands["second_weight"]))
+        sums = self.multiply_adds(operands)
         each = sum(expr.flops for op in (self.first, self.second) for expr in op.exprs)
         moved = sum(map(prod, operands.values())) + prod(self.shape_of(operands))
         return Cost(2 * sums + t * d * b * h * each, 4 * moved)
