@@ -1,6 +1,7 @@
 # make demo   classify handwritten digits on every backend
 # make test   lint, and all the tests, also against the installed wheel
 # make conformance   the ONNX backend test suite on every backend, as tables
+# make docs   the documentation as a web site, in build/site
 # make check-arm64   the demo and a part of the tests on 64-bit ARM, emulated (as root)
 # make release   build wheel and sdist in dist/ and check them; nothing is published
 # The first two set everything up first: the GL libraries (by apt), a virtual environment, the package.
@@ -22,7 +23,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 # Tests and examples start hundreds of processes, each of which would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part check-install release release-arm64 \
+.PHONY: demo test docs lint check check-site check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part check-install release release-arm64 \
     check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-optimum check-models check-engines \
     bench-generation clean gl test-system
 
@@ -32,9 +33,19 @@ demo: gl $(VENV)/demo.stamp
 test: lint check check-onnx check-es31 check-es30 check-gl33 check-wheel check-oldest
 
 lint: gl $(VENV)/test.stamp
-	$(BIN)/ruff check glnn tests benchmarks examples
-	$(BIN)/ruff format --check glnn tests benchmarks examples
+	$(BIN)/ruff check glnn tests benchmarks examples docs
+	$(BIN)/ruff format --check glnn tests benchmarks examples docs
 	$(BIN)/mypy
+
+# Pages and the reference of all that is public, for any browser, also from disk. Open build/site/index.html.
+# The variable ends Material's notice about its own future.
+docs: $(VENV)/test.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+# The site that `make docs` builds: links, anchors, and that it needs nothing from elsewhere. `make check`
+# builds one of its own.
+check-site: docs
+	GLNN_SITE=build/site GLNN_PACKAGES=1 $(BIN)/python -m pytest tests/test_site.py
 
 # GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
 # QUICK: what has many small programs takes a third less time where LLVM does not optimise them; layers

@@ -4,7 +4,7 @@
     python -m benchmarks.summary
 
 The second writes the tables of README.md and docs/measurements.md between their comments, and
-README's picture, docs/vgg16.svg.
+the pictures docs/vgg16.svg and docs/networks.svg.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "benchmarks" / "measured"
 WRONG = 1e-2  # a relative error above it is no rounding
 BAR, GAP, LEFT, WIDE = 22, 12, 230, 720  # pixels: a bar, between two, its label, the picture
+ROOM = 250  # pixels: a ratio and two times
+GRAPH = "PyTorch CUDA graph"
 
 PICTURE = Template("""\
 <svg xmlns="http://www.w3.org/2000/svg" width="$width" height="$height"
@@ -32,9 +34,9 @@ PICTURE = Template("""\
 <title>$title</title>
 <style>
 text { font: 14px system-ui, sans-serif; fill: #1f2328 }
-.bar { fill: #8c959f } .own { fill: #0969da }
+.bar { fill: #8c959f } .own { fill: #0969da } .same { stroke: #1f2328 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .bar { fill: #6e7681 } .own { fill: #4493f8 }
+  text { fill: #e6edf3 } .bar { fill: #6e7681 } .own { fill: #4493f8 } .same { stroke: #e6edf3 }
 }
 </style>
 <text x="0" y="16">$title</text>
@@ -249,12 +251,38 @@ def picture(name: str, title: str) -> str:
     return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(bars))
 
 
+def speeds(title: str) -> str:
+    """An SVG of how many times as fast as PyTorch's CUDA graph each network is, with one sample."""
+    times: dict[str, dict[str, float]] = {}
+    for row in measured("networks")["rows"]:
+        if row["batch"] == 1:
+            times.setdefault(row["network"], {})[row["name"]] = row["median_ms"]
+    ratios = {name: by[GRAPH] / by["glnn"] for name, by in times.items() if GRAPH in by}
+    scale = (WIDE - LEFT - ROOM) / max(ratios.values())
+    bars = []
+    for i, (name, ratio) in enumerate(sorted(ratios.items(), key=lambda one: -one[1])):
+        y, length = 34 + i * (BAR + GAP), scale * ratio
+        at, ours, graph = f'y="{y + BAR - 6}"', times[name]["glnn"], times[name][GRAPH]
+        bars += [
+            f'<text x="{LEFT - 10}" {at} text-anchor="end">{escape(name)}</text>',
+            f'<rect class="own" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
+            f'<text x="{LEFT + length + 8:.1f}" {at}>{ratio:.2f} ({ours:#.3g} ms, '
+            f"PyTorch {graph:#.3g} ms)</text>",
+        ]
+    height = 34 + len(ratios) * (BAR + GAP)
+    x = f"{LEFT + scale:.1f}"
+    bars.append(f'<path class="same" d="M{x} 26 V{height - GAP + 6}"/>')
+    return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(bars))
+
+
 def written() -> Iterator[tuple[Path, str]]:
     """Every file that is made of what was measured, and its text."""
     for path in (ROOT / "README.md", ROOT / "docs" / "measurements.md"):
         yield path, filled(path.read_text("utf-8"))
     title = "VGG-16, one image, on one NVIDIA H200: milliseconds, less is better"
     yield ROOT / "docs" / "vgg16.svg", picture("vgg16", title)
+    title = "Speed over PyTorch's CUDA graph (the line): one sample, FP32, one NVIDIA H200"
+    yield ROOT / "docs" / "networks.svg", speeds(title)
 
 
 if __name__ == "__main__":

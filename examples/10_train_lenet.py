@@ -23,8 +23,14 @@ import numpy as np
 import glnn
 from glnn.data import digits
 from glnn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU
-from glnn.training import Adam, CosineAnnealingLR, CrossEntropyLoss, Trainer
-from glnn.training.dataset import Dataset, read_dataset
+from glnn.training import (
+    Adam,
+    CosineAnnealingLR,
+    CrossEntropyLoss,
+    Dataset,
+    Trainer,
+    read_dataset,
+)
 
 BATCH = 40
 TESTED = 5

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 import glnn
-from glnn.generation.speech.subtitles import srt
+from glnn.generation import srt
 
 
 def main() -> None:

@@ -2,6 +2,19 @@
 
 import sys
 
+__all__ = [
+    "DeviceError",
+    "GlnnError",
+    "LayoutError",
+    "LimitError",
+    "ModelError",
+    "NoRoomError",
+    "ReadOnlyError",
+    "ShaderError",
+    "ShapeError",
+    "UnsupportedOpError",
+]
+
 
 def printable(text: str) -> str:
     """Return `text` with all control characters but line ends escaped, safe for a terminal.

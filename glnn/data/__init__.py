@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["MODELS", "digits", "model"]
+
 MODELS = ("lenet",)
 """Names of the bundled models."""
 

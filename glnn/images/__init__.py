@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from glnn.images.camera import Camera
 from glnn.images.detection import DetectedObject, Detector
+from glnn.images.drawing import draw_labels, draw_objects
 from glnn.images.files import read_picture, write_picture
 from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, read_labels, text_of
@@ -13,11 +15,14 @@ from glnn.images.preprocessing import Preprocessing
 from glnn.images.preprocessing_config import KEY, Chosen, described, from_config, read_preprocessing
 
 __all__ = [
+    "Camera",
     "Chosen",
     "DetectedObject",
     "Detector",
     "Preprocessing",
     "described",
+    "draw_labels",
+    "draw_objects",
     "from_config",
     "labels_of",
     "metadata",

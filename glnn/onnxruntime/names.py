@@ -72,6 +72,12 @@ from glnn.onnxruntime.shim import install, uninstall
 
 __version__ = get_version_string()
 __author__ = "glnn"
+package_name: str
+"""The name of the package that ONNX Runtime's interface is of."""
+version: str
+"""The version of that interface."""
+cuda_version: str
+"""Empty: no CUDA is used."""
 package_name, version, cuda_version = onnxruntime_validation.get_package_name_and_version_info()
 
 __all__ = [

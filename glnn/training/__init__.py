@@ -1,6 +1,7 @@
 """Training: losses, optimisers, schedules, and the graph that a training step is."""
 
 from glnn.training.callbacks import Callback, Checkpoint, EarlyStopping
+from glnn.training.dataset import Dataset, read_dataset
 from glnn.training.history import History, Row
 from glnn.training.losses import (
     BCEWithLogitsLoss,
@@ -40,6 +41,7 @@ __all__ = [
     "ConstantLR",
     "CosineAnnealingLR",
     "CrossEntropyLoss",
+    "Dataset",
     "EarlyStopping",
     "Evaluation",
     "History",
@@ -60,5 +62,6 @@ __all__ = [
     "accumulating",
     "applying",
     "evaluating",
+    "read_dataset",
     "training_step",
 ]

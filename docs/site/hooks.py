@@ -1,0 +1,114 @@
+"""Pages of the site that are no files of docs/: mkdocs calls the functions named `on_`.
+
+Pages of docs/ link to files of the repository, as `../CONTRIBUTING.md`. Each such file becomes a
+page: Markdown as it is, a program as its text. The reference is made of modules and commands.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from reference import MODULES, api_page, commands_page
+
+from glnn.cli import cli
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[)#])")
+"""The target of a Markdown link to a file, without its anchor."""
+FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that are no files of docs/."""
+    texts = {"commands.md": commands_page(cli, "glnn"), "examples/index.md": examples()}
+    texts |= {f"api/{name.rpartition('.')[2]}.md": api_page(name) for name in MODULES}
+    pages = [(repository_path(f.src_uri), f.content_string) for f in files.documentation_pages()]
+    pages += [(repository_path(name), text) for name, text in texts.items()]
+    while pages:
+        page, text = pages.pop()
+        for target in links(page, text):
+            name = site_path(target)
+            missing = name not in texts and files.get_file_from_path(name) is None
+            if missing and (ROOT / target).is_file():
+                texts[name] = repository_page(target)
+                pages.append((target, texts[name]))
+    for name, text in texts.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the text of a page, in which links between files become links between pages."""
+    source = page.file.src_uri
+
+    def relative(found: re.Match[str]) -> str:
+        target = site_path(resolve(repository_path(source), found[0]))
+        return posixpath.relpath(target, posixpath.dirname(source) or ".")
+
+    return "".join(
+        part if part.lstrip().startswith("```") else LINK.sub(relative, part)
+        for part in split_fences(markdown)
+    )
+
+
+def split_fences(markdown: str) -> Iterable[str]:
+    """Yield the parts of a text, of which each block of code is one."""
+    end = 0
+    for block in FENCE.finditer(markdown):
+        yield markdown[end : block.start()]
+        yield block[0]
+        end = block.end()
+    yield markdown[end:]
+
+
+def links(page: str, markdown: str) -> list[str]:
+    """Return the files that a page links to, as paths in the repository."""
+    return [resolve(page, target) for target in LINK.findall(FENCE.sub("", markdown))]
+
+
+def resolve(page: str, target: str) -> str:
+    """Return the path in the repository that `target` is in the page at path `page`."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+
+
+def site_path(path: str) -> str:
+    """Return the page of the site that shows the file at `path` in the repository."""
+    if path == "README.md":
+        return "index.md"
+    if path == "examples":
+        return "examples/index.md"
+    name = path.removeprefix("docs/")
+    shown = name != path and not path.endswith(".py")  # as it is: pages and pictures of docs/
+    return name if shown or path.endswith(".md") else f"{name}.md"
+
+
+def repository_path(page: str) -> str:
+    """Return the path in the repository of a page of the site, the inverse of `site_path`."""
+    if (ROOT / "docs" / page).is_file():
+        return f"docs/{page}"
+    return page
+
+
+def repository_page(path: str) -> str:
+    """Return the text of the page that shows the file at `path` in the repository."""
+    text = (ROOT / path).read_text("utf-8")
+    if path.endswith(".md"):
+        return text
+    kind = "python" if path.endswith(".py") else "text"
+    return f"# {path}\n\n`````{kind}\n{text}`````\n"
+
+
+def examples() -> str:
+    """Return the page that lists the examples, each with its first sentence."""
+    rows = ["# Examples", "", "| program | |", "|---|---|"]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
+        rows.append(f"| [{path.name}]({path.name}) | {' '.join(said.split())} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,111 @@
+"""The text of the reference: API pages, made of `__all__` of modules, and the page of commands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from inspect import cleandoc
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).parents[2]
+MODULES = (
+    *("glnn", "glnn.layers", "glnn.images", "glnn.filters", "glnn.training", "glnn.generation"),
+    *("glnn.onnxruntime", "glnn.torch", "glnn.model", "glnn.ops", "glnn.data", "glnn.errors"),
+    *("glnn.profiling", "glnn.kernels", "glnn.backends", "glnn.gl"),
+)
+"""The public modules, each of which has an API page."""
+DEFINED_IN = {"glnn.onnxruntime": "glnn.onnxruntime.names"}
+"""Modules whose names another one defines."""
+SPECIAL = re.compile(r"([\\`*_<>\[\]|#])")
+"""Characters that mean something in Markdown."""
+
+
+def api_page(module: str) -> str:
+    """Return the API page of a module: its docstring, and each name of its `__all__`."""
+    tree = _parsed(module)
+    lines = [f"# {module}", "", ast.get_docstring(tree) or "", ""]
+    for name in public_names(module):
+        if f"{module}.{name}" in MODULES:
+            lines += [f"## [{module}.{name}]({name}.md)", "", _summary(f"{module}.{name}"), ""]
+        else:
+            lines += [f"::: {DEFINED_IN.get(module, module)}.{name}", ""]
+    return "\n".join(lines)
+
+
+def public_names(module: str) -> list[str]:
+    """Return `__all__` of a module, without importing it: some need packages that are not there."""
+    for node in _parsed(DEFINED_IN.get(module, module)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    raise ValueError(f"{module} has no __all__, of which its API page is made")
+
+
+def _parsed(module: str) -> ast.Module:
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _summary(module: str) -> str:
+    """Return the first paragraph of the docstring of a module."""
+    return (ast.get_docstring(_parsed(module)) or "").split("\n\n")[0]
+
+
+def commands_page(group: click.Group, name: str) -> str:
+    """Return the page of a program's commands: of each what `--help` says."""
+    lines = [
+        "# Commands",
+        "",
+        "With `--json` a command prints JSON, a failure too. Exit code 2 is a failure.",
+        "",
+    ]
+    context = click.Context(group, info_name=name)
+    lines += [*_help(group), ""]
+    for sub in group.list_commands(context):
+        command = group.get_command(context, sub)
+        if command is not None and not command.hidden:
+            lines += _command(command, click.Context(command, context, info_name=sub), 2)
+    return "\n".join(lines)
+
+
+def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    """Yield the lines of a command and those below it. level: of its heading."""
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    yield from (f"{'#' * level} {context.command_path}", "", "```", usage, "```", "")
+    yield from _help(command)
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            option, text = record
+            yield from (f"`{option}`", f":   {_escaped(text) or 'See above.'}", "")
+    if isinstance(command, click.Group):
+        for sub in command.list_commands(context):
+            below = command.get_command(context, sub)
+            if below is not None and not below.hidden:
+                yield from _command(below, click.Context(below, context, info_name=sub), level + 1)
+
+
+def _help(command: click.Command) -> Iterator[str]:
+    """Yield the help of a command; paragraphs behind a `\\b` keep their lines."""
+    for paragraph in cleandoc((command.help or "").split("\f")[0]).split("\n\n"):
+        if paragraph.lstrip().startswith("\b"):
+            title, *lines = paragraph.lstrip().removeprefix("\b").strip("\n").split("\n")
+            if lines and title.endswith(":"):
+                yield from (title, "")
+            else:
+                lines = [title, *lines]
+            yield from ("```", *(line.removeprefix("  ") for line in lines), "```", "")
+        else:
+            yield from (_escaped(" ".join(paragraph.split())), "")
+
+
+def _escaped(text: str) -> str:
+    """Return `text` as Markdown that shows it as it is, but for code between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return SPECIAL.sub(r"\\\1", text)
+    return "`".join(part if i % 2 else SPECIAL.sub(r"\\\1", part) for i, part in enumerate(parts))
