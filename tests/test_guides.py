@@ -174,6 +174,25 @@ print(abs(glnn.load("l2.onnx")(x) - 0.5).max())
         run(tree, "-m", "ruff", "check", "--ignore", "E402,I001,RUF022", "glnn", "tests/backends")
 
 
+@pytest.mark.parametrize("page", ["index.md", "running.md"])
+def test_the_first_pages_run(tmp_path: Path, page: str) -> None:
+    code = "\n".join(
+        re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    )
+    comments = re.findall(r"print\(.*  # (.+)$", code, re.MULTILINE)
+    assert "print(" in code and comments
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [one for one in comments if one in done.stdout.splitlines()] == comments
+
+
 def test_a_function_is_added_as_its_guide_says(tree: Path) -> None:
     page = "adding-a-function.md"
     functions = tree / "glnn/graph/functions.py"

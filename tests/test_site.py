@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 import pytest
+from markdown_it import MarkdownIt
 
 from glnn.cli import cli
 from tests import packages
@@ -26,6 +27,10 @@ INTERNAL = re.compile(r"glnn\.(compiler|core|graph|layers\.arguments)\b")
 """Modules for those who extend glnn: no part of the reference."""
 if not (ROOT / "mkdocs.yml").is_file():
     pytest.skip("the site is not part of the package", allow_module_level=True)
+
+
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+COUNTED = ("h1", "h2", "h3", "img", "li", "ol", "pre", "strong", "table", "td", "ul")
 
 
 class Page(HTMLParser):
@@ -75,6 +80,7 @@ def test_the_site(tmp_path: Path) -> None:
     assert not sorted(dead_links(pages))
     assert not sorted(foreign(pages))
     assert not missing_names(site)
+    assert not {path.name: found for path in PAGES if (found := unlike_a_code_host(path, site))}
     terms = re.findall(r"<dt><code>(.*?)</code>", (site / "commands.html").read_text("utf-8"))
     described = Counter(name for term in terms for name in re.findall(r"--[a-z][\w-]*", term))
     assert not Counter(options(cli)) - described
@@ -98,8 +104,21 @@ def foreign(pages: dict[Path, Page]) -> Iterator[str]:
     """Yield what a page loads that is not in its folder: the site is read without a network."""
     for path, page in pages.items():
         for link in page.loaded:
-            if not (path.parent / unquote(urlsplit(link).path)).is_file():
+            parts = urlsplit(link)
+            if parts.netloc or not (path.parent / unquote(parts.path)).is_file():
                 yield f"{path.name}: {link}"
+
+
+def unlike_a_code_host(path: Path, site: Path) -> dict[str, tuple[int, int]]:
+    """Return how often a page of Markdown has an element, as CommonMark has it and as the site has.
+
+    Only elements whose numbers differ: lists and blocks of code have to be indented for both.
+    """
+    text = MarkdownIt("commonmark").enable("table").render(path.read_text("utf-8"))
+    page = (site / path.with_suffix(".html").name).read_text("utf-8")
+    article = page.partition("<article")[2].partition("</article>")[0]
+    theirs, ours = (Counter(re.findall(r"<(\w+)", one)) for one in (text, article))
+    return {n: (theirs[n], ours[n]) for n in COUNTED if theirs[n] != ours[n]}
 
 
 def missing_names(site: Path) -> set[str]:

@@ -18,6 +18,8 @@ NAMES = re.compile(r"(?:^|(?<=[.!?)]) )(\*{0,2}[a-z_]\w*(?:, \*{0,2}[a-z_]\w*)*)
 SECTION = re.compile(r"(?:Args|Attributes|Raises|Returns|Yields|Examples?|Note|Warning):\s*$")
 ERRORS = re.compile(r"(?<=[.!?)]) (?=Raises [A-Z])")
 """The beginning of the sentence, behind those of arguments, that says what is raised."""
+PAGE = re.compile(r"\bdocs/([\w-]+)\.md")
+"""A page that a docstring names."""
 DOCTEST = re.compile(r"\s*# doctest: .*$", re.MULTILINE)
 
 
@@ -27,7 +29,8 @@ class PackageStyle(griffe.Extension):  # type: ignore[misc]  # where griffe is n
     def on_object(self, *, obj: Any, **others: Any) -> None:
         """Rewrite the docstring of `obj`."""
         if obj.docstring is not None:
-            obj.docstring.value = with_lists(obj.docstring.value)
+            text = PAGE.sub(r"[\1.md](../\1.md)", obj.docstring.value)
+            obj.docstring.value = with_lists(text)
 
     def on_class(self, *, cls: Any, **others: Any) -> None:
         """Give `cls` the signature that it has once it is imported, where it is an activation."""

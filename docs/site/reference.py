@@ -19,6 +19,10 @@ MODULES = (
 """The public modules, each of which has an API page."""
 DEFINED_IN = {"glnn.onnxruntime": "glnn.onnxruntime.names"}
 """Modules whose names another one defines."""
+FIRST = ("InferenceSession", "load", "Model", "LanguageModel", "SpeechToText")
+"""Names that come first on their page: a program begins with them."""
+PAGE = re.compile(r"\bdocs/([\w-]+)\.md")
+"""A page that a docstring names."""
 SPECIAL = re.compile(r"([\\`*_<>\[\]|#])")
 """Characters that mean something in Markdown."""
 
@@ -26,12 +30,17 @@ SPECIAL = re.compile(r"([\\`*_<>\[\]|#])")
 def api_page(module: str) -> str:
     """Return the API page of a module: its docstring, and each name of its `__all__`."""
     tree = _parsed(module)
-    lines = [f"# {module}", "", ast.get_docstring(tree) or "", ""]
-    for name in public_names(module):
+    text = PAGE.sub(r"[\1.md](../\1.md)", ast.get_docstring(tree) or "")
+    lines = [f"# {module}", "", text, ""]
+    names = public_names(module)
+    for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         if f"{module}.{name}" in MODULES:
             lines += [f"## [{module}.{name}]({name}.md)", "", _summary(f"{module}.{name}"), ""]
         else:
-            lines += [f"::: {DEFINED_IN.get(module, module)}.{name}", ""]
+            lines += [f"::: {DEFINED_IN.get(module, module)}.{name}"]
+            if module != "glnn.layers":  # each of which has all that Layer has
+                lines += ["    options:", "      inherited_members: true"]
+            lines.append("")
     return "\n".join(lines)
 
 
