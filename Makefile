@@ -40,7 +40,7 @@ lint: gl $(VENV)/test.stamp
 # Pages and the reference of all that is public, for any browser, also from disk. Open build/site/index.html.
 # The variable ends Material's notice about its own future.
 docs: $(VENV)/test.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The site that `make docs` builds: links, anchors, and that it needs nothing from elsewhere. `make check`
 # builds one of its own.

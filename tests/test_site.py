@@ -62,7 +62,7 @@ def build(folder: Path) -> Path:
         if find_spec(name) is None:
             packages.skip(ModuleNotFoundError("the extra docs", name=name))
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "--site-dir", folder],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -29,16 +29,17 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that are no files of docs/."""
     texts = {"commands.md": commands_page(cli, "glnn"), "examples/index.md": examples()}
     texts |= {f"api/{name.rpartition('.')[2]}.md": api_page(name) for name in MODULES}
-    pages = [(repository_path(f.src_uri), f.content_string) for f in files.documentation_pages()]
-    pages += [(repository_path(name), text) for name, text in texts.items()]
-    while pages:
-        page, text = pages.pop()
-        for target in links(page, text):
-            name = site_path(target)
-            missing = name not in texts and files.get_file_from_path(name) is None
-            if missing and (ROOT / target).is_file():
-                texts[name] = repository_page(target)
-                pages.append((target, texts[name]))
+    pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
+    wanted = list(named(config.nav))
+    for name, text in [*pages, *texts.items()]:
+        wanted += links(repository_path(name), text)
+    while wanted:
+        path = wanted.pop()
+        name = site_path(path)
+        there = name in texts or files.get_file_from_path(name) is not None
+        if not there and (ROOT / path).is_file():
+            texts[name] = repository_page(path)
+            wanted += links(path, texts[name])
     for name, text in texts.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -56,6 +57,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         part if part.lstrip().startswith("```") else LINK.sub(relative, part)
         for part in split_fences(markdown)
     )
+
+
+def named(nav: object) -> Iterator[str]:
+    """Yield the files of the repository that the navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    elif nav is not None:
+        assert isinstance(nav, list | dict)
+        for one in nav.values() if isinstance(nav, dict) else nav:
+            yield from named(one)
 
 
 def split_fences(markdown: str) -> Iterable[str]:
