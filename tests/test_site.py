@@ -73,6 +73,13 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def test_each_page_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r": ([\w-]+\.md)$", nav, re.MULTILINE)
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert not pages - set(listed), "add them to nav in mkdocs.yml"
+
+
 def test_the_site(tmp_path: Path) -> None:
     """One test: a build takes most of its time."""
     site = build(tmp_path / "site")
