@@ -66,19 +66,7 @@ def _summary(module: str) -> str:
 
 def commands_page(group: click.Group, name: str) -> str:
     """Return the page of a program's commands: of each what `--help` says."""
-    lines = [
-        "# Commands",
-        "",
-        "With `--json` a command prints JSON, a failure too. Exit code 2 is a failure.",
-        "",
-    ]
-    context = click.Context(group, info_name=name)
-    lines += [*_help(group), ""]
-    for sub in group.list_commands(context):
-        command = group.get_command(context, sub)
-        if command is not None and not command.hidden:
-            lines += _command(command, click.Context(command, context, info_name=sub), 2)
-    return "\n".join(lines)
+    return "\n".join(_command(group, click.Context(group, info_name=name), 1))
 
 
 def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
@@ -86,11 +74,10 @@ def _command(command: click.Command, context: click.Context, level: int) -> Iter
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield from (f"{'#' * level} {context.command_path}", "", "```", usage, "```", "")
     yield from _help(command)
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None:
-            option, text = record
-            yield from (f"`{option}`", f":   {_escaped(text) or 'See above.'}", "")
+    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+    for option, text in filter(None, records):
+        if text:  # arguments have none: the usage names them
+            yield from (f"`{option}`", f":   {_escaped(text)}", "")
     if isinstance(command, click.Group):
         for sub in command.list_commands(context):
             below = command.get_command(context, sub)

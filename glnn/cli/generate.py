@@ -42,7 +42,10 @@ def _model_options(command: Command) -> Command:
         click.option("--top-k", type=int, default=0, help="Of so many likeliest; 0 of all."),
         click.option("--top-p", type=float, default=1.0, help="Of those that make this share."),
         click.option("--min-p", type=float, default=0.0, help="Of those at least so likely."),
-        click.option("--repetition-penalty", type=float, default=1.0),
+        click.option(
+            "--repetition-penalty", type=float, default=1.0,
+            help="Above 1 makes tokens that are in the text less likely.",
+        ),
         click.option("--seed", type=int, help="Of the random numbers."),
         output_options,
     ]  # fmt: skip
