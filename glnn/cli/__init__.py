@@ -39,7 +39,7 @@ VERBS = (
         "info",
         "kernels",
     ),
-    *("layout", "plan", "run", "serve", "train", "transcribe", "tune", "verify"),
+    *("layout", "plan", "run", "serve", "train", "transcribe", "tune", "verify", "view"),
 )
 """Each is the command of that name, in the module of that name unless `MODULES` has another."""
 MODULES = {"chat": "generate"}
@@ -99,6 +99,7 @@ def cli() -> None:
       glnn run lenet                             classify the bundled digits
       glnn run lenet photo.png                   classify a picture
       glnn bench lenet --backend compute,cpu     time every layer
+      glnn view net.onnx                         draw its graph, as an HTML file
       glnn convert net.onnx net.json             write a model in another format
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own

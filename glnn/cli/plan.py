@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -111,27 +112,43 @@ def plan(
         plan_language_model(model, backend, gpu, limits, context, sequences, as_json, wide)
         return
     refuse_options(("context", "sequences"), "networks")
-    loaded = load(model)
-    read, shapes = read_sized(loaded, match_files(loaded, inputs), batch, shapes)
-    types = loaded.graph.input_types(shapes)
-    told = loaded.graph.shape_input_arrays(read)
-    try:
-        graph = single_plan_graph(loaded.graph, types, told)
-    except ShapeError as error:
-        raise ShapeError(f"{error}{missing_numbers(loaded.graph, types, told)}") from None
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    stored, available = DType(precision), opened.available()
-    more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
-
-    def planned() -> dict[str, Any]:
-        outline = Outline.create(graph, opened, shapes, kernels, precision=stored, **more)
-        return _report(loaded, shapes, opened, outline, available)
-
-    report = {"precision": precision, "fused": fused, **opened.perform(planned)}
+    report = plan_report(load(model), inputs, opened, batch, shapes, kernels, fused, precision)
     if as_json:
         print_json(report)
     else:
         _show(report, Screen(wide))
+
+
+def plan_report(
+    model: Model,
+    inputs: Sequence[str],
+    backend: Backend,
+    batch: int | None,
+    requested: Mapping[str, Shape],
+    kernels: Mapping[str, str],
+    fused: bool,
+    precision: str,
+) -> dict[str, Any]:
+    """Plan `model` for `backend`, allocating nothing, and describe it as JSON has it.
+
+    The arguments are those of the command; requested: shapes of inputs, or sizes in tuples.
+    """
+    read, shapes = read_sized(model, match_files(model, inputs), batch, requested)
+    types = model.graph.input_types(shapes)
+    told = model.graph.shape_input_arrays(read)
+    try:
+        graph = single_plan_graph(model.graph, types, told)
+    except ShapeError as error:
+        raise ShapeError(f"{error}{missing_numbers(model.graph, types, told)}") from None
+    stored, available = DType(precision), backend.available()
+    more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
+
+    def planned() -> dict[str, Any]:
+        outline = Outline.create(graph, backend, shapes, kernels, precision=stored, **more)
+        return _report(model, shapes, backend, outline, available)
+
+    return {"precision": precision, "fused": fused, **backend.perform(planned)}
 
 
 def _report(
@@ -149,6 +166,12 @@ def _report(
         "backend": backend.name,
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
         "inputs": {info.name: shapes[info.name] for info in model.inputs},
+        "outputs": {
+            value.name: _sources(
+                outline, outline.outputs.get(value.name, value.name), outline.steps
+            )
+            for value in outline.graph.outputs
+        },
         "steps": steps,
         "choices": [
             {**asdict(reason), "why": _explain(reason)} for reason in reasons(outline, available)
@@ -204,11 +227,27 @@ def _steps(
         tensors = [within + name for name in _tensors(outline, place)]
         blocks.append({"bytes": nbytes, "tensors": tensors})
     result = []
-    for step in outline.steps:
-        result.append(_step(step, within, first))
+    for place, step in enumerate(outline.steps):
+        sources = [_sources(outline, name, outline.steps[:place]) for name in step.inputs]
+        described = _step(step, within, first)
+        described["dtype"] = outline.schedule.tensors[step.output].type.dtype.value
+        described["sources"] = [within + one for one in dict.fromkeys(chain(*sources))]
+        result.append(described)
         for body in outline.bodies.get(step.output, ()):
             result += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
     return result
+
+
+def _sources(outline: Outline, name: str, steps: Sequence[Step]) -> list[str]:
+    """Return the inputs of the graph, or the results of `steps`, that the tensor `name` is made of:
+    itself, or those in its memory where it is a view of one, or several concatenated in place.
+    """
+    tensors = outline.schedule.tensors
+    made = [*(value.name for value in outline.graph.inputs), *(step.output for step in steps)]
+    if name in made or name not in tensors:
+        return [name] if name in made else []
+    memory = tensors[name].memory
+    return [one for one in made if one in tensors and tensors[one].memory == memory]
 
 
 def _step(step: Step, within: str, first: int) -> dict[str, Any]:

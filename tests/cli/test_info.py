@@ -31,9 +31,9 @@ VERBS = {
     ),
     "plan": (
         ["plan", "lenet"],
-        "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
-        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision fused "
-        "saved_bytes",
+        "model backend device inputs outputs steps blocks tensor_bytes parameter_bytes "
+        "texture_bytes passing_bytes peak_bytes available_bytes fits choices largest_adjacent "
+        "precision fused saved_bytes",
     ),
     "kernels": (["kernels"], "kernels"),
     "layout": (["layout", "R", "2", "2"], "layout rows columns places"),
@@ -44,7 +44,7 @@ def test_all_verbs_are_here() -> None:
     # Those that write files or texts have a test of their own: test_convert, test_generate, ...
     others = {
         *("cache", "chat", "convert", "doctor", "filter", "generate", "serve", "train"),
-        *("completion", "transcribe"),
+        *("completion", "transcribe", "view"),
     }
     assert set(REGISTERED) == {*VERBS, *others}
 
@@ -61,7 +61,9 @@ def test_tables_are_on_standard_output_alone(cli: Glnn, verb: str) -> None:
     assert (shown.code, shown.err) == (0, "") and shown.out.strip()
 
 
-@pytest.mark.parametrize("arguments", [[], ["completion"], ["filter"], *([verb] for verb in VERBS)])
+@pytest.mark.parametrize(
+    "arguments", [[], ["completion"], ["filter"], ["view"], *([verb] for verb in VERBS)]
+)
 def test_help_has_examples(arguments: Sequence[str]) -> None:
     runner = CliRunner()
     shown = runner.invoke(command_line, [*arguments, "--help"])

@@ -18,7 +18,7 @@ from tests.recurrent import Recurrent
 
 STEP = (
     "name layer why_host op kernel via inputs output shape layouts halves reads block bytes "
-    "parameter_bytes saved_bytes texture_bytes int8"
+    "parameter_bytes saved_bytes texture_bytes int8 dtype sources"
 )
 WINOGRAD = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
 

@@ -1,0 +1,148 @@
+"""`glnn view`: the graph of a model's plan as one HTML file, with kernels, layouts and times."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from glnn.backends import Backend, open_backend
+from glnn.cli.feeds import read_feeds
+from glnn.cli.graph_page import graph_page
+from glnn.cli.model_options import ModelFile
+from glnn.cli.options import (
+    FileName,
+    OutputFile,
+    WritingCommand,
+    backend_option,
+    check_writable,
+    device_options,
+    fuse_option,
+    kernel_option,
+    precision_option,
+    print_json,
+    shape_option,
+)
+from glnn.cli.plan import plan_report
+from glnn.cli.screen import Screen, progress
+from glnn.core.fileio import atomic_write
+from glnn.core.types import Shape
+from glnn.errors import ModelError, fault
+from glnn.model import Model, load
+from glnn.profiling import Profile, profile
+from glnn.session import InferenceSession
+
+MOST = 2**31 - 1  # what GL and NumPy count
+
+
+@click.command(cls=WritingCommand)
+@click.argument("model", type=ModelFile())
+@click.argument("inputs", nargs=-1, type=FileName())
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=OutputFile(),
+    help="The file to write; NAME.html in this folder, if not given.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file where it is there already.")
+@click.option("--time", "timed", is_flag=True, help="Run the model, and show each step's time.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="With --time: runs to take medians of.",
+)
+@click.option("--show", is_flag=True, help="Open the file in a browser.")
+@backend_option
+@click.option(
+    "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
+)
+@shape_option
+@kernel_option
+@fuse_option
+@precision_option
+@device_options
+def view(
+    model: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    overwrite: bool,
+    timed: bool,
+    repeat: int,
+    show: bool,
+    backend: str,
+    batch: int | None,
+    shapes: dict[str, Shape],
+    kernels: dict[str, str],
+    fused: bool,
+    precision: str,
+    gpu: str | None,
+    limits: str | None,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Draw the steps in which MODEL would run as a graph, in one HTML file.
+
+    A box is a step of the plan, as `glnn plan` has it: one or several layers that run together. Its
+    colour says the kind of operator. Chosen by a click, it says its shapes, kernel, layouts and
+    memory; with --time how long it takes, too. The file can be searched, loads nothing, and works
+    in any browser without a network. INPUTS, --batch and --shape are as for `glnn plan`.
+
+    \b
+    Examples:
+      glnn view lenet
+      glnn view net.onnx --output net.html --time --show
+      glnn view bert.onnx --batch 8 --shape sequence=128 --backend feedback
+    """
+    loaded = load(model)
+    path = Path(f"{Path(model).stem}.html" if output is None else output)
+    if path.exists() and not overwrite:
+        raise ModelError(f"{path}: exists already; --overwrite replaces it")
+    check_writable("--output", str(path))
+    opened = open_backend(backend, gpu=gpu, limits=limits)
+    report = plan_report(loaded, inputs, opened, batch, shapes, kernels, fused, precision)
+    times: dict[str, float] = {}
+    clock = ""
+    if timed:
+        options: dict[str, Any] = {"kernels": kernels, "gpu": gpu, "limits": limits}
+        options |= {"fused": fused, "precision": precision}
+        seen = _profile(loaded, inputs, model, opened, batch, shapes, repeat, options, not as_json)
+        by_timer = seen.kernel_ms is not None
+        clock = "the device's timer" if by_timer else "the clock, each step waited for"
+        times = {s.name: s.wall_ms if s.kernel_ms is None else s.kernel_ms for s in seen.layers}
+    try:
+        with atomic_write(path) as stream:
+            stream.write(graph_page(report, times, clock).encode())
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
+    if show:
+        webbrowser.open(path.resolve().as_uri())
+    steps = len(report["steps"])
+    if as_json:
+        said = {"model": loaded.name, "backend": report["backend"], "file": str(path)}
+        print_json({**said, "steps": steps, "times_ms": times, "clock": clock or None})
+    else:
+        Screen(wide).say(f"{path}: {steps} steps on {report['backend']}")
+
+
+def _profile(
+    model: Model,
+    inputs: tuple[str, ...],
+    name: str,
+    backend: Backend,
+    batch: int | None,
+    shapes: dict[str, Shape],
+    repeat: int,
+    options: dict[str, Any],
+    shown: bool,
+) -> Profile:
+    """Time each step of the model on `backend`. name: the model's on the command line."""
+    feeds = read_feeds(model, inputs, name, batch, shapes)
+    session = InferenceSession(model, backend.name, **options)
+    plan = session.plan(feeds.shapes, feeds=feeds.arrays)
+    with progress(shown) as bar:
+        task = bar.add_task(f"timing {backend.name}", total=2 + len(plan.steps))
+        return profile(plan, feeds.arrays, repeat, lambda: bar.advance(task))
