@@ -76,6 +76,8 @@ def clip(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
 
     `np.clip` does the same, but takes longer of few numbers than their arithmetic.
     """
+    if x.size <= SMALL_ARRAY:
+        return np.asarray(np.minimum(np.maximum(x, low, out=out), high, out=out))
     return np.asarray(x.clip(low, high, out))
 
 

@@ -127,19 +127,37 @@ class CompiledExpression:
         """Return blocks of `count` numbers for the calls of `fill`, which overwrites them."""
         return [np.empty(count, dtype) for dtype in self._room_types]
 
-    def fill(self, out: Array, arrays: Sequence[Array], scratch: Sequence[Array]) -> None:
+    def full_calls(self, shape: Shape, shapes: Sequence[Shape]) -> list[bool]:
+        """Return of each call whether its result is of `shape` where arguments are of `shapes`;
+        those of others are smaller, and broadcast.
+        """
+        numbers = [(1,) * len(shape)] * len(self._fixed)
+        known = [*((*(1,) * (len(shape) - len(one)), *one) for one in shapes), *numbers]
+        first = len(known)
+        for _, places, _ in self._calls:
+            known.append(tuple(map(max, zip(*(known[place] for place in places), strict=True))))
+        return [one == shape for one in known[first:]]
+
+    def fill(
+        self,
+        out: Array,
+        arrays: Sequence[Array],
+        scratch: Sequence[Array],
+        full: Sequence[bool],
+    ) -> None:
         """Write the value for `arrays` to `out`, which may be one of them.
 
-        scratch: of `scratch`, each of out's shape.
+        scratch: of `scratch`, each of out's shape. full: of `full_calls`.
         """
         if self._root is None:
             out[...] = self._number
             return
         values: list[Any] = [*arrays, *self._fixed]
         end = len(values) + len(self._calls) - 1
-        for (function, places, dtype), room in zip(self._calls, self._rooms, strict=True):
+        calls = zip(self._calls, self._rooms, full, strict=True)
+        for (function, places, dtype), room, fills in calls:
             operands = [values[place] for place in places]
-            if room is None:
+            if room is None or not fills:  # in a whole block it would be computed over and over
                 values.append(function(*operands))
             else:
                 last = len(values) == end and dtype == out.dtype
@@ -311,6 +329,7 @@ def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) ->
     whole = out.reshape(shape)
     views = [one.reshape(merged) for one, merged in zip(arrays, shapes, strict=True)]
     scratch, rooms = value.scratch(min(BLOCK_SIZE, out.size)), list[Array]()
+    full = value.full_calls(shape, shapes)
     room_shape: Shape | None = None
     for place, indices in _index_blocks(shape, shapes):
         block = whole[place]
@@ -319,7 +338,8 @@ def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) ->
                 scratch = value.scratch(block.size)
             rooms = [room[: block.size].reshape(block.shape) for room in scratch]
             room_shape = block.shape
-        value.fill(block, [one[i] for one, i in zip(views, indices, strict=True)], rooms)
+        operands = [one[i] for one, i in zip(views, indices, strict=True)]
+        value.fill(block, operands, rooms, full)
     return result
 
 

@@ -6,10 +6,12 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
+from glnn.graph.expression_evaluation import CompiledExpression, evaluate_blockwise
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradients.pointwise import differentiate_expression
@@ -143,6 +145,42 @@ def test_fingerprints(monkeypatch) -> None:
     assert fingerprint(twice, [FLOAT]) == fingerprint(twice)
     assert fingerprint(formula("a * 1.0")) != fingerprint(formula("a * 2.0"))
     assert fingerprint(call("mul", Arg(0), 1.0)) == fingerprint(call("mul", Arg(0), 2.0))
+
+
+def test_what_broadcasts_is_computed_once_for_a_block(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((96, 900), np.float32)
+    bias = rng.standard_normal((96, 1), np.float32)
+    row = rng.standard_normal((1, 900), np.float32)
+    sizes: list[int] = []
+
+    def negative(x, out=None):
+        sizes.append((x if out is None else out).size)
+        return np.negative(x, out)
+
+    compiled = CompiledExpression(formula("exp(-b - a)"), [x.dtype] * 2)
+    compiled._calls = [
+        (negative if function is np.negative else function, places, dtype)
+        for function, places, dtype in compiled._calls
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledExpression, "cached", lambda expr, dtypes: compiled)
+        found = evaluate_blockwise(formula("exp(-b - a)"), [x, bias], x.shape, x.dtype)
+    assert_allclose(found, np.exp(-bias.astype(float) - x), rtol=1e-5)
+    assert sum(sizes) == bias.size
+    # No operand is as large as the result.
+    expr = formula("sqrt(exp(a) + exp(b)) * 2.0")
+    expected = np.sqrt(np.exp(bias.astype(float)) + np.exp(row.astype(float))) * 2
+    for operands in ([bias, row], [row, bias]):
+        assert_allclose(evaluate_blockwise(expr, operands, x.shape, x.dtype), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [3, 1 << 10, (1 << 10) + 1])
+def test_clips_of_few_and_of_many_numbers(count: int) -> None:
+    x = np.resize(np.array([-np.inf, -3, -0.5, 0.25, 2, np.inf, np.nan], np.float32), count)
+    found = evaluate_blockwise(formula("clip(a, -1.0, 1.0)"), [x], x.shape, x.dtype)
+    expected = np.resize([-1, -1, -0.5, 0.25, 1, 1, np.nan], count)
+    assert_array_equal(found, expected)
 
 
 def test_casts_of_the_host() -> None:
