@@ -21,6 +21,7 @@ from glnn.core.tensor_info import (
     TensorInfo,
     check_names,
     check_shared_sizes,
+    kind_numbers,
     shared_sizes,
     show,
 )
@@ -220,11 +221,9 @@ class InferenceSession(LazyPickle):
         self._inputs, self._outputs = info.inputs, info.outputs
         self._names = tuple(one.name for one in info.outputs)
         self._objects = tuple(one for one in info.outputs if one.dtype is DType.object)
-        kinds: dict[Any, int] = {}
-        self._kinds = {
-            one.name: kinds.setdefault((one.type, one.shape, one.free), len(kinds))
-            for one in info.inputs
-        }
+        self._kinds = kind_numbers(
+            {one.name: (one.type, one.shape, one.free) for one in info.inputs}
+        )
         """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
         self._shared_sizes = shared_sizes(info.inputs)
 

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from glnn.core.tensor_info import kind_numbers
 from glnn.core.types import Array
 from glnn.errors import GlnnError, shown
 from glnn.onnxruntime.capi.declarations import (
@@ -499,13 +500,9 @@ class RunInputs:
         self._inputs = {one.name: one for one in inputs}
         self._dims = {one.name: tuple(one.shape) for one in inputs}
         self._unranked = unranked
-        kinds: dict[Any, int] = {}
-        self._kinds = {
-            one.name: kinds.setdefault(
-                (one.type, self._dims[one.name], one.name in unranked), len(kinds)
-            )
-            for one in inputs
-        }
+        self._kinds = kind_numbers(
+            {one.name: (one.type, self._dims[one.name], one.name in unranked) for one in inputs}
+        )
         """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
         self._fitted: dict[int | None, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """The last shape and dtype that fitted, by these numbers."""
