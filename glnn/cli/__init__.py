@@ -27,19 +27,9 @@ USER_ERROR = 2
 
 
 VERBS = (
-    *(
-        "bench",
-        "cache",
-        "chat",
-        "completion",
-        "convert",
-        "doctor",
-        "filter",
-        "generate",
-        "info",
-        "kernels",
-    ),
-    *("layout", "plan", "run", "serve", "train", "transcribe", "tune", "verify", "view"),
+    *("bench", "cache", "chat", "completion", "convert", "doctor", "filter", "generate"),
+    *("info", "kernels", "layout", "plan", "run", "serve", "train", "transcribe", "tune"),
+    *("verify", "view"),
 )
 """Each is the command of that name, in the module of that name unless `MODULES` has another."""
 MODULES = {"chat": "generate"}

@@ -28,7 +28,7 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
-from glnn.core.types import Shape
+from glnn.core.types import MOST, Shape
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.generation.language_model import MOST_SEQUENCES
 from glnn.generation.model_file import is_language_model
@@ -41,7 +41,6 @@ from glnn.session import InferenceSession
 
 TRACED = 3  # runs of each backend at the most
 TEXTS = 3  # of a language model that are timed, unless asked for more
-MOST = 2**31 - 1  # what GL and NumPy count
 OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "limits")
 """Parameters that do nothing for a language model."""
 
@@ -147,7 +146,7 @@ def bench(
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     machine = _machine(sessions)
     traced = None if trace is None else Trace()
-    profiles = _profiles(sessions, feeds.arrays, repeat, traced, shown=not as_json)
+    profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, shown=not as_json)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
     about |= {"fused": fused, **machine}
@@ -167,7 +166,7 @@ def bench(
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
 
 
-def _profiles(
+def profile_sessions(
     sessions: dict[str, InferenceSession],
     feeds: Mapping[str, NDArray[Any]],
     repeat: int,

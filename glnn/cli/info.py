@@ -17,15 +17,13 @@ from glnn.cli.options import device_options, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.core.settings import Settings
 from glnn.core.trace_spans import duration
-from glnn.core.types import Shape
+from glnn.core.types import MOST, Shape
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
 from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import VerdictRecord
 from glnn.model import Model, load
 from glnn.version import VERSION
-
-MOST = 2**31 - 1  # what GL and NumPy count
 
 
 @click.command()

@@ -17,7 +17,7 @@ from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
 from glnn.core.fileio import try_write
-from glnn.core.types import Shape
+from glnn.core.types import MOST, Shape
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.gl.device_selection import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
@@ -156,6 +156,13 @@ def backend_option(command: Command) -> Command:
         show_default=True,
         help="auto takes what GLNN_BACKEND names, else the first of compute, feedback and cpu "
         "that opens; run and train see which of them is the fastest.",
+    )(command)
+
+
+def batch_option(command: Command) -> Command:
+    """Add `--batch`, the samples of a plan."""
+    return click.option(
+        "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
     )(command)
 
 

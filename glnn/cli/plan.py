@@ -17,6 +17,7 @@ from glnn.cli.model_options import ModelFile
 from glnn.cli.options import (
     FileName,
     backend_option,
+    batch_option,
     device_options,
     fuse_option,
     kernel_option,
@@ -30,14 +31,13 @@ from glnn.compiler.partitioned_graph import single_plan_graph
 from glnn.compiler.shape_advice import missing_numbers
 from glnn.compiler.step import Step
 from glnn.core.settings import Settings
-from glnn.core.types import DType, Shape
+from glnn.core.types import MOST, DType, Shape
 from glnn.errors import ShapeError
 from glnn.generation.language_model import MOST_SEQUENCES
 from glnn.generation.model_file import is_language_model
 from glnn.graph.passes import Pass
 from glnn.model import Model, load
 
-MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block
 OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 """Parameters that do nothing for a language model."""
@@ -47,9 +47,7 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 @click.argument("model", type=ModelFile())
 @click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
-@click.option(
-    "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
-)
+@batch_option
 @shape_option
 @kernel_option
 @fuse_option
@@ -161,15 +159,16 @@ def _report(
     device = backend.device
     blocks: list[dict[str, Any]] = []
     steps = _steps(outline, blocks)
+    sources = _Sources(outline)
+    for step in outline.steps:
+        sources.add(step.output)
     return {
         "model": model.name,
         "backend": backend.name,
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
         "inputs": {info.name: shapes[info.name] for info in model.inputs},
         "outputs": {
-            value.name: _sources(
-                outline, outline.outputs.get(value.name, value.name), outline.steps
-            )
+            value.name: sources.find(outline.outputs.get(value.name, value.name))
             for value in outline.graph.outputs
         },
         "steps": steps,
@@ -226,28 +225,44 @@ def _steps(
     for place, nbytes in enumerate(outline.blocks):
         tensors = [within + name for name in _tensors(outline, place)]
         blocks.append({"bytes": nbytes, "tensors": tensors})
-    result = []
-    for place, step in enumerate(outline.steps):
-        sources = [_sources(outline, name, outline.steps[:place]) for name in step.inputs]
+    result, sources = [], _Sources(outline)
+    for step in outline.steps:
+        found = [sources.find(name) for name in step.inputs]
+        sources.add(step.output)
         described = _step(step, within, first)
         described["dtype"] = outline.schedule.tensors[step.output].type.dtype.value
-        described["sources"] = [within + one for one in dict.fromkeys(chain(*sources))]
+        described["sources"] = [within + one for one in dict.fromkeys(chain(*found))]
         result.append(described)
         for body in outline.bodies.get(step.output, ()):
             result += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
     return result
 
 
-def _sources(outline: Outline, name: str, steps: Sequence[Step]) -> list[str]:
-    """Return the inputs of the graph, or the results of `steps`, that the tensor `name` is made of:
-    itself, or those in its memory where it is a view of one, or several concatenated in place.
-    """
-    tensors = outline.schedule.tensors
-    made = [*(value.name for value in outline.graph.inputs), *(step.output for step in steps)]
-    if name in made or name not in tensors:
-        return [name] if name in made else []
-    memory = tensors[name].memory
-    return [one for one in made if one in tensors and tensors[one].memory == memory]
+class _Sources:
+    """Tensors that there are so far, the inputs first, by the memory in which they lie."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._tensors = outline.schedule.tensors
+        self._made: set[str] = set()
+        self._by_memory: dict[str, list[str]] = {}
+        for value in outline.graph.inputs:
+            self.add(value.name)
+
+    def add(self, name: str) -> None:
+        """Add an input, or the result of a step."""
+        self._made.add(name)
+        if name in self._tensors:
+            self._by_memory.setdefault(self._tensors[name].memory, []).append(name)
+
+    def find(self, name: str) -> list[str]:
+        """Return the tensors so far that the tensor `name` is made of: itself, or those in its
+        memory where it is a view of one, or several concatenated in place.
+        """
+        if name in self._made:
+            return [name]
+        if name not in self._tensors:
+            return []
+        return list(self._by_memory.get(self._tensors[name].memory, ()))
 
 
 def _step(step: Step, within: str, first: int) -> dict[str, Any]:

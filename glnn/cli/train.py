@@ -28,6 +28,7 @@ from glnn.cli.options import (
 )
 from glnn.cli.screen import Screen, Table, figures, number, say, say_logged
 from glnn.cli.sources import SampleReader
+from glnn.core.types import MOST
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError, extra
 from glnn.images.labels import KEY as LABELS
@@ -337,7 +338,6 @@ DIGITS = "digits"
 """The name that DATA has for the bundled digits."""
 SHARE = 0.2
 """The part of each class that is held out of a folder of pictures, unless it has them apart."""
-MOST = 2**31 - 1  # what GL and NumPy count
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
-from glnn.core.types import DType, Shape, TensorType
+from glnn.core.types import MOST, DType, Shape, TensorType
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
@@ -31,7 +31,6 @@ from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower, parameters
 from glnn.tuning import tune as search
 
-MOST = 2**31 - 1  # what GL and NumPy count
 NOWHERE = "GLNN_CACHE is empty, so nothing"
 SIZES = (
     *(f"{n}x{n}x{n}" for n in (64, 128, 256, 512, 1024, 2048, 4096)),

@@ -9,6 +9,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
+from glnn.cli.bench import profile_sessions
 from glnn.cli.feeds import read_feeds
 from glnn.cli.graph_page import graph_page
 from glnn.cli.model_options import ModelFile
@@ -17,6 +18,7 @@ from glnn.cli.options import (
     OutputFile,
     WritingCommand,
     backend_option,
+    batch_option,
     check_writable,
     device_options,
     fuse_option,
@@ -26,15 +28,13 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.plan import plan_report
-from glnn.cli.screen import Screen, progress
+from glnn.cli.screen import Screen
 from glnn.core.fileio import atomic_write
 from glnn.core.types import Shape
 from glnn.errors import ModelError, fault
 from glnn.model import Model, load
-from glnn.profiling import Profile, profile
+from glnn.profiling import Profile
 from glnn.session import InferenceSession
-
-MOST = 2**31 - 1  # what GL and NumPy count
 
 
 @click.command(cls=WritingCommand)
@@ -57,9 +57,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 )
 @click.option("--show", is_flag=True, help="Open the file in a browser.")
 @backend_option
-@click.option(
-    "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
-)
+@batch_option
 @shape_option
 @kernel_option
 @fuse_option
@@ -141,8 +139,5 @@ def _profile(
 ) -> Profile:
     """Time each step of the model on `backend`. name: the model's on the command line."""
     feeds = read_feeds(model, inputs, name, batch, shapes)
-    session = InferenceSession(model, backend.name, **options)
-    plan = session.plan(feeds.shapes, feeds=feeds.arrays)
-    with progress(shown) as bar:
-        task = bar.add_task(f"timing {backend.name}", total=2 + len(plan.steps))
-        return profile(plan, feeds.arrays, repeat, lambda: bar.advance(task))
+    sessions = {backend.name: InferenceSession(model, backend.name, **options)}
+    return profile_sessions(sessions, feeds.arrays, repeat, None, shown)[backend.name]
