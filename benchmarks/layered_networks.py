@@ -46,6 +46,12 @@ class Network:
 
 
 IMAGE = (3, 224, 224)
+MOBILENET_V2 = (
+    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+)
+"""Blocks of each stage: how much wider they are inside, channels, their number, the first one's
+stride."""
 
 
 def relu6() -> tuple[Layer, ...]:
@@ -57,8 +63,7 @@ def mobilenet_v2() -> Model:
     """Build the network of Sandler and others 2018, table 2."""
     net, c = Network("mobilenet_v2", IMAGE), 32
     net.convolve(3, c, 3, 2, 1, *relu6())
-    blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
-    for wider, out, count, first in (*blocks, (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+    for wider, out, count, first in MOBILENET_V2:
         for place in range(count):
             before, hidden = net.last, wider * c
             if wider > 1:

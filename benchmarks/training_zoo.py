@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.layered_networks import MOBILENET_V2
 from glnn.layers import (
     GELU,
     AdaptiveAvgPool2d,
@@ -136,9 +137,7 @@ def mobilenet_v2(*, size: int = 64, classes: int = CLASSES, seed: int = 0) -> Mo
     """MobileNetV2 of Sandler and others 2018, table 2: x (n, 3, size, size) to (n, classes)."""
     chain, c = Chain(seed), 32
     x = chain.add("relu", ReLU6(), chain.conv("conv", "input", (3, c), 3, 2, 1))
-    blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
-    more = ((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for stage, (wider, out, count, first) in enumerate((*blocks, *more), 1):
+    for stage, (wider, out, count, first) in enumerate(MOBILENET_V2, 1):
         for place in range(count):
             name, before, hidden = f"block{stage}_{place + 1}", x, wider * c
             if wider > 1:

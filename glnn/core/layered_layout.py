@@ -18,7 +18,7 @@ BEND_WEIGHT = 4.0  # of a long edge's bend: it is moved aside less readily than 
 
 @dataclass(frozen=True)
 class LayeredLayout:
-    """Where nodes and edges lie.
+    """Places of nodes and edges.
 
     x: the centre of each node across. layer: the number of its layer, from 0 at the top. bends: the
     layers and places by which each edge goes between its nodes, from the top. width: of all.
@@ -189,17 +189,17 @@ class _Drawing:
         for sweep in range(SWEEPS):
             down = sweep % 2 == 0
             for row in self.rows if down else reversed(self.rows):
-                wanted = []
+                targets = []
                 for number in row:
                     near = (self.above if down else self.below)[number]
                     near = near or (self.below if down else self.above)[number]
-                    wanted.append(sum(x[n] for n in near) / len(near) if near else x[number])
-                for number, to in zip(row, self._separate(row, wanted), strict=True):
+                    targets.append(sum(x[n] for n in near) / len(near) if near else x[number])
+                for number, to in zip(row, self._separate(row, targets), strict=True):
                     x[number] = to
         return x
 
-    def _separate(self, row: Sequence[int], wanted: Sequence[float]) -> list[float]:
-        """Return the places nearest to those wanted, by least squares, at which none overlap.
+    def _separate(self, row: Sequence[int], targets: Sequence[float]) -> list[float]:
+        """Return the places nearest to the targets, by least squares, at which none overlap.
 
         By pooling: neighbours that would overlap become one block at their mean.
         """
@@ -208,7 +208,7 @@ class _Drawing:
             at += 0.0 if before is None else (self.size(before) + self.size(number)) / 2
             offsets.append(at)
         blocks: list[tuple[float, float, int]] = []  # the weight, the mean, and how many
-        for number, offset, to in zip(row, offsets, wanted, strict=True):
+        for number, offset, to in zip(row, offsets, targets, strict=True):
             weight, mean, count = BEND_WEIGHT if self.is_bend[number] else 1.0, to - offset, 1
             while blocks and blocks[-1][1] > mean:
                 other, former, more = blocks.pop()

@@ -123,7 +123,7 @@ class _Arrangement:
 
 @dataclass(frozen=True, eq=False)
 class _OutputKind:
-    """What a DeviceArray is allocated by: the same for all outputs of a kind, as caches are."""
+    """Block and shape of outputs that are allocated alike, as caches are."""
 
     block: Block
     shape: Shape
