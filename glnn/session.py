@@ -399,7 +399,7 @@ class InferenceSession(LazyPickle):
             if updates[name] in names:
                 raise ModelError(f"output {updates[name]!r} updates state {name!r}: states.read()")
         for name in names if output_names else ():
-            if name not in known:
+            if not isinstance(name, str) or name not in known:
                 raise ModelError(
                     f"unknown output {name!r}: {self.name} has {', '.join(map(repr, self._names))}"
                 )

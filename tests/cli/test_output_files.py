@@ -53,7 +53,8 @@ def test_every_option_that_writes_says_so() -> None:
             if said.startswith(WRITES) and names[0] not in READS_NOTHING:
                 assert isinstance(parameter.type, OutputFile), (names, parameter.name)
                 assert isinstance(command, WritingCommand), names
-    assert {names[0] for names, _ in OUTPUTS} == {"run", "bench", "convert", "train", "filter"}
+    verbs = {names[0] for names, _ in OUTPUTS}
+    assert verbs == {"run", "bench", "convert", "train", "filter", "view"}
 
 
 @pytest.fixture
@@ -88,6 +89,10 @@ GIVEN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("net.json", "points.npz"),
     ),
     "filter": (("photo.png",), ("photo.png",)),
+    "view": (
+        ("net.json", "x.npy", "--overwrite", "--backend", "cpu"),
+        ("net.json", "weights", "x.npy", "link", "second.npy"),
+    ),
 }
 """What each verb is given besides, and the files that it then reads."""
 NEEDED = {"resize": ("--size", "4"), "separable": ("--kernel-x", "1", "--kernel-y", "1")}
