@@ -183,7 +183,7 @@ class _Laying:
     def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
         """`entry` once its operands have been placed."""
         layouts = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
-        changed = _with(self.schedule, entry, layouts)
+        changed = with_layouts(self.schedule, entry, layouts)
         return entry if changed is None else changed
 
     def _move(self, name: str, target: _Target, maker: int) -> bool:
@@ -206,7 +206,7 @@ class _Laying:
             changed[number] = []
             for entry in self.entries[number]:
                 layouts = _lies(entry, moved)
-                if (made := _with(schedule, entry, layouts) if layouts else entry) is None:
+                if (made := with_layouts(schedule, entry, layouts) if layouts else entry) is None:
                     return False
                 changed[number].append(made)
         schedule.tensors.update(moved)
@@ -221,7 +221,7 @@ def _lies(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout
     return {operand: tensors[name].layout for operand, name in names.items() if name in tensors}
 
 
-def _with(
+def with_layouts(
     schedule: Schedule, entry: ScheduledOp, new_layouts: Mapping[str, Layout]
 ) -> ScheduledOp | None:
     """Return `entry` with these layouts; None where its kernel cannot take or give them."""

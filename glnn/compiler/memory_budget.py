@@ -17,6 +17,7 @@ from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.fp16_storage import store_as_fp16
 from glnn.compiler.lower import lowered
 from glnn.compiler.memory_planner import Arena
+from glnn.compiler.row_aliasing import alias_rows
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import KernelChoice
 from glnn.compiler.state_binding import (
@@ -530,6 +531,7 @@ class Outline:
             and not {"concat", "move"} & outline_options.kernels.keys()
         ):
             alias_concats(schedule, kept)
+            alias_rows(schedule, kept)
         if outline_options.precision is DType.float16 and not (
             body or there or Pass.HALVES in outline_options.without
         ):

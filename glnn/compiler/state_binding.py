@@ -328,6 +328,7 @@ def assign_group_offsets(
 def move_memories(schedule: Schedule, places: MemoryOffsets) -> None:
     """Make memories parts of others, as `places` says."""
     for name, tensor in schedule.tensors.items():
-        if tensor.memory in places and tensor.offset is None:
+        if tensor.memory in places:
             memory, offset = places[tensor.memory]
+            offset += tensor.offset or 0
             schedule.tensors[name] = replace(tensor, memory=memory, offset=offset)

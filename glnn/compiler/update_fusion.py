@@ -14,10 +14,12 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from glnn.compiler.row_aliasing import lay_side_by_side, row_of
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
 from glnn.compiler.state_binding import MemoryOffsets, move_memories
 from glnn.compiler.states import aligned
+from glnn.core.layout import Strip
 from glnn.core.layout.layout import DENSE
 from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, UnsupportedOpError
@@ -50,13 +52,14 @@ class _Member:
     """An entry that may be joined with others.
 
     at: its place among the entries. out: the tensor that it makes. alone: the operands whose memory
-    nobody has arranged yet.
+    nobody has arranged yet. rows: those that are a row of such a memory.
     """
 
     entry: ScheduledOp
     at: int
     out: Tensor
     alone: tuple[str, ...]
+    rows: tuple[str, ...]
 
     @property
     def first(self) -> int:
@@ -92,12 +95,25 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
             continue
         kind: list[object] = [lowered.op, entry.choice, out.memory]
         alone: dict[str, str] = {}
+        rows: dict[str, str] = {}
         for name, tensor in lowered.operands.items():
             operand = schedule.tensors[tensor]
             if operand.shape == ():
                 kind.append(tensor)
             elif operand.type != out.type or not _dense(operand):
                 break
+            elif (
+                operand.offset is not None
+                and operand.memory not in fixed
+                and (row_of(schedule, operand.memory) == aligned(out.layout.words(out.type)))
+            ):
+                kind.append(
+                    (
+                        list(rows).index(operand.memory) if operand.memory in rows else len(rows),
+                        operand.offset > 0,
+                    )
+                )
+                rows.setdefault(operand.memory, name)
             elif operand.offset is not None:
                 kind.append((operand.memory, operand.offset - (out.offset or 0)))
             elif made.count(operand.memory) != 1 or not _free(schedule, operand.memory, fixed):
@@ -108,10 +124,10 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
                 )
                 alone.setdefault(operand.memory, name)
         else:
-            if not any((*kind, memory) in taken for memory in alone):
-                member = _Member(entry, at, out, tuple(alone.values()))
+            if not any((*kind, memory) in taken for memory in (*alone, *rows)):
+                member = _Member(entry, at, out, tuple(alone.values()), tuple(rows.values()))
                 kinds.setdefault(tuple(kind), []).append(member)
-                taken |= {(*kind, memory) for memory in alone}
+                taken |= {(*kind, memory) for memory in (*alone, *rows)}
     for members in kinds.values():
         yield from _adjoining(sorted(members, key=lambda member: member.first))
 
@@ -162,9 +178,11 @@ def _movable(schedule: Schedule, run: Run) -> bool:
 def _meet(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
     """Return True where a tensor of `some` overlaps one of `others` in memory."""
     return any(
-        one.memory == other.memory and _start(one) < _stop(other) and _start(other) < _stop(one)
+        one.memory == other.memory and start < other_stop and other_start < stop
         for one in some
         for other in others
+        for start, stop in _ranges(one)
+        for other_start, other_stop in _ranges(other)
     )
 
 
@@ -172,8 +190,16 @@ def _start(tensor: Tensor) -> int:
     return tensor.offset or 0
 
 
-def _stop(tensor: Tensor) -> int:
-    return _start(tensor) + tensor.layout.words(tensor.type)
+def _ranges(tensor: Tensor) -> Iterator[tuple[int, int]]:
+    """Yield the words of its memory that a tensor takes, from a first to before a last."""
+    layout, start = tensor.layout, _start(tensor)
+    words = layout.words(tensor.type)
+    if not isinstance(layout, Strip):
+        yield start, start + words
+        return
+    taken = layout.whole.words(tensor.type) // (words // layout.wide)
+    for row in range(start + layout.first, start + words, layout.wide):
+        yield row, row + taken
 
 
 def _join(schedule: Schedule, run: Run) -> set[str]:
@@ -181,6 +207,8 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     this puts others into; or leave all as it is, where no kernel takes so much.
     """
     first, last = run[0], run[-1]
+    if not all(_stack_rows(schedule, run, name) for name in first.rows):
+        return set()
     type = TensorType((last.first + last.words - first.first,))
     lowered, places = first.entry.lowered, _side_by_side(schedule, run)
     before, operands = dict(schedule.tensors), dict(lowered.operands)
@@ -206,6 +234,19 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     left = [i for i in range(end) if i not in gone]
     schedule.arrange([*(i for i in left if i < at), end, *(i for i in left if i > at)])
     return {memory for memory, _ in places.values()}
+
+
+def _stack_rows(schedule: Schedule, run: Run, name: str) -> bool:
+    """Have the matrices of which operand `name` of each member is a row lie side by side, in the
+    order of the results; return False where that cannot be.
+    """
+    tensors = [schedule.tensors[member.entry.lowered.operands[name]] for member in run]
+    columns = {
+        tensor.memory: member.first - run[0].first
+        for member, tensor in zip(run, tensors, strict=True)
+    }
+    wide = run[-1].first + aligned(run[-1].words) - run[0].first
+    return lay_side_by_side(schedule, columns, wide)
 
 
 def _side_by_side(schedule: Schedule, run: Run) -> MemoryOffsets:

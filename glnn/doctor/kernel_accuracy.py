@@ -29,6 +29,7 @@ from glnn.graph.operators import (
     AttentionSum,
     CachedAttention,
     CacheUpdate,
+    ChannelSums,
     Concat,
     Conv2d,
     Conv2dInputGradient,
@@ -247,19 +248,15 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             Conv2dWeightGradient((3, 2), padding=(1, 0, 0, 1), parts=3),
             {"x": (2, 37, 7, 9), "dy": (2, 67, 6, 9)},
         ),
-        (  # in parts
-            Conv2dWeightGradient((1, 3), (2, 1)),
-            {"x": (3, 19, 33, 5), "dy": (3, 17, 17, 3)},
-        ),
+        # in parts
+        (Conv2dWeightGradient((1, 3), (2, 1)), {"x": (3, 19, 33, 5), "dy": (3, 17, 17, 3)}),
     ],
-    "subsample": [
-        (
-            Subsample((2, 3)),
-            {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)},
-            TANH,
-        )
-    ],
+    "subsample": [(Subsample((2, 3)), {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)}, TANH)],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
+    "channel_sums": [
+        (ChannelSums(), {"x": (2, 37, 11, 9)}),
+        (ChannelSums(), {"x": (3, 70, 7, 5), "dy": (3, 70, 7, 5), "mean": (70,)}),
+    ],
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),

@@ -3,6 +3,7 @@
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.cache_update import CacheUpdate
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
+from glnn.graph.operators.channel_sums import ChannelSums
 from glnn.graph.operators.concat import Concat, Split
 from glnn.graph.operators.control_flow import If, Loop
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
@@ -47,6 +48,7 @@ __all__ = [
     "AttentionSum",
     "CacheUpdate",
     "CachedAttention",
+    "ChannelSums",
     "Concat",
     "Conv2d",
     "Conv2dInputGradient",

@@ -10,6 +10,7 @@ from glnn.core.types import TensorType
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.attention_fusion import fuse_attention
+from glnn.graph.passes.channel_sums_fusion import fuse_channel_sums
 from glnn.graph.passes.common_subexpressions import (
     eliminate_common_subexpressions,
     share_concat_prefixes,
@@ -83,6 +84,9 @@ class Pass(Enum):
     """Batch normalisations go into weights."""
     ATTENTION = "attention"
     """Attention in pieces becomes one operator, where the backend gains by that."""
+    CHANNEL_SUMS = "channel_sums"
+    """The two reductions of a batch normalisation, or of its gradient, become one, where the
+    backend gains by that."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
     PERCEPTRON = "perceptron"
@@ -138,7 +142,7 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.ROTARY, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.CHANNEL_SUMS, Pass.FUSE),
         *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
     }
 )
@@ -235,6 +239,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.FOLD, _typed_pass(fold_scales)),
     (Pass.CONCATS, _graph_pass(share_concat_prefixes)),
     (Pass.ATTENTION, _profitable_pass(fuse_attention)),
+    (Pass.CHANNEL_SUMS, _profitable_pass(fuse_channel_sums)),
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),
     (Pass.STACK, _fuse_siblings),

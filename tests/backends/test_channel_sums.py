@@ -1,0 +1,91 @@
+"""Two sums of each channel: by every kernel, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError
+from glnn.graph.operators import ChannelSums
+from tests.backends.harness import kernels, run
+
+SHAPES = [
+    (1, 1, 1, 2),
+    (2, 3, 1, 1),
+    (3, 7, 5, 9),
+    (2, 64, 8, 8),
+    (1, 66, 127, 3),
+    (5, 129, 7, 1),
+    (4, 24, 33, 16),
+    (129, 8, 2, 2),
+]
+KERNELS = kernels("channel_sums")
+
+
+def moments(x: np.ndarray) -> np.ndarray:
+    """Means and variances of channels."""
+    return np.stack([x.mean((0, 2, 3)), x.var((0, 2, 3))])
+
+
+def checked(got: np.ndarray, expected: np.ndarray, bound: float) -> None:
+    """Compare each row with its own size, and see that there are zeros behind it."""
+    channels = expected.shape[1]
+    assert got.shape == (2, -(-channels // 64) * 64) and not got[:, channels:].any()
+    error = np.abs(got[:, :channels] - expected).max(1) / np.abs(expected).max(1)
+    assert (error <= bound).all(), error
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_means_and_variances(opened, rng, name, kernel, shape) -> None:
+    x = rng(shape)
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)
+    checked(got, moments(x.astype(np.float64)), 2e-6)
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_variances_far_from_zero(opened, rng, name, kernel) -> None:
+    """Of numbers around 1000, first ones of 0: squares of them would lose all that varies."""
+    x = 1000 + rng((3, 70, 17, 9))
+    x[0, :, 0, 0] = 0
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)
+    checked(got, moments(x.astype(np.float64)), 2e-6)
+    x[:, :, 0, 0] = 1000
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)
+    expected = moments(x.astype(np.float64))
+    np.testing.assert_allclose(got[1, :70], expected[1], rtol=2e-4)
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sums_of_a_gradient(opened, rng, name, kernel, shape) -> None:
+    x, dy, mean = rng(shape), rng(shape), rng(shape[1:2])
+    got = run(opened(name), ChannelSums(), {"x": x, "dy": dy, "mean": mean}, kernel)
+    exact, apart = dy.astype(np.float64), x.astype(np.float64) - mean[:, None, None]
+    expected = np.stack([exact.sum((0, 2, 3)), (exact * apart).sum((0, 2, 3))])
+    channels = shape[1]
+    assert not got[:, channels:].any()
+    sizes = np.stack([np.abs(exact).sum((0, 2, 3)), np.abs(exact * apart).sum((0, 2, 3))])
+    assert (np.abs(got[:, :channels] - expected) <= 2e-6 * sizes.max(1, keepdims=True)).all()
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_what_is_not_finite_makes_nan_of_its_channel_alone(opened, rng, name, kernel) -> None:
+    x = rng((2, 6, 5, 3))
+    x[1, 4, 2, 2], x[0, 1, 4, 2] = np.nan, np.inf
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)[:, :6]
+    assert np.isnan(got[:, [1, 4]]).all() and np.isfinite(got[:, [0, 2, 3, 5]]).all()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": (3,)}, r"x must have shape \(n, c, ...\), got \(3,\)"),
+        ({"x": (2, 3, 4), "dy": (2, 3, 4)}, "expected both dy and mean, or neither"),
+        ({"x": (2, 3, 4), "dy": (2, 3, 5), "mean": (3,)}, r"dy must have shape \(2, 3, 4\)"),
+        ({"x": (2, 3, 4), "dy": (2, 3, 4), "mean": (4,)}, r"mean must have shape \(3,\), got"),
+    ],
+)
+def test_wrong_shapes(shapes, message) -> None:
+    with pytest.raises(ShapeError, match=message):
+        ChannelSums().shape_of(shapes)

@@ -1,0 +1,115 @@
+"""Batch normalisations in training: a launch for two sums, read where they lie, joined updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from glnn.backends import Backend, open_backend
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import Array
+from glnn.graph.operators import Reduce, Slice
+from glnn.graph.passes import Pass
+from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, Linear, ReLU
+from glnn.model import Model, Node
+from glnn.training import SGD, CrossEntropyLoss, StepGraph, training_step
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+SAMPLES = 6
+
+
+def residual(channels: int) -> Model:
+    """Two convolutions with norms that are added, so that both norms have the same gradient."""
+    c = channels
+    nodes = [
+        Node("c1", Conv2d(3, c, 3, padding=1, bias=False, seed=1), ("x",), "c1"),
+        Node("n1", BatchNorm2d(c), ("c1",), "n1"),
+        Node("r1", ReLU(), ("n1",), "r1"),
+        Node("c2", Conv2d(c, c, 3, stride=2, padding=1, bias=False, seed=2), ("r1",), "c2"),
+        Node("n2", BatchNorm2d(c), ("c2",), "n2"),
+        Node("c3", Conv2d(c, c, 1, stride=2, bias=False, seed=3), ("r1",), "c3"),
+        Node("n3", BatchNorm2d(c), ("c3",), "n3"),
+        Node("sum", Add(), ("n2", "n3"), "sum"),
+        Node("r2", ReLU(), ("sum",), "r2"),
+        Node("flat", Flatten(), ("r2",), "flat"),
+        Node("l", Linear(9 * c, 4, seed=4), ("flat",), "l"),
+    ]
+    return Model(tuple(nodes), (TensorInfo("x", ("N", 3, 5, 6)),), ("l",), "residual")
+
+
+def batch(seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((SAMPLES, 3, 5, 6)).astype(np.float32)
+    return {"x": x + np.float32(3), "target": rng.integers(0, 4, SAMPLES).astype(np.int32)}
+
+
+def planned(
+    step: StepGraph, backend: Backend, without: frozenset[Pass] = frozenset(), alone: bool = False
+) -> tuple[Plan, States]:
+    states = States(backend)
+    (replace(step, together=()) if alone else step).add_to(states)
+    given = (value for value in step.graph.inputs if value.name not in states)
+    shapes = {value.name: value.type.shape for value in given}
+    plan = Plan(step.graph, backend, shapes, without=without, states=states, updates=step.updates)
+    return plan, states
+
+
+def exactly(step: StepGraph, states: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict:
+    """The states after a step, by the references of the operators in float64."""
+    given = {**states, **feeds}
+    wide = [
+        array.astype(np.float64) if array.dtype.kind == "f" else array
+        for array in (given[value.name] for value in step.graph.inputs)
+    ]
+    names = (value.name for value in step.graph.outputs)
+    found = dict(zip(names, step.graph.reference(*wide), strict=True))
+    return {**states, **{name: found[output] for name, output in step.updates.items()}}
+
+
+@pytest.mark.parametrize("channels", [5, 16, 66])
+@pytest.mark.parametrize("alone", [False, True])
+def test_steps_are_those_of_float64(compute, channels, alone) -> None:
+    step = training_step(
+        residual(channels), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES, totals=False
+    )
+    plan, states = planned(step, compute, alone=alone)
+    expected: dict[str, Array] = dict(step.states)
+    for i in range(3):
+        plan.run(batch(i), ())
+        expected = exactly(step, expected, batch(i))
+    for name, array in states.read().items():
+        exact = np.asarray(expected[name], np.float64)
+        error = np.abs(array - exact).max() / max(np.abs(exact).max(), 1e-6)
+        assert error < 2e-4, (name, error)
+
+
+def test_two_sums_are_one_launch_and_no_slice_is_made(compute) -> None:
+    step = training_step(
+        residual(16), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES, totals=False
+    )
+    plan, _ = planned(step, compute)
+    apart, _ = planned(step, compute, frozenset({Pass.CHANNEL_SUMS}))
+    assert _counts(plan) == (6, 0, 0)
+    assert _counts(apart) == (0, 11, 0)  # of one gradient of two norms the sum is there once
+    assert len(apart.steps) - len(plan.steps) >= 4
+    joined = [one.joins for one in plan.steps if one.name == "n1 and 2 more"]
+    assert [len(names) for names in joined] == [3]  # the running means, by one launch
+
+
+def _counts(plan: Plan) -> tuple[int, int, int]:
+    """The steps that make two sums, that reduce channels to one number each, and that slice."""
+    ops = [one.op for one in plan.steps]
+    sums = sum(op.name == "channel_sums" for op in ops)
+    reductions = sum(isinstance(op, Reduce) and op.axes == (0, 2, 3) for op in ops)
+    return sums, reductions, sum(isinstance(op, Slice) for op in ops)
+
+
+def test_feedback_keeps_its_reductions() -> None:
+    step = training_step(residual(5), CrossEntropyLoss(), SGD(0.1), SAMPLES, totals=False)
+    plan, _ = planned(step, open_backend("feedback"))
+    assert _counts(plan)[:2] == (0, 11)
