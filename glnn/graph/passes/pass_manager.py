@@ -36,6 +36,7 @@ from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
 from glnn.graph.passes.rotary_recognition import recognize_rotary
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
+from glnn.graph.passes.sliced_moves import recognize_sliced_moves
 from glnn.graph.passes.transpose_sinking import sink_transposes
 from glnn.graph.passes.weight_packing import pack_weights
 from glnn.graph.passes.weight_splitting import split_weights
@@ -228,6 +229,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.ACTIVATIONS, _typed_pass(recognize_activations)),
     (Pass.PADS, _typed_pass(fuse_pads)),
     (Pass.POOLS, _typed_pass(recognize_global_pools)),
+    (Pass.MOVES, _typed_pass(recognize_sliced_moves)),
     (Pass.PRODUCTS, _typed_pass(sink_scalar_factors)),
     (Pass.SINK, _typed_pass(sink_transposes)),
     (Pass.MOVES, _typed_pass(merge_moves)),
