@@ -58,7 +58,7 @@ from glnn.graph.operators import (
     Subsample,
     TopK,
 )
-from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.attention import Attention, Walk, Windows
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.matmul import MatmulParts, MatmulSum
@@ -93,6 +93,15 @@ BIASED_TANH = BIASED.then(TANH)
 # Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
 ATTENTION = Attention(2, 3, 37, 37, 11, 11, tuple(Walk(33 * i, 3663, 11, 99) for i in range(3)))
 APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
+WINDOWED_ATTENTION = replace(
+    ATTENTION,
+    batch=24,
+    queries=20,
+    keys=20,
+    at=(*(Walk(33 * i, 6 * 20 * 99, 11, 99) for i in range(3)), Walk(0, 400, 0, 20)),
+    masks=6,
+    windows=Windows(2, 3, 5, 4, 2, 3),
+)
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 
 INDEX = TensorType((45,), DType.int32)
@@ -138,6 +147,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (
             replace(ATTENTION, at=(*ATTENTION.at, Walk(0, 0, 37 * 37, 37)), zeros=True),
             {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99), "mask": (3, 37, 37)},
+        ),
+        (
+            WINDOWED_ATTENTION,
+            {"q": (4, 120, 99), "k": (4, 120, 99), "v": (4, 120, 99), "mask": (6, 20, 20)},
         ),
         (ROWS_ATTENTION, {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}),
     ],

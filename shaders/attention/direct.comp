@@ -30,10 +30,11 @@ shared vec4 most;             // the greatest scores so far
 #endif
 
 // The scores of a key and four queries, the last of them once more behind it.
-vec4 scores(int first_query, int key, int image, int head) {
-    int k_at = k_start + image * k_sample + head * k_head + key * k_token;
+vec4 scores(int first_query, int key) {
+    int k_at = k_from + place(key) * k_token;
     ivec4 line = min(first_query + ivec4(0, 1, 2, 3), ivec4(queries - 1));
-    ivec4 q_at = q_start + image * q_sample + head * q_head + line * q_token;
+    ivec4 q_at;
+    for (int j = 0; j < 4; ++j) q_at[j] = q_from + place(line[j]) * q_token;
     vec4 score = vec4(0.0);
 #if WIDE
     for (int i = 0; i < width; i += 4) {
@@ -46,7 +47,7 @@ vec4 scores(int first_query, int key, int image, int head) {
 #endif
     score *= scale;
 #if HAS_MASK
-    int mask_at = mask_start + image * mask_sample + head * mask_head + key * mask_step;
+    int mask_at = mask_from + key * mask_step;
     for (int j = 0; j < 4; ++j) score[j] += mask[mask_at + line[j] * mask_token];
 #endif
     return score;
@@ -84,7 +85,7 @@ vec4 share_powers(vec4 score, bool there) {
 
 void main() {
     int lane = int(gl_LocalInvocationIndex);
-    int image = int(WORKGROUP_ID.z) / heads, head = int(WORKGROUP_ID.z) - image * heads;
+    find_head(int(WORKGROUP_ID.z));
     int first_query = int(WORKGROUP_ID.y) * 4, first_quad = int(WORKGROUP_ID.x) * WG_X;
     int quads = min((columns + 3) / 4 - first_quad, WG_X), slices = WG_X / quads;
     int slice = lane / quads, column = (first_quad + lane - slice * quads) * 4;
@@ -94,13 +95,13 @@ void main() {
     for (int first = 0; first < keys; first += WG_X) {
         int count = min(WG_X, keys - first);
         vec4 score = vec4(LEAST);
-        if (lane < count) score = scores(first_query, first + lane, image, head);
+        if (lane < count) score = scores(first_query, first + lane);
         vec4 less = share_powers(score, lane < count);
         vec4 added[4];
         for (int i = 0; i < 4; ++i) added[i] = total[i * WG_X + lane] * less[i];
-        int v_at = v_start + image * v_sample + head * v_head + column;
         for (int key = slice; key < count; key += slices) {
-            vec4 value = VALUES(v_at + (first + key) * v_token, columns - column);
+            int at = v_from + place(first + key) * v_token + column;
+            vec4 value = VALUES(at, columns - column);
             for (int i = 0; i < 4; ++i) added[i] += powers[key][i] * value;
         }
         for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = added[i];
@@ -112,7 +113,6 @@ void main() {
         parts[lane] = part;
     }
     wait();
-    int out_at = image * out_sample + head * out_head + column;
     for (int i = slice; i < 4 && slice < slices && first_query + i < queries; i += slices) {
         float all = 0.0;
         for (int j = 0; j < PARTS; ++j) all += parts[j][i];
@@ -121,7 +121,7 @@ void main() {
             found += total[i * WG_X + j];
         // Nothing that is finite where no score was.
         found = is_finite(all) && all > 0.0 ? found / all : vec4(NOTHING);
-        int at = out_at + (first_query + i) * out_token;
+        int at = out_from + place(first_query + i) * out_token + column;
 #if WIDE
         result[at / 4] = found;
 #else

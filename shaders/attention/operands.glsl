@@ -1,4 +1,4 @@
-// The operands of attention, vec4 with WIDE, and how their tokens lie; NOTHING is what rows without
+// The operands of attention, vec4 with WIDE, and where their tokens lie; NOTHING is what rows without
 // a softmax are, LEAST the least float.
 #ifndef WIDE
 #define WIDE 0
@@ -8,6 +8,9 @@
 #endif
 #ifndef ZEROS
 #define ZEROS 0
+#endif
+#ifndef WINDOWED
+#define WINDOWED 0
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
@@ -29,7 +32,7 @@ layout(std430, binding = 2) buffer V { NUMBERS v[]; };
 layout(std430, binding = 3) buffer Out { NUMBERS result[]; };
 #if HAS_MASK
 layout(std430, binding = 4) buffer Mask { float mask[]; };
-uniform int mask_start, mask_sample, mask_head, mask_token, mask_step;
+uniform int mask_start, mask_sample, mask_head, mask_token, mask_step, masks;
 #endif
 uniform int heads, queries, keys, width, columns;
 uniform int q_start, q_sample, q_head, q_token;
@@ -37,6 +40,44 @@ uniform int k_start, k_sample, k_head, k_token;
 uniform int v_start, v_sample, v_head, v_token;
 uniform int out_sample, out_head, out_token;
 uniform float scale;
+
+int q_from, k_from, v_from, out_from, mask_from;  // where the head of this workgroup begins
+
+#if WINDOWED
+uniform int window_rows, window_columns, window_height, window_width, window_down, window_right;
+int window_top, window_left;  // where its window begins in the image
+
+// The place in its image of a token of the window.
+int place(int token) {
+    int high = window_rows * window_height, wide = window_columns * window_width;
+    int down = token / window_width, right = token - down * window_width;
+    down += window_top;
+    right += window_left;
+    return (down < high ? down : down - high) * wide + (right < wide ? right : right - wide);
+}
+#else
+#define place(token) (token)
+#endif
+
+// Finds the head that number `stack` of samples and heads is.
+void find_head(int stack) {
+    int image = stack / heads, head = stack - image * heads;
+#if HAS_MASK
+    mask_from = mask_start + image % masks * mask_sample + head * mask_head;
+#endif
+#if WINDOWED
+    int count = window_rows * window_columns, window = image;
+    image /= count;
+    window -= image * count;
+    int row = window / window_columns;
+    window_top = row * window_height + window_down;
+    window_left = (window - row * window_columns) * window_width + window_right;
+#endif
+    q_from = q_start + image * q_sample + head * q_head;
+    k_from = k_start + image * k_sample + head * k_head;
+    v_from = v_start + image * v_sample + head * v_head;
+    out_from = image * out_sample + head * out_head;
+}
 
 // Four numbers from `at` on, of which `left` are there; zeros behind them.
 #if WIDE

@@ -47,7 +47,6 @@ shared vec4 decay[WG_Y];          // what sums of former steps are to be multipl
 int lane, key, group;           // this invocation's place among scores
 int quads, slices, quad, slice; // columns of this workgroup, in vec4; the place among these
 int first_query, first_quad;    // of this workgroup
-int q_from, k_from, v_from, mask_from, out_from; // where the head begins
 vec4 k_next[K_LOADS], q_next[Q_LOADS], v_next[VALUES], total[BQ];
 
 // Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
@@ -55,12 +54,14 @@ void fetch_scores(int first, int depth) {
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
         int token = first + item / DEPTHS;
-        k_next[i] = FOUR(k, k_from + token * k_token + from, token < keys ? width - from : 0);
+        int at = k_from + place(token) * k_token + from;
+        k_next[i] = FOUR(k, at, token < keys ? width - from : 0);
     }
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
         int token = first_query + item / DEPTHS;
-        q_next[i] = FOUR(q, q_from + token * q_token + from, token < queries ? width - from : 0);
+        int at = q_from + place(token) * q_token + from;
+        q_next[i] = FOUR(q, at, token < queries ? width - from : 0);
     }
 }
 
@@ -81,7 +82,7 @@ void store_scores() {
 // `first` on; zeros behind the last.
 vec4 fetch_value(int first, int count, int turn) {
     int ahead = turn * slices + slice, column = (first_quad + quad) * 4;
-    int at = v_from + (first + ahead) * v_token + column;
+    int at = v_from + place(first + ahead) * v_token + column;
     return FOUR(v, at, ahead < count ? columns - column : 0);
 }
 
@@ -181,7 +182,7 @@ void finish(int line, int at_quad, vec4 found) {
     // Nothing that is finite where no score was.
     found = is_finite(sum) && sum > 0.0 ? found / sum : vec4(NOTHING);
     int from = (first_quad + at_quad) * 4;
-    int at = out_from + (first_query + line) * out_token + from;
+    int at = out_from + place(first_query + line) * out_token + from;
 #if WIDE
     result[at / 4] = found;
 #else
@@ -217,14 +218,7 @@ void main() {
     slices = LANES / quads;
     slice = lane / quads;  // of those beyond the last slice nothing is joined
     quad = lane - slice * quads;
-    int image = int(WORKGROUP_ID.z) / heads, head = int(WORKGROUP_ID.z) - image * heads;
-    q_from = q_start + image * q_sample + head * q_head;
-    k_from = k_start + image * k_sample + head * k_head;
-    v_from = v_start + image * v_sample + head * v_head;
-    out_from = image * out_sample + head * out_head;
-#if HAS_MASK
-    mask_from = mask_start + image * mask_sample + head * mask_head;
-#endif
+    find_head(int(WORKGROUP_ID.z));
     for (int i = 0; i < BQ; ++i) total[i] = vec4(0.0);
     vec4 most = vec4(LEAST), sum = vec4(0.0);
     fetch_scores(0, 0);

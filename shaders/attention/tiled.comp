@@ -43,7 +43,6 @@ shared float b_tile[BK * BP];  // keys, depth by depth; then values, key by key
 shared float powers[BN * AM];  // scores and their powers, key by key
 
 int lane, row, column;          // this invocation's place in the tile
-int q_from, k_from, v_from;     // where the head begins
 int first_query, first_column;  // of this workgroup
 vec4 a_next[A_LOADS], b_next[B_LOADS];
 vec4 score[TM], total[TM * VN];
@@ -53,13 +52,15 @@ void fetch_scores(int first, int depth) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * LANES + lane;
         int from = depth + item % (BK / 4) * 4;
-        int at = q_from + min(first_query + item / (BK / 4), queries - 1) * q_token + from;
+        int token = place(min(first_query + item / (BK / 4), queries - 1));
+        int at = q_from + token * q_token + from;
         a_next[i] = FOUR(q, at, width - from);
     }
     for (int i = 0; i < (BK * WG_X + LANES - 1) / LANES; ++i) {
         int item = i * LANES + lane;
         int from = depth + item % (BK / 4) * 4;
-        int at = k_from + min(first + item / (BK / 4), keys - 1) * k_token + from;
+        int token = place(min(first + item / (BK / 4), keys - 1));
+        int at = k_from + token * k_token + from;
         b_next[i] = FOUR(k, at, width - from);
     }
 }
@@ -84,7 +85,7 @@ void fetch_values(int first) {
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * LANES + lane;
         int key = first + item / COLUMNS, at_column = (first_column + item % COLUMNS) * 4;
-        int at = v_from + key * v_token + at_column;
+        int at = v_from + place(key) * v_token + at_column;
         b_next[i] = FOUR(v, at, key < keys ? columns - at_column : 0);
     }
 }
@@ -123,7 +124,7 @@ void multiply_scores(int first) {
 }
 
 // The scores of keys from `first` on, where all rows of the workgroup can read them.
-void share_scores(int first, int mask_from) {
+void share_scores(int first) {
     for (int g = 0; g < TM / 4; ++g) {
         for (int i = 0; i < 4; ++i) {
             int line = (g * WG_Y + row) * 4 + i;
@@ -201,22 +202,15 @@ void main() {
     column = lane % WG_X;
     row = lane / WG_X;
 #endif
-    int image = int(WORKGROUP_ID.z) / heads, head = int(WORKGROUP_ID.z) - image * heads;
+    find_head(int(WORKGROUP_ID.z));
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
-    q_from = q_start + image * q_sample + head * q_head;
-    k_from = k_start + image * k_sample + head * k_head;
-    v_from = v_start + image * v_sample + head * v_head;
-    int mask_from = 0;
-#if HAS_MASK
-    mask_from = mask_start + image * mask_sample + head * mask_head;
-#endif
     for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
     vec2 state = vec2(LEAST, 0.0);
     for (int first = 0; first < keys; first += BN) {
         int count = min(BN, keys - first);
         multiply_scores(first);
-        share_scores(first, mask_from);
+        share_scores(first);
         fetch_values(first);
         wait();
         state = share_powers(state, count);
@@ -232,7 +226,7 @@ void main() {
             int line = (g * WG_Y + row) * 4 + i;
             float factor = divisor(line);
             bool sound = is_finite(factor);
-            int at = image * out_sample + head * out_head + (first_query + line) * out_token;
+            int at = out_from + place(first_query + line) * out_token;
             for (int j = 0; j < VN; ++j) {
                 int from = (first_column + j * WG_X + column) * 4;
                 if (first_query + line >= queries || from >= columns) continue;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.attention import Attention, Walk, Windows
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -120,6 +120,67 @@ def test_large_scores_do_not_overflow(opened, rng, name, kernel) -> None:
     assert oracle.error(got, exactly) <= 1e-3  # scores of 1e4 are rounded to 1e-3
 
 
+WINDOWS = (  # of images, heads and numbers of a token
+    (Windows(2, 3, 3, 2, 1, 4), 2, 2, 8),
+    (Windows(1, 2, 7, 7, 0, 3), 1, 3, 32),
+    (Windows(3, 1, 5, 4), 2, 1, 5),
+    (Windows(2, 2, 7, 7, 3, 3), 3, 2, 12),
+)
+
+
+def windowed(x: np.ndarray, windows: Windows) -> np.ndarray:
+    """Tokens (images, tokens, ...) of rolled images by windows: (images windows, tokens, ...)."""
+    high, wide = windows.rows * windows.height, windows.columns * windows.width
+    grid = x.reshape(len(x), high, wide, *x.shape[2:])
+    grid = np.roll(grid, (-windows.down, -windows.right), (1, 2))
+    cut = [
+        grid[:, i : i + windows.height, j : j + windows.width]
+        for i in range(0, high, windows.height)
+        for j in range(0, wide, windows.width)
+    ]
+    return np.stack(cut, 1).reshape(-1, windows.tokens, *x.shape[2:])
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_windows_of_images(opened, rng, name, kernel) -> None:
+    for windows, images, heads, width in WINDOWS:
+        count, tokens = windows.count, windows.tokens
+        x = rng((images, count * tokens, 3, heads, width))
+        row = 3 * heads * width
+        walks = tuple(Walk(i * heads * width, count * tokens * row, width, row) for i in range(3))
+        operands, added, masks = dict.fromkeys("qkv", x), 0.0, 0
+        if "masked" in kernel:  # for each window of an image, and each head
+            operands["mask"] = mask = 4 * rng((count, heads, tokens, tokens))
+            walks = (*walks, Walk(0, heads * tokens**2, tokens**2, tokens))
+            added, masks = np.tile(mask, (images, 1, 1, 1)), count
+        sizes = (images * count, heads, tokens, tokens, width, width)
+        op = Attention(*sizes, walks, 0.3, masks=masks, windows=windows)
+        got = run(opened(name), op, operands, kernel)
+        assert got.shape == (images, count * tokens, heads, width)
+        q, k, v = (windowed(x[:, :, i], windows).swapaxes(1, 2) for i in range(3))
+        expected = exact(q, k, v, 0.3, added).swapaxes(1, 2)
+        assert oracle.error(windowed(got, windows), expected) <= TOLERANCE, windows
+        by_numpy = op.compute({n: one.astype(float) for n, one in operands.items()})
+        assert oracle.error(windowed(by_numpy, windows), expected) <= 1e-13, windows
+
+
+@pytest.mark.parametrize("masks", [1, 2, 3])
+def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
+    backend, sizes = opened("compute"), (6, 2, 5, 9, 4, 4)
+    if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
+        pytest.skip("a mask takes a fifth storage block")
+    operands, walks = given(rng, sizes)
+    operands["mask"] = mask = 4 * rng((masks, 5, 9))
+    op = Attention(*sizes, (*walks, Walk(0, 45, 0, 9)), 0.7, masks=masks)
+    expected = exact(
+        *(operands[one] for one in "qkv"), 0.7, np.tile(mask, (6 // masks, 1, 1))[:, None]
+    )
+    for kernel in ("tiled_masked", "split_kv_masked", "direct_masked"):
+        got = run(backend, op, operands, kernel)
+        assert oracle.error(got, expected.transpose(0, 2, 1, 3)) <= TOLERANCE, kernel
+    assert oracle.error(op.compute(operands), expected.transpose(0, 2, 1, 3)) <= TOLERANCE
+
+
 def test_the_reference_is_the_definition(rng) -> None:
     for sizes in SIZES:
         operands, walks = given(rng, sizes)
@@ -144,3 +205,13 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(ShapeError, match="forwards"):
         shapes = dict.fromkeys("qkv", (3, 4))
         replace(op, at=(*at[:2], replace(at[2], token=-4, start=8))).shape_of(shapes)
+    with pytest.raises(ShapeError, match="1 samples have no turns of 2 masks"):
+        replace(op, masks=2)
+    with pytest.raises(ShapeError, match=r"have other tokens than \(3, 3\)"):
+        replace(op, windows=Windows(1, 1, 2, 2))
+    with pytest.raises(ShapeError, match="1 samples are no images"):
+        replace(op, windows=Windows(2, 1, 3, 1))
+    with pytest.raises(ShapeError, match=r"must begin within 3 x 1"):
+        Windows(1, 1, 3, 1, 0, 1)
+    with pytest.raises(ShapeError, match="sizes must be 1 or more"):
+        Windows(1, 1, 3, 0)

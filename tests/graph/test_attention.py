@@ -47,6 +47,10 @@ class Net:
     def input(self, name: str, *shape: int) -> Value:
         return self.builder.input(name, TensorType(shape))
 
+    def fixed(self, *shape: int) -> Value:
+        """A constant of random numbers."""
+        return constant(np.random.default_rng(len(shape)).standard_normal(shape, np.float32))
+
     def __call__(self, operator: Operator, *given: Value) -> Value:
         return self.builder.add(operator, *given, name=operator.name)[0]
 
@@ -112,6 +116,17 @@ def causal(net: Net, x: Value) -> Value:
     return merged(net, matmul(net, weights, v))
 
 
+def biased_and_masked(net: Net, x: Value) -> Value:
+    """A bias of heads, then a mask of samples that are seen as the windows of one image."""
+    q, k, v = parts(net, x)
+    scores = net.of("a * 0.5", matmul(net, q, k, transposed=True))
+    scores = net.of("a + b", scores, net.fixed(1, H, T, T))
+    windows = net(Reshape((1, N, H, T, T)), scores)
+    windows = net.of("a + b", windows, net.fixed(1, N, 1, T, T))
+    weights = net(Softmax(-1), net(Reshape((N, H, T, T)), windows))
+    return merged(net, matmul(net, weights, v))
+
+
 def unsure(net: Net, x: Value) -> Value:
     """A mask of bools, and zeros for NaN by two nodes: as PyTorch exports it."""
     q, k, v = parts(net, x)
@@ -140,6 +155,7 @@ BLOCKS = {
     "mask of heads": masked(H, T, T),
     "mask of all": masked(N, H, T, T),
     "causal": causal,
+    "biased and masked": biased_and_masked,
     "unsure": unsure,
 }
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.core.symint import divides
+from glnn.core.symint import divides, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError, shown
 from glnn.graph.handwritten_operator import HandwrittenOperator
@@ -49,6 +49,54 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Windows that images are cut into, whose tokens attend to each other alone (Liu et al. 2021).
+
+    Images are rows of tokens. Windows count along the rows first, their tokens too. The first
+    window begins at (`down`, `right`), and goes on at the other side behind an edge: images are
+    rolled by as much before they are cut.
+    """
+
+    rows: int
+    """Number of windows below one another."""
+    columns: int
+    """Number of windows beside one another."""
+    height: int
+    """Number of tokens of a window below one another."""
+    width: int
+    """Number of tokens of a window beside one another."""
+    down: int = 0
+    """Row of the image that the first window begins at."""
+    right: int = 0
+    """Column of the image that the first window begins at."""
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.columns, self.height, self.width) < 1:
+            raise ShapeError(f"windows: sizes must be 1 or more, got {self}")
+        high, wide = self.rows * self.height, self.columns * self.width
+        if not (0 <= self.down < high and 0 <= self.right < wide):
+            raise ShapeError(f"windows: the first must begin within {high} x {wide}, got {self}")
+
+    @property
+    def count(self) -> int:
+        """Number of windows of an image."""
+        return self.rows * self.columns
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of a window."""
+        return self.height * self.width
+
+    def places(self) -> Array:
+        """Return the place in the image of each token (tokens) of each window (count)."""
+        high, wide = self.rows * self.height, self.columns * self.width
+        image = np.arange(high * wide).reshape(high, wide)
+        image = np.roll(image, (-self.down, -self.right), (0, 1))
+        cut = image.reshape(self.rows, self.height, self.columns, self.width)
+        return np.asarray(cut.swapaxes(1, 2).reshape(self.count, self.tokens))
+
+
+@dataclass(frozen=True)
 class Attention(HandwrittenOperator):
     """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
 
@@ -56,7 +104,8 @@ class Attention(HandwrittenOperator):
     moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
     heads, keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and queries
     in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
-    infinity or of nothing but minus infinity gives NaN altogether, or zeros.
+    infinity or of nothing but minus infinity gives NaN altogether, or zeros. With `windows` a
+    sample is a window of an image: q, k, v and the result are walked by images, of all tokens.
     """
 
     name: ClassVar[str] = "attention"
@@ -79,6 +128,11 @@ class Attention(HandwrittenOperator):
     """Order of batch 0, heads 1 and queries 2 in the result."""
     zeros: bool = False
     """True where rows without a softmax are zeros, not NaN."""
+    masks: int = 0
+    """Number of samples that have masks of their own, those behind having the same again; 0 where
+    all have."""
+    windows: Windows | None = None
+    """Windows of images that samples are; None where each sample lies by itself."""
 
     def __post_init__(self) -> None:
         sizes = (self.batch, self.heads, self.queries, self.keys, self.width, self.columns)
@@ -90,16 +144,37 @@ class Attention(HandwrittenOperator):
             raise ShapeError("attention: walks must be of q, k, v and perhaps a mask, by ones")
         if not isfinite(self.scale):
             raise ShapeError(f"attention: scale must be finite, got {self.scale}")
+        if self.masks and (len(self.at) < 4 or not divides(self.masks, self.batch)):
+            raise ShapeError(f"attention: {self.batch} samples have no turns of {self.masks} masks")
+        windows = self.windows
+        if windows is None:
+            return
+        if not same((self.queries, self.keys), (windows.tokens,) * 2):
+            tokens = self.queries, self.keys
+            raise ShapeError(f"attention: {windows} have other tokens than {tokens}")
+        if not divides(windows.count, self.batch):
+            raise ShapeError(f"attention: {self.batch} samples are no images of {windows}")
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Number of samples, heads and queries of each that the result has."""
+        if self.windows is None:
+            return self.batch, self.heads, self.queries
+        count = self.windows.count
+        return self.batch // count, self.heads, count * self.queries
 
     @property
     def spans(self) -> dict[str, tuple[Walk, Shape]]:
         """Strides of each operand and the shape they walk: (batch, heads, tokens, numbers)."""
-        tokens = {"q": self.queries, "k": self.keys, "v": self.keys, "mask": self.queries}
-        numbers = {"q": self.width, "k": self.width, "v": self.columns, "mask": self.keys}
-        return {
-            name: (walk, (self.batch, self.heads, tokens[name], numbers[name]))
-            for name, walk in zip(self.inputs, self.at, strict=False)
+        samples, heads, queries = self.counts
+        keys = self.keys if self.windows is None else queries
+        sizes = {
+            "q": (samples, heads, queries, self.width),
+            "k": (samples, heads, keys, self.width),
+            "v": (samples, heads, keys, self.columns),
+            "mask": (self.masks or self.batch, heads, self.queries, self.keys),
         }
+        return {name: (at, sizes[name]) for name, at in zip(self.inputs, self.at, strict=False)}
 
     def shape_of(self, shapes: Shapes) -> Shape:
         if set(shapes) != set(self.spans):
@@ -111,23 +186,27 @@ class Attention(HandwrittenOperator):
                 raise ShapeError(f"attention: {name} must be walked forwards, got {walk}")
             if ends[1] >= prod(shapes[name]):
                 raise ShapeError(f"attention: {name} {shapes[name]} ends before {walk} of {sizes}")
-        sizes = (self.batch, self.heads, self.queries)
-        return (*(sizes[i] for i in self.order), self.columns)
+        return (*(self.counts[i] for i in self.order), self.columns)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         self.shape_of({name: array.shape for name, array in operands.items()})
         seen = {n: walk.view(operands[n], *sizes) for n, (walk, sizes) in self.spans.items()}
+        if self.windows is not None:
+            places = self.windows.places()
+            seen |= {name: _cut(seen[name], places) for name in "qkv"}
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
             scores = (seen["q"] @ seen["k"].swapaxes(2, 3)) * seen["q"].dtype.type(self.scale)
             if "mask" in seen:
-                scores = scores + seen["mask"]
+                scores = _with_mask(scores, seen["mask"])
             most = scores.max(axis=-1, keepdims=True)
             powers = np.exp(scores - most)
             weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
             attended = weights.astype(powers.dtype) @ seen["v"]
             sound = np.isfinite(most)
             attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
+        if self.windows is not None:
+            attended = _joined(attended, places)
         return np.ascontiguousarray(attended.transpose(*self.order, 3))
 
     def multiply_adds(self, shapes: Shapes) -> int:
@@ -149,10 +228,13 @@ class Attention(HandwrittenOperator):
             result |= {f"{name}_head": walk.head, f"{name}_token": walk.token}
         if len(self.at) == 4:
             result["mask_step"] = self.at[3].step
-        apart, sizes = self.columns, (self.batch, self.heads, self.queries)
+            result["masks"] = self.masks or self.batch
+        apart = self.columns
         for i in reversed(self.order):
             result[("out_sample", "out_head", "out_token")[i]] = apart
-            apart *= sizes[i]
+            apart *= self.counts[i]
+        if self.windows is not None:
+            result |= {f"window_{name}": size for name, size in vars(self.windows).items()}
         return result
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
@@ -162,10 +244,36 @@ class Attention(HandwrittenOperator):
         return {"wide": int(all(divides(4, n) for n in numbers))}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"ZEROS": int(self.zeros)}
+        return {"ZEROS": int(self.zeros), "WINDOWED": int(self.windows is not None)}
 
     def scalars(self) -> dict[str, float]:
         return {"scale": self.scale}
 
     def depth(self, shapes: Shapes) -> int:
         return self.keys
+
+
+def _cut(images: Array, places: Array) -> Array:
+    """Return windows (samples, heads, tokens, numbers) of images of that shape.
+
+    places: the place in its image of each token of each window.
+    """
+    some = images[:, :, places]  # (images, heads, windows, tokens, numbers)
+    return np.swapaxes(some, 1, 2).reshape(-1, *some.shape[1:2], *some.shape[3:])
+
+
+def _joined(windows: Array, places: Array) -> Array:
+    """Return images (samples, heads, tokens, numbers) of windows of that shape."""
+    _, heads, tokens, numbers = windows.shape
+    count = len(places)
+    some = windows.reshape(-1, count, heads, tokens, numbers).swapaxes(1, 2)
+    result = np.empty((len(some), heads, count * tokens, numbers), windows.dtype)
+    result[:, :, places] = some
+    return result
+
+
+def _with_mask(scores: Array, mask: Array) -> Array:
+    """Return scores (samples, heads, queries, keys) plus masks of as many samples or fewer, which
+    have their turns.
+    """
+    return (scores.reshape(-1, *mask.shape) + mask).reshape(scores.shape)

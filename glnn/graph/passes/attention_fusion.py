@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
 from glnn.core.symint import at_most, divides, same
 from glnn.core.types import DType, Shape, TensorType
-from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Matmul, Pointwise, Reshape, Softmax, Transpose
@@ -18,6 +18,7 @@ from glnn.graph.operators.move import Move
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 from glnn.graph.passes.move_merging import MoveChain
+from glnn.graph.passes.transpose_sinking import regroup
 
 Legs = list[tuple[int, int]]
 """Legs of a dimension, sizes and strides, the outermost first."""
@@ -53,14 +54,16 @@ class StridedRead:
     value: Value
     start: int
     stack: Legs
-    """Legs of samples and heads: two at most."""
+    """Legs of samples and heads: two at most, of masks three."""
     token: int
     step: int
 
     @classmethod
-    def from_chain(cls, value: Value, chain: MoveChain, tokens: int) -> StridedRead | None:
+    def from_chain(
+        cls, value: Value, chain: MoveChain, tokens: int, most: int
+    ) -> StridedRead | None:
         """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
-        `value`. None where it cannot be one.
+        `value`, its stack of at most so many legs. None where it cannot be one.
         """
         rows, numbers = legs_of(chain, 0), legs_of(chain, 1)
         token, start = 0, 0
@@ -78,7 +81,7 @@ class StridedRead:
             for factors in chain.dims
             for one in factors
         )
-        if len(rows) > 2 or len(numbers) > 1 or min(steps) < 0 or beyond:
+        if len(rows) > most or len(numbers) > 1 or min(steps) < 0 or beyond:
             return None
         return cls(value, start, rows, token, step)
 
@@ -91,6 +94,21 @@ class StridedRead:
             ((_, inner),) = self.stack
             outer = heads * inner
         return Walk(self.start, outer, inner, self.token, self.step)
+
+    def mask_walk(self, heads: int) -> tuple[Walk, int] | None:
+        """Return the same of masks of so many heads, and how many samples have masks of their own,
+        0 where all have; None where neither a stride nor turns describe them.
+        """
+        *samples, (size, head) = self.stack or [(heads, 0)]
+        if not divides(heads, size):
+            return None
+        samples = merge_legs([*samples, (size // heads, head * heads)])
+        sample, masks = samples[-1] if samples else (0, 0), 0
+        if len(samples) == 2 and same(samples[0][1], 0):
+            masks = samples[1][0]
+        elif len(samples) > 1:
+            return None
+        return Walk(self.start, sample[1], head, self.token, self.step), masks
 
 
 def _strides_of(shape: Shape) -> list[int]:
@@ -133,7 +151,7 @@ def find_strided_read(
     if value is None:
         return None
     for source, chain in _move_sources(rewriter, value, last):
-        result = StridedRead.from_chain(source, chain, tokens)
+        result = StridedRead.from_chain(source, chain, tokens, 2 if rows else 3)
         if result is not None and (result.step == 1 or not rows):
             return result
     return None
@@ -141,16 +159,15 @@ def find_strided_read(
 
 @dataclass(frozen=True)
 class AttentionScores:
-    """The operand of an attention's softmax: scaled products of queries and keys, plus a mask."""
+    """The operand of an attention's softmax: scaled products of queries and keys, plus masks."""
 
     product: Node
     """Product of queries and keys."""
     scale: float
     """Factor of the product."""
-    mask: Value | None
-    """Mask that is added to the scaled product."""
-    shape: Shape
-    """Shape that the mask broadcasts to; of no meaning without one."""
+    masks: tuple[tuple[Value, Shape], ...]
+    """Masks that are added to the scaled product, the last first, and the shapes that they
+    broadcast to."""
     zeros: bool
     """True where rows without a softmax become zeros."""
 
@@ -163,20 +180,19 @@ def match_scores(rewriter: GraphRewriter, weighted: Node) -> AttentionScores | N
     if soft is None:
         return None
     (value,), zeros = soft[0].inputs, soft[1]
-    scale, mask = 1.0, None
-    full: Shape = ()
+    scale, masks = 1.0, list[tuple[Value, Shape]]()
     while (node := rewriter.runtime_producer(value)) is not None and rewriter.is_read_once(value):
         operator, shape = node.operator, rewriter.shape(node.outputs[0])
         if node.epilogue is not None:
             return None
         if isinstance(operator, Matmul):
-            return AttentionScores(node, scale, mask, full, zeros)
+            return AttentionScores(node, scale, tuple(masks), zeros)
         if isinstance(operator, Pointwise):
             match = _match_scale_and_mask(rewriter, node)
-            if match is None or (match[2] is not None and (mask is not None or scale != 1.0)):
+            if match is None or (match[2] is not None and scale != 1.0):
                 return None
             value, scale = match[0], scale * match[1]
-            mask, full = (mask, full) if match[2] is None else (match[2], shape)
+            masks += [] if match[2] is None else [(match[2], shape)]
         elif isinstance(operator, View) and _keeps_last_dimension(rewriter, node):
             value = node.inputs[0]
         else:
@@ -322,24 +338,44 @@ def _fuse_at(
     queries = total // count
     keyed, valued = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
     turned = Transpose((0, 2, 1) if batch else (1, 0))
-    reads_found = [
+    reads = [
         find_strided_read(rewriter, q, queries),
         find_strided_read(rewriter, k, keys, keyed),
     ]
-    reads_found.append(find_strided_read(rewriter, v, keys, turned, valued))
+    reads.append(find_strided_read(rewriter, v, keys, turned, valued))
     moved = rewriter.add(weighted.name, turned, v)  # for values that lie with the keys innermost
-    reads_found[2] = reads_found[2] or find_strided_read(rewriter, moved, keys, valued)
-    if scores.mask is not None:
-        masked = Expand(scores.shape), Reshape((total, keys), True)
-        reads_found.append(find_strided_read(rewriter, scores.mask, queries, *masked, rows=False))
-    reads = [one for one in reads_found if one is not None]
-    inner = {one.stack[1][0] for one in reads if len(one.stack) == 2}
-    if len(reads) == len(reads_found) and len(inner) < 2:
+    reads[2] = reads[2] or find_strided_read(rewriter, moved, keys, valued)
+    mask, full = _sum_of_masks(rewriter, weighted.name, scores.masks)
+    if mask is not None:
+        masked = Expand(full), Reshape((total, keys), True)
+        reads.append(find_strided_read(rewriter, mask, queries, *masked, rows=False))
+    found = [one for one in reads if one is not None]
+    inner = {one.stack[1][0] for one in found[:3] if len(one.stack) == 2}
+    if len(found) == len(reads) == 3 + bool(scores.masks) and len(inner) < 2:
         sizes = count, queries, keys, width, columns
         _replace_by_attention(
-            rewriter, weighted, scores, sizes, reads, min(inner, default=None), is_profitable
+            rewriter, weighted, scores, sizes, found, min(inner, default=None), is_profitable
         )
     rewriter.prune(moved)
+    rewriter.prune(mask)
+
+
+def _sum_of_masks(
+    rewriter: GraphRewriter, name: str, masks: Sequence[tuple[Value, Shape]]
+) -> tuple[Value | None, Shape]:
+    """Return all of `masks` as one, and the shape that it broadcasts to; None where there are none,
+    or shapes do not go together.
+    """
+    if not masks:
+        return None, ()
+    (result, full), *others = masks
+    for value, shape in others:
+        wide = regroup(rewriter.shape(value), shape, full)
+        if wide is None:
+            return None, ()
+        seen = rewriter.reshape(name, value, wide)
+        result = rewriter.add(name, Pointwise(call("add", Arg(0), Arg(1))), seen, result)
+    return result, full
 
 
 def _replace_by_attention(
@@ -353,11 +389,20 @@ def _replace_by_attention(
 ) -> None:
     """The same with all that was found. sizes: of the stack, queries, keys, width and columns."""
     count, queries, keys, width, columns = sizes
+    mask = reads[3] if len(reads) > 3 else None
+    if heads is None and mask is not None and len(mask.stack) > 1:
+        heads = mask.stack[-1][0]
     last, heads, order = _absorb_moves(rewriter, weighted, sizes, heads)
-    walks = tuple(one.walk(heads) for one in reads)
+    walks, masks = [one.walk(heads) for one in reads[:3]], 0
+    if mask is not None:
+        walked = mask.mask_walk(heads)
+        if walked is None:
+            return
+        walks.append(walked[0])
+        masks = walked[1]
     operator = Attention(
-        *(count // heads, heads, queries, keys, width, columns, walks),
-        *(scores.scale, order, scores.zeros),
+        *(count // heads, heads, queries, keys, width, columns, tuple(walks)),
+        *(scores.scale, order, scores.zeros, masks),
     )
     values = [one.value for one in reads]
     names = dict(zip(Attention.inputs, values, strict=False))

@@ -146,7 +146,7 @@ class _TransposeSinking:
         image = other is not None and isinstance(other.operator, IMAGE_OPERATORS)
         if image and shape == whole and len(whole) == 4 and not graph.is_fixed(operand):
             return None  # which no other shape can be seen in
-        regrouped = _regroup(shape, whole, inner)
+        regrouped = regroup(shape, whole, inner)
         return (
             None if regrouped is None else self._stays(graph.reshape(node.name, operand, regrouped))
         )
@@ -211,8 +211,8 @@ class _TransposeSinking:
         return False
 
 
-def _regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
-    """The shape of an operand of `shape`, which broadcasts to `whole`, where that is seen as
+def regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
+    """Return the shape of an operand of `shape`, which broadcasts to `whole`, where that is seen as
     `inner`; None where it would broadcast within a dimension.
     """
     wide = (*(1,) * (len(whole) - len(shape)), *shape)
