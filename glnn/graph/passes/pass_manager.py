@@ -40,6 +40,7 @@ from glnn.graph.passes.sliced_moves import recognize_sliced_moves
 from glnn.graph.passes.transpose_sinking import sink_transposes
 from glnn.graph.passes.weight_packing import pack_weights
 from glnn.graph.passes.weight_splitting import split_weights
+from glnn.graph.passes.window_attention import fuse_windows
 
 
 class Pass(Enum):
@@ -241,6 +242,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.FOLD, _typed_pass(fold_scales)),
     (Pass.CONCATS, _graph_pass(share_concat_prefixes)),
     (Pass.ATTENTION, _profitable_pass(fuse_attention)),
+    (Pass.ATTENTION, _profitable_pass(fuse_windows)),
     (Pass.CHANNEL_SUMS, _profitable_pass(fuse_channel_sums)),
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),

@@ -1,0 +1,300 @@
+"""Let attention read and write the windows that images are cut into where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from glnn.core.symint import divides, same
+from glnn.core.types import Shape, TensorType
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Attention, Matmul, Pointwise, Reshape, Roll, Transpose
+from glnn.graph.operators.attention import Windows
+from glnn.graph.operators.move import Move
+from glnn.graph.operators.views import View
+from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
+from glnn.graph.passes.move_merging import MoveChain
+from glnn.graph.passes.transpose_sinking import sink_transposes
+
+TO_WINDOWS = Transpose((0, 1, 3, 2, 4, 5))
+"""Between windows' rows and windows of a row, its own inverse."""
+
+
+def fuse_windows(graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck) -> Graph:
+    """Return `graph` with attention to the windows of images, as Swin's, between whole images.
+
+    types: of every value; those of new ones are added. Where what is between the partition and the
+    attention, and between that and the inverse of the partition, is done for each token by itself,
+    it is done in the images' order, and nothing is moved.
+    """
+    rewriter, changed = GraphRewriter(graph, types), False
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Attention) and node.operator.windows is None:
+            changed |= _fuse_at(rewriter, node, node.operator, is_profitable)
+    # What is added to a result in the images' order may now join the product before it.
+    return sink_transposes(rewriter.graph(), types) if changed else graph
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Windows as rows of tokens, cut from an image (images, height, width, numbers)."""
+
+    image: Value
+    windows: Windows
+
+
+def _fuse_at(
+    rewriter: GraphRewriter, node: Node, operator: Attention, is_profitable: FusionCheck
+) -> bool:
+    """Fuse the partitions around the attention `node` into it; return True where that is done."""
+    if operator.order != (0, 2, 1) or not same(operator.queries, operator.keys):
+        return False
+    before: list[tuple[_Partition, list[Node]]] = []
+    for value, walk in zip(node.inputs, operator.at[:3], strict=False):
+        assert value is not None
+        (*_, numbers), tokens = rewriter.shape(value), operator.queries
+        inside = walk.start + (operator.heads - 1) * walk.head + operator.width <= numbers
+        if not inside or not same((walk.sample, walk.token), (tokens * numbers, numbers)):
+            return False
+        rows, path = _tokens_before(rewriter, value, node)
+        partition = _partition(rewriter, rows, tokens)
+        if partition is None or (before and partition.windows != before[0][0].windows):
+            return False
+        before.append((partition, path))
+    windows = before[0][0].windows
+    if not divides(windows.count, operator.batch):
+        return False
+    behind = _images_behind(rewriter, node, operator, windows)
+    if behind is None:
+        return False
+    walks = (replace(walk, sample=walk.sample * windows.count) for walk in operator.at[:3])
+    fused = replace(operator, at=(*walks, *operator.at[3:]), windows=windows)
+    operands = fused.named(node.inputs)
+    if not is_profitable(fused, {name: rewriter.types[v] for name, v in operands.items()}):
+        return False
+    _put(rewriter, node, fused, before, *behind)
+    return True
+
+
+def _operand_by_tokens(rewriter: GraphRewriter, node: Node) -> Value | None:
+    """Return the operand of `node` of each of whose tokens it makes one of the result, in the same
+    order; None where it does something else.
+    """
+    operator, (x, *others), (result,) = node.operator, node.inputs, node.outputs
+    if node.epilogue is not None or x is None:
+        return None
+    if isinstance(operator, View):
+        kept = same(rewriter.shape(x)[-1:], rewriter.shape(result)[-1:])
+        return x if kept else None
+    if isinstance(operator, Matmul):
+        (weight, *more) = others
+        plain = weight is not None and len(rewriter.shape(weight)) == 2 and not more
+        return x if plain and rewriter.is_fixed(weight) else None
+    if not isinstance(operator, Pointwise):
+        return None
+    tokens = {v for v in node.reads if not rewriter.is_fixed(v)}
+    beside = [rewriter.shape(v) for v in node.reads if rewriter.is_fixed(v)]
+    if len(tokens) != 1 or any(prod(shape[:-1]) != 1 for shape in beside):
+        return None
+    (x,) = tokens
+    return x if same(rewriter.shape(x), rewriter.shape(result)) else None
+
+
+def _again(rewriter: GraphRewriter, node: Node, x: Value) -> Value:
+    """Return what `node` makes of the tokens x (rows, numbers) in the place of its own."""
+    if isinstance(node.operator, View):
+        return x
+    before, inputs = _operand_by_tokens(rewriter, node), list[Value]()
+    for value in node.inputs:
+        assert value is not None
+        if value is before:
+            value = x
+        elif isinstance(node.operator, Pointwise):
+            value = rewriter.reshape(node.name, value, rewriter.shape(value)[-1:])
+        inputs.append(value)
+    return rewriter.add(node.name, node.operator, *inputs)
+
+
+def _tokens_before(rewriter: GraphRewriter, value: Value, reader: Node) -> tuple[Value, list[Node]]:
+    """Return the value whose tokens `value` is made of one by one, for `reader` alone, and the
+    nodes that make it, the last first.
+    """
+    path: list[Node] = []
+    while (maker := rewriter.runtime_producer(value)) is not None:
+        x = _operand_by_tokens(rewriter, maker)
+        if x is None:
+            break
+        alone = set(rewriter.readers(value)) == {reader} and not rewriter.is_output(value)
+        if not alone and not isinstance(maker.operator, View):
+            break
+        path.append(maker)
+        value, reader = x, maker
+    return value, path
+
+
+def _partition(rewriter: GraphRewriter, rows: Value, tokens: int) -> _Partition | None:
+    """Return the partition that makes `rows`, windows of so many tokens each, of the farthest image
+    that it may be of; None where there is none.
+    """
+    moves: list[tuple[Operator, Shape]] = []
+    value, found = rows, None
+    while (node := rewriter.runtime_producer(value)) is not None and node.epilogue is None:
+        if not isinstance(node.operator, View | Move):
+            break
+        moves.insert(0, (node.operator, rewriter.shape(value)))
+        (before,) = node.inputs
+        assert before is not None
+        value = before
+        if len(rewriter.shape(value)) == 4:
+            windows = _windows_of(rewriter.shape(value), moves, tokens)
+            found = found if windows is None else _Partition(value, windows)
+    return found
+
+
+def _windows_of(
+    image: Shape, moves: Sequence[tuple[Operator, Shape]], tokens: int
+) -> Windows | None:
+    """Return the windows that `moves`, each with the shape of its result, cut an image into."""
+    shift: tuple[int, int] | None = (0, 0)
+    if isinstance(moves[0][0], Roll):
+        shift, moves = _start_of(moves[0][0], image), moves[1:]
+    chain: MoveChain | None = None if shift is None else MoveChain.identity(image)
+    for move, shape in moves:
+        chain = None if chain is None else chain.then(move, shape)
+    if chain is None or shift is None:
+        return None
+    for windows in _possible_windows(image, tokens, shift):
+        cut = _cut_shape(image, windows)
+        if _alike(chain, image, Reshape(cut), TO_WINDOWS, Reshape(chain.result)):
+            return windows
+    return None
+
+
+def _start_of(roll: Roll, image: Shape) -> tuple[int, int] | None:
+    """Return the row and the column of an image that `roll` puts first; None where it rolls along
+    another axis.
+    """
+    start = [0, 0]
+    for shift, axis in zip(roll.shifts, roll.axes, strict=True):
+        axis %= len(image)
+        if axis not in (1, 2):
+            return None
+        start[axis - 1] = -shift % image[axis]
+    return start[0], start[1]
+
+
+def _possible_windows(image: Shape, tokens: int, start: tuple[int, int]) -> Iterator[Windows]:
+    """Yield windows of so many tokens that images may be cut into: all that are not the image."""
+    _, high, wide, _ = image
+    if type(high) is not int or type(wide) is not int or type(tokens) is not int:
+        return
+    for height in range(1, min(high, tokens) + 1):
+        width = tokens // height
+        if tokens % height or high % height or wide % width:
+            continue
+        if tokens < high * wide or start != (0, 0):
+            yield Windows(high // height, wide // width, height, width, *start)
+
+
+def _cut_shape(image: Shape, windows: Windows) -> Shape:
+    """Return the shape of images with rows and columns cut into those of windows."""
+    images, _, _, numbers = image
+    return images, windows.rows, windows.height, windows.columns, windows.width, numbers
+
+
+def _alike(chain: MoveChain, shape: Shape, *operators: Operator) -> bool:
+    """Return True where `chain` is what `operators` do to a tensor of `shape`."""
+    other: MoveChain | None = MoveChain.identity(shape)
+    for operator in operators:
+        other = None if other is None else other.then(operator)
+    if other is None or any(chain.base):
+        return False
+    walks = (
+        [[(a.size, a.axis, a.start, a.step) for a in factors] for factors in one.dims]
+        for one in (chain, other)
+    )
+    return same(*walks)
+
+
+def _images_behind(
+    rewriter: GraphRewriter, node: Node, operator: Attention, windows: Windows
+) -> tuple[list[Node], Node] | None:
+    """Return the nodes that work on each token of the attention `node`, in their order, and the
+    last of those behind that join windows to images again; None where these do something else.
+    """
+    value, path = node.outputs[0], list[Node]()
+    numbers = operator.heads * operator.columns
+    while (reader := _only_reader(rewriter, value)) is not None:
+        heads = isinstance(reader.operator, View) and not path
+        if heads and same(rewriter.shape(reader.outputs[0])[-1:], (numbers,)):
+            value = reader.outputs[0]  # heads beside one another are the numbers of a token
+        elif _operand_by_tokens(rewriter, reader) is value:
+            path.append(reader)
+            value = reader.outputs[0]
+        else:
+            break
+    (*_, numbers) = rewriter.shape(value)
+    rows = operator.batch * windows.tokens, numbers
+    if prod(rewriter.shape(value)) != prod(rows):
+        return None
+    images = operator.batch // windows.count
+    high, wide = windows.rows * windows.height, windows.columns * windows.width
+    image = images, high, wide, numbers
+    chain: MoveChain | None = MoveChain.identity(rows).then(Reshape(rewriter.shape(value)))
+    while chain is not None and reader is not None:
+        if isinstance(reader.operator, Roll):
+            back = Roll(tuple(-n for n in reader.operator.shifts), reader.operator.axes)
+            whole = same(rewriter.shape(value), image)
+            rolled = whole and _start_of(back, image) == (windows.down, windows.right)
+            return (path, reader) if rolled and _joins(chain, rows, image, windows) else None
+        if reader.epilogue is not None or not isinstance(reader.operator, View | Move):
+            return None
+        value = reader.outputs[0]
+        chain = chain.then(reader.operator, rewriter.shape(value))
+        unrolled = (windows.down, windows.right) == (0, 0)
+        if chain is not None and unrolled and _joins(chain, rows, image, windows):
+            return path, reader
+        reader = _only_reader(rewriter, value)
+    return None
+
+
+def _only_reader(rewriter: GraphRewriter, value: Value) -> Node | None:
+    return rewriter.readers(value)[0] if rewriter.is_read_once(value) else None
+
+
+def _joins(chain: MoveChain, rows: Shape, image: Shape, windows: Windows) -> bool:
+    """Return True where `chain` joins rows of windows to images, in whatever shape."""
+    images, high, tall, across, wide, numbers = _cut_shape(image, windows)
+    cut = Reshape((images, high, across, tall, wide, numbers))
+    return _alike(chain, rows, cut, TO_WINDOWS, Reshape(chain.result))
+
+
+def _put(
+    rewriter: GraphRewriter,
+    node: Node,
+    fused: Attention,
+    before: Sequence[tuple[_Partition, list[Node]]],
+    behind: Sequence[Node],
+    last: Node,
+) -> None:
+    """Make the result of `last` by `fused` and by what is done for each token, in the images'
+    order.
+    """
+    tokens = prod(fused.counts[::2])
+    made: dict[Value | None, Value] = {}
+    for operand, (partition, path) in zip(node.inputs, before, strict=False):
+        if operand in made:
+            continue
+        value = partition.image
+        value = rewriter.reshape(node.name, value, (tokens, rewriter.shape(value)[-1]))
+        for one in reversed(path):
+            value = _again(rewriter, one, value)
+        made[operand] = value
+    attended = rewriter.add(node.name, fused, *(made.get(v, v) for v in node.inputs))
+    value = rewriter.reshape(node.name, attended, (tokens, fused.heads * fused.columns))
+    for one in behind:
+        value = _again(rewriter, one, value)
+    shape = rewriter.shape(last.outputs[0])
+    rewriter.replace_by(last, rewriter.reshape(last.name, value, shape))
