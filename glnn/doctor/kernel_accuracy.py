@@ -91,17 +91,11 @@ SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
 BIASED_TANH = BIASED.then(TANH)
 
 # Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
-ATTENTION = Attention(2, 3, 37, 37, 11, 11, tuple(Walk(33 * i, 3663, 11, 99) for i in range(3)))
+JOINED = tuple(Walk(33 * i, 37 * 99, 11, 99) for i in range(3))
+MASKED_ATTENTION = Attention(2, 3, 37, 37, 11, 11, (*JOINED, Walk(0, 0, 37 * 37, 37)), zeros=True)
 APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
-WINDOWED_ATTENTION = replace(
-    ATTENTION,
-    batch=24,
-    queries=20,
-    keys=20,
-    at=(*(Walk(33 * i, 6 * 20 * 99, 11, 99) for i in range(3)), Walk(0, 400, 0, 20)),
-    masks=6,
-    windows=Windows(2, 3, 5, 4, 2, 3),
-)
+IMAGES = tuple(Walk(33 * i, 120 * 99, 11, 99) for i in range(3))
+WINDOWED_ATTENTION = Attention(24, 3, 20, 20, 11, 11, IMAGES, windows=Windows(2, 3, 5, 4, 2, 3))
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 
 INDEX = TensorType((45,), DType.int32)
@@ -143,15 +137,8 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
     ],
     "attention": [
-        (ATTENTION, {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99)}),
-        (
-            replace(ATTENTION, at=(*ATTENTION.at, Walk(0, 0, 37 * 37, 37)), zeros=True),
-            {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99), "mask": (3, 37, 37)},
-        ),
-        (
-            WINDOWED_ATTENTION,
-            {"q": (4, 120, 99), "k": (4, 120, 99), "v": (4, 120, 99), "mask": (6, 20, 20)},
-        ),
+        (WINDOWED_ATTENTION, dict.fromkeys("qkv", (4, 120, 99))),
+        (MASKED_ATTENTION, dict.fromkeys("qkv", (2, 37, 99)) | {"mask": (3, 37, 37)}),
         (ROWS_ATTENTION, {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}),
     ],
     "pointwise": [
