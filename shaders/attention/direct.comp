@@ -20,6 +20,11 @@ shared vec4 powers[WG_X];     // scores and their powers
 shared vec4 parts[PARTS];     // greatest scores of a step, sums of powers
 shared vec4 most;             // the greatest scores so far
 
+#if WINDOWED
+shared int q_places[4];   // of queries in their image
+shared int places[WG_X];  // of a step's keys
+#endif
+
 // Four numbers of values from `at` on, of which `left`, at least one, are there; zeros behind them.
 #if WIDE
 #define VALUES(at, left) v[(at) >> 2]
@@ -31,10 +36,20 @@ shared vec4 most;             // the greatest scores so far
 
 // The scores of a key and four queries, the last of them once more behind it.
 vec4 scores(int first_query, int key) {
-    int k_at = k_from + place(key) * k_token;
+#if WINDOWED
+    int at = place(key);
+    places[gl_LocalInvocationIndex] = at;
+#else
+    int at = key;
+#endif
+    int k_at = K_FROM + at * k_token;
     ivec4 line = min(first_query + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+#if WINDOWED
     ivec4 q_at;
-    for (int j = 0; j < 4; ++j) q_at[j] = q_from + place(line[j]) * q_token;
+    for (int j = 0; j < 4; ++j) q_at[j] = Q_FROM + q_places[j] * q_token;
+#else
+    ivec4 q_at = Q_FROM + line * q_token;
+#endif
     vec4 score = vec4(0.0);
 #if WIDE
     for (int i = 0; i < width; i += 4) {
@@ -92,6 +107,10 @@ void main() {
     for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = vec4(0.0);
     sums[lane] = vec4(0.0);
     if (lane == 0) most = vec4(LEAST);
+#if WINDOWED
+    if (lane < 4) q_places[lane] = place(min(first_query + lane, queries - 1));
+    wait();
+#endif
     for (int first = 0; first < keys; first += WG_X) {
         int count = min(WG_X, keys - first);
         vec4 score = vec4(LEAST);
@@ -99,8 +118,13 @@ void main() {
         vec4 less = share_powers(score, lane < count);
         vec4 added[4];
         for (int i = 0; i < 4; ++i) added[i] = total[i * WG_X + lane] * less[i];
+        int v_at = V_FROM + column;
         for (int key = slice; key < count; key += slices) {
-            int at = v_from + place(first + key) * v_token + column;
+#if WINDOWED
+            int at = v_at + places[key] * v_token;
+#else
+            int at = v_at + (first + key) * v_token;
+#endif
             vec4 value = VALUES(at, columns - column);
             for (int i = 0; i < 4; ++i) added[i] += powers[key][i] * value;
         }
@@ -113,6 +137,7 @@ void main() {
         parts[lane] = part;
     }
     wait();
+    int out_at = OUT_FROM + column;
     for (int i = slice; i < 4 && slice < slices && first_query + i < queries; i += slices) {
         float all = 0.0;
         for (int j = 0; j < PARTS; ++j) all += parts[j][i];
@@ -121,7 +146,11 @@ void main() {
             found += total[i * WG_X + j];
         // Nothing that is finite where no score was.
         found = is_finite(all) && all > 0.0 ? found / all : vec4(NOTHING);
-        int at = out_from + place(first_query + i) * out_token + column;
+#if WINDOWED
+        int at = out_at + q_places[i] * out_token;
+#else
+        int at = out_at + (first_query + i) * out_token;
+#endif
 #if WIDE
         result[at / 4] = found;
 #else

@@ -41,7 +41,16 @@ uniform int v_start, v_sample, v_head, v_token;
 uniform int out_sample, out_head, out_token;
 uniform float scale;
 
-int q_from, k_from, v_from, out_from, mask_from;  // where the head of this workgroup begins
+int image, head;  // of this workgroup
+
+// Where the head begins, computed where it is needed: V3D has no registers to keep all of them.
+#define Q_FROM (q_start + image * q_sample + head * q_head)
+#define K_FROM (k_start + image * k_sample + head * k_head)
+#define V_FROM (v_start + image * v_sample + head * v_head)
+#define OUT_FROM (image * out_sample + head * out_head)
+#if HAS_MASK
+int mask_from;
+#endif
 
 #if WINDOWED
 uniform int window_rows, window_columns, window_height, window_width, window_down, window_right;
@@ -61,7 +70,8 @@ int place(int token) {
 
 // Finds the head that number `stack` of samples and heads is.
 void find_head(int stack) {
-    int image = stack / heads, head = stack - image * heads;
+    image = stack / heads;
+    head = stack - image * heads;
 #if HAS_MASK
     mask_from = mask_start + image % masks * mask_sample + head * mask_head;
 #endif
@@ -73,10 +83,6 @@ void find_head(int stack) {
     window_top = row * window_height + window_down;
     window_left = (window - row * window_columns) * window_width + window_right;
 #endif
-    q_from = q_start + image * q_sample + head * q_head;
-    k_from = k_start + image * k_sample + head * k_head;
-    v_from = v_start + image * v_sample + head * v_head;
-    out_from = image * out_sample + head * out_head;
 }
 
 // Four numbers from `at` on, of which `left` are there; zeros behind them.

@@ -54,13 +54,13 @@ void fetch_scores(int first, int depth) {
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
         int token = first + item / DEPTHS;
-        int at = k_from + place(token) * k_token + from;
+        int at = K_FROM + place(token) * k_token + from;
         k_next[i] = FOUR(k, at, token < keys ? width - from : 0);
     }
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
         int token = first_query + item / DEPTHS;
-        int at = q_from + place(token) * q_token + from;
+        int at = Q_FROM + place(token) * q_token + from;
         q_next[i] = FOUR(q, at, token < queries ? width - from : 0);
     }
 }
@@ -82,7 +82,7 @@ void store_scores() {
 // `first` on; zeros behind the last.
 vec4 fetch_value(int first, int count, int turn) {
     int ahead = turn * slices + slice, column = (first_quad + quad) * 4;
-    int at = v_from + place(first + ahead) * v_token + column;
+    int at = V_FROM + place(first + ahead) * v_token + column;
     return FOUR(v, at, ahead < count ? columns - column : 0);
 }
 
@@ -182,7 +182,7 @@ void finish(int line, int at_quad, vec4 found) {
     // Nothing that is finite where no score was.
     found = is_finite(sum) && sum > 0.0 ? found / sum : vec4(NOTHING);
     int from = (first_quad + at_quad) * 4;
-    int at = out_from + place(first_query + line) * out_token + from;
+    int at = OUT_FROM + place(first_query + line) * out_token + from;
 #if WIDE
     result[at / 4] = found;
 #else

@@ -53,14 +53,14 @@ void fetch_scores(int first, int depth) {
         int item = i * LANES + lane;
         int from = depth + item % (BK / 4) * 4;
         int token = place(min(first_query + item / (BK / 4), queries - 1));
-        int at = q_from + token * q_token + from;
+        int at = Q_FROM + token * q_token + from;
         a_next[i] = FOUR(q, at, width - from);
     }
     for (int i = 0; i < (BK * WG_X + LANES - 1) / LANES; ++i) {
         int item = i * LANES + lane;
         int from = depth + item % (BK / 4) * 4;
         int token = place(min(first + item / (BK / 4), keys - 1));
-        int at = k_from + token * k_token + from;
+        int at = K_FROM + token * k_token + from;
         b_next[i] = FOUR(k, at, width - from);
     }
 }
@@ -85,7 +85,7 @@ void fetch_values(int first) {
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * LANES + lane;
         int key = first + item / COLUMNS, at_column = (first_column + item % COLUMNS) * 4;
-        int at = v_from + place(key) * v_token + at_column;
+        int at = V_FROM + place(key) * v_token + at_column;
         b_next[i] = FOUR(v, at, key < keys ? columns - at_column : 0);
     }
 }
@@ -226,7 +226,7 @@ void main() {
             int line = (g * WG_Y + row) * 4 + i;
             float factor = divisor(line);
             bool sound = is_finite(factor);
-            int at = out_from + place(first_query + line) * out_token;
+            int at = OUT_FROM + place(first_query + line) * out_token;
             for (int j = 0; j < VN; ++j) {
                 int from = (first_column + j * WG_X + column) * 4;
                 if (first_query + line >= queries || from >= columns) continue;
