@@ -5,81 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from glnn import layers
-from glnn.core.tensor_info import TensorInfo
-from glnn.layers.layer import Layer
-from glnn.model import Model, Node
-
-
-class Network:
-    """Nodes of a network, each by default behind the one before."""
-
-    def __init__(self, name: str, sample: tuple[int, ...]) -> None:
-        self.name, self.input = name, TensorInfo("x", ("N", *sample))
-        self.nodes: list[Node] = []
-        self.last = "x"
-
-    def then(self, layer: Layer, *inputs: str) -> str:
-        """Add `layer` behind `inputs`, and return the name of its result."""
-        before, self.last = self.last, f"v{len(self.nodes)}"
-        self.nodes.append(Node(self.last, layer, inputs or (before,), self.last))
-        return self.last
-
-    def convolve(
-        self, c: int, o: int, size: int = 1, stride: int = 1, groups: int = 1, *behind: Layer
-    ) -> str:
-        """Add a convolution, whose bias is what a normalisation leaves, and the layers `behind`."""
-        self.then(layers.Conv2d(c, o, size, stride, size // 2, groups=groups))
-        for layer in behind:
-            self.then(layer)
-        return self.last
-
-    def classify(self, channels: int) -> Model:
-        """Add the mean over each image and a head of 1000 classes, and return the model."""
-        self.then(layers.AdaptiveAvgPool2d(1))
-        self.then(layers.Flatten())
-        self.then(layers.Linear(channels, 1000))
-        return self.model()
-
-    def model(self) -> Model:
-        """Return the model, whose result is the last one."""
-        return Model(tuple(self.nodes), (self.input,), (self.last,), self.name)
-
-
-IMAGE = (3, 224, 224)
-MOBILENET_V2 = (
-    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
-    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
-)
-"""Blocks of each stage: how much wider they are inside, channels, their number, the first one's
-stride."""
-
-
-def relu6() -> tuple[Layer, ...]:
-    """Return ReLU6 as exporters write it, by numbers that are given."""
-    return layers.Pointwise("maximum", [0.0]), layers.Pointwise("minimum", [6.0])
-
-
-def mobilenet_v2() -> Model:
-    """Build the network of Sandler and others 2018, table 2."""
-    net, c = Network("mobilenet_v2", IMAGE), 32
-    net.convolve(3, c, 3, 2, 1, *relu6())
-    for wider, out, count, first in MOBILENET_V2:
-        for place in range(count):
-            before, hidden = net.last, wider * c
-            if wider > 1:
-                net.convolve(c, hidden, 1, 1, 1, *relu6())
-            net.convolve(hidden, hidden, 3, 1 if place else first, hidden, *relu6())
-            net.convolve(hidden, out)
-            if place:
-                net.then(layers.Add(), net.last, before)
-            c = out
-    net.convolve(c, 1280, 1, 1, 1, *relu6())
-    return net.classify(1280)
+from glnn.model import Model
+from glnn.suite.networks import IMAGE, NetworkBuilder, mobilenet_v2
 
 
 def efficientnet_b0() -> Model:
     """Build the network of Tan and Le 2019, table 1."""
-    net, c = Network("efficientnet_b0", IMAGE), 32
+    net, c = NetworkBuilder("efficientnet_b0", IMAGE), 32
     net.convolve(3, c, 3, 2, 1, layers.SiLU())
     blocks = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3))
     more = ((6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3))
@@ -104,7 +36,7 @@ def efficientnet_b0() -> Model:
 
 def resnet50() -> Model:
     """Build the network of He and others 2015, table 1, with strides in the 3 x 3 convolutions."""
-    net, c = Network("resnet50", IMAGE), 64
+    net, c = NetworkBuilder("resnet50", IMAGE), 64
     net.convolve(3, c, 7, 2, 1, layers.ReLU())
     net.then(layers.MaxPool2d(3, 2, 1))
     for width, count, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
@@ -124,7 +56,7 @@ def resnet50() -> Model:
 
 def vit_b_16() -> Model:
     """Build the encoder of Dosovitskiy and others 2020, table 1, of 197 tokens."""
-    net, width = Network("vit_b_16", (197, 768)), 768
+    net, width = NetworkBuilder("vit_b_16", (197, 768)), 768
     for _ in range(12):
         before = net.last
         x = net.then(layers.LayerNorm(width))

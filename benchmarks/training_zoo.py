@@ -8,7 +8,6 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.layered_networks import MOBILENET_V2
 from glnn.layers import (
     GELU,
     AdaptiveAvgPool2d,
@@ -25,6 +24,7 @@ from glnn.layers import (
     ReLU6,
 )
 from glnn.model import Model, Node, TensorInfo
+from glnn.suite.networks import MOBILENET_V2
 
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 """Blocks of each stage: of two convolutions, or, from 50 on, of three with four times the width."""

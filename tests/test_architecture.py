@@ -32,6 +32,7 @@ ORDER = (
     ("model", "ops", "filters", "profiling"),
     ("session", "training", "tuning", "documents", "generation"),
     ("onnx_backend", "torch", "onnxruntime", "doctor"),
+    ("suite",),
     ("cli",),
 )
 HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compiler", "glnn.model", "moderngl"}

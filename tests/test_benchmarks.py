@@ -1150,3 +1150,19 @@ def test_speech_of_a_shape() -> None:
     for row in rows:
         assert row["tokens"] == 3 and row["encoder_s"] > 0 < row["features_s"]
         assert row["seconds_per_s"] > 0
+
+
+def test_the_page_of_boards_is_of_its_files() -> None:
+    from benchmarks.boards_page import PAGE, page, reports
+
+    found = reports()
+    assert {"llvmpipe"} <= found.keys()
+    assert PAGE.read_text("utf-8") == page(found)
+
+
+def test_a_report_of_another_form_is_refused(tmp_path: Path) -> None:
+    from benchmarks.boards_page import reports
+
+    (tmp_path / "board.json").write_text('{"form": 0}')
+    with pytest.raises(ValueError, match="expected a report of form 1, got 0"):
+        reports(tmp_path)

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.backends import NAMES
+from glnn.cli.bench_suite import bench_suite
 from glnn.cli.feeds import read_feeds
 from glnn.cli.language_models import bench_language_model, is_given, refuse_options
 from glnn.cli.model_options import ModelFile, save_trace, trace_option
@@ -20,6 +22,7 @@ from glnn.cli.options import (
     FileName,
     WritingCommand,
     backends_option,
+    check_writable,
     device_options,
     fuse_option,
     kernel_option,
@@ -38,15 +41,20 @@ from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
+from glnn.suite.measure import MINUTES
 
 TRACED = 3  # runs of each backend at the most
 TEXTS = 3  # of a language model that are timed, unless asked for more
 OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "limits")
 """Parameters that do nothing for a language model."""
+NOT_OF_SUITE = (
+    *("model", *OF_NETWORKS, "backends", "repeat", "prompt_tokens", "tokens", "sequences"),
+)
+"""Parameters that do nothing for the suite."""
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelFile(), required=False)
 @click.argument("inputs", nargs=-1, type=FileName())
 @backends_option(NAMES, "Backends to time; all that open, if not given.")
 @click.option(
@@ -85,9 +93,26 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "tr
     show_default=True,
     help="Of a language model: texts that are continued together.",
 )
+@click.option(
+    "--suite",
+    is_flag=True,
+    help="Measure this device by the same networks as others: no MODEL, ten minutes.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=MINUTES,
+    show_default=True,
+    help="With --suite: after so many nothing more is begun.",
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --suite: write what was measured to this file, for docs/boards.md.",
+)
 @device_options
 def bench(
-    model: str,
+    model: str | None,
     inputs: tuple[str, ...],
     backends: tuple[str, ...] | None,
     batch: int | None,
@@ -100,6 +125,9 @@ def bench(
     prompt_tokens: int,
     tokens: int,
     sequences: int,
+    suite: bool,
+    minutes: float,
+    report: Path | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -117,6 +145,11 @@ def bench(
     Of a language model, a GGUF file or a folder of Hugging Face, the tokens a second of prompts and
     behind them are timed, and the bytes that a token reads are held against a copy's.
 
+    --suite needs no MODEL: it times LeNet, five networks and a language model of seeded weights on
+    each backend, and in ONNX Runtime where that and onnx are installed; it measures products,
+    launches and transfers, and has the doctor look at each kernel in one form. The --report has no
+    names of users and hosts, and no paths: docs/boards.md is made of such files.
+
     \b
     Examples:
       glnn bench lenet --batch 100
@@ -128,7 +161,17 @@ def bench(
       glnn bench bert.onnx input_ids=ids.npy attention_mask=mask.npy
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
       glnn bench model.gguf --prompt-tokens 128 --tokens 32 --sequences 8
+      glnn bench --suite --report board.json
     """
+    if suite:
+        refuse_options(NOT_OF_SUITE, "--suite")
+        if report is not None:
+            check_writable("--report", str(report))
+        bench_suite(gpu, report, minutes, as_json, wide)
+        return
+    refuse_options(("minutes", "report"), "a MODEL")
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL', or --suite.")
     names = backends or NAMES
     if is_language_model(model):
         refuse_options(OF_NETWORKS, "language models")

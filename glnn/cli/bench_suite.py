@@ -1,0 +1,62 @@
+"""`glnn bench --suite`: one device's speed on the same networks, as a table and as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from glnn.cli.options import print_json
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress
+from glnn.core.fileio import atomic_write
+from glnn.errors import ModelError, fault
+from glnn.gl import Device
+from glnn.runtime.options import NAMES
+from glnn.suite.measure import PEER, measure_suite
+from glnn.suite.report import suite_report
+
+ENGINES = (*NAMES, PEER)
+
+
+def bench_suite(
+    gpu: str | None, path: Path | None, minutes: float, as_json: bool, wide: bool
+) -> None:
+    """Measure a device, and write the report to `path`, where one is given."""
+    with Device(gpu) as device, progress(not as_json) as bar:
+        task = bar.add_task("suite", total=None)
+        result = measure_suite(
+            device, lambda what: bar.update(task, description=what[:48]), minutes
+        )
+        report = suite_report(result, device)
+    if path is not None:
+        try:
+            with atomic_write(path) as stream:
+                stream.write((json.dumps(report, indent=1) + "\n").encode())
+        except OSError as error:
+            raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None
+    if as_json:
+        print_json(report)
+    else:
+        _show(report, Screen(wide), path)
+
+
+def _show(report: dict[str, Any], out: Screen, path: Path | None) -> None:
+    out.say(f"{report['device']['renderer']}, {report['device']['version']}")
+    table = Table((Column("network, ms a run"), *map(figures, ENGINES)))
+    for name, times in report["networks"].items():
+        table.add(
+            name, *(number(times[one]["median_ms"] if one in times else None) for one in ENGINES)
+        )
+    out.show(table)
+    if report["language_model"]:
+        rates = Table((Column("language model"), figures("prompt tokens/s"), figures("tokens/s")))
+        for name, rate in report["language_model"].items():
+            rates.add(name, number(rate["prompt_tokens_per_s"]), number(rate["tokens_per_s"]))
+        out.show(rates)
+    for step, why in report["left_out"].items():
+        out.say(f"{step} was left out: {why}")
+    doctor = report["doctor"]
+    if doctor is not None:
+        verdict = "all that was looked at is right" if doctor["ok"] else "something is wrong here"
+        out.say(f"doctor: {verdict}; `glnn doctor` looks at everything")
+    out.say(f"measured in {report['seconds']} s" + (f", written to {path}" if path else ""))

@@ -1,0 +1,1 @@
+"""Measurements of one device for docs/boards.md: `glnn bench --suite`."""

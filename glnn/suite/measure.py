@@ -1,0 +1,267 @@
+"""The suite: what one device does with the same networks, beside this machine's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from glnn.backends import open_backend
+from glnn.core.types import Array
+from glnn.doctor.checks import Checks
+from glnn.doctor.examination import Examination, Scope, examine_device
+from glnn.doctor.report import Machine, describe_machine
+from glnn.doctor.speed import SIDES, SIZES, Speed, measure_speed
+from glnn.errors import DeviceError
+from glnn.generation.architectures import decoder
+from glnn.generation.engine import Engine
+from glnn.generation.memory import plan_memory
+from glnn.generation.speed import DecodingSpeed, measure_decoding
+from glnn.gl import Device
+from glnn.model import Model
+from glnn.profiling.bandwidth import copy_bandwidth
+from glnn.runtime.options import NAMES
+from glnn.session import InferenceSession
+from glnn.suite.decoder import CONFIG, RandomWeights
+from glnn.suite.networks import NETWORKS, SuiteNetwork
+from glnn.validation.comparison import relative_error
+
+MINUTES = 10.0
+"""The time after which nothing more is begun."""
+WARM, ENOUGH, LEAST, MOST = 2, 1.0, 3, 50
+"""Runs before those that count; seconds of those that are enough; their number."""
+LONGEST = 20.0
+"""Seconds of a first run, less what is compiled in it, from which on a network is not timed."""
+PEER = "onnxruntime"
+"""ONNX Runtime on the CPU, where it is installed."""
+PROMPT, TOKENS = 64, 32
+"""Tokens of the language model's prompt, and behind it."""
+
+Run = Callable[[], Array]
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The time of a network on one engine, from arrays of the host to arrays of the host."""
+
+    median_ms: float
+    """Milliseconds of a run: the median."""
+    first_s: float
+    """Seconds of the first run, in which kernels are chosen and compiled."""
+    runs: int
+    """The number of runs that the median is of."""
+    error: float | None
+    """The relative error beside the CPU's results; None where these are not there."""
+
+
+@dataclass(frozen=True)
+class DecodingRate:
+    """How fast the suite's language model is on one backend."""
+
+    prompt_tokens_per_s: float
+    """Tokens of prompts a second."""
+    tokens_per_s: float
+    """Tokens a second behind them, of one text."""
+    copy_bytes_per_s: float
+    """Bytes a second that a copy within the device's memory moves."""
+    bytes_per_token: float
+    """Bytes that a token reads."""
+
+
+@dataclass
+class SuiteResult:
+    """The measurements of one device."""
+
+    machine: Machine | None = None
+    """The machine; None where it could not be described."""
+    examination: Examination | None = None
+    """What the doctor saw, each kernel in one form."""
+    speed: Speed | None = None
+    """Launches, transfers, products."""
+    networks: dict[str, dict[str, RunTime]] = field(default_factory=dict)
+    """The times by network and engine: backends, and ONNX Runtime."""
+    decoding: dict[str, DecodingRate] = field(default_factory=dict)
+    """The language model's by backend."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Why what is missing was not measured."""
+    seconds: float = 0.0
+    """The time that the suite took."""
+
+
+@dataclass(frozen=True)
+class SuiteParts:
+    """The parts of the suite, for tests to shorten."""
+
+    networks: tuple[SuiteNetwork, ...] = NETWORKS
+    sides: tuple[int, ...] = SIDES
+    sizes: tuple[int, ...] = SIZES
+    ops: tuple[str, ...] | None = None
+    """The doctor looks at kernels of these alone; None for all."""
+    prompt: int = PROMPT
+    tokens: int = TOKENS
+
+
+def measure_suite(
+    device: Device,
+    progress: Callable[[str], None] = lambda what: None,
+    minutes: float = MINUTES,
+    parts: SuiteParts | None = None,
+) -> SuiteResult:
+    """Measure `device`, and the CPU beside it.
+
+    progress: called with what is measured next. minutes: after so many nothing more is begun. What
+    raises an exception, or would take too long, is left out and listed with the reason.
+    """
+    return _Suite(device, progress, 60 * minutes, parts or SuiteParts()).run()
+
+
+class _Suite:
+    """Runs the parts in turn, until there is no time left."""
+
+    def __init__(
+        self, device: Device, progress: Callable[[str], None], seconds: float, parts: SuiteParts
+    ) -> None:
+        self._device, self._progress, self._parts = device, progress, parts
+        self._start = perf_counter()
+        self._deadline = self._start + seconds
+        self._checks = Checks(device)
+        self._result = SuiteResult()
+
+    def run(self) -> SuiteResult:
+        """Measure everything, and return the results."""
+        result, parts = self._result, self._parts
+        self._do("the machine", self._describe)
+        for network in parts.networks:
+            self._time(network)
+        for name in NAMES:
+            self._do(f"language model on {name}", partial(self._decode, name))
+        self._do("speed", self._measure_speed)
+        self._do("doctor", self._examine)
+        result.left_out |= {one.step: one.error for one in self._checks.failed}
+        result.seconds = perf_counter() - self._start
+        return result
+
+    def _do(self, step: str, work: Callable[[], None]) -> None:
+        """Do one part; note why not, where there is no time or it raises."""
+        self._progress(step)
+        if perf_counter() > self._deadline:
+            self._result.left_out[step] = "there was no time left"
+        elif self._device.lost is not None:
+            self._result.left_out[step] = "the driver had reset the context"
+        else:
+            self._checks.run(step, work, None)
+
+    def _describe(self) -> None:
+        self._result.machine = describe_machine(self._device)
+
+    def _measure_speed(self) -> None:
+        parts = self._parts
+        self._result.speed = measure_speed(
+            self._device, progress=self._progress, sides=parts.sides, sizes=parts.sizes
+        )
+
+    def _examine(self) -> None:
+        scope = Scope(ops=self._parts.ops, quick=True)
+        self._result.examination = examine_device(self._device, scope, self._examined)
+
+    def _examined(self, what: str, done: int, total: int) -> None:
+        self._progress(f"doctor: {done} of {total}, {what}")
+
+    def _time(self, network: SuiteNetwork) -> None:
+        """Time one network: on the CPU first, whose results the others are held against."""
+        times = self._result.networks.setdefault(network.name, {})
+        model = network.model()
+        x = network.sample(model)
+        exact: list[Array] = []
+        for engine, begin in self._engines(model, x):
+
+            def work(engine: str = engine, begin: Callable[[], Run] = begin) -> None:
+                time, found = time_runs(begin(), exact[0] if exact else None)
+                times[engine] = time
+                if engine == "cpu":
+                    exact.append(found)
+
+            self._do(f"{network.name} on {engine}", work)
+
+    def _engines(self, model: Model, x: Array) -> Iterator[tuple[str, Callable[[], Run]]]:
+        """Yield each engine's name, and what makes the run of `model` on it."""
+        yield "cpu", partial(session_run, model, "cpu", None, x)
+        for name in NAMES:
+            if name != "cpu":
+                yield name, partial(session_run, model, name, self._device, x)
+        if find_spec(PEER) is not None and find_spec("onnx") is not None:
+            with TemporaryDirectory() as folder:
+                yield PEER, partial(peer_run, model, Path(folder), x)
+
+    def _decode(self, name: str) -> None:
+        """Measure the language model on one backend."""
+        parts, weights = self._parts, RandomWeights()
+        backend = open_backend(name, None if name == "cpu" else self._device)
+        context = parts.prompt + parts.tokens + 2
+        graph = decoder(CONFIG, weights, context, 1)
+        memory = plan_memory(graph, backend, context, 1)
+        engine = Engine(graph, context, 1, name, backend.device, None, weights.nbytes)
+        speed: DecodingSpeed = measure_decoding(
+            engine, CONFIG, memory, prompt_tokens=parts.prompt, tokens=parts.tokens, sequences=1,
+            repeat=3,
+        )  # fmt: skip
+        self._result.decoding[name] = DecodingRate(
+            speed.prompt_tokens_per_s,
+            speed.tokens_per_s,
+            copy_bandwidth(backend),
+            speed.bytes_per_token,
+        )
+
+
+def session_run(model: Model, backend: str, device: Device | None, x: Array) -> Run:
+    """Return what runs `model` by glnn."""
+    session = InferenceSession(model, backend, device=device)
+    feeds = {model.inputs[0].name: x}
+
+    def run() -> Array:
+        found: Array = session.run(None, feeds)[0]
+        return found
+
+    return run
+
+
+def peer_run(model: Model, folder: Path, x: Array) -> Run:
+    """Return what runs `model` by ONNX Runtime on the CPU, by a file in `folder`."""
+    import onnxruntime
+
+    path = folder / "model.onnx"
+    model.save(path)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # or it warns of each weight that it leaves out
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feeds = {session.get_inputs()[0].name: x}
+
+    def run() -> Array:
+        found: Array = session.run(None, feeds)[0]
+        return found
+
+    return run
+
+
+def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:
+    """Time `run`, and return its result, too. Raises DeviceError where a run takes too long."""
+    start = perf_counter()
+    found = run()
+    first = perf_counter() - start
+    times: list[float] = []
+    for _ in range(WARM if first < 1 else 1):
+        start = perf_counter()
+        run()
+        if (spent := perf_counter() - start) > LONGEST:
+            raise DeviceError(f"a run takes {spent:.0f} s")
+    while len(times) < LEAST or (len(times) < MOST and sum(times) < ENOUGH):
+        start = perf_counter()
+        run()
+        times.append(perf_counter() - start)
+    error = None if exact is None else float(relative_error(found, exact))
+    return RunTime(1e3 * median(times), first, len(times), error), found

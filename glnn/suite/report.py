@@ -1,0 +1,102 @@
+"""A suite's report as JSON: numbers and what the device is, no names of people, hosts or files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import date
+from typing import Any
+
+from glnn.doctor.examination import Examination
+from glnn.doctor.report import Machine
+from glnn.doctor.speed import MATMUL, Speed
+from glnn.gl import Device
+from glnn.suite.measure import SuiteResult
+from glnn.version import VERSION
+
+FORM = 1
+"""The form of the report; docs/boards.md is made of this one."""
+PATH = re.compile(r"(?:[A-Za-z]:\\|~[\w.-]*/|(?<![\w/])/)[^\s:;,'\"()]+")
+MACHINE = (
+    *("system", "architecture", "processor", "processors", "memory", "python", "numpy", "blas"),
+    "environment",
+)
+"""The fields of the machine that are reported."""
+
+
+def without_paths(text: str) -> str:
+    """Replace paths in `text`, which hold people's names."""
+    return PATH.sub("(a path)", text)
+
+
+def suite_report(result: SuiteResult, device: Device) -> dict[str, Any]:
+    """Return the report of `result`, measured on `device`, as plain dicts, lists and numbers."""
+    offers = device.capabilities
+    return {
+        "form": FORM,
+        "glnn": VERSION,
+        "date": date.today().isoformat(),
+        "device": {
+            "renderer": offers.renderer,
+            "vendor": offers.vendor,
+            "version": offers.version_text,
+            "software": offers.software,
+        },
+        "machine": _machine(result.machine),
+        "networks": {
+            name: {engine: asdict(one) for engine, one in times.items()}
+            for name, times in result.networks.items()
+        },
+        "language_model": {name: asdict(one) for name, one in result.decoding.items()},
+        **_speed(result.speed),
+        "doctor": _doctor(result.examination),
+        "left_out": {step: without_paths(why) for step, why in result.left_out.items()},
+        "seconds": round(result.seconds),
+    }
+
+
+def _machine(machine: Machine | None) -> dict[str, Any] | None:
+    if machine is None:
+        return None
+    known = asdict(machine)
+    return {name: known[name] for name in MACHINE}
+
+
+def _speed(speed: Speed | None) -> dict[str, Any]:
+    """Return the measured products, launches and transfers."""
+    if speed is None:
+        return {"products": [], "launches": {}, "transfers": [], "busy": None}
+    return {
+        "products": [
+            {"n": one.size, "flops": one.flops, "seconds": dict(one.on_device)}
+            for one in speed.comparisons(MATMUL)
+        ],
+        "launches": {
+            one.backend: {"alone_s": one.alone, "chained_s": one.chained} for one in speed.launches
+        },
+        "transfers": [asdict(one) for one in speed.transfers],
+        "busy": speed.waiting,
+    }
+
+
+def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
+    """Count the functions and kernels that were seen, and name those that are wrong."""
+    if examination is None:
+        return None
+    counts: dict[str, Any] = {}
+    for backend in examination.scope.backends:
+        functions = [one for one in examination.functions if one.backend == backend]
+        kernels = [one for one in examination.kernels if one.backend == backend and one.problems]
+        counts[backend] = {
+            "functions": len({one.name for one in functions}),
+            "kernels": len(kernels),
+            "wrong": sorted(
+                {one.name for one in functions if one.wrong}
+                | {f"{one.op}/{one.kernel}" for one in kernels if one.wrong}
+            ),
+            "in_parts": sum(one.part is not None for one in kernels),
+        }
+        if backend in examination.closed:
+            counts[backend]["closed"] = without_paths(examination.closed[backend])
+    return {"ok": examination.ok, "backends": counts}

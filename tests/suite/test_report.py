@@ -1,0 +1,153 @@
+"""`glnn bench --suite`: what is in the report, and that nobody is named in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glnn.errors import DeviceError
+from glnn.gl import Device
+from glnn.suite import measure
+from glnn.suite.measure import SuiteParts, measure_suite
+from glnn.suite.networks import SuiteNetwork, gru, lenet
+from glnn.suite.report import FORM, suite_report, without_paths
+from tests.cli.conftest import cli as cli
+from tests.cli.conftest import environment as environment
+
+SMALL = SuiteParts(
+    (SuiteNetwork(lenet), SuiteNetwork(lenet, 3)), (64,), (4096,), ("softmax",), 8, 4
+)
+GONE = "/home/zaphod/models/secret.so: cannot open"
+
+
+@pytest.fixture(scope="module")
+def report() -> Iterator[dict[str, Any]]:
+    """The report of a small suite by a user of a peculiar name, at whose path something fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLNN_KERNELS", "")
+        patch.setenv("GLNN_EGL_HINT", "/home/zaphod/lib/libEGL.so")
+        patch.setenv("USER", "zaphod")
+        patch.setenv("LOGNAME", "zaphod")
+        patch.setattr(measure, "copy_bandwidth", broken_on("cpu", measure.copy_bandwidth))
+        patch.setattr(measure, "ENOUGH", 0.0)
+        with Device() as device:
+            yield json.loads(json.dumps(suite_report(measure_suite(device, parts=SMALL), device)))
+
+
+def broken_on(backend: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `work`, which raises an error with a path in it for one backend."""
+
+    def call(opened: Any) -> Any:
+        if opened.name == backend:
+            raise DeviceError(GONE)
+        return work(opened)
+
+    return call
+
+
+def texts(part: Any) -> Iterator[str]:
+    """Yield all keys and texts in a report."""
+    if isinstance(part, dict):
+        yield from part
+        part = list(part.values())
+    if isinstance(part, list):
+        for one in part:
+            yield from texts(one)
+    elif isinstance(part, str):
+        yield part
+
+
+def test_nobody_is_named(report: dict[str, Any]) -> None:
+    """The driver's own names may have a slash, as NVIDIA's has."""
+    names = {"zaphod", "secret", socket.gethostname(), str(Path.cwd()), str(Path.home())}
+    own = set(report["device"].values())
+    for text in texts(report):
+        assert not [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+        assert text in own or not re.search(r"(^|[\s(:=])[/~]\w", text), text
+    assert report["left_out"] == {"language model on cpu": "DeviceError: (a path): cannot open"}
+    assert report["machine"]["environment"]["GLNN_EGL_HINT"] == "(a path)"
+
+
+def test_it_has_what_was_measured(report: dict[str, Any]) -> None:
+    assert report["form"] == FORM and report["glnn"] and report["seconds"] > 0
+    assert list(report["networks"]) == ["lenet", "lenet, 3"]
+    for times in report["networks"].values():
+        assert {"cpu", "feedback"} <= set(times)
+        assert times["cpu"]["error"] is None
+        for engine, time in times.items():
+            assert time["median_ms"] > 0 and time["runs"] >= 3
+            assert engine == "cpu" or time["error"] < 1e-5
+    assert "feedback" in report["language_model"]
+    assert all(rate["tokens_per_s"] > 0 for rate in report["language_model"].values())
+    assert [one["n"] for one in report["products"]] == [64]
+    assert {"feedback", "numpy"} <= set(report["products"][0]["seconds"])
+    assert report["doctor"]["ok"] and report["doctor"]["backends"]["feedback"]["kernels"] > 0
+
+
+def test_what_there_is_no_time_for_is_said() -> None:
+    with Device() as device:
+        result = measure_suite(device, minutes=1e-9, parts=SMALL)
+    assert set(result.left_out.values()) == {"there was no time left"}
+    assert {"doctor", "speed", "lenet on cpu", "language model on compute"} <= set(result.left_out)
+    assert not any(result.networks.values())
+
+
+def test_a_run_that_takes_too_long_ends_that_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "LONGEST", 0.0)
+    parts = SuiteParts((SuiteNetwork(gru),), (), (), ("softmax",), 4, 2)
+    with Device() as device:
+        result = measure_suite(device, parts=parts)
+    assert "a run takes 0 s" in result.left_out["gru on cpu"] and not result.networks["gru"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cannot read /home/me/a b", "cannot read (a path) b"),
+        ("'/opt/x/y.so': no", "'(a path)': no"),
+        ("~/models/net.onnx", "(a path)"),
+        ("~me/models, and C:\\Users\\me\\net", "(a path), and (a path)"),
+        ("NVIDIA H200/PCIe/SSE2 by NVIDIA", "NVIDIA H200/PCIe/SSE2 by NVIDIA"),
+        ("5 / 3 is no path", "5 / 3 is no path"),
+    ],
+)
+def test_paths_are_left_out(text: str, expected: str) -> None:
+    assert without_paths(text) == expected
+
+
+def test_the_command(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = import_module("glnn.cli.bench_suite")
+
+    def small(device: Device, progress: Any, minutes: float) -> measure.SuiteResult:
+        assert minutes == 3
+        return measure_suite(device, progress, minutes, SMALL)
+
+    monkeypatch.setattr(measure, "ENOUGH", 0.0)
+    monkeypatch.setattr(command, "measure_suite", small)
+    path = tmp_path / "board.json"
+    result = cli("bench", "--suite", "--minutes", 3, "--report", path)
+    assert (result.code, result.err) == (0, "")
+    assert "lenet, 3" in result.out and "glnn doctor" in result.out
+    assert json.loads(path.read_text())["form"] == FORM
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bench"], "Missing argument 'MODEL', or --suite."),
+        (["bench", "lenet", "--suite"], "MODEL is not for --suite"),
+        (["bench", "--suite", "--batch", "3"], "--batch is not for --suite"),
+        (["bench", "lenet", "--report", "x.json"], "--report is not for a MODEL"),
+        (["bench", "--suite", "--report", "/nowhere/x.json"], "--report: cannot write to"),
+        (["bench", "--suite", "--minutes", "0"], "0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(cli, arguments: list[str], says: str) -> None:
+    assert says in cli(*arguments).refusal
