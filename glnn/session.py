@@ -221,6 +221,7 @@ class InferenceSession(LazyPickle):
         self._inputs, self._outputs = info.inputs, info.outputs
         self._names = tuple(one.name for one in info.outputs)
         self._objects = tuple(one for one in info.outputs if one.dtype is DType.object)
+        self._read_by_host = frozenset(one.name for one in info.inputs if one.dtype not in FLOATS)
         self._kinds = kind_numbers(
             {one.name: (one.type, one.shape, one.free) for one in info.inputs}
         )
@@ -468,8 +469,8 @@ class InferenceSession(LazyPickle):
                     check_names(self.name, inputs, feeds)
                     array = info.fitting(array)
                 self._fitted[kind] = array.shape, array.dtype
-            if isinstance(array, DeviceArray) and info.dtype not in FLOATS:
-                array = as_host_array(array)
+            if there and info.name in self._read_by_host:
+                array = as_host_array(array)  # type: ignore[arg-type]
             arrays[info.name] = array  # type: ignore[assignment]
         if len(feeds) != len(arrays):
             check_names(self.name, inputs, feeds)

@@ -15,9 +15,13 @@ from glnn.graph.handwritten_operator import prologue_of
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,
+    CacheAppend,
     ChannelSums,
+    Concat,
     Conv2d,
     Matmul,
+    Normalize,
+    NormedMatmul,
     Perceptron,
     Pool2d,
     PooledConv2d,
@@ -171,6 +175,8 @@ JOININGS: Mapping[str, Joining] = {
     ChannelSums.name: Joining((Reduce.name,), channel_sums_pay, host=False),
     SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
+    NormedMatmul.name: Joining((Normalize.name, Matmul.name), host=False),
+    CacheAppend.name: Joining((Concat.name,), host=False),
     Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits, host=False),
     Conv2d.name: Joining(kept=prologue_pays),
     Matmul.name: Joining(kept=prologue_pays),

@@ -222,6 +222,8 @@ def lowered(
         graph = narrow_integers(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = split_operands(split_results(graph), types, backend.binds)
+    if precision is DType.int8:  # which products alone read
+        without |= {Pass.NORMED}
     graph = optimize(graph, types, _backend_traits(backend, kernels), without)
     if backend.device is not None and not body:
         graph, types = pack_outputs(*copy_input_views(graph, types))

@@ -27,6 +27,7 @@ from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.graph.operators import (
     AttentionParts,
     AttentionSum,
+    CacheAppend,
     CachedAttention,
     CacheUpdate,
     ChannelSums,
@@ -39,6 +40,7 @@ from glnn.graph.operators import (
     Matmul,
     MergeTopK,
     Normalize,
+    NormedMatmul,
     Perceptron,
     Pointwise,
     Pool2d,
@@ -100,6 +102,8 @@ ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 
 INDEX = TensorType((45,), DType.int32)
 TOKENS = TensorType((5,), DType.int32)
+PLACES = TensorType((3, 131), DType.int32)
+TURNED: Operands = {"places": TOKENS, "rotary": (12, 8)}
 
 
 def _operands(**operands: TensorType | Shape) -> Operands:
@@ -119,6 +123,17 @@ Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
 def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Small:
     op = Perceptron(widths, tuple(call(name, Arg(0)) for name in functions))
     return op, {"x": x, **op.sides(x[1])}
+
+
+def _quantized(m: int, format: str, n: int, k: int, eps: float = 0.0, gate: str = "") -> Small:
+    op = QuantizedMatmul(format, n, k, eps, gate)
+    operands = _operands(x=(m, k), weight=_packed(format, op.rows, k))
+    return op, {**operands, "norm": (k,)} if eps else operands
+
+
+def _normed(m: int, n: int, k: int, gate: str = "") -> Small:
+    operands = {"x": (m, k), "weight": (n, k), "norm": (k,)}
+    return NormedMatmul(1e-5, gate), {**operands, "up": (n, k)} if gate else operands
 
 
 PROBLEMS: Mapping[str, Sequence[Small]] = {
@@ -157,14 +172,8 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (Reduce("sum", (0,)), {"x0": (1031, 7)}),
     ],
     "resample": [
-        (
-            Resample(1),
-            _operands(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
-        ),
-        (
-            Resample(0),
-            _operands(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
-        ),
+        (Resample(1), _operands(x=(3, 37, 11), index=PLACES, weight=(3, 131))),
+        (Resample(0), _operands(x=(37, 12), index=PLACES, weight=(3, 131))),
     ],
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
@@ -312,26 +321,15 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
+    "normed_matmul": [_normed(1, 67, 131), _normed(3, 67, 96, "silu")],
     "quantized_matmul": [
-        (QuantizedMatmul("q4_1", 67, 96), _operands(x=(5, 96), weight=_packed("q4_1", 67, 96))),
-        (QuantizedMatmul("q4_k", 67, 512), _operands(x=(1, 512), weight=_packed("q4_k", 67, 512))),
-        (QuantizedMatmul("q8_0", 37, 64), _operands(x=(67, 64), weight=_packed("q8_0", 37, 64))),
-        (
-            QuantizedMatmul("uint4_32", 67, 96),
-            _operands(x=(5, 96), weight=_packed("uint4_32", 67, 96)),
-        ),
-        (
-            QuantizedMatmul("q4_0", 67, 96, 1e-5),
-            _operands(x=(5, 96), weight=_packed("q4_0", 67, 96), norm=(96,)),
-        ),
-        (
-            QuantizedMatmul("q4_0", 67, 96, gate="silu"),
-            _operands(x=(5, 96), weight=_packed("q4_0", 134, 96)),
-        ),
-        (
-            QuantizedMatmul("q4_0", 67, 96, 1e-5, "silu"),
-            _operands(x=(5, 96), weight=_packed("q4_0", 134, 96), norm=(96,)),
-        ),
+        _quantized(5, "q4_1", 67, 96),
+        _quantized(1, "q4_k", 67, 512),
+        _quantized(67, "q8_0", 37, 64),
+        _quantized(5, "uint4_32", 67, 96),
+        _quantized(5, "q4_0", 67, 96, 1e-5),
+        _quantized(5, "q4_0", 67, 96, gate="silu"),
+        _quantized(5, "q4_0", 67, 96, 1e-5, "silu"),
     ],
     "quantized_rows": [
         (QuantizedRows("q6_k", 37, 256), _operands(index=TOKENS, weight=_packed("q6_k", 37, 256))),
@@ -339,11 +337,12 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "rotary": [
         (Rotary(3, 10, 12, 2), _operands(x=(5, 37), places=TOKENS, rotary=(12, 8))),
     ],
+    "cache_append": [
+        (CacheAppend(3, 10, 1, 7), {"x": (2, 37), "past": (2, 3, 129, 10)}),
+        (CacheAppend(3, 10, 12), _operands(x=(5, 37), past=(5, 3, 7, 10), **TURNED)),
+    ],
     "cache_update": [
-        (
-            CacheUpdate(3, 10, 12, 2, 35),
-            _operands(x=(5, 67), cache=(24, 60), places=TOKENS, rotary=(12, 8)),
-        ),
+        (CacheUpdate(3, 10, 12, 2, 35), _operands(x=(5, 67), cache=(24, 60), **TURNED)),
     ],
     "sample": [(Sample(), {"x": (5, 637), "rules": (5, 4), "random": (5,)})],
     "cached_attention": [

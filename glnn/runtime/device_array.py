@@ -73,13 +73,12 @@ class DeviceArray:
     ) -> Self:
         """Return one of FLOATS on `device` that is yet to be written. Only inside `perform`.
 
-        words: that a run may write. slack, available: see `BlockPool.allocate`, whose errors it
-        raises.
+        words: that a run may write; 0 for those of the shape. slack, available: see
+        `BlockPool.allocate`, whose errors it raises.
         """
         pool = BlockPool.for_device(device)
-        return cls._owning(
-            shape, dtype, pool.allocate(max(words, DENSE.size(shape)), slack, available)
-        )
+        lease = pool.allocate(words or DENSE.size(shape), slack, available)
+        return cls._owning(shape, dtype, lease)
 
     @classmethod
     def _owning(cls, shape: Shape, dtype: DType, lease: Lease) -> Self:

@@ -1,6 +1,7 @@
 """The operators: a file for each family, whose classes are imported from here."""
 
 from glnn.graph.operators.attention import Attention
+from glnn.graph.operators.cache_append import CacheAppend
 from glnn.graph.operators.cache_update import CacheUpdate
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
 from glnn.graph.operators.channel_sums import ChannelSums
@@ -15,6 +16,7 @@ from glnn.graph.operators.host import Arange
 from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
 from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
 from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
+from glnn.graph.operators.normed_matmul import NormedMatmul
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d, Pool2dGradient, Subsample
 from glnn.graph.operators.quantized_matmul import QuantizedMatmul
@@ -46,6 +48,7 @@ __all__ = [
     "Attention",
     "AttentionParts",
     "AttentionSum",
+    "CacheAppend",
     "CacheUpdate",
     "CachedAttention",
     "ChannelSums",
@@ -73,6 +76,7 @@ __all__ = [
     "MatmulSum",
     "MergeTopK",
     "Normalize",
+    "NormedMatmul",
     "Pack",
     "Pad",
     "Perceptron",

@@ -98,7 +98,8 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     if isinstance(operator, Reshape):  # which moves nothing
         others = (one.operator for one in rewriter.readers(made))
         rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(made)
-        return rows and all(isinstance(other, Transpose | Rearrange) for other in others)
+        moved = Transpose, Rearrange, Concat  # of a cache, which `fuse_cache_updates` replaces
+        return rows and all(isinstance(other, moved) for other in others)
     if len(rewriter.shape(value)) != 4:
         return isinstance(operator, Transpose | Rearrange)
     return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)

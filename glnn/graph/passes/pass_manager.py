@@ -22,6 +22,7 @@ from glnn.graph.passes.contraction_fusion import (
     fuse_separable_convs,
     recognize_global_pools,
 )
+from glnn.graph.passes.decoder_fusion import fuse_cache_updates, fuse_normed_products
 from glnn.graph.passes.graph_rewriter import FusionCheck
 from glnn.graph.passes.horizontal_fusion import fuse_siblings
 from glnn.graph.passes.idiom_recognition import (
@@ -106,6 +107,11 @@ class Pass(Enum):
     """Updates of states that lie one behind the other in memory become one launch."""
     STACK = "stack"
     """Convolutions and products of the same operand become one, of which they are slices."""
+    NORMED = "normed"
+    """RMS normalisations go into the products of few rows that read them, and the two products of a
+    gate become one."""
+    CACHES = "caches"
+    """A cache that grows by a token takes it where it was computed, and rotates it."""
     SUBVIEWS = "subviews"
     """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
@@ -146,6 +152,7 @@ FUSING = frozenset(
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.ROTARY, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.CHANNEL_SUMS, Pass.FUSE),
         *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
+        *(Pass.NORMED, Pass.CACHES),
     }
 )
 """Passes that fuse several steps of a model into one, as a product, its bias and its ReLU."""
@@ -215,6 +222,13 @@ def _fuse_siblings(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
     )
 
 
+def _fuse_normed_products(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    if traits.is_profitable is None:
+        return graph
+    fused = fuse_normed_products(graph, types, traits.is_profitable)
+    return graph if fused is graph else _fuse_pointwise(fused, types, traits)
+
+
 _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.DEAD, _graph_pass(prune_dead_nodes)),
     (Pass.IDENTITIES, _typed_pass(remove_identities)),
@@ -247,6 +261,8 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),
     (Pass.STACK, _fuse_siblings),
+    (Pass.NORMED, _fuse_normed_products),
+    (Pass.CACHES, _profitable_pass(fuse_cache_updates)),
     (Pass.PROLOGUE, _typed_pass(fuse_prologues)),
     (Pass.POOLED, _profitable_pass(fuse_conv_pool)),
     (Pass.SEPARABLE, _profitable_pass(fuse_separable_convs)),
@@ -262,7 +278,7 @@ def optimize(
     types: of every value, sizes known; those of new ones are added.
     """
     if Pass.FUSE in without:
-        without |= {Pass.STACK}  # what is fused is stacked
+        without |= {Pass.STACK, Pass.NORMED}  # what is fused is stacked
     for one, change in _PIPELINE:
         if one not in without:
             graph = change(graph, types, traits)

@@ -533,9 +533,13 @@ class RunInputs:
                 value = self._array(name, value)
             result[name] = value
         for name, given in fresh:
-            result[name] = value = self._check_value(name, result[name])
-            if value is given and (type(value) is np.ndarray or isinstance(value, DeviceArray)):
-                self._fitted[self._kinds[name]] = value.shape, value.dtype
+            value, kind = result[name], self._kinds.get(name)
+            known = value is given and (type(value) is np.ndarray or isinstance(value, DeviceArray))
+            if known and (value.shape, value.dtype) == self._fitted.get(kind):
+                continue  # like another one that was checked just now
+            result[name] = value = self._check_value(name, value)
+            if known and value is given:
+                self._fitted[kind] = value.shape, value.dtype
         return result
 
     def _array(self, name: str, value: Any) -> Any:

@@ -1,0 +1,54 @@
+"""Products of rows that are normalised as they are read, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError
+from glnn.graph.operators import NormedMatmul
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+GATES = {
+    "silu": lambda a: a / (1 + np.exp(-a)),
+    "gelu_tanh": lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
+}
+SIZES = [(1, 1, 1), (1, 7, 3), (3, 129, 127), (4, 67, 96), (7, 5, 130)]
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("normed_matmul"))
+@pytest.mark.parametrize("gate", ["", *GATES])
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_products(opened, rng, name, kernel, gate, m, n, k) -> None:
+    if bool(gate) != ("gated" in kernel):
+        pytest.skip("a kernel for the other kind of product")
+    operands = {"x": 3 * rng((m, k)), "weight": rng((n, k)), "norm": 1 + rng((k,)) / 2}
+    if gate:
+        operands["up"] = rng((n, k))
+    got = run(opened(name), NormedMatmul(1e-3, gate), operands, kernel)
+    wide = {key: array.astype(np.float64) for key, array in operands.items()}
+    x = wide["x"]
+    y = x / np.sqrt(np.mean(x**2, axis=1, keepdims=True) + 1e-3) * wide["norm"]
+    expected = y @ wide["weight"].T
+    if gate:
+        expected = GATES[gate](expected) * (y @ wide["up"].T)
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+def test_operands_that_do_not_fit() -> None:
+    x, weight, norm = (2, 8), (3, 8), (8,)
+    assert NormedMatmul(0.0).shape_of({"x": x, "weight": weight, "norm": norm}) == (2, 3)
+    for gate, more, text in [
+        ("", {"norm": (7,)}, r"norm \(7,\) must agree in k"),
+        ("", {"weight": (3, 7)}, r"weight \(3, 7\) .* must agree in k"),
+        ("", {"up": weight}, r"up must be left out without a gate, got \(3, 8\)"),
+        ("silu", {}, r"up must be \(3, 8\), as weight, got None"),
+        ("silu", {"up": (4, 8)}, r"up must be \(3, 8\), as weight, got \(4, 8\)"),
+    ]:
+        with pytest.raises(ShapeError, match=text):
+            NormedMatmul(0.0, gate).shape_of({"x": x, "weight": weight, "norm": norm, **more})
+    with pytest.raises(ShapeError, match=r"gate must be one of .* or empty, got 'relu'"):
+        NormedMatmul(0.0, "relu")
+    with pytest.raises(ShapeError, match="eps must be a number of at least 0, got -1"):
+        NormedMatmul(-1)
