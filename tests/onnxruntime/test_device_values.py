@@ -6,6 +6,7 @@ import gc
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper
 
 from glnn.gl import Device
 from glnn.gl.device import SHARED
+from glnn.runtime.device_array import DeviceArray
 from tests.onnxruntime.models import I64, F, proto
 from tests.traffic import Traffic, count_traffic
 
@@ -196,7 +198,14 @@ def test_threads_read_a_memory_that_is_written_in_place(ours, fixed, where) -> N
     def run() -> Any:
         return other.run_with_ort_values(["present"], feeds)[0].numpy()
 
-    threads = [threading.Thread(target=read, args=(one,)) for one in (cache.numpy, run)]
+    def run_async() -> Any:
+        ended: Future[Any] = Future()
+        other.run_async(["present"], feeds, lambda *given: ended.set_result(given), None)
+        outputs, _, error = ended.result(60)
+        assert not error
+        return outputs[0]
+
+    threads = [threading.Thread(target=read, args=(one,)) for one in (cache.numpy, run, run_async)]
     for one in threads:
         one.start()
     try:
@@ -209,6 +218,29 @@ def test_threads_read_a_memory_that_is_written_in_place(ours, fixed, where) -> N
             one.join(60)
     assert not wrong
     np.testing.assert_array_equal(cache.numpy(), 199)
+
+
+def test_run_async_reads_values_before_it_returns(ours, fixed, where, rng) -> None:
+    """What is written to them behind that is not seen, nor is the moment between."""
+    session, past = opened(ours, fixed, where), rng((40, 8))
+    cache = ours.OrtValue.ortvalue_from_numpy(past, GPU, 0)
+    feeds = {"past": cache, "at": np.zeros((40, 1), bool), "x": np.zeros((1, 8), np.float32)}
+    ended: Future[Any] = Future()
+    arguments = ["present"], feeds, lambda *given: ended.set_result(given), None
+    thread = threading.Thread(target=session.run_async, args=arguments)
+    content = cache._content
+    with content.lock:  # as a run that writes in its place
+        before = content.content
+        content.content = DeviceArray(past)
+        content.content.give_up()
+        thread.start()
+        thread.join(0.2)
+        content.content = before
+    thread.join(60)
+    cache.update_inplace(np.zeros_like(past))
+    outputs, _, error = ended.result(60)
+    assert not error
+    np.testing.assert_array_equal(outputs[0], past)
 
 
 def memory(value: Any) -> Any:

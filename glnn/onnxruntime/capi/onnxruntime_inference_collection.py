@@ -55,6 +55,7 @@ from glnn.onnxruntime.capi.ort_value import (
     RunInputs,
     copy_tensors,
     lock_memories,
+    unwrap,
 )
 from glnn.runtime.device_array import DeviceArray, as_host_array
 
@@ -426,8 +427,7 @@ class Core:
         Raises ValueError for an input that is missing, TypeError for arguments that are none,
         InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
         """
-        memories = (one._content if isinstance(one, OrtValue) else one for one in feeds.values())
-        with lock_memories(memories):
+        with lock_memories(map(unwrap, feeds.values())):
             return self.run_locked(output_names, feeds, options, on_device)
 
     def run_locked(
@@ -469,16 +469,19 @@ class Core:
         """Have `callback` called with what `run` gives, `user_data`, and an empty text.
 
         Or with an empty list and what is wrong. It is called by a thread of glnn's, which must not
-        be kept. Raises ValueError for an input that is missing, TypeError for wrong arguments.
+        be kept. Values on the device are read before this returns; arrays are not copied, as by
+        ONNX Runtime, and must not change until the callback is called. Raises ValueError for an
+        input that is missing, TypeError for wrong arguments.
         """
         if not callable(callback):
             raise TypeError(f"run_async(): callback must be callable, got {shown(callback)}")
         self.feeds.required(feeds)
         try:
-            arrays = self.feeds.arrays(feeds)
-            names = self._names(output_names)
-            _check(options)
-            future = self._session.run_async(names, arrays)
+            with lock_memories(map(unwrap, feeds.values())):
+                arrays = self.feeds.arrays(feeds)
+                names = self._names(output_names)
+                _check(options)
+                future = self._session.run_async(names, arrays)
         except (GlnnError, RuntimeError) as error:
             future = Future()
             future.set_exception(error)
