@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import four_digits, markdown
+from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
-from glnn.suite.measure import PEER
 from glnn.suite.report import FORM
 
 Json = dict[str, Any]

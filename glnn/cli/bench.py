@@ -31,21 +31,24 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
-from glnn.core.types import MOST, Shape
-from glnn.errors import DeviceError, UnsupportedOpError
+from glnn.core.types import MOST, Array, Shape
+from glnn.errors import DeviceError, GlnnError, ModelError, UnsupportedOpError
 from glnn.generation.language_model import MOST_SEQUENCES
 from glnn.generation.model_file import is_language_model
 from glnn.kernels import kernels_for
 from glnn.kernels.selector import names_of
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
+from glnn.profiling.onnxruntime_peer import PEER, OnnxRuntime, PeerTime, import_peer
 from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
 from glnn.suite.measure import MINUTES
 
 TRACED = 3  # runs of each backend at the most
 TEXTS = 3  # of a language model that are timed, unless asked for more
-OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "limits")
+OF_NETWORKS = (
+    *("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "peers", "limits"),
+)
 """Parameters that do nothing for a language model."""
 NOT_OF_SUITE = (
     *("model", *OF_NETWORKS, "backends", "repeat", "prompt_tokens", "tokens", "sequences"),
@@ -72,6 +75,11 @@ NOT_OF_SUITE = (
 @fuse_option
 @precision_option
 @trace_option
+@click.option(
+    "--peers",
+    is_flag=True,
+    help="Of an .onnx file: time it in ONNX Runtime on the CPU, too, and compare the results.",
+)
 @click.option(
     "--prompt-tokens",
     type=click.IntRange(1, MOST),
@@ -122,6 +130,7 @@ def bench(
     fused: bool,
     precision: str,
     trace: str | None,
+    peers: bool,
     prompt_tokens: int,
     tokens: int,
     sequences: int,
@@ -142,6 +151,10 @@ def bench(
     says how many of them; of several inputs NAME=FILE for each, or an .npz file. Inputs without a
     file are given numbers at random, ids within their table; but lenet takes the bundled digits.
 
+    NumPy is not the fastest that a CPU can do: --peers times an .onnx file in ONNX Runtime, too,
+    where its package is installed, on the same inputs, and says how far each backend's results are
+    from its: the largest |glnn - ONNX Runtime| / |ONNX Runtime| of an output.
+
     Of a language model, a GGUF file or a folder of Hugging Face, the tokens a second of prompts and
     behind them are timed, and the bytes that a token reads are held against a copy's.
 
@@ -158,6 +171,7 @@ def bench(
       glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96
       glnn bench bert.onnx --batch 8 --shape sequence=128
+      glnn bench net.onnx --batch 8 --peers
       glnn bench bert.onnx input_ids=ids.npy attention_mask=mask.npy
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
       glnn bench model.gguf --prompt-tokens 128 --tokens 32 --sequences 8
@@ -181,6 +195,8 @@ def bench(
         )  # fmt: skip
         return
     refuse_options(("prompt_tokens", "tokens", "sequences"), "networks")
+    if peers:
+        _check_peers(model)
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)
@@ -189,13 +205,22 @@ def bench(
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     machine = _machine(sessions)
     traced = None if trace is None else Trace()
-    profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, shown=not as_json)
+    results: dict[str, dict[str, Array]] | None = {} if peers else None
+    profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, not as_json, results)
+    peer = None
+    if results is not None:
+        try:
+            peer = OnnxRuntime(Path(model)).measure(feeds.arrays, repeat, results)
+        except ModelError as error:
+            closed[PEER] = str(error)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
     about |= {"fused": fused, **machine}
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
         result = {"inputs": feeds.to_json(), "backends": shown, "closed": closed}
+        if peers:
+            result["peers"] = {PEER: peer.to_json()} if peer else {}
         print_json({**about, **result, **more})
         return
     out = Screen(wide)
@@ -204,7 +229,7 @@ def bench(
         out.say(f"inputs: {feeds}")
     for name, reason in closed.items():
         out.say(f"{name} does not open: {reason}")
-    _show(out, loaded.name, profiles)
+    _show(out, loaded.name, profiles, peer)
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
 
@@ -215,10 +240,12 @@ def profile_sessions(
     repeat: int,
     trace: Trace | None,
     shown: bool,
+    results: dict[str, dict[str, Array]] | None = None,
 ) -> dict[str, Profile]:
     """Measure each backend's plan, and record a few runs of each in `trace`.
 
-    Each session is taken out of `sessions`, so that none's memory is counted with the next's.
+    results: where given, gets the outputs of each backend. Each session is taken out of `sessions`,
+    so that none's memory is counted with the next's.
     """
     profiles: dict[str, Profile] = {}
     shapes = {name: array.shape for name, array in feeds.items()}
@@ -232,8 +259,20 @@ def profile_sessions(
                 runs = range(min(repeat, TRACED))
                 for _ in bar.track(runs, description=f"tracing {name}"):
                     trace.run(plan, feeds)
+            if results is not None:
+                results[name] = plan.run(feeds)
             del plan
     return profiles
+
+
+def _check_peers(model: str) -> None:
+    """Raise GlnnError where ONNX Runtime is not there, ModelError where it cannot read `model`."""
+    if Path(model).suffix != ".onnx":
+        raise ModelError(f"--peers: expected an .onnx file for ONNX Runtime to read, got {model}")
+    try:
+        import_peer()
+    except GlnnError as error:
+        raise GlnnError(f"--peers: {error}") from None
 
 
 def _sessions(
@@ -264,13 +303,18 @@ def _sessions(
     return sessions, closed
 
 
-def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
+def _show(out: Screen, model: str, profiles: dict[str, Profile], peer: PeerTime | None) -> None:
     for name, timed in profiles.items():
         title = f"{model} on {name}"
         if timed.timer is not None and name != "cpu":
             title += f" (no kernel times: {timed.timer})"
         out.show(_layers(timed, profiles.get("cpu")), title)
-    out.show(_totals(profiles), "whole runs, transfers included")
+    out.show(_totals(profiles, peer), "whole runs, transfers included")
+    if peer is not None:
+        apart = ", ".join(f"{error:.1e} on {name}" for name, error in peer.difference.items())
+        out.say(
+            f"{PEER} {peer.version}, {peer.provider}, {peer.threads} threads: differs by {apart}"
+        )
     for name, timed in profiles.items():
         if timed.layers_ms > timed.total_ms:
             out.say(
@@ -359,7 +403,7 @@ def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
     ]
 
 
-def _totals(profiles: dict[str, Profile]) -> Table:
+def _totals(profiles: dict[str, Profile], peer: PeerTime | None) -> Table:
     cpu = profiles.get("cpu")
     ranks = {"total ms": 0, "upload ms": 4, "steps ms": 3, "download ms": 5, "kernels ms": 2}
     ranks |= {"speed-up": 1, "CPU time ms": 2, "RSS": 3, "peak RSS": 4, "GPU memory": 4}
@@ -377,4 +421,7 @@ def _totals(profiles: dict[str, Profile]) -> Table:
             number(p.cpu_ms),
             *(size(nbytes) for nbytes in (p.rss_bytes, p.peak_rss_bytes, p.gpu_bytes)),
         )
+    if peer is not None:
+        speedup = number(cpu.total_ms / peer.total_ms if cpu else None)
+        rows.add(PEER, number(peer.total_ms), *4 * "-", speedup, number(peer.cpu_ms), *3 * "-")
     return rows

@@ -11,8 +11,9 @@ from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.core.fileio import atomic_write
 from glnn.errors import ModelError, fault
 from glnn.gl import Device
+from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
-from glnn.suite.measure import PEER, measure_suite
+from glnn.suite.measure import measure_suite
 from glnn.suite.report import suite_report
 
 ENGINES = (*NAMES, PEER)

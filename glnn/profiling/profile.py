@@ -120,8 +120,8 @@ def _profile(
     advance: Callable[[], None],
 ) -> Profile:
     backend, device = plan.backend, plan.backend.device
-    total = _wall(lambda: plan.run(feeds), repeat)
-    cpu = _processors(lambda: plan.run(feeds), repeat)
+    total = wall_ms(lambda: plan.run(feeds), repeat)
+    cpu = processor_ms(lambda: plan.run(feeds), repeat)
     advance()
     parts = _parts(plan, feeds, repeat)
     advance()
@@ -199,17 +199,17 @@ def _spent(
         sample = timer.measure(work, repeat)
         if sample is not None:
             return 1e3 * sample.wall, 1e3 * sample.gpu
-    return _wall(once, repeat), None
+    return wall_ms(once, repeat), None
 
 
-def _wall(work: Work, repeat: int) -> float:
+def wall_ms(work: Work, repeat: int) -> float:
     """Return the median milliseconds of `work` by the wall clock."""
     for _ in range(min(WARM_UP, repeat)):
         work()
     return 1e3 * median(_seconds(work) for _ in range(repeat))
 
 
-def _processors(work: Work, repeat: int) -> float:
+def processor_ms(work: Work, repeat: int) -> float:
     """Return the mean milliseconds of processor time that `work` takes, as its clock ticks."""
     start = process_time()
     for _ in range(repeat):

@@ -17,7 +17,7 @@ from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Examination, Scope, examine_device
 from glnn.doctor.report import Machine, describe_machine
 from glnn.doctor.speed import SIDES, SIZES, Speed, measure_speed
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, GlnnError
 from glnn.generation.architectures import decoder
 from glnn.generation.engine import Engine
 from glnn.generation.memory import plan_memory
@@ -25,6 +25,7 @@ from glnn.generation.speed import DecodingSpeed, measure_decoding
 from glnn.gl import Device
 from glnn.model import Model
 from glnn.profiling.bandwidth import copy_bandwidth
+from glnn.profiling.onnxruntime_peer import PEER, OnnxRuntime, import_peer
 from glnn.runtime.options import NAMES
 from glnn.session import InferenceSession
 from glnn.suite.decoder import CONFIG, RandomWeights
@@ -37,8 +38,6 @@ WARM, ENOUGH, LEAST, MOST = 2, 1.0, 3, 50
 """Runs before those that count; seconds of those that are enough; their number."""
 LONGEST = 20.0
 """Seconds of a first run, less what is compiled in it, from which on a network is not timed."""
-PEER = "onnxruntime"
-"""ONNX Runtime on the CPU, where it is installed."""
 PROMPT, TOKENS = 64, 32
 """Tokens of the language model's prompt, and behind it."""
 
@@ -194,7 +193,7 @@ class _Suite:
         for name in NAMES:
             if name != "cpu":
                 yield name, partial(session_run, model, name, self._device, x)
-        if find_spec(PEER) is not None and find_spec("onnx") is not None:
+        if peer_is_installed():
             with TemporaryDirectory() as folder:
                 yield PEER, partial(peer_run, model, Path(folder), x)
 
@@ -232,20 +231,25 @@ def session_run(model: Model, backend: str, device: Device | None, x: Array) -> 
 
 def peer_run(model: Model, folder: Path, x: Array) -> Run:
     """Return what runs `model` by ONNX Runtime on the CPU, by a file in `folder`."""
-    import onnxruntime
-
     path = folder / "model.onnx"
     model.save(path)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # or it warns of each weight that it leaves out
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feeds = {session.get_inputs()[0].name: x}
+    session = OnnxRuntime(path)
+    name, feeds = model.outputs[0], {model.inputs[0].name: x}
 
     def run() -> Array:
-        found: Array = session.run(None, feeds)[0]
+        found: Array = session.run(feeds)[name]
         return found
 
     return run
+
+
+def peer_is_installed() -> bool:
+    """Return whether ONNX Runtime can be imported, and onnx, which writes its files."""
+    try:
+        import_peer()
+    except GlnnError:
+        return False
+    return find_spec("onnx") is not None
 
 
 def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:

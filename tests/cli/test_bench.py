@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import glnn.onnxruntime
 from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
 
@@ -153,3 +154,48 @@ def test_output_that_nobody_reads(environment: Mapping[str, str], verb: str) -> 
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+LENET = Path(__file__).parents[1] / "onnx" / "lenet-mnist.onnx"
+
+
+def test_onnx_runtime_beside(cli: Glnn) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    asked = ("bench", LENET, "--repeat", 2, "--peers")
+    found = cli(*asked, "--json").json
+    (peer,) = found["peers"].values()
+    assert (peer["version"], peer["provider"]) == (ort.__version__, "CPUExecutionProvider")
+    assert peer["threads"] == len(os.sched_getaffinity(0))
+    assert peer["total_ms"] > 0 and peer["cpu_ms"] > 0
+    assert set(peer["difference"]) == set(found["backends"])
+    assert all(0 < difference < 1e-5 for difference in peer["difference"].values())
+    shown = cli(*asked, "--backends", "cpu")
+    assert shown.code == 0
+    assert (
+        f"onnxruntime {ort.__version__}, CPUExecutionProvider, {peer['threads']} thr" in shown.out
+    )
+    assert "peers" not in cli(*asked[:-1], "--backends", "cpu", "--json").json
+
+
+def test_a_model_that_onnx_runtime_refuses(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    ort = pytest.importorskip("onnxruntime")
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise RuntimeError("no kernel for Conv")
+
+    monkeypatch.setattr(ort, "InferenceSession", refuse)
+    found = cli("bench", LENET, "--backends", "cpu", "--repeat", 1, "--peers", "--json").json
+    assert found["peers"] == {} and list(found["backends"]) == ["cpu"]
+    assert found["closed"]["onnxruntime"].endswith("RuntimeError: no kernel for Conv")
+
+
+def test_where_there_is_no_peer(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = cli("bench", "lenet", "--peers").refusal
+    assert refusal == "--peers: expected an .onnx file for ONNX Runtime to read, got lenet"
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it was not installed
+    refusal = cli("bench", LENET, "--peers", "--json").refusal
+    assert "expected the package onnxruntime" in refusal and "pip install" in refusal
+    monkeypatch.setitem(sys.modules, "onnxruntime", glnn.onnxruntime)
+    refusal = cli("bench", LENET, "--peers").refusal
+    assert "got glnn.onnxruntime, which stands in for it" in refusal
+    assert "--peers is not for --suite" in cli("bench", "--suite", "--peers").refusal
