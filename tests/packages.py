@@ -20,8 +20,11 @@ def file_of(package: str, path: str) -> Path:
         skip(missing)
 
 
-def skip(missing: ModuleNotFoundError) -> NoReturn:
-    """Skip for want of a package; raise where GLNN_PACKAGES says that all are there."""
+def skip(missing: ModuleNotFoundError, how: str = HOW) -> NoReturn:
+    """Skip for want of a package; raise where GLNN_PACKAGES says that all are there.
+
+    how: the command that installs it.
+    """
     if os.environ.get("GLNN_PACKAGES"):
         raise missing
-    pytest.skip(f"{missing.name or missing}: {HOW}")
+    pytest.skip(f"{missing.name or missing}: {how}", allow_module_level=True)

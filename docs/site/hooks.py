@@ -1,12 +1,14 @@
 """Pages of the site that are no files of docs/: mkdocs calls the functions named `on_`.
 
 Pages of docs/ link to files of the repository, as `../CONTRIBUTING.md`. Each such file becomes a
-page: Markdown as it is, a program as its text. The reference is made of modules and commands.
+page: Markdown as it is, a program as its text, a notebook as both. The reference is made of modules
+and commands.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -112,14 +114,30 @@ def repository_page(path: str) -> str:
     text = (ROOT / path).read_text("utf-8")
     if path.endswith(".md"):
         return text
+    if path.endswith(".ipynb"):
+        return notebook_page(text)
     kind = "python" if path.endswith(".py") else "text"
     return f"# {path}\n\n`````{kind}\n{text}`````\n"
 
 
+def notebook_page(text: str) -> str:
+    """Return the cells of a notebook as Markdown, without their outputs."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"`````python\n{source}\n`````" if cell["cell_type"] == "code" else source)
+    return "\n\n".join(parts) + "\n"
+
+
 def examples() -> str:
-    """Return the page that lists the examples, each with its first sentence."""
-    rows = ["# Examples", "", "| program | |", "|---|---|"]
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
+    """Return the page that lists the examples, each with its first sentence, or its title."""
+    rows = ["# Examples", "", "| program or notebook | |", "|---|---|"]
+    folder = ROOT / "examples"
+    for path in sorted([*folder.glob("*.py"), *folder.glob("*.ipynb")]):
+        text = path.read_text("utf-8")
+        if path.suffix == ".py":
+            said = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+        else:
+            said = notebook_page(text).partition("\n")[0].removeprefix("# ")
         rows.append(f"| [{path.name}]({path.name}) | {' '.join(said.split())} |")
     return "\n".join(rows) + "\n"

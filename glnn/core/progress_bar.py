@@ -1,7 +1,8 @@
-"""A bar on standard error for work that takes long: loading, planning, examining, compiling.
+"""A bar for work that takes long: loading, planning, examining, compiling.
 
-Parts of glnn report their work by `report_work`; `progress` turns the bar on. It is drawn on a
-terminal only, by a thread of its own, once the work has taken DELAY seconds.
+Parts of glnn report their work by `report_work`; `progress` turns the bar on. It is drawn on
+standard error, where that is a terminal, or below the cell of a notebook, by a thread of its own,
+once the work has taken DELAY seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from glnn.core.process import process_lock
@@ -63,7 +65,7 @@ class _Bar:
     @property
     def shown(self) -> bool:
         """True where work is to be drawn."""
-        return self.wanted and sys.stderr is not None and sys.stderr.isatty()
+        return self.wanted and can_draw()
 
     def begin(self, work: Work) -> None:
         """Draw `work` from now on, if it takes long."""
@@ -154,8 +156,9 @@ _UNSEEN = Work("", "", None)
 def progress(shown: bool = True) -> None:
     """Show a bar for work of glnn's that takes more than a second, or no longer.
 
-    It says what is planned, examined and compiled and how much of it is done, on standard error,
-    and is gone at the end; there is none where standard error is no terminal.
+    It says what is planned, examined and compiled and how much of it is done, on standard error or
+    below the cell of a notebook, and is gone at the end; there is none where standard error is no
+    terminal.
     """
     _BAR.wanted = bool(shown)
 
@@ -189,18 +192,35 @@ def share_bar(bar: Progress) -> Iterator[None]:
         _BAR.unshare(bar)
 
 
+def can_draw() -> bool:
+    """Return whether a bar would be seen: on a terminal, or in a notebook."""
+    return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, whose cells show HTML."""
+    if "IPython" not in sys.modules:  # which is faster to see than it is to import rich
+        return False
+    from rich.console import Console
+
+    return Console().is_jupyter
+
+
 def rich_bar(
     *columns: ProgressColumn, hidden: bool = False, refreshed: bool = False, prints: bool = False
 ) -> Progress:
-    """Return a bar on standard error, which is gone at the end: a text, the bar, and `columns`.
+    """Return a bar, on standard error or below the cell of a notebook: a text, it, and `columns`.
 
-    hidden: whether nothing is drawn. refreshed: whether it is drawn anew by itself. prints: whether
-    what is printed meanwhile goes above it; standard output may be a file.
+    It is gone at the end. hidden: whether nothing is drawn. refreshed: whether it is drawn anew by
+    itself. prints: whether what is printed meanwhile goes above it; standard output may be a file.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    return Progress(
+    kind: type[Progress] = Progress
+    if in_notebook():
+        kind = import_module("glnn.core.notebook_bar").NotebookBar  # which imports rich
+    return kind(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *columns,

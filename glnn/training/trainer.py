@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler.backend_autotune import candidates
-from glnn.core.progress_bar import numbers_column, rich_bar, share_bar
+from glnn.core.progress_bar import can_draw, numbers_column, rich_bar, share_bar
 from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl import Device
@@ -218,7 +217,7 @@ class Trainer:
         checkpoint: a file to write checkpoints to. every: updates from one to the next; None: one
         after each epoch. There is one at the end, too. resume: go on where the checkpoint was
         written, until there are so many epochs since that `fit` began; where there is no such file
-        it begins anew. progress: whether a bar is shown; None: where standard error is a terminal.
+        it begins anew. progress: whether a bar is shown; None: on a terminal, and in notebooks.
         accumulate: in how many parts a batch is computed; the gradients add up, so the update is
         that of the whole batch, but for layers whose results depend on who else is in a batch.
         Where a part takes more memory than there is, there are more parts.
@@ -616,9 +615,9 @@ class _VisibleBar:
 def progress(shown: bool | None) -> Iterator[Bar]:
     """Show a bar until the end of the context.
 
-    shown: None means where standard error is a terminal.
+    shown: None means where standard error is a terminal, and in notebooks.
     """
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if not (can_draw() if shown is None else shown):
         yield _HiddenBar()
         return
     from rich.progress import MofNCompleteColumn
