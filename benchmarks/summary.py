@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
@@ -232,47 +233,67 @@ def filled(text: str) -> str:
     return re.sub(r"(<!-- table (.+?) -->)\n.*?(<!-- end -->)", table, text, flags=re.DOTALL)
 
 
-def picture(name: str, title: str) -> str:
-    """An SVG of the times of what ran that network on the GPU, for light and dark grounds."""
-    rows = sorted(measured(name)["rows"], key=lambda row: float(row["median_ms"]))
-    rows = [row for row in rows if not re.search("cpu|numpy", row["name"], re.IGNORECASE)]
-    scale = (WIDE - LEFT - 60) / max(row["median_ms"] for row in rows)
-    bars = []
-    for i, row in enumerate(rows):
-        y, length = 34 + i * (BAR + GAP), scale * row["median_ms"]
-        kind = "own" if row["name"].startswith("glnn") else "bar"
+@dataclass(frozen=True)
+class Bar:
+    """A row of a bar chart. text: what stands behind the bar. own: whether it is glnn's."""
+
+    label: str
+    value: float
+    text: str
+    own: bool = True
+
+
+def bar_chart(title: str, bars: Sequence[Bar], room: int, line: float | None = None) -> str:
+    """Return an SVG of horizontal bars, for light and dark grounds.
+
+    room: pixels behind the longest bar, for its text. line: the value of a vertical line.
+    """
+    scale = (WIDE - LEFT - room) / max(bar.value for bar in bars)
+    parts = []
+    for i, bar in enumerate(bars):
+        y, length, kind = 34 + i * (BAR + GAP), scale * bar.value, "own" if bar.own else "bar"
         at = f'y="{y + BAR - 6}"'
-        bars += [
-            f'<text x="{LEFT - 10}" {at} text-anchor="end">{escape(label(row["name"]))}</text>',
+        parts += [
+            f'<text x="{LEFT - 10}" {at} text-anchor="end">{escape(bar.label)}</text>',
             f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
-            f'<text x="{LEFT + length + 8:.1f}" {at}>{row["median_ms"]:#.3g}</text>',
+            f'<text x="{LEFT + length + 8:.1f}" {at}>{escape(bar.text)}</text>',
         ]
-    height = 34 + len(rows) * (BAR + GAP)
-    return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(bars))
+    height = 34 + len(bars) * (BAR + GAP)
+    if line is not None:
+        x = f"{LEFT + scale * line:.1f}"
+        parts.append(f'<path class="same" d="M{x} 26 V{height - GAP + 6}"/>')
+    return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(parts))
+
+
+def picture(name: str, title: str) -> str:
+    """Return an SVG of the times of what ran that network on the GPU."""
+    rows = sorted(measured(name)["rows"], key=lambda row: float(row["median_ms"]))
+    bars = [
+        Bar(
+            label(row["name"]),
+            row["median_ms"],
+            f"{row['median_ms']:#.3g}",
+            row["name"].startswith("glnn"),
+        )
+        for row in rows
+        if not re.search("cpu|numpy", row["name"], re.IGNORECASE)
+    ]
+    return bar_chart(title, bars, 60)
 
 
 def speeds(title: str) -> str:
-    """An SVG of how many times as fast as PyTorch's CUDA graph each network is, with one sample."""
+    """Return an SVG of how many times as fast as PyTorch's CUDA graph each network is."""
     times: dict[str, dict[str, float]] = {}
     for row in measured("networks")["rows"]:
         if row["batch"] == 1:
             times.setdefault(row["network"], {})[row["name"]] = row["median_ms"]
-    ratios = {name: by[GRAPH] / by["glnn"] for name, by in times.items() if GRAPH in by}
-    scale = (WIDE - LEFT - ROOM) / max(ratios.values())
     bars = []
-    for i, (name, ratio) in enumerate(sorted(ratios.items(), key=lambda one: -one[1])):
-        y, length = 34 + i * (BAR + GAP), scale * ratio
-        at, ours, graph = f'y="{y + BAR - 6}"', times[name]["glnn"], times[name][GRAPH]
-        bars += [
-            f'<text x="{LEFT - 10}" {at} text-anchor="end">{escape(name)}</text>',
-            f'<rect class="own" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
-            f'<text x="{LEFT + length + 8:.1f}" {at}>{ratio:.2f} ({ours:#.3g} ms, '
-            f"PyTorch {graph:#.3g} ms)</text>",
-        ]
-    height = 34 + len(ratios) * (BAR + GAP)
-    x = f"{LEFT + scale:.1f}"
-    bars.append(f'<path class="same" d="M{x} 26 V{height - GAP + 6}"/>')
-    return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(bars))
+    for name, by in times.items():
+        if GRAPH in by:
+            ours, graph = by["glnn"], by[GRAPH]
+            text = f"{graph / ours:.2f} ({ours:#.3g} ms, PyTorch {graph:#.3g} ms)"
+            bars.append(Bar(name, graph / ours, text))
+    return bar_chart(title, sorted(bars, key=lambda bar: -bar.value), ROOM, 1)
 
 
 def written() -> Iterator[tuple[Path, str]]:

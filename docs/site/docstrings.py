@@ -12,14 +12,13 @@ from importlib import import_module
 from typing import Any
 
 import griffe
+from reference import link_pages  # mkdocs has this folder on the path: hooks.py is in it
 
 NAMES = re.compile(r"(?:^|(?<=[.!?)]) )(\*{0,2}[a-z_]\w*(?:, \*{0,2}[a-z_]\w*)*): ")
 """The beginning of a sentence that explains arguments."""
 SECTION = re.compile(r"(?:Args|Attributes|Raises|Returns|Yields|Examples?|Note|Warning):\s*$")
 ERRORS = re.compile(r"(?<=[.!?)]) (?=Raises [A-Z])")
 """The beginning of the sentence, behind those of arguments, that says what is raised."""
-PAGE = re.compile(r"\bdocs/([\w-]+)\.md")
-"""A page that a docstring names."""
 DOCTEST = re.compile(r"\s*# doctest: .*$", re.MULTILINE)
 
 
@@ -29,8 +28,7 @@ class PackageStyle(griffe.Extension):  # type: ignore[misc]  # where griffe is n
     def on_object(self, *, obj: Any, **others: Any) -> None:
         """Rewrite the docstring of `obj`."""
         if obj.docstring is not None:
-            text = PAGE.sub(r"[\1.md](../\1.md)", obj.docstring.value)
-            obj.docstring.value = with_lists(text)
+            obj.docstring.value = with_lists(link_pages(obj.docstring.value))
 
     def on_class(self, *, cls: Any, **others: Any) -> None:
         """Give `cls` the signature that it has once it is imported, where it is an activation."""

@@ -30,8 +30,7 @@ SPECIAL = re.compile(r"([\\`*_<>\[\]|#])")
 def api_page(module: str) -> str:
     """Return the API page of a module: its docstring, and each name of its `__all__`."""
     tree = _parsed(module)
-    text = PAGE.sub(r"[\1.md](../\1.md)", ast.get_docstring(tree) or "")
-    lines = [f"# {module}", "", text, ""]
+    lines = [f"# {module}", "", link_pages(ast.get_docstring(tree) or ""), ""]
     names = public_names(module)
     for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         if f"{module}.{name}" in MODULES:
@@ -42,6 +41,11 @@ def api_page(module: str) -> str:
                 lines += ["    options:", "      inherited_members: true"]
             lines.append("")
     return "\n".join(lines)
+
+
+def link_pages(docstring: str) -> str:
+    """Replace the names of pages of docs/ by links, as seen from an API page."""
+    return PAGE.sub(r"[\1.md](../\1.md)", docstring)
 
 
 def public_names(module: str) -> list[str]:
