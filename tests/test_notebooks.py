@@ -137,6 +137,13 @@ def test_a_bar_is_shown_unless_it_is_not_wanted(tmp_path: Path) -> None:
         assert displayed(code.format(shown=False), tmp_path)[0] == []
 
 
+def test_commands_have_bars(tmp_path: Path) -> None:
+    command = "-m glnn train lenet-untrained digits --epochs 2 --backend cpu --output net.json"
+    _, (cell, _) = displayed(f"!{sys.executable} {command}", tmp_path)
+    assert (tmp_path / "net.json").exists(), texts(cell)
+    assert "epoch 2/2" in texts(cell)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_they_are_stored_without_outputs(path: Path) -> None:
     document = json.loads(path.read_text("utf-8"))
