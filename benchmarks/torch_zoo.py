@@ -1,4 +1,5 @@
-"""The fourteen networks in PyTorch with seeded random weights: torchvision's, and two of our own.
+"""The networks of the zoo in PyTorch with seeded random weights: torchvision's, transformers', and
+those of `benchmarks.torch_networks`.
 
 Weights as torchvision begins with would not do: batch normalisation knows no statistics yet, so
 signals fade or grow from layer to layer, and vit_b_16 has a head of zeros.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.zoo import INPUT, OUTPUT, VOCABULARY, Network
+from benchmarks import torch_networks
+from benchmarks.zoo import INPUT, OUTPUT, SPECTROGRAM, Network
 from glnn.errors import GlnnError
 
-TOKENS, WIDTH, HEADS, LAYERS = 128, 384, 6, 6  # of minilm_like
 OPSET = 17
+WEIGHTS = ".pt"
 CALIBRATED = 4  # samples that statistics are taken of
 OPERATORS = ("nms", "qnms")  # that torchvision describes as it is imported
 SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -29,87 +32,110 @@ SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 def built(network: Network, seed: int = 0) -> Any:
     """`network` as a module in eval mode on the CPU: the same weights for the same `seed`.
 
-    Raises GlnnError where torchvision is needed and missing.
+    Raises GlnnError where torchvision or transformers is needed and missing.
     """
     torch.manual_seed(seed)
-    make = OWN.get(network.name)
-    net = make() if make else _torchvision(network.name)
+    net = _module(network)
     _spread(net)
-    net.eval().requires_grad_(False)
     _calibrate(net, torch.from_numpy(network.input(CALIBRATED, seed=2)))
     return net
 
 
-class Block(nn.Module):  # type: ignore[misc]
-    """A layer of BERT: attention and a perceptron, each added to its input and normalised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.joined = nn.Linear(WIDTH, WIDTH)
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, eps=1e-12) for _ in range(2))
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: Any) -> Any:
-        """x (n, tokens, width) to the same shape."""
-        split = self.qkv(x).reshape(-1, TOKENS, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        seen = nn.functional.scaled_dot_product_attention(split[0], split[1], split[2])
-        x = self.norms[0](x + self.joined(seen.transpose(1, 2).reshape(-1, TOKENS, WIDTH)))
-        return self.norms[1](x + self.down(nn.functional.gelu(self.up(x))))
+def loaded(network: Network, path: Path) -> Any:
+    """`network` as a module in eval mode on the CPU, with the weights of the file `path`."""
+    net = _module(network)
+    net.load_state_dict(torch.load(path, weights_only=True))
+    return net
 
 
-class Sentences(nn.Module):  # type: ignore[misc]
-    """The shape of MiniLM-L6: tokens (n, 128) of int64 to one vector a text (n, 384)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = nn.Parameter(torch.randn(TOKENS, WIDTH))
-        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
-        self.layers = nn.Sequential(*(Block() for _ in range(LAYERS)))
-
-    def forward(self, tokens: Any) -> Any:
-        """The mean over the tokens."""
-        return self.layers(self.norm(self.words(tokens) + self.places)).mean(1)
-
-
-class States(nn.Module):  # type: ignore[misc]
-    """Two LSTM layers: x (n, 64, 128) to the states of the last (n, 64, 256)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.LSTM(128, 256, num_layers=2, batch_first=True)
-
-    def forward(self, x: Any) -> Any:
-        """Every state, from an initial one of zeros."""
-        return self.layers(x)[0]
+def _module(network: Network) -> Any:
+    """`network` in eval mode with whatever weights it begins with."""
+    own = OWN.get(network.name)
+    net = own(network) if own else _torchvision(network.name)
+    return net.eval().requires_grad_(False)
 
 
 class Segments(nn.Module):  # type: ignore[misc]
-    """torchvision's segmentation by lite R-ASPP: images (n, 3, h, w) to scores (n, 21, h, w)."""
+    """A segmentation of torchvision's: images (n, 3, h, w) to scores (n, 21, h, w)."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        models = torchvision_models()
-        self.net = models.segmentation.lraspp_mobilenet_v3_large(
-            weights=None, weights_backbone=None
-        )
+        make = getattr(torchvision_models().segmentation, name)
+        self.net = make(weights=None, weights_backbone=None)
 
     def forward(self, x: Any) -> Any:
         """Its only result, out of its dictionary."""
         return self.net(x)["out"]
 
 
-OWN: dict[str, Callable[[], Any]] = {
-    "minilm_like": Sentences,
-    "lstm": States,
-    "lraspp_mobilenet_v3": Segments,
+class DistilBert(nn.Module):  # type: ignore[misc]
+    """transformers' DistilBERT: tokens (n, 128) of int64 to their states (n, 128, 768)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        models = transformers_models()
+        self.net = models.DistilBertModel(models.DistilBertConfig())
+
+    def forward(self, tokens: Any) -> Any:
+        """The states of the last layer."""
+        return self.net(tokens).last_hidden_state
+
+
+class Gpt2(nn.Module):  # type: ignore[misc]
+    """transformers' GPT-2: a prompt, tokens (n, 64) of int64, to scores of the next (n, 50257)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        models = transformers_models()
+        self.net = models.GPT2LMHeadModel(models.GPT2Config(use_cache=False))
+
+    def forward(self, tokens: Any) -> Any:
+        """Scores behind the last token. Blocks are called one by one: without a mask each is
+        causal, where the model would look for several texts in one row, which ONNX cannot say.
+        """
+        parts = self.net.transformer
+        x = parts.wte(tokens) + parts.wpe.weight[: tokens.shape[1]]
+        for block in parts.h:
+            x = block(x)
+        return self.net.lm_head(parts.ln_f(x)[:, -1])
+
+
+class WhisperTiny(nn.Module):  # type: ignore[misc]
+    """transformers' encoder of whisper-tiny: a spectrogram (n, 80, 3000) to (n, 1500, 384)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        models = transformers_models()
+        config = models.WhisperConfig(  # whose defaults are whisper-tiny's
+            num_mel_bins=SPECTROGRAM[0], d_model=384, encoder_layers=4, encoder_attention_heads=6
+        )
+        self.net = models.WhisperModel(config).encoder
+
+    def forward(self, x: Any) -> Any:
+        """A state for every second frame."""
+        return self.net(x).last_hidden_state
+
+
+OWN: dict[str, Callable[[Network], Any]] = {
+    "minilm_like": lambda network: torch_networks.Sentences(network.tokens, *network.sample),
+    "lstm": lambda _: torch_networks.States(),
+    "lraspp_mobilenet_v3": lambda _: Segments("lraspp_mobilenet_v3_large"),
+    "deeplabv3_mobilenet_v3": lambda _: Segments("deeplabv3_mobilenet_v3_large"),
+    "distilbert": lambda _: DistilBert(),
+    "gpt2": lambda _: Gpt2(),
+    "whisper_tiny": lambda _: WhisperTiny(),
+    "yolo_like": lambda _: torch_networks.Detector(),
+    "unet_like": lambda _: torch_networks.UNet(),
+    "gpt_like": lambda network: torch_networks.Prompt(network.tokens, *network.sample),
+    "whisper_like": lambda network: torch_networks.Speech(*network.sample),
 }
+"""How those are made that are not torchvision's by that name."""
 
 
 def _torchvision(name: str) -> Any:
-    """The model of that name; inception_v3 without its second head, which is for training."""
-    more = {"aux_logits": False, "init_weights": True} if name == "inception_v3" else {}
+    """The model of that name, without further heads, which are for training."""
+    headed = name in ("inception_v3", "googlenet")
+    more = {"aux_logits": False, "init_weights": True} if headed else {}
     return torchvision_models().get_model(name, weights=None, **more)
 
 
@@ -161,8 +187,22 @@ def _calibrate(net: Any, x: Any) -> None:
         norm.eval()
 
 
+def transformers_models() -> Any:
+    """transformers. Raises GlnnError without it."""
+    with suppress(GlnnError):
+        torchvision_models()  # which transformers imports where it is installed
+    try:
+        import transformers
+    except ImportError as error:
+        raise GlnnError(f"this network is transformers', which is missing: {error}") from None
+    return transformers
+
+
 def export(net: Any, network: Network, path: Path) -> None:
-    """Write `net`, which is `network`, to `path` as an ONNX file of any batch."""
+    """Write `net`, which is `network`, to `path` as an ONNX file of any batch, and its weights for
+    `loaded` to a file beside it, which ends in .pt.
+    """
+    torch.save(net.state_dict(), path.with_suffix(WEIGHTS))
     ends = {name: {0: "N"} for name in (INPUT, OUTPUT)}
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator, of which ONNX knows nothing

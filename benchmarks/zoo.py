@@ -1,4 +1,4 @@
-"""The fourteen networks of the page of networks: their names, and what each is given."""
+"""The networks of the page of networks: their names, and what each is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from glnn.errors import GlnnError
 
 IMAGE = (3, 224, 224)
-VOCABULARY = 30522  # of BERT
+BERT, GPT2, SMALL = 30522, 50257, 8192  # tokens that a network knows
+SPECTROGRAM = (80, 3000)  # bands, and frames of 30 s
 INPUT, OUTPUT = "input", "output"
 
 
@@ -49,8 +50,22 @@ NETWORKS = {
         Network("convnext_tiny"),
         Network("vit_b_16"),
         Network("lraspp_mobilenet_v3", (3, 320, 320)),
-        Network("minilm_like", (128,), VOCABULARY),
+        Network("minilm_like", (128,), BERT),
         Network("lstm", (64, 128)),
+        Network("regnet_y_800mf"),
+        Network("resnext50_32x4d"),
+        Network("efficientnet_v2_s"),
+        Network("mnasnet1_0"),
+        Network("googlenet"),
+        Network("swin_t"),
+        Network("deeplabv3_mobilenet_v3", (3, 256, 256)),
+        Network("distilbert", (128,), BERT),
+        Network("gpt2", (64,), GPT2),
+        Network("whisper_tiny", SPECTROGRAM),
+        Network("yolo_like", (3, 640, 640)),
+        Network("unet_like", (3, 256, 256)),
+        Network("gpt_like", (256,), SMALL),
+        Network("whisper_like", SPECTROGRAM),
     )
 }
 
