@@ -1,7 +1,8 @@
-"""Write the fourteen networks as .onnx files, with seeded random weights.
+"""Write the networks of the zoo as .onnx files, with seeded random weights.
 
-They need PyTorch, `onnx`, and torchvision for all but minilm_like and lstm; --check needs ONNX
-Runtime. Opset 17, any batch; all of them take 0.9 GB. The same seed gives the same weights.
+They need PyTorch and `onnx`, most of them torchvision or transformers; --check needs ONNX Runtime.
+Opset 17, any batch. Beside each file is one of its weights for PyTorch, which ends in .pt; all of
+them take 4 GB. The same seed gives the same weights. Several are written at once, a process each.
 
     python -m benchmarks.export_networks --out networks
     python -m benchmarks.export_networks --out networks --only resnet18,lstm --check
@@ -9,6 +10,12 @@ Runtime. Opset 17, any batch; all of them take 0.9 GB. The same seed gives the s
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +35,58 @@ WRONG = 1e-4
 FLAT = 1e-2
 """A standard deviation of the output over its root mean square below it tells of faded signals."""
 CHECKED = 2  # samples
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A network that was written."""
+
+    name: str
+    path: Path
+    """The .onnx file."""
+    spread: float
+    """See `spread`."""
+    error: float | None
+    """ONNX Runtime's, if it was checked."""
+
+
+def export_all(
+    networks: list[zoo.Network], folder: Path, seed: int = 0, checked: bool = False
+) -> Iterator[Exported]:
+    """Write `networks` to `folder`, and give each as it is done.
+
+    checked: whether ONNX Runtime runs each, too. Raises GlnnError without PyTorch, or where a
+    network cannot be made or its output is not as it should be.
+    """
+    if find_spec("torch") is None:
+        raise GlnnError("the networks are exported by PyTorch, which is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    workers = min(len(networks), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        runs = [pool.submit(_exported, network, folder, seed, checked) for network in networks]
+        try:
+            for run in as_completed(runs):
+                yield run.result()
+        finally:
+            for run in runs:
+                run.cancel()
+
+
+def _exported(network: zoo.Network, folder: Path, seed: int, checked: bool) -> Exported:
+    """Write one network, in a process of its own. The file has its name when it is complete."""
+    import torch
+
+    from benchmarks import torch_zoo
+
+    torch.set_num_threads(1)
+    path = folder / f"{network.name}.onnx"
+    begun = path.with_suffix(".part")
+    net = torch_zoo.built(network, seed)
+    expected = torch_zoo.result(net, network.input(CHECKED))
+    torch_zoo.export(net, network, begun)
+    error = check(begun, network, expected) if checked else None
+    begun.replace(path)
+    return Exported(network.name, path, spread(expected), error)
 
 
 def check(path: Path, network: zoo.Network, expected: NDArray[Any]) -> float:
@@ -71,31 +130,17 @@ def spread(found: NDArray[Any]) -> float:
 @click.option("--check", "checked", is_flag=True, help="Run each file by ONNX Runtime as well.")
 def main(out: Path, only: str | None, seed: int, checked: bool) -> None:
     networks = zoo.chosen(only)
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise GlnnError(
-            f"the networks are exported by PyTorch, which is missing: {error}"
-        ) from None
-    from benchmarks import torch_zoo
-
-    out.mkdir(parents=True, exist_ok=True)
     shown = table("network", ">MB", ">spread", ">ONNX Runtime's error")
     with progress() as bar:
         task = bar.add_task("exporting", total=len(networks))
-        for network in networks:
-            bar.update(task, description=network.name)
-            path = out / f"{network.name}.onnx"
-            net = torch_zoo.built(network, seed)
-            expected = torch_zoo.result(net, network.input(CHECKED))
-            torch_zoo.export(net, network, path)
+        for done in export_all(networks, out, seed, checked):
+            bar.update(task, advance=1, description=done.name)
             shown.add(
-                network.name,
-                number(path.stat().st_size / 1e6),
-                number(spread(expected)),
-                f"{check(path, network, expected):.1e}" if checked else "-",
+                done.name,
+                number(done.path.stat().st_size / 1e6),
+                number(done.spread),
+                "-" if done.error is None else f"{done.error:.1e}",
             )
-            bar.advance(task)
     Screen().show(shown, str(out))
 
 

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Iterator
 
 from numpy.typing import NDArray
 
 import glnn
-from benchmarks.network_process import Asked, Found, answer, peak_mib
+from benchmarks.network_process import GLNN, Asked, Found, Rows, serve
+from glnn.errors import GlnnError
 
 
-def main(asked: Asked) -> Found:
-    """How it starts, runs, and what its plan has: operations and bytes of each step in `costs`."""
-    sessions: list[glnn.InferenceSession] = []
-    x = asked.input
+def load(asked: Asked) -> Rows:
+    """Open a session, whose rows say what its plans have, too: `costs` are the operations and
+    bytes of each step.
+    """
+    session = glnn.InferenceSession(asked.path, asked.how)
+    (given,) = (one.name for one in session.get_inputs())
 
-    def load() -> Callable[[], NDArray[Any]]:
-        session = glnn.InferenceSession(asked.path, asked.how)
-        sessions.append(session)
-        feeds = {session.get_inputs()[0].name: x}
+    def measured(batch: int) -> Found:
+        x = asked.network.input(batch)
+        before = time.perf_counter()
+        plan = session.plan({given: x.shape})  # of just these sizes, which runs take from now on
+        planned = time.perf_counter() - before
 
-        def run() -> NDArray[Any]:
-            result: NDArray[Any] = session.run(None, feeds)[0]
+        def run() -> NDArray[object]:
+            result: NDArray[object] = session.run(None, {given: x})[0]
             return result
 
-        return run
+        def resident() -> None:
+            plan.launch()
+            plan.backend.finish()
 
-    found, run = asked.start(load)
-    if asked.seconds < 0:
-        return found
-    (session,) = sessions
-    plan = session.plan({session.get_inputs()[0].name: x.shape})
+        found = asked.saved(batch, GLNN, run())
+        steps = list(plan.outline.every)
+        return {
+            **found,
+            **asked.timed(run),
+            "resident_ms": asked.timed(resident)["median_ms"],
+            "version": glnn.__version__,
+            "plan_s": planned,
+            "steps": len(steps),
+            "host_steps": sum(step.host for step in steps),
+            "costs": [(step.cost.flops, step.cost.bytes) for step in steps],
+            "plan_mib": plan.nbytes / 2**20,
+        }
 
-    def resident() -> None:
-        plan.launch()
-        plan.backend.finish()
+    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Found]:
+        for name in names:
+            try:
+                yield measured(batch)
+            except GlnnError as error:
+                yield {"name": name, "failed": f"{type(error).__name__}: {error}"}
 
-    steps = list(plan.outline.every)
-    return {
-        **found,
-        **asked.timed(run),
-        "resident_ms": asked.timed(resident)["median_ms"],
-        "version": glnn.__version__,
-        "steps": len(steps),
-        "host_steps": sum(step.host for step in steps),
-        "costs": [(step.cost.flops, step.cost.bytes) for step in steps],
-        "plan_mib": plan.nbytes / 2**20,
-        "host_mib": peak_mib(),
-    }
+    return rows
 
 
 if __name__ == "__main__":
-    answer(main(Asked.from_arguments()))
+    serve(load)

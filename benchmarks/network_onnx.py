@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import onnxruntime
 from numpy.typing import NDArray
 
-from benchmarks.network_process import Asked, Found, answer, peak_mib
+from benchmarks.network_process import REFERENCE, Asked, Found, Rows, serve
 
 
-def main(asked: Asked) -> Found:
-    """How it starts and runs by the provider that is asked for."""
-    x = asked.input
+def load(asked: Asked) -> Rows:
+    """Open a session of the provider that is asked for."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(asked.path, options, providers=[asked.how])
+    if session.get_providers()[0] != asked.how:
+        raise SystemExit(f"{asked.how} does not open")
+    (given,) = (one.name for one in session.get_inputs())
 
-    def load() -> Callable[[], NDArray[Any]]:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors
-        session = onnxruntime.InferenceSession(asked.path, options, providers=[asked.how])
-        if session.get_providers()[0] != asked.how:
-            raise SystemExit(f"{asked.how} does not open")
-        feeds = {session.get_inputs()[0].name: x}
+    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Found]:
+        feeds = {given: asked.network.input(batch)}
 
-        def run() -> NDArray[Any]:
-            result: NDArray[Any] = session.run(None, feeds)[0]
+        def run() -> NDArray[object]:
+            result: NDArray[object] = session.run(None, feeds)[0]
             return result
 
-        return run
+        for name in names:
+            times = {} if name == REFERENCE else asked.timed(run)
+            yield {**asked.saved(batch, name, run()), **times, "version": onnxruntime.__version__}
 
-    found, run = asked.start(load)
-    version = onnxruntime.__version__
-    return {**found, **asked.timed(run), "version": version, "host_mib": peak_mib()}
+    return rows
 
 
 if __name__ == "__main__":
-    answer(main(Asked.from_arguments()))
+    serve(load)

@@ -1,6 +1,7 @@
 """What the processes of the page of networks have in common: what they are asked, and answer.
 
-Each runs one network by one library, so that none disturbs another and one that hangs costs a row.
+Each runs one network by one library, so that none disturbs another and one that hangs costs no
+other's rows. It loads the network, says so, waits for a line, and answers with a line for each row.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,9 +21,17 @@ from numpy.typing import NDArray
 
 from benchmarks.zoo import NETWORKS, Network
 
+GLNN, EAGER, GRAPH = "glnn", "PyTorch eager", "PyTorch CUDA graph"
+HALF, COMPILED = "PyTorch CUDA graph FP16", "torch.compile"
+WEBGPU, CPU = "ONNX Runtime WebGPU", "ONNX Runtime CPU"
+NAMES = (GLNN, EAGER, GRAPH, HALF, COMPILED, WEBGPU, CPU)
+"""Who runs networks, which are rows' names."""
+REFERENCE = "reference"
+"""In the place of a row's name: what others' results are compared with."""
 LEAST = 3  # runs
-GRAPH = ".graph.npy"  # behind the name of the file of a CUDA graph's output
 Found = dict[str, Any]
+Rows = Callable[[int, tuple[str, ...]], Iterator[Found]]
+"""Gives a batch's rows so called, each with its `name`; `failed` says why there is no time."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +42,21 @@ class Asked:
     """The network's."""
     path: str
     """The .onnx file."""
-    batch: int
     how: str
     """The backend or provider."""
     seconds: float
-    """Of each measure; below 0 only the start is measured."""
-    result: str
-    """The .npy file that the output is written to."""
-    seed: int
-    """Of the weights."""
-    since: float
-    """When the process was asked for, by `time.time`."""
+    """Of each measure."""
+    results: str
+    """The folder that results are written to."""
+    wanted: tuple[tuple[int, tuple[str, ...]], ...]
+    """Batches, and the names of their rows."""
 
     @classmethod
     def from_arguments(cls) -> Asked:
         """That of the command line."""
-        return cls(**json.loads(sys.argv[1]))
+        given = json.loads(sys.argv[1])
+        wanted = tuple((int(batch), tuple(names)) for batch, names in given.pop("wanted"))
+        return cls(wanted=wanted, **given)
 
     @property
     def argument(self) -> str:
@@ -59,26 +68,11 @@ class Asked:
         """What it is called by name."""
         return NETWORKS[self.name]
 
-    @property
-    def input(self) -> NDArray[Any]:
-        """What every library is given."""
-        return self.network.input(self.batch)
-
-    def start(self, make: Callable[[], Callable[[], NDArray[Any]]]) -> tuple[Found, Any]:
-        """How long it takes until the first output is there, which is saved; and what runs again.
-
-        make: loads the network and gives what runs it, from host array to host array. To be called
-        when all is imported. Seconds, each without those before: `import_s` from the process being
-        asked for, `load_s`, `first_s`.
-        """
-        imported = time.time()
-        run = make()
-        loaded = time.time()
-        result = run()
-        done = time.time()
-        np.save(self.result, result)
-        spent = {"import_s": imported - self.since, "load_s": loaded - imported}
-        return {**spent, "first_s": done - loaded}, run
+    def saved(self, batch: int, name: str, result: NDArray[Any]) -> Found:
+        """Write `result` for the process that asked, and return the row that says where it is."""
+        path = Path(self.results) / f"{self.name}-{batch}-{name.replace(' ', '_')}.npy"
+        np.save(path, result)
+        return {"name": name, "result": str(path)}
 
     def timed(self, work: Callable[[], object]) -> Found:
         """Median and least milliseconds of `work`, which waits, after half as many seconds."""
@@ -92,6 +86,17 @@ class Asked:
         return {"median_ms": median(times), "least_ms": min(times), "runs": len(times)}
 
 
+def serve(load: Callable[[Asked], Rows]) -> None:
+    """Load the network that the command line asks for, wait for a line, and print its rows."""
+    asked = Asked.from_arguments()
+    rows = load(asked)
+    answer({"loaded": asked.name})
+    sys.stdin.readline()
+    for batch, names in asked.wanted:
+        for row in rows(batch, names):
+            answer({"batch": batch, **row, "host_mib": peak_mib()})
+
+
 def peak_mib() -> float:
     """MiB of the host's memory that this process has had at the most."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -99,4 +104,4 @@ def peak_mib() -> float:
 
 def answer(found: Found) -> None:
     """Print `found` for the process that asked."""
-    print(json.dumps(found))
+    print(json.dumps(found), flush=True)

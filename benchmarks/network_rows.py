@@ -7,31 +7,48 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import network_process
-from benchmarks.network_process import Asked
+from benchmarks.network_process import (
+    COMPILED,
+    CPU,
+    EAGER,
+    GLNN,
+    GRAPH,
+    HALF,
+    REFERENCE,
+    WEBGPU,
+    Asked,
+)
 from benchmarks.zoo import Network
 from glnn.validation.comparison import relative_error
 
 Row = dict[str, Any]
+Wanted = Mapping[int, tuple[str, ...]]
+"""Names of rows, by batch."""
 ROOT = Path(__file__).resolve().parents[1]
-GLNN, EAGER, GRAPH = "glnn", "PyTorch eager", "PyTorch CUDA graph"
-WEBGPU, CPU = "ONNX Runtime WebGPU", "ONNX Runtime CPU"
-NAMES = (GLNN, EAGER, GRAPH, WEBGPU, CPU)
 PROVIDERS = {WEBGPU: "WebGpuExecutionProvider", CPU: "CPUExecutionProvider"}
-START = ("import_s", "load_s", "first_s")
+TORCH = (EAGER, GRAPH, HALF, COMPILED)
+LIBRARIES = (
+    ("network_torch", TORCH),
+    ("network_onnx", (CPU,)),
+    ("network_onnx", (WEBGPU,)),
+    ("network_glnn", (GLNN,)),
+)
+"""Modules whose processes give rows, and whose rows each process gives."""
 SAID = 300  # characters that are kept of what a process that failed said
-ONLY_START = -1.0
+SPARE = 4  # cores from which on a process loads its network while another one is measured
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,91 @@ class Roof:
         return sum(times) / 1e6
 
 
+class Process:
+    """A process of `benchmarks.<module>`, which is asked by its command line."""
+
+    def __init__(self, module: str, *arguments: str, site: Path | None = None) -> None:
+        """site: a folder of packages that it takes before others."""
+        paths = (site, os.environ.get("PYTHONPATH"), ROOT)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(p) for p in paths if p)}
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115, `end` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+        )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill it, unless it ended, and close what it was given."""
+        self._process.kill()
+        with suppress(BrokenPipeError):  # it ended before it was told to go on
+            self._process.communicate()
+        self._said.close()
+
+    def go_on(self) -> None:
+        """Let it do what it waits for, if it is still there."""
+        with suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+
+    def answers(self, limit: float) -> Iterator[Row]:
+        """Yield what it prints, line by line, each within `limit` seconds.
+
+        Where it is late or ends by an error the last one has `failed`, which says so.
+        """
+        assert self._process.stdout is not None
+        while True:
+            late = Timer(limit, self._process.kill)
+            late.start()
+            line = self._process.stdout.readline()
+            in_time = late.is_alive()
+            late.cancel()
+            if not line:
+                break
+            with suppress(ValueError):  # a library may print, too
+                yield json.loads(line)
+        if not in_time:
+            yield {"failed": f"took more than {limit:g} s"}
+        elif code := self._process.wait():
+            self._said.seek(0)
+            lines = self._said.read().strip().splitlines()
+            said = re.sub(r"^[\w.]+\.(\w+:)", r"\1", lines[-1]) if lines else ""
+            yield {"failed": said[:SAID] or f"ended with {code}"}
+
+
+def answered(module: str, *arguments: str, limit: float) -> Row:
+    """What `benchmarks.<module>` answers at last within `limit` seconds; `failed` says why not."""
+    found: Row = {"failed": "gave no answer"}
+    with Process(module, *arguments) as process:
+        for found in process.answers(limit):  # noqa: B007
+            pass
+    return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process is asked."""
+
+    module: str
+    asked: Asked
+    site: Path | None
+    """A folder of packages that it takes before others."""
+
+    def start(self) -> Process:
+        """Start the process, which loads the network."""
+        return Process(self.module, self.asked.argument, site=self.site)
+
+
 @dataclass(frozen=True)
 class Bench:
     """How networks are measured."""
@@ -54,7 +156,7 @@ class Bench:
     folder: Path
     """That of the .onnx files."""
     work: Path
-    """A folder for results and caches."""
+    """A folder for results."""
     backend: str
     """That glnn runs on."""
     names: tuple[str, ...]
@@ -62,11 +164,7 @@ class Bench:
     seconds: float
     """Of each measure."""
     limit: float
-    """Seconds that a process may take."""
-    seed: int
-    """Of the weights."""
-    cold: bool
-    """Whether glnn also starts with empty caches, its own and the driver's."""
+    """Seconds that a row may take."""
     webgpu: Path | None
     """The folder that onnxruntime-webgpu is installed in, if it has its own."""
     roof: Roof | None
@@ -75,81 +173,101 @@ class Bench:
     @property
     def present(self) -> tuple[str, ...]:
         """Those of `names` that can be asked."""
-        there = {GLNN: True, EAGER: _installed("torch"), CPU: _installed("onnxruntime")}
-        there |= {GRAPH: there[EAGER], WEBGPU: self.webgpu is not None or _has_webgpu()}
+        there = dict.fromkeys(TORCH, _installed("torch"))
+        there |= {GLNN: True, CPU: _installed("onnxruntime")}
+        there |= {WEBGPU: self.webgpu is not None or _has_webgpu()}
         return tuple(name for name in self.names if there[name])
 
-    def rows(self, network: Network, batch: int, wanted: tuple[str, ...]) -> Iterator[Row]:
-        """A row for each of `wanted`; what failed says so in `failed`.
+    def jobs(self, network: Network, wanted: Wanted) -> list[Job]:
+        """The processes that give the rows of `wanted`, the one that has the reference first."""
+        hows = {(GLNN,): self.backend} | {(name,): how for name, how in PROVIDERS.items()}
+        found: list[Job] = []
+        for module, names in LIBRARIES:
+            first = (REFERENCE,) if names == self._reference else ()
+            rows = {
+                batch: (*first, *(name for name in names if name in asked))
+                for batch, asked in wanted.items()
+                if asked
+            }
+            asked = Asked(
+                network.name,
+                path=str(self.folder / f"{network.name}.onnx"),
+                how=hows.get(names, ""),
+                seconds=self.seconds,
+                results=str(self.work),
+                wanted=tuple((batch, one) for batch, one in rows.items() if one),
+            )
+            if asked.wanted:
+                found.append(Job(module, asked, self.webgpu if names == (WEBGPU,) else None))
+        return found
 
-        Errors are against ONNX Runtime on the CPU, or glnn there where that is not installed.
+    @property
+    def _reference(self) -> tuple[str, ...] | None:
+        """The library whose results others' are compared with: PyTorch, which computes it in
+        float64, where it runs networks at all, else ONNX Runtime on the CPU, if it is there.
         """
-        asked = Asked(
-            network.name,
-            path=str(self.folder / f"{network.name}.onnx"),
-            batch=batch,
-            how=PROVIDERS[CPU],
-            seconds=self.seconds if CPU in wanted else ONLY_START,
-            result=str(self.work / "reference.npy"),
-            seed=self.seed,
-            since=0,
-        )
-        first = {"network": network.name, "batch": batch}
-        if _installed("onnxruntime"):
-            found, module = self._ask("network_onnx", asked), CPU
-        else:
-            unmeasured = replace(asked, how="cpu", seconds=ONLY_START)
-            found, module = self._ask("network_glnn", unmeasured), ""
-        reference = None if "failed" in found else np.load(asked.result).astype(np.float64)
-        if module in wanted:
-            yield {**first, "name": CPU, **self._judged(found, reference, asked.result)}
-        asked = replace(asked, seconds=self.seconds, result=str(self.work / "result.npy"))
-        for name in wanted:
-            for also, row in self._found(name, asked, wanted):
-                result = asked.result + (network_process.GRAPH if also == GRAPH else "")
-                yield {**first, "name": also, **self._judged(row, reference, result)}
+        if any(name in self.present for name in TORCH):
+            return TORCH
+        return (CPU,) if _installed("onnxruntime") else None
 
-    def _found(self, name: str, asked: Asked, wanted: tuple[str, ...]) -> Iterator[tuple[str, Row]]:
-        """What `name` gives; PyTorch's two ways come together."""
-        if name == GLNN:
-            yield GLNN, self._glnn(replace(asked, how=self.backend))
-        elif name == WEBGPU:
-            path = (self.webgpu, os.environ.get("PYTHONPATH"))
-            paths = {"PYTHONPATH": os.pathsep.join(str(part) for part in path if part)}
-            asked = replace(asked, how=PROVIDERS[WEBGPU])
-            yield WEBGPU, self._ask("network_onnx", asked, paths)
-        elif name == EAGER or (name == GRAPH and EAGER not in wanted):
-            found = self._ask("network_torch", asked)
-            graph = found.pop("graph", found)  # the same reason where all failed
-            for one, row in ((EAGER, found), (GRAPH, graph)):
-                if one in wanted and row is not None:
-                    yield one, row
+    def rows(self, jobs: Sequence[Job]) -> Iterator[Row]:
+        """A row for each that `jobs` are asked for; what failed says so in `failed`.
 
-    def _glnn(self, asked: Asked) -> Row:
-        """glnn's row, with `cold`: how it starts where nothing was compiled before."""
-        if not self.cold:
-            return self._ask("network_glnn", asked)
-        cache = str(self.work / f"cache_{asked.name}_{asked.batch}_{time.time_ns()}")
-        names = ("GLNN_CACHE", "XDG_CACHE_HOME", "__GL_SHADER_DISK_CACHE_PATH")
-        caches = dict.fromkeys((*names, "MESA_SHADER_CACHE_DIR"), cache)
-        os.mkdir(cache)
-        cold = self._ask("network_glnn", replace(asked, seconds=ONLY_START), caches)
-        if "failed" in cold:
-            return cold
-        warm = self._ask("network_glnn", asked, caches)
-        return {**warm, "cold": {key: cold[key] for key in START}}
+        The next job's process loads its network meanwhile, where there are cores to spare.
+        """
+        ahead = (os.cpu_count() or 1) >= SPARE
+        references: dict[int, NDArray[np.float64]] = {}
+        following: Process | None = None
+        try:
+            for i, job in enumerate(jobs):
+                process = following or job.start()
+                following = jobs[i + 1].start() if ahead and i + 1 < len(jobs) else None
+                with process:
+                    yield from self._rows(job, process, references)
+        finally:
+            if following is not None:
+                following.end()
 
-    def _judged(self, found: Row, reference: NDArray[Any] | None, result: str) -> Row:
-        """`found` with the error of what was written to `result`, and its share of the roof."""
-        if "failed" in found:
-            return found
+    def _rows(
+        self, job: Job, process: Process, references: dict[int, NDArray[np.float64]]
+    ) -> Iterator[Row]:
+        """The rows of one job; `references`, by batch, has the network's and gets new ones."""
+        network = job.asked.name
+        missing = [(batch, name) for batch, names in job.asked.wanted for name in names]
+        for answer in process.answers(self.limit):
+            if "loaded" in answer:
+                process.go_on()
+            elif "batch" in answer:
+                batch, name = answer["batch"], answer["name"]
+                missing.remove((batch, name))
+                result = _taken(answer)
+                if name == REFERENCE:
+                    references.pop(batch, None)
+                    if result is not None:
+                        references[batch] = result.astype(np.float64)
+                else:
+                    judged = self._judged(answer, result, references.get(batch))
+                    yield {"network": network, **judged}
+            else:
+                for batch, name in missing:
+                    if name == REFERENCE:
+                        references.pop(batch, None)
+                    else:
+                        yield {"network": network, "batch": batch, "name": name, **answer}
+
+    def _judged(
+        self, found: Row, result: NDArray[Any] | None, reference: NDArray[np.float64] | None
+    ) -> Row:
+        """`found` with the error of its result, and its share of the roof."""
         costs = found.pop("costs", None)
+        if result is None:
+            return found
         row = {**found, "error": None}
         if reference is not None:
-            got = np.load(result)
-            if got.shape != reference.shape:
-                return {"failed": f"gave {got.shape}, expected {reference.shape}"}
-            row["error"] = relative_error(got, reference)
+            if result.shape != reference.shape:
+                said = f"gave {result.shape}, expected {reference.shape}"
+                return {"batch": found["batch"], "name": found["name"], "failed": said}
+            row["error"] = relative_error(result, reference)
         if costs is not None:
             row["gflop"] = sum(flops for flops, _ in costs) / 1e9
             row["moved_mb"] = sum(nbytes for _, nbytes in costs) / 1e6
@@ -157,32 +275,16 @@ class Bench:
             row["share"] = row["roof_ms"] / row["median_ms"] if self.roof else None
         return row
 
-    def _ask(self, module: str, asked: Asked, more: Mapping[str, str] | None = None) -> Row:
-        """What `module` answers in a process with `more` in its environment; `failed` if none."""
-        asked = replace(asked, since=time.time())
-        return answered(module, asked.argument, limit=self.limit, more=more)
 
-
-def answered(
-    module: str, *arguments: str, limit: float, more: Mapping[str, str] | None = None
-) -> Row:
-    """What `benchmarks.<module>` answers within `limit` seconds; `failed` says why it does not."""
-    environment = {**os.environ, **(more or {})}
-    paths = [environment.get("PYTHONPATH"), str(ROOT)]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took more than {limit:g} s"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        said = re.sub(r"^[\w.]+\.(\w+:)", r"\1", lines[-1]) if lines else ""
-        return {"failed": said[:SAID] or f"ended with {done.returncode}"}
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return found
+def _taken(answer: Row) -> NDArray[Any] | None:
+    """The result that `answer` says the file of, which is deleted; None where it failed."""
+    if "failed" in answer:
+        answer["failed"] = " ".join(answer["failed"].split())[:SAID]
+        return None
+    path = Path(answer.pop("result"))
+    result: NDArray[Any] = np.load(path)
+    path.unlink()
+    return result
 
 
 def _installed(module: str) -> bool:

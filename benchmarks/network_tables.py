@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import pyplot, save
-from benchmarks.network_rows import EAGER, GLNN, NAMES, START, WEBGPU, Row
+from benchmarks.network_process import EAGER, GLNN, GRAPH, HALF, NAMES, WEBGPU
+from benchmarks.network_rows import Row
 from benchmarks.tables import table
 from benchmarks.zoo import NETWORKS
 from glnn.cli.screen import Screen, number
@@ -15,8 +16,8 @@ from glnn.cli.screen import Screen, number
 Found = Mapping[str, Any]
 Cells = tuple[list[str], list[list[str]]]
 """Heads and rows."""
-WRONG = 1e-4
-"""A relative error above it is no rounding."""
+WRONG, WRONG_HALF = 1e-4, 5e-2
+"""A relative error above it is no rounding, of float32 and of FP16."""
 REASON = 40  # characters of it in a cell
 
 
@@ -34,7 +35,8 @@ def _of(found: Found, batch: int) -> dict[str, dict[str, Row]]:
 
 def wrong(row: Row) -> bool:
     """Whether its result is not the reference's; one that could not be compared is not either."""
-    return row["error"] is None or not row["error"] <= WRONG
+    bound = WRONG_HALF if row["name"] == HALF else WRONG
+    return row["error"] is None or not row["error"] <= bound
 
 
 def right(row: Row) -> bool:
@@ -61,32 +63,41 @@ def over(rows: Mapping[str, Row], name: str) -> float | None:
 
 
 def beside(found: Found, batch: int) -> Cells:
-    """Milliseconds of every library that ran, and two of them over glnn's."""
+    """Milliseconds of every library that ran, what some take over glnn, and the error of FP16."""
     by_network = _of(found, batch)
     names = [name for name in NAMES if any(name in rows for rows in by_network.values())]
-    heads = ["ms", *names, f"{EAGER} / glnn", f"{WEBGPU} / glnn"]
+    others = [name for name in (EAGER, GRAPH, WEBGPU) if name in names]
+    halves = [HALF] if HALF in names else []
+    heads = ["ms", *names, *(f"{name} / glnn" for name in others)]
+    heads += ["error of FP16" for _ in halves]
     cells = [
         [
             network,
             *(_cell(rows.get(name)) for name in names),
-            *(number(over(rows, name)) for name in (EAGER, WEBGPU)),
+            *(number(over(rows, name)) for name in others),
+            *(_error(rows.get(name)) for name in halves),
         ]
         for network, rows in by_network.items()
     ]
     return heads, cells
 
 
+def _error(row: Row | None) -> str:
+    """The relative error of `row`, or a dash."""
+    error = row and row.get("error")
+    return "-" if error is None else f"{error:.1e}"
+
+
 def plans(found: Found, batch: int) -> Cells:
-    """What glnn's plans are and take, how near they come to the roof, and how they start."""
+    """What glnn's plans are and take, and how near they come to the roof."""
     heads = ["glnn", "steps", "on host", "GFLOP", "MB moved", "roof ms", "share", "error"]
-    heads += ["GPU MiB", "host MiB", "cold start s", "warm start s"]
+    heads += ["GPU MiB", "host MiB", "plan s"]
     cells = []
     for network, rows in _of(found, batch).items():
         row = rows.get(GLNN)
         if row is None or "failed" in row:
             cells.append([network, *(["-"] * (len(heads) - 1))])
             continue
-        cold = row.get("cold")
         cells.append(
             [
                 network,
@@ -96,11 +107,10 @@ def plans(found: Found, batch: int) -> Cells:
                 number(row["moved_mb"]),
                 number(row["roof_ms"]),
                 "-" if row["share"] is None else f"{100 * row['share']:.0f}%",
-                "-" if row["error"] is None else f"{row['error']:.1e}",
+                _error(row),
                 number(row["plan_mib"]),
                 number(row["host_mib"]),
-                number(sum(cold[key] for key in START) if cold else None),
-                number(sum(row[key] for key in START) if cold else None),
+                number(row.get("plan_s")),
             ]
         )
     return heads, cells
@@ -117,9 +127,11 @@ def told(found: Found, batch: int) -> Iterator[str]:
     by_network = _of(found, batch)
     ours = [rows[GLNN] for rows in by_network.values() if GLNN in rows]
     yield f"glnn is right with {sum(map(right, ours))} of {len(by_network)} networks"
-    for name, times in ((EAGER, 1), (WEBGPU, 2)):
+    for name, times in ((EAGER, 1), (GRAPH, 1), (WEBGPU, 2)):
         ratios = [ratio for rows in by_network.values() if (ratio := over(rows, name))]
         faster = sum(ratio > times for ratio in ratios)
+        if not ratios:
+            continue
         than = "faster than" if times == 1 else f"more than {times} times as fast as"
         yield f"{than} {name} with {faster} of {len(ratios)}"
 

@@ -1,15 +1,20 @@
-"""Fourteen networks from ONNX files beside PyTorch and ONNX Runtime, in one run.
+"""The zoo: 28 networks from ONNX files by glnn, PyTorch and ONNX Runtime, at several batches.
 
-Times are from host array to host array, errors against ONNX Runtime on the CPU. Steps, operations
-and bytes are those of glnn's plan; its roof is what the device would take for the steps one after
-the other, at its peak and bandwidth. A cold start has empty caches, glnn's and the driver's. Each
-network is run by each library in a process of its own, which may take --limit seconds. With --save,
-rows are kept as they come, and another run measures those that are missing or failed. The files are
-those of `benchmarks.export_networks`, and PyTorch has the weights of the same seed.
+Times are from host array to host array, "resident" with the input on the device and no result read.
+Errors are against PyTorch in float64 where it is among those who run, else against ONNX Runtime on
+the CPU. Steps, operations and bytes are those of glnn's plan; its roof is what the device would
+take for the steps one after the other, at its peak and bandwidth. Each network is run by each
+library in a process of its own, which has --limit seconds for each row. A line tells of each
+network and batch as it is done. With --save, rows are kept as they come, and another run measures
+those that are missing or failed.
 
-    python -m benchmarks.export_networks --out networks
-    python -m benchmarks.networks_page --networks networks --save networks.json
-    python -m benchmarks.networks_page --networks networks --save networks.json --batch 8,32
+PyTorch runs eagerly, as a CUDA graph, as one of what torch.compile makes (minutes a network), and
+as one in FP16: that uses tensor cores, which OpenGL ES does not reach.
+
+    python -m benchmarks.networks_page --networks networks --export --save networks.json \\
+        --by glnn,PyTorch --batch 1,8,32
+    python -m benchmarks.networks_page --networks networks --save networks.json \\
+        --by torch.compile --only resnet50,gpt2 --limit 300
     python -m benchmarks.networks_page --networks networks --only resnet50 --webgpu-site webgpu
 
 onnxruntime-webgpu goes into a folder of its own, beside onnxruntime:
@@ -22,6 +27,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +36,9 @@ import rich_click as click
 
 from benchmarks import network_tables, zoo
 from benchmarks.command import check_picture, run
-from benchmarks.network_rows import GLNN, NAMES, Bench, Roof, Row, answered
+from benchmarks.export_networks import export_all
+from benchmarks.network_process import EAGER, GLNN, GRAPH, HALF, NAMES
+from benchmarks.network_rows import Bench, Job, Roof, Row, answered
 from glnn.cli.screen import Screen, number, progress
 from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError
@@ -59,14 +68,14 @@ class Kept:
         self.head, self.rows = {**found, **head}, rows
 
     def missing(self, network: str, batch: int, bench: Bench) -> tuple[str, ...]:
-        """Those whom `bench` asks that have no row yet, or one that failed or lacks a start."""
-        there = {
-            row["name"]
-            for row in self.rows
-            if (row["network"], row["batch"]) == (network, batch) and "failed" not in row
-            if "cold" in row or not (bench.cold and row["name"] == GLNN)
-        }
+        """Those whom `bench` asks that have no row yet, or one that failed."""
+        there = {name for name, row in self.of(network, batch).items() if "failed" not in row}
         return tuple(name for name in bench.present if name not in there)
+
+    def of(self, network: str, batch: int) -> dict[str, Row]:
+        """The rows of a network and a batch, by name."""
+        rows = (row for row in self.rows if (row["network"], row["batch"]) == (network, batch))
+        return {row["name"]: row for row in rows}
 
     def add(self, row: Row) -> None:
         """Put `row` in its place and save all. Raises GlnnError where that cannot be written."""
@@ -128,31 +137,53 @@ def measure(
     bench: Bench, kept: Kept, networks: list[zoo.Network], batches: list[int], within: float
 ) -> None:
     """Add the rows that `kept` misses; none is begun when `within` seconds are over."""
-    pairs = [(network, batch) for batch in batches for network in networks]
+    jobs: list[Job] = []
+    waited: dict[tuple[str, int], set[str]] = {}
+    for network in networks:
+        wanted = {batch: kept.missing(network.name, batch, bench) for batch in batches}
+        jobs += bench.jobs(network, wanted)
+        waited |= {(network.name, batch): set(names) for batch, names in wanted.items()}
     begun = time.monotonic()
     with progress() as bar:
-        task = bar.add_task("measuring", total=len(pairs))
-        for network, batch in pairs:
-            if time.monotonic() - begun > within:
-                click.echo(f"--within: {within:g} s are over, the rest is left out", err=True)
-                return
-            bar.update(task, description=f"{network.name}, batch {batch}")
-            missing = kept.missing(network.name, batch, bench)
-            for row in bench.rows(network, batch, missing) if missing else ():
+        task = bar.add_task("measuring", total=sum(map(len, waited.values())))
+        with closing(bench.rows(jobs)) as rows:
+            for row in rows:
                 kept.add(row)
-                if bar.disable:
-                    told = row.get("failed") or f"{number(row['median_ms'])} ms"
-                    click.echo(f"{network.name}, batch {batch}, {row['name']}: {told}", err=True)
-            bar.advance(task)
+                place = row["network"], row["batch"]
+                waited[place].discard(row["name"])
+                bar.update(task, advance=1, description=f"{place[0]}, batch {place[1]}")
+                if not waited[place]:
+                    click.echo(line(*place, kept.of(*place)), err=True)
+                if time.monotonic() - begun > within:
+                    click.echo(f"--within: {within:g} s are over, the rest is left out", err=True)
+                    return
+
+
+def line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
+    """One line of what was found about a network and a batch."""
+    ours, graph = rows.get(GLNN, {}), rows.get(GRAPH, {})
+    times = {
+        "glnn": ours.get("median_ms"),
+        "resident": ours.get("resident_ms"),
+        "eager": rows.get(EAGER, {}).get("median_ms"),
+        "graph": graph.get("median_ms"),
+        "fp16": rows.get(HALF, {}).get("median_ms"),
+        "graph/glnn": network_tables.over(rows, GRAPH),
+    }
+    told = [f"{network:22} {batch:2}", *(f"{k} {number(v)}" for k, v in times.items())]
+    error = ours.get("error")
+    told.append("error -" if error is None else f"error {error:.1e}")
+    told += [f"{name}: {row['failed'][:60]}" for name, row in rows.items() if "failed" in row]
+    return "  ".join(told)
 
 
 @click.command(help=__doc__)
 @click.option(
     "--networks",
     "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="The folder of the .onnx files.",
+    help="The folder of the files of benchmarks.export_networks.",
 )
 @click.option("--only", help="Names of networks, by commas.")
 @click.option("--by", help="Who runs them: beginnings of names, by commas, as glnn,PyTorch.")
@@ -168,17 +199,14 @@ def measure(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder that onnxruntime-webgpu is installed in.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights.")
+@click.option("--export", is_flag=True, help="Write the files that are missing there first.")
 @click.option(
     "--seconds", type=click.FloatRange(0), default=0.7, show_default=True, help="Of each measure."
 )
 @click.option(
-    "--limit", type=click.FloatRange(1), default=120, show_default=True, help="Of each process, s."
+    "--limit", type=click.FloatRange(1), default=120, show_default=True, help="Of each row, s."
 )
-@click.option(
-    "--within", type=click.FloatRange(0), default=float("inf"), help="Begin nothing after, s."
-)
-@click.option("--cold/--no-cold", default=True, help="Also start with empty caches.")
+@click.option("--within", type=click.FloatRange(0), default=float("inf"), help="End after, s.")
 @click.option(
     "--roof",
     nargs=2,
@@ -198,11 +226,10 @@ def main(
     batch: str,
     backend: str,
     webgpu_site: Path | None,
-    seed: int,
+    export: bool,
     seconds: float,
     limit: float,
     within: float,
-    cold: bool,
     roof: tuple[float, float] | None,
     save: Path | None,
     plot: Path | None,
@@ -210,9 +237,13 @@ def main(
 ) -> None:
     check_picture(plot)
     networks, names, batches = zoo.chosen(only), _names(by), _batches(batch)
-    for network in networks:
-        if not (path := folder / f"{network.name}.onnx").is_file():
-            raise GlnnError(f"--networks: no file {path}; benchmarks.export_networks writes it")
+    lacking = [one for one in networks if not (folder / f"{one.name}.onnx").is_file()]
+    if lacking and not export:
+        path = folder / f"{lacking[0].name}.onnx"
+        raise GlnnError(f"--networks: no file {path}; --export writes it")
+    if lacking:
+        for done in export_all(lacking, folder):
+            click.echo(f"{done.name}: {done.path.stat().st_size / 1e6:.1f} MB", err=True)
     kept = Kept(save, _device(backend, Roof(*roof) if roof else None, save))
     peaks = [kept.head[key] for key in ("peak_gflops", "peak_gb_s") if key in kept.head]
     with tempfile.TemporaryDirectory(prefix="glnn-networks-") as work:
@@ -223,8 +254,6 @@ def main(
             names=names,
             seconds=seconds,
             limit=limit,
-            seed=seed,
-            cold=cold and backend != "cpu",
             webgpu=webgpu_site.resolve() if webgpu_site else None,
             roof=Roof(*peaks) if peaks else None,
         )

@@ -1,6 +1,6 @@
 """The networks of the zoo that are neither torchvision's nor transformers', in PyTorch.
 
-They have the shapes of what others train: layers, widths and connections, with weights of their own.
+They have layers, widths and connections of what others train, and weights of their own.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Prompt(nn.Module):  # type: ignore[misc]
 
 
 class Speech(nn.Module):  # type: ignore[misc]
-    """The shape of Whisper's base encoder: 30 s of a spectrogram (n, 80, 3000) to (n, 1500, 512)."""
+    """The shape of Whisper's base encoder: a spectrogram (n, 80, 3000) to (n, 1500, 512)."""
 
     def __init__(self, bands: int, frames: int, width: int = 512) -> None:
         super().__init__()
