@@ -6,7 +6,7 @@ is measured. "plan" is `session.plan` for one sample; "all" begins with the impo
 with the first result. Times are CPU milliseconds of the process with all its threads, where the
 driver computes on the CPU those of the kernels that are examined, too.
 
-MODELS are files (benchmarks.export_networks writes fourteen), or names that glnn.load takes. Open
+MODELS are files (benchmarks.export_networks writes some), or names that glnn.load takes. Open
 dimensions are 1 unless --shape says otherwise.
 
     python -m benchmarks.first_plan networks/*.onnx --against ../before

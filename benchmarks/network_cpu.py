@@ -1,4 +1,4 @@
-"""CPU time of the fourteen networks on `cpu` beside ONNX Runtime, one thread each.
+"""CPU time of networks on `cpu` beside ONNX Runtime, one thread each.
 
 Both run each network in turn in one process; the least CPU time of a run in any round is taken. The
 files are those of `benchmarks.export_networks`; further arguments are .onnx files, whose open sizes
@@ -62,7 +62,7 @@ def row(
     rounds: int,
     others: Callable[[Any], dict[str, NDArray[Any]]],
 ) -> dict[str, Any]:
-    """What was measured of the file `path`, of `network` if that is one of the fourteen.
+    """What was measured of the file `path`, of `network` if that is one of the zoo.
 
     others: gives what other networks are fed, of ONNX Runtime's session.
     """
@@ -89,7 +89,7 @@ def row(
     "--networks",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of the fourteen .onnx files.",
+    help="The folder of the .onnx files of benchmarks.export_networks.",
 )
 @click.option("--only", help="Names of networks, by commas.")
 @click.option("--size", "sizes", multiple=True, help="Of an input: name=1,576. May be repeated.")

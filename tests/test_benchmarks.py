@@ -1018,22 +1018,63 @@ def small_network(path: Path) -> None:
 
 
 def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
-    """What fails costs its row, and what is kept is not measured again."""
+    """What fails costs its rows, and what is kept is not measured again."""
     pytest.importorskip("matplotlib")
+    pytest.importorskip("onnxruntime")
     small_network(tmp_path / "squeezenet1_1.onnx")
     (tmp_path / "lstm.onnx").write_bytes(b"no network")
     kept, drawn = tmp_path / "kept.json", tmp_path / "drawn.svg"
     options = ["benchmarks.networks_page", "--networks", str(tmp_path), "--backend", "feedback"]
     options += ["--by", "glnn", "--seconds", "0", "--save", str(kept), "--roof", "10", "10"]
+    options += ["--batch", "1,3"]
     found = json.loads(run(*options, "--only", "squeezenet1_1,lstm", "--json"))
-    ours, broken = found["rows"]
-    assert ours["error"] < 1e-5 and ours["steps"] > 0 and ours["host_steps"] == 0
-    assert ours["median_ms"] > 0 and ours["cold"]["first_s"] > 0 and ours["plan_mib"] > 0
-    assert ours["share"] == pytest.approx(ours["roof_ms"] / ours["median_ms"])
-    assert "ModelError" in broken["failed"] or "lstm.onnx" in broken["failed"]
+    places = [(row["network"], row["batch"]) for row in found["rows"]]
+    assert places == [("squeezenet1_1", 1), ("lstm", 1), ("squeezenet1_1", 3), ("lstm", 3)]
+    for ours in found["rows"][::2]:
+        assert ours["error"] < 1e-5 and ours["steps"] > 0 and ours["host_steps"] == 0
+        assert ours["median_ms"] > 0 and ours["resident_ms"] > 0 and ours["plan_mib"] > 0
+        assert ours["share"] == pytest.approx(ours["roof_ms"] / ours["median_ms"])
+    for broken in found["rows"][1::2]:
+        assert "ModelError" in broken["failed"] or "lstm.onnx" in broken["failed"]
     table = run(*options, "--only", "squeezenet1_1", "--plot", str(drawn))
     assert json.loads(kept.read_text()) == found and "<svg" in drawn.read_text()
-    assert "glnn is right with 1 of 2 networks" in table
+    assert table.count("glnn is right with 1 of 2 networks") == 2
+
+
+def test_a_process_that_is_late_or_fails_says_so() -> None:
+    from benchmarks.network_rows import Process
+
+    with Process("network_device", "cpu") as process:
+        assert [found["backend"] for found in process.answers(60)] == ["cpu"]
+    with Process("network_device", "no such backend") as process:
+        (found,) = process.answers(60)
+    assert "no such backend" in found["failed"]
+    with Process("network_device", "cpu") as process:
+        assert [*process.answers(0.01)] == [{"failed": "took more than 0.01 s"}]
+
+
+def test_networks_that_are_neither_torchvisions_nor_transformers() -> None:
+    torch = pytest.importorskip("torch")
+    from benchmarks import torch_networks as made
+
+    torch.manual_seed(0)
+    tokens, sounds = torch.randint(50, (2, 16)), torch.randn(2, 8, 12)
+    images = torch.randn(2, 3, 64, 96)
+    with torch.no_grad():
+        assert made.Sentences(50, 16).eval()(tokens).shape == (2, 384)
+        assert made.Prompt(50, 16).eval()(tokens).shape == (2, 50)
+        assert made.Speech(8, 12).eval()(sounds).shape == (2, 6, 512)
+        assert made.UNet((4, 8, 16)).eval()(images).shape == (2, 21, 64, 96)
+        found = made.Detector().eval()(images)
+        assert found.shape == (2, 84, 8 * 12 + 4 * 6 + 2 * 3)
+        assert (found[:, :4] > 0).all() and (found[:, 4:] < 1).all()
+        prompt = made.Prompt(50, 16).eval()  # whose states know no later tokens
+        parts = torch.nn.Sequential(*prompt.layers)
+        states = prompt.words(tokens) + prompt.places
+        later = states.clone()
+        later[:, 9:] += 1
+        apart = (parts(states) - parts(later)).abs().amax((0, 2))
+        assert apart[:9].max() < 1e-6 < apart[9:].min()
 
 
 @LONG
