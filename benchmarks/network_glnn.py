@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -25,8 +26,8 @@ def load(asked: Asked) -> Rows:
         plan = session.plan({given: x.shape})  # of just these sizes, which runs take from now on
         planned = time.perf_counter() - before
 
-        def run() -> NDArray[object]:
-            result: NDArray[object] = session.run(None, {given: x})[0]
+        def run() -> NDArray[Any]:
+            result: NDArray[Any] = session.run(None, {given: x})[0]
             return result
 
         def resident() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import onnxruntime
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ def load(asked: Asked) -> Rows:
     def rows(batch: int, names: tuple[str, ...]) -> Iterator[Found]:
         feeds = {given: asked.network.input(batch)}
 
-        def run() -> NDArray[object]:
-            result: NDArray[object] = session.run(None, feeds)[0]
+        def run() -> NDArray[Any]:
+            result: NDArray[Any] = session.run(None, feeds)[0]
             return result
 
         for name in names:

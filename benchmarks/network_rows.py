@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -180,7 +180,6 @@ class Bench:
 
     def jobs(self, network: Network, wanted: Wanted) -> list[Job]:
         """The processes that give the rows of `wanted`, the one that has the reference first."""
-        hows = {(GLNN,): self.backend} | {(name,): how for name, how in PROVIDERS.items()}
         found: list[Job] = []
         for module, names in LIBRARIES:
             first = (REFERENCE,) if names == self._reference else ()
@@ -192,7 +191,7 @@ class Bench:
             asked = Asked(
                 network.name,
                 path=str(self.folder / f"{network.name}.onnx"),
-                how=hows.get(names, ""),
+                how=PROVIDERS.get(names[0], self.backend),
                 seconds=self.seconds,
                 results=str(self.work),
                 wanted=tuple((batch, one) for batch, one in rows.items() if one),
@@ -210,7 +209,7 @@ class Bench:
             return TORCH
         return (CPU,) if _installed("onnxruntime") else None
 
-    def rows(self, jobs: Sequence[Job]) -> Iterator[Row]:
+    def rows(self, jobs: Sequence[Job]) -> Generator[Row, None, None]:
         """A row for each that `jobs` are asked for; what failed says so in `failed`.
 
         The next job's process loads its network meanwhile, where there are cores to spare.
