@@ -115,14 +115,18 @@ def _device(backend: str, roof: Roof | None, kept: Path | None) -> Row:
 
 
 def _names(only: str | None) -> tuple[str, ...]:
-    """Of those who run networks, the ones whose names begin with one of `only`, by commas."""
+    """Of those who run networks, the ones that `only` names, by commas: each by its whole name,
+    or several by what their names begin with.
+    """
     if only is None:
         return NAMES
-    wanted = tuple(part.strip() for part in only.split(","))
-    for part in wanted:
-        if not any(name.startswith(part) for name in NAMES):
+    wanted: set[str] = set()
+    for part in (part.strip() for part in only.split(",")):
+        found = {part} & set(NAMES) or {name for name in NAMES if name.startswith(part)}
+        if not found:
             raise GlnnError(f"--by: no {part!r}, expected beginnings of {', '.join(NAMES)}")
-    return tuple(name for name in NAMES if name.startswith(wanted))
+        wanted |= found
+    return tuple(name for name in NAMES if name in wanted)
 
 
 def _batches(text: str) -> list[int]:
@@ -186,7 +190,10 @@ def line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
     help="The folder of the files of benchmarks.export_networks.",
 )
 @click.option("--only", help="Names of networks, by commas.")
-@click.option("--by", help="Who runs them: beginnings of names, by commas, as glnn,PyTorch.")
+@click.option(
+    "--by",
+    help="Who runs them, by commas: names, or what several begin with, as glnn,PyTorch.",
+)
 @click.option("--batch", default="1", show_default=True, help="Sizes of batches, by commas.")
 @click.option(
     "--backend",
