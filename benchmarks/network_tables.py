@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +58,109 @@ def _cell(row: Row | None) -> str:
 
 
 def over(rows: Mapping[str, Row], name: str) -> float | None:
-    """How many times as long `name` takes as glnn; None where one of them is not right."""
-    pair = [rows[one] for one in (name, GLNN) if one in rows]
+    """What part of the time of `name` glnn takes; None where one of them is not right."""
+    pair = [rows[one] for one in (GLNN, name) if one in rows]
     times = [row["median_ms"] for row in pair if right(row)]
     return times[0] / times[1] if len(times) == 2 else None
 
 
+@dataclass(frozen=True)
+class Standing:
+    """glnn and PyTorch's CUDA graph, network by network and batch by batch, both in FP32."""
+
+    ratios: Mapping[tuple[str, int], float]
+    """glnn's time over the graph's, by network and batch; the greatest first."""
+    reasons: Mapping[tuple[str, int], str]
+    """Why the others are not compared."""
+
+    @classmethod
+    def of(cls, found: Found) -> Standing:
+        """Compare what was found."""
+        ratios: dict[tuple[str, int], float] = {}
+        reasons: dict[tuple[str, int], str] = {}
+        for batch in batches(found):
+            for network, rows in _of(found, batch).items():
+                ratio = over(rows, GRAPH)
+                if ratio is not None:
+                    ratios[network, batch] = ratio
+                else:
+                    cells = ((name, rows.get(name)) for name in (GLNN, GRAPH))
+                    reasons[network, batch] = "; ".join(
+                        f"{name}: {'not measured' if row is None else _cell(row)}"
+                        for name, row in cells
+                        if row is None or not right(row)
+                    )
+        return cls(dict(sorted(ratios.items(), key=lambda one: -one[1])), reasons)
+
+    @property
+    def slower(self) -> dict[tuple[str, int], float]:
+        """Those of `ratios` in which glnn takes longer than the graph."""
+        return {place: ratio for place, ratio in self.ratios.items() if ratio > 1}
+
+    @property
+    def sentence(self) -> str:
+        """How many pairs of a network and a batch glnn is not slower in, and its greatest ratio."""
+        if not self.ratios:
+            return "No network was measured by both glnn and PyTorch's CUDA graph."
+        total, slower = len(self.ratios), len(self.slower)
+        (network, batch), worst = next(iter(self.ratios.items()))
+        said = (
+            f"glnn takes at most the time of PyTorch's CUDA graph in {total - slower} of {total} "
+            f"pairs of a network and a batch; none takes more than {_up(worst)} times the graph's, "
+            f"which is {network} at batch {batch}."
+        )
+        return f"{said} Not compared: {len(self.reasons)}." if self.reasons else said
+
+
+def _up(ratio: float) -> str:
+    """`ratio` rounded up to two decimals, so that none is above what is said."""
+    return f"{ceil(100 * ratio) / 100:.2f}"
+
+
+def beside_graph(found: Found) -> Cells:
+    """Milliseconds of glnn and PyTorch's CUDA graph and what glnn takes over it, by batch."""
+    sizes = batches(found)
+    heads = ["ms, FP32"]
+    for batch in sizes:
+        heads += [f"batch {batch}: glnn", "CUDA graph", "glnn / graph"]
+    ratios = Standing.of(found).ratios
+    cells = []
+    by_batch = {batch: _of(found, batch) for batch in sizes}
+    for network in (one for one in NETWORKS if any(one in rows for rows in by_batch.values())):
+        line = [network]
+        for batch in sizes:
+            rows, ratio = by_batch[batch].get(network, {}), ratios.get((network, batch))
+            line += [_cell(rows.get(name)) for name in (GLNN, GRAPH)]
+            line.append("-" if ratio is None else f"{ratio:.2f}")
+        cells.append(line)
+    return heads, cells
+
+
+def slower(found: Found) -> Cells:
+    """Where glnn takes longer than PyTorch's CUDA graph, the greatest ratio first."""
+    heads = ["network", "batch", "glnn ms", "CUDA graph ms", "glnn / graph"]
+    cells = []
+    for (network, batch), ratio in Standing.of(found).slower.items():
+        rows = _of(found, batch)[network]
+        times = (number(rows[name]["median_ms"]) for name in (GLNN, GRAPH))
+        cells.append([network, str(batch), *times, f"{ratio:.3f}"])
+    return heads, cells
+
+
+def not_compared(found: Found) -> Cells:
+    """Pairs of a network and a batch that have no ratio, and why."""
+    reasons = Standing.of(found).reasons
+    cells = [[network, str(batch), said] for (network, batch), said in reasons.items()]
+    return ["network", "batch", "why"], cells
+
+
 def beside(found: Found, batch: int) -> Cells:
-    """Milliseconds of every library that ran, what some take over glnn, and the error of FP16."""
+    """Milliseconds of every library that ran, what glnn takes over some, and the error of FP16."""
     by_network = _of(found, batch)
     names = [name for name in NAMES if any(name in rows for rows in by_network.values())]
     others = [name for name in (EAGER, GRAPH, WEBGPU) if name in names]
     halves = [HALF] if HALF in names else []
-    heads = ["ms", *names, *(f"{name} / glnn" for name in others)]
+    heads = ["ms", *names, *(f"glnn / {name}" for name in others)]
     heads += ["error of FP16" for _ in halves]
     cells = [
         [
@@ -129,7 +221,7 @@ def told(found: Found, batch: int) -> Iterator[str]:
     yield f"glnn is right with {sum(map(right, ours))} of {len(by_network)} networks"
     for name, times in ((EAGER, 1), (GRAPH, 1), (WEBGPU, 2)):
         ratios = [ratio for rows in by_network.values() if (ratio := over(rows, name))]
-        faster = sum(ratio > times for ratio in ratios)
+        faster = sum(ratio < 1 / times for ratio in ratios)
         if not ratios:
             continue
         than = "faster than" if times == 1 else f"more than {times} times as fast as"
@@ -147,6 +239,17 @@ def show(out: Screen, found: Found) -> None:
                 shown.add(*row)
             out.show(shown, f"batch {batch}")
         out.say("; ".join(told(found, batch)))
+    if any(row["name"] == GRAPH for row in found["rows"]):
+        for title, ((first, *heads), rows) in (
+            ("slower than PyTorch's CUDA graph", slower(found)),
+            ("not compared with it", not_compared(found)),
+        ):
+            shown = table(first, *(f">{head}" for head in heads))
+            for row in rows:
+                shown.add(*row)
+            if rows:
+                out.show(shown, title)
+        out.say(Standing.of(found).sentence)
 
 
 def draw(found: Found, path: Path) -> None:

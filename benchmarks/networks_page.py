@@ -6,7 +6,8 @@ the CPU. Steps, operations and bytes are those of glnn's plan; its roof is what 
 take for the steps one after the other, at its peak and bandwidth. Each network is run by each
 library in a process of its own, which has --limit seconds for each row. A line tells of each
 network and batch as it is done. With --save, rows are kept as they come, and another run measures
-those that are missing or failed.
+those that are missing or failed. The file as benchmarks/measured/networks.json is what
+`python -m benchmarks.summary` makes the tables of docs/measurements.md of.
 
 PyTorch runs eagerly, as a CUDA graph, as one of what torch.compile makes (minutes a network), and
 as one in FP16: that uses tensor cores, which OpenGL ES does not reach.
@@ -172,7 +173,7 @@ def line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
         "eager": rows.get(EAGER, {}).get("median_ms"),
         "graph": graph.get("median_ms"),
         "fp16": rows.get(HALF, {}).get("median_ms"),
-        "graph/glnn": network_tables.over(rows, GRAPH),
+        "glnn/graph": network_tables.over(rows, GRAPH),
     }
     told = [f"{network:22} {batch:2}", *(f"{k} {number(v)}" for k, v in times.items())]
     error = ours.get("error")

@@ -19,6 +19,7 @@ from string import Template
 from typing import Any
 
 from benchmarks import network_tables
+from benchmarks.network_process import GLNN, GRAPH
 from benchmarks.tables import four_digits, markdown
 
 Json = dict[str, Any]
@@ -27,7 +28,6 @@ MEASURED = ROOT / "benchmarks" / "measured"
 WRONG = 1e-2  # a relative error above it is no rounding
 BAR, GAP, LEFT, WIDE = 22, 12, 230, 720  # pixels: a bar, between two, its label, the picture
 ROOM = 250  # pixels: a ratio and two times
-GRAPH = "PyTorch CUDA graph"
 
 PICTURE = Template("""\
 <svg xmlns="http://www.w3.org/2000/svg" width="$width" height="$height"
@@ -117,9 +117,50 @@ def feedback() -> str:
     return markdown(["ms", "compute", "feedback", "Cronin's form", "NumPy"], table)
 
 
-def networks(table: Callable[[Json, int], network_tables.Cells]) -> str:
-    """The networks from ONNX files, one sample each."""
-    heads, rows = table(measured("networks"), 1)
+def networks() -> str:
+    """Networks from ONNX files beside PyTorch's CUDA graph by batch, and what that comes to."""
+    found = measured("networks")
+    text = [
+        f"{_versions(found)}\n",
+        _cells(network_tables.beside_graph(found)),
+        f"{network_tables.Standing.of(found).sentence}\n",
+    ]
+    for title, (heads, rows) in (
+        ("Where it takes longer, the longest first:", network_tables.slower(found)),
+        ("Not compared:", network_tables.not_compared(found)),
+    ):
+        if rows:
+            text += [f"{title}\n", _cells((heads, rows))]
+    return "\n".join(text)
+
+
+def _versions(found: Json) -> str:
+    """The device of a run of networks, and the versions of glnn and PyTorch."""
+    versions = {row["name"]: row["version"] for row in found["rows"] if "version" in row}
+    torch = versions.get(GRAPH, "").split(" on ")[0]
+    parts = (
+        found["device"],
+        found["version"],
+        f"glnn {found['glnn']}",
+        torch and f"PyTorch {torch}",
+    )
+    return ", ".join(part for part in parts if part) + "."
+
+
+def networks_by_others() -> str:
+    """The same networks by all who ran them, at batches where others did than in `networks`."""
+    found = measured("networks")
+    more = {row["batch"] for row in found["rows"] if row["name"] not in (GLNN, GRAPH)}
+    text: list[str] = []
+    for batch in sorted(more):
+        title = f"All who ran batch {batch}; the error of FP16 is beside float64:\n"
+        text += [title, _cells(network_tables.beside(found, batch))]
+    return "\n".join(text)
+
+
+def _cells(cells: network_tables.Cells) -> str:
+    """Heads and rows as a table."""
+    heads, rows = cells
     return markdown(heads, [[*row] for row in rows])
 
 
@@ -214,8 +255,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "trained": accuracies,
     "starts": starts,
     "convolutions": convolutions,
-    "networks": lambda: networks(network_tables.beside),
-    "plans of networks": lambda: networks(network_tables.plans),
+    "networks": networks,
+    "networks by others": networks_by_others,
+    "plans of networks": lambda: _cells(network_tables.plans(measured("networks"), 1)),
 }
 """What stands between `<!-- table NAME -->` and `<!-- end -->`."""
 
@@ -283,16 +325,14 @@ def picture(name: str, title: str) -> str:
 
 def speeds(title: str) -> str:
     """Return an SVG of how many times as fast as PyTorch's CUDA graph each network is."""
-    times: dict[str, dict[str, float]] = {}
-    for row in measured("networks")["rows"]:
-        if row["batch"] == 1:
-            times.setdefault(row["network"], {})[row["name"]] = row["median_ms"]
+    found = measured("networks")
+    rows = {(row["network"], row["batch"], row["name"]): row for row in found["rows"]}
     bars = []
-    for name, by in times.items():
-        if GRAPH in by:
-            ours, graph = by["glnn"], by[GRAPH]
+    for (name, batch), ratio in network_tables.Standing.of(found).ratios.items():
+        if batch == 1:
+            ours, graph = (rows[name, batch, by]["median_ms"] for by in (GLNN, GRAPH))
             text = f"{graph / ours:.2f} ({ours:#.3g} ms, PyTorch {graph:#.3g} ms)"
-            bars.append(Bar(name, graph / ours, text))
+            bars.append(Bar(name, 1 / ratio, text))
     return bar_chart(title, sorted(bars, key=lambda bar: -bar.value), ROOM, 1)
 
 

@@ -1041,6 +1041,40 @@ def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
     assert table.count("glnn is right with 1 of 2 networks") == 2
 
 
+def test_networks_beside_a_cuda_graph_are_counted() -> None:
+    """One pair is slower by 1.003, which is not rounded down; one failed and one is wrong."""
+    from benchmarks import network_tables
+
+    times = {("resnet18", 1): (1.0, 2.0), ("resnet18", 8): (4.012, 4.0), ("lstm", 1): (3.0, 3.0)}
+    rows = [
+        {"network": network, "batch": batch, "name": name, "median_ms": ms, "error": 1e-6}
+        for (network, batch), pair in times.items()
+        for name, ms in zip(("glnn", "PyTorch CUDA graph"), pair, strict=True)
+    ]
+    rows += [
+        {"network": "lstm", "batch": 8, "name": "glnn", "failed": "took more than 60 s"},
+        {**rows[1], "network": "gpt2"},
+        {**rows[0], "network": "gpt2", "error": 0.5},
+    ]
+    found = {"rows": rows}
+    standing = network_tables.Standing.of(found)
+    assert standing.sentence == (
+        "glnn takes at most the time of PyTorch's CUDA graph in 2 of 3 pairs of a network and a "
+        "batch; none takes more than 1.01 times the graph's, which is resnet18 at batch 8. "
+        "Not compared: 2."
+    )
+    assert network_tables.slower(found)[1] == [["resnet18", "8", "4.01", "4.00", "1.003"]]
+    assert network_tables.not_compared(found)[1] == [
+        ["gpt2", "1", "glnn: 1.00, wrong: 5e-01"],
+        ["lstm", "8", "glnn: took more than 60 s; PyTorch CUDA graph: not measured"],
+    ]
+    heads, cells = network_tables.beside_graph(found)
+    assert [len(line) for line in cells] == [len(heads)] * 3 == [7] * 3
+    assert cells[0] == ["resnet18", "1.00", "2.00", "0.50", "4.01", "4.00", "1.00"]
+    only_glnn = network_tables.Standing.of({"rows": rows[:1]})
+    assert not only_glnn.ratios and "No network was measured by both" in only_glnn.sentence
+
+
 def test_a_process_that_is_late_or_fails_says_so() -> None:
     from benchmarks.network_rows import Process
 
