@@ -620,6 +620,19 @@ def test_steps_of_training_beside_their_bounds() -> None:
     assert {(row["network"], row["batch"]) for row in result["rows"]} == {("mlp_784_512_10", 3)}
 
 
+def test_where_an_upload_spends_its_time() -> None:
+    options = ["--batch", "1", "--parts", "2,3", "--seconds", "0", "--json"]
+    found = json.loads(run("benchmarks.uploads", *options))
+    assert found["mb"] == pytest.approx(4 * 3 * 224 * 224 / 1e6) and found["first_steps_ms"]
+    names = {"steps", "device", "host", "host, 1 part", "steps and device, one behind the other"}
+    names |= {
+        f"{what}, {n} parts"
+        for what, counts in (("upload", (1, 2, 3)), ("run", (2, 3)))
+        for n in counts
+    }
+    assert set(found["rows"]) == names and min(found["rows"].values()) > 0
+
+
 def test_networks_of_training_have_the_parameters_that_are_published() -> None:
     from benchmarks.training_zoo import mobilenet_v2, transformer
 
@@ -859,6 +872,8 @@ def test_variants_are_timed_by_name() -> None:
         ("convolutions --kernel x", "--kernel: conv2d has no kernel 'x'"),
         ("network_steps --networks x", "--networks: expected mobilenet_v2, efficientnet_b0, "),
         ("network_steps --training --networks x", "--networks: expected mlp_784_512_10, "),
+        ("uploads --network x", "--network: expected mobilenet_v2, efficientnet_b0, "),
+        ("uploads --parts 1", "--parts: expected numbers above 1 as 8,16, got '1'"),
         ("network_steps --batches 0", "--batches: expected numbers as 8,32, got '0'"),
     ],
 )
