@@ -145,10 +145,18 @@ def decompose_weight_gradient(
 ) -> Decomposition:
     """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
     or more, and their sum.
+
+    With TILE, a workgroup computes TILE x TILE results at a tap, and there are no more parts than
+    make WORKGROUPS workgroups.
     """
     assert isinstance(op, Conv2dWeightGradient)
-    room = MOST_PARTIAL_SUMS // prod(op.shape_of(shapes))
-    parts = max(min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"]), 1)
+    o, share, *kernel = op.shape_of(shapes)
+    room = MOST_PARTIAL_SUMS // prod((o, share, *kernel))
+    parts = min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"])
+    if tile := parameters.get("TILE"):
+        workgroups = -(-o // tile) * -(-share // tile) * prod(kernel)
+        parts = min(parts, -(-parameters["WORKGROUPS"] // workgroups))
+    parts = max(parts, 1)
     return Decomposition(
         (
             Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}),
