@@ -32,7 +32,7 @@
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Dy { vec4 dy[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
-uniform int n, c, h, w, o, oh, ow, parts, chunk;
+uniform int n, c, h, w, o, oh, ow, chunk;
 #ifndef TAPS
 #define TAPS (KERNEL_H * KERNEL_W)
 #endif

@@ -107,10 +107,11 @@ class Conv2dInputGradient(HandwrittenOperator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, h, w = self.shape_of(shapes)
         _, o, oh, ow = shapes["dy"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "share", "o_group", "depth")
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "share", "o_group")
         share, o_group = c // self.groups, o // self.groups
-        values = (n, c, h, w, o, oh, ow, self.groups, share, o_group, self.depth(shapes))
-        return dict(zip(names, values, strict=True))
+        values = (n, c, h, w, o, oh, ow, self.groups, share, o_group)
+        more = {"depth": self.depth(shapes), "pixels": n * h * w}
+        return {**dict(zip(names, values, strict=True)), **more}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"convolution": 1} where the gradient is a convolution of dy with non-negative

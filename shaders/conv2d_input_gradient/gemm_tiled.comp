@@ -1,0 +1,143 @@
+#version 310 es
+// A convolution's gradient by what it convolves, channels last, as a product through shared memory: a
+// workgroup computes a tile of WG_Y TM places by WG_X TN input channels and walks along taps and
+// output channels in steps of BK. The places of a tile are one pixel of many images, as far as there
+// are, so that all meet dy with the same taps, and the others are passed over: those between two
+// strides, and those that lie beyond dy. See common/tile.glsl and conv2d/implicit_gemm_tiled.comp.
+//
+// The weight lies as the convolution itself takes it, of which a step of training needs it as well.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 4
+#endif
+#ifndef TN
+#define TN 4
+#endif
+#ifndef BK
+#define BK 8
+#endif
+#ifndef SLICES
+#define SLICES 1
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+#define B_BY_DEPTHS 1
+#include "common/launch.glsl"
+#include "common/first_of.glsl"
+#include "common/window.glsl"
+layout(std430, binding = 0) buffer Dy { vec4 dy[]; };
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+layout(std430, binding = 2) buffer Out { vec4 result[]; };
+#include <epilogue>
+#include "common/tile.glsl"
+uniform int n, c, h, w, o, oh, ow, pixels;
+#define FEW 4  // pixels of a tile for which each tap is looked at
+
+int tap = -1, channel = 0;  // of the step to fetch
+int fetched;                // the first channel of the step that was fetched
+int first_pixel, last_pixel;  // of the tile
+ivec3 places[A_LOADS];        // the image, the row and the column of each load
+
+// The pixel of an image of dy that a place of x meets at a tap; -1 where it meets none.
+int met(ivec2 place, int at_tap) {
+    int y = place.x + PADDING_TOP - at_tap / KERNEL_W * DILATION_H;
+    int column = place.y + PADDING_LEFT - at_tap % KERNEL_W * DILATION_W;
+    if (y < 0 || column < 0 || y % STRIDE_H != 0 || column % STRIDE_W != 0) return -1;
+    y /= STRIDE_H;
+    column /= STRIDE_W;
+    return y < oh && column < ow ? y * ow + column : -1;
+}
+
+ivec2 place_of(int pixel) {
+    return ivec2(pixel / w, pixel % w);
+}
+
+// Whether a place of the tile may meet dy at a tap.
+bool matters(int at_tap) {
+    if (last_pixel - first_pixel >= FEW) return true;
+    for (int pixel = first_pixel; pixel <= last_pixel; ++pixel)
+        if (met(place_of(pixel), at_tap) >= 0) return true;
+    return false;
+}
+
+// The next tap that matters; behind the last one, any.
+int next_tap(int at_tap) {
+    for (++at_tap; at_tap < KERNEL_H * KERNEL_W; ++at_tap)
+        if (matters(at_tap)) return at_tap;
+    return KERNEL_H * KERNEL_W - 1;
+}
+
+void fetch(int of_step) {
+    fetched = channel;
+    int quads = (o + 3) / 4;
+    for (int i = 0; i < A_LOADS; ++i) {
+        int depth = channel + a_item(i * INVOCATIONS + lane).x;
+        int pixel = met(places[i].yz, tap);
+        int at = (places[i].x * oh * ow + max(pixel, 0)) * quads + min(depth / 4, quads - 1);
+        a_next[i] = first_of(dy[at], pixel < 0 ? 0 : o - depth);
+    }
+    for (int i = 0; i < B_LOADS; ++i) {
+        ivec2 item = b_item(i * INVOCATIONS + lane);
+        int row = tap * c + min(tile_column * 4 + item.y, c - 1);
+        b_next[i] = weight[row * quads + min((channel + item.x) / 4, quads - 1)];
+    }
+    channel += BK;
+    if (channel >= o) {
+        channel = 0;
+        tap = next_tap(tap);
+    }
+}
+
+void put(int turn) {
+    if (fetched + BK > o)  // 0 times NaN, which may lie behind the last channel, is NaN
+        for (int i = 0; i < B_LOADS; ++i)
+            b_next[i] = first_of(b_next[i], o - fetched - b_item(i * INVOCATIONS + lane).x);
+    store(turn);
+}
+
+void finish_at(int of_row, int of_quad, vec4 sums) {
+    int place = tile_row + of_row, quad = tile_column + of_quad, quads = (c + 3) / 4;
+    if (place >= pixels || quad >= quads) return;
+    int pixel = place / n;
+    int at = ((place - pixel * n) * h * w + pixel) * quads + quad;
+    result[at] = epilogue(sums, at, quad);
+}
+
+void main() {
+    place();
+    for (int i = 0; i < A_LOADS; ++i) {
+        int at = min(tile_row + a_item(i * INVOCATIONS + lane).y, pixels - 1), pixel = at / n;
+        places[i] = ivec3(at - pixel * n, place_of(pixel));
+    }
+    first_pixel = tile_row / n;
+    last_pixel = (min(tile_row + BM, pixels) - 1) / n;
+    int taps = 0;
+    for (int at = 0; at < KERNEL_H * KERNEL_W; ++at)
+        if (matters(at)) ++taps;
+    if (taps > 0) {
+        tap = next_tap(-1);
+        int steps = taps * ((o + BK - 1) / BK);
+        // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
+        if (GM > 1 && pixels - tile_row <= 4 * WG_Y)
+            walk(steps, 1, GN);
+        else if (GN > 1 && (c + 3) / 4 - tile_column <= WG_X)
+            walk(steps, GM, 1);
+        else
+            walk(steps, GM, GN);
+    }
+    add_slices();
+#if TOGETHER
+    finish_together();
+#else
+    for (int g = 0; g < GM; ++g)
+        for (int i = 0; i < 4; ++i)
+            for (int j = 0; j < GN; ++j)
+                finish_at((g * WG_Y + row) * 4 + i, j * WG_X + column, sum[(g * 4 + i) * GN + j]);
+#endif
+}
