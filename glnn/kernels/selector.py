@@ -249,9 +249,9 @@ def _ranked(
     """Return groups of `kernels` by why one is chosen, both in the order in which to try them.
 
     First those predicted to be fast, the fastest first. Then those that suit: the ones that reorder
-    the fewest computed weights, of these by priority, then those that take the first input as it
-    lies, then by throughput rank. Then all others, in the opposite order. reasons: filled with why
-    kernels that are in no group cannot be tried at all.
+    the fewest computed weights, or derive others from them, of these by priority, then those that
+    take the first input as it lies, then by throughput rank. Then all others, in the opposite
+    order. reasons: filled with why kernels that are in no group cannot be tried at all.
     """
     able: list[Kernel] = []
     for declared in kernels:
@@ -265,7 +265,7 @@ def _ranked(
     if len(able) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
-            first = spec.operand_layouts.moved(k), -k.priority, not spec.fits(k)
+            first = _reordered(k, spec), -k.priority, not spec.fits(k)
             return *first, -_throughput_rank(k, spec, device)
 
         able.sort(key=order)
@@ -279,6 +279,15 @@ def _ranked(
         "the first of those that suit": others,
         "no better one can run it": [k for k in reversed(able) if id(k) not in better],
     }
+
+
+def _reordered(kernel: Kernel, spec: OpSpec) -> int:
+    """Return how often every run would reorder computed weights for `kernel`, or derive others."""
+    moved, layouts = spec.operand_layouts.moved(kernel), spec.operand_layouts.layouts
+    computed = layouts.keys() & set(spec.op.parameters)
+    if not kernel.stages or not computed or why_not_spec(kernel, spec) is not None:
+        return moved
+    return moved + sum(one.source in computed for one in spec.lowered(kernel).derived.values())
 
 
 def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:

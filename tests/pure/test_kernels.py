@@ -15,7 +15,13 @@ from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, QuantizedMatmul
+from glnn.graph.operators import (
+    Conv2d,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
+    Matmul,
+    QuantizedMatmul,
+)
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read
@@ -328,6 +334,32 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
     op, lies = Conv2d((stride,) * 2, sides, groups=groups), "R" if groups == 1 else "nhwC4c"
     made = OpSpec.create(op, {"x": x, "weight": weight}, {"x": lies})
     assert choose("compute", made, NVIDIA).name == taken
+
+
+@pytest.mark.parametrize(
+    ("x", "o", "size", "stride", "by_input", "by_weight"),
+    [
+        # ResNet-18's of images of 32 x 32, from the first to the last stage
+        ((64, 64, 8, 8), 64, 3, 1, "gemm_tiled_16x64", "two_stage_tiled"),
+        ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled_16x64", "two_stage_tiled"),
+        ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled_16x64", "two_stage_tiled"),
+        ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled_16x64", "gemm_tiled_64x64"),
+        # few channels, few images
+        ((64, 3, 32, 32), 64, 7, 2, "nhwc", "two_stage"),
+        ((4, 64, 8, 8), 64, 3, 1, "convolution", "two_stage_tiled"),
+    ],
+)
+def test_nvidia_has_products_for_gradients_of_convolutions(
+    x, o, size, stride, by_input, by_weight
+) -> None:
+    weight, how = (o, x[1], size, size), ((stride,) * 2, (size // 2,) * 4)
+    dy = Conv2d(*how).shape_of({"x": x, "weight": weight})
+    op, lie = Conv2dInputGradient(x[2:], *how), {"dy": "nhwC4c", "weight": "R"}
+    spec = OpSpec.create(op, {"dy": dy, "weight": weight}, lie)
+    assert choose("compute", spec, NVIDIA).name == by_input
+    gradient = Conv2dWeightGradient((size, size), *how)
+    spec = OpSpec.create(gradient, {"x": x, "dy": dy}, {"x": "nhwC4c", "dy": "nhwC4c"})
+    assert choose("compute", spec, NVIDIA).name == by_weight
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
