@@ -340,10 +340,10 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
     ("x", "o", "size", "stride", "by_input", "by_weight"),
     [
         # ResNet-18's of images of 32 x 32, from the first to the last stage
-        ((64, 64, 8, 8), 64, 3, 1, "gemm_tiled_16x64", "two_stage_tiled"),
-        ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled_16x64", "two_stage_tiled"),
-        ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled_16x64", "two_stage_tiled"),
-        ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled_16x64", "gemm_tiled_64x64"),
+        ((64, 64, 8, 8), 64, 3, 1, "gemm_tiled_32x32", "two_stage_tiled"),
+        ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled_32x32", "two_stage_tiled"),
+        ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled_32x32", "two_stage_tiled"),
+        ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled_32x32", "gemm_tiled_64x64"),
         # few channels, few images
         ((64, 3, 32, 32), 64, 7, 2, "nhwc", "two_stage"),
         ((4, 64, 8, 8), 64, 3, 1, "convolution", "two_stage_tiled"),
