@@ -115,7 +115,7 @@ def _device(backend: str, roof: Roof | None, kept: Path | None) -> Row:
     return {**found, "peak_gflops": roof.gflops, "peak_gb_s": roof.gb_s} if roof else found
 
 
-def _names(only: str | None) -> tuple[str, ...]:
+def chosen_names(only: str | None) -> tuple[str, ...]:
     """Of those who run networks, the ones that `only` names, by commas: each by its whole name,
     or several by what their names begin with.
     """
@@ -244,7 +244,7 @@ def main(
     as_json: bool,
 ) -> None:
     check_picture(plot)
-    networks, names, batches = zoo.chosen(only), _names(by), _batches(batch)
+    networks, names, batches = zoo.chosen(only), chosen_names(by), _batches(batch)
     lacking = [one for one in networks if not (folder / f"{one.name}.onnx").is_file()]
     if lacking and not export:
         path = folder / f"{lacking[0].name}.onnx"

@@ -6,9 +6,10 @@ copy behind the host's first part ("upload, 8 parts"); as one part nothing overl
 network with its input on the device. "steps and device, one behind the other" gives the device's
 copy, of an input that nothing reads, behind the steps without waiting in between: where that is
 their sum, the device does not copy while it computes, and slices of an input hide no more than the
-host's part. "run" is from host array to host array; its medians are in turn by the number of parts.
-"first steps" are the GPU's times of single steps, from the first on, added up to the time of an
-upload: what would have to run by slices to hide all of it.
+host's part. "run" is from host array to host array, by the number of parts; "4 requests" are the
+same samples as requests of a quarter of the batch, two under way. "first steps" are times of single
+steps, from the first on, until they add up to the time of an upload: what would have to run by
+slices to hide all of it.
 
     python -m benchmarks.uploads
     python -m benchmarks.uploads --network resnet50 --batch 8 --parts 8,16 --json
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from statistics import median
 from time import perf_counter
@@ -41,7 +43,8 @@ from glnn.gl.buffer import Buffer, StagedBlock
 from glnn.profiling import profile
 
 LEAST = 5  # runs
-TOOK = 3  # of the profile
+PROFILED = 3  # runs of the profile
+REQUESTS = 4  # into which a batch is divided
 
 
 def in_turn(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
@@ -56,6 +59,12 @@ def in_turn(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, 
                 times[name].append(1e3 * (perf_counter() - before))
             runs += 1
     return {name: median(values) for name, values in times.items()}
+
+
+def of_requests(session: glnn.InferenceSession, name: str, x: Array) -> None:
+    """Run `x` as requests of equal parts of its samples, and wait for all."""
+    for request in [session.run_async(None, {name: part}) for part in np.split(x, REQUESTS)]:
+        request.result()
 
 
 class Staged:
@@ -113,6 +122,7 @@ def measured(name: str, batch: int, counts: list[int], seconds: float) -> dict[s
 
     def whole(count: int) -> Callable[[], object]:
         with Parts(count):  # whose buffers are made in so many parts
+            sessions[count].plan({given.name: shape})
             sessions[count].run(None, {given.name: x})
 
         def again() -> None:
@@ -150,8 +160,11 @@ def measured(name: str, batch: int, counts: list[int], seconds: float) -> dict[s
     plan.upload({given.name: x})
     rows = backend.perform(of_device)
     runs = {f"run, {count} parts": whole(count) for count in counts}
+    if batch % REQUESTS == 0:
+        session.plan({given.name: (batch // REQUESTS, *shape[1:])})
+        runs[f"{REQUESTS} requests"] = partial(of_requests, sessions[counts[0]], given.name, x)
     rows |= in_turn(runs, seconds * len(runs))
-    layers = profile(plan, {given.name: x}, TOOK).layers
+    layers = profile(plan, {given.name: x}, PROFILED).layers
     times = [one.wall_ms if one.kernel_ms is None else one.kernel_ms for one in layers]
     upload = rows[f"upload, {counts[0]} parts"]
     first = sum(so_far < upload for so_far in accumulate(times)) + 1

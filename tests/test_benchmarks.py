@@ -621,10 +621,11 @@ def test_steps_of_training_beside_their_bounds() -> None:
 
 
 def test_where_an_upload_spends_its_time() -> None:
-    options = ["--batch", "1", "--parts", "2,3", "--seconds", "0", "--json"]
+    options = ["--batch", "4", "--parts", "2,3", "--seconds", "0", "--json"]
     found = json.loads(run("benchmarks.uploads", *options))
-    assert found["mb"] == pytest.approx(4 * 3 * 224 * 224 / 1e6) and found["first_steps_ms"]
+    assert found["mb"] == pytest.approx(4 * 4 * 3 * 224 * 224 / 1e6) and found["first_steps_ms"]
     names = {"steps", "device", "host", "host, 1 part", "steps and device, one behind the other"}
+    names.add("4 requests")
     names |= {
         f"{what}, {n} parts"
         for what, counts in (("upload", (1, 2, 3)), ("run", (2, 3)))
@@ -1088,6 +1089,15 @@ def test_networks_beside_a_cuda_graph_are_counted() -> None:
     assert cells[0] == ["resnet18", "1.00", "2.00", "0.50", "4.01", "4.00", "1.00"]
     only_glnn = network_tables.Standing.of({"rows": rows[:1]})
     assert not only_glnn.ratios and "No network was measured by both" in only_glnn.sentence
+
+
+def test_who_runs_networks_is_asked_for_by_whole_names_or_beginnings() -> None:
+    from benchmarks.networks_page import chosen_names
+
+    graph, half = "PyTorch CUDA graph", "PyTorch CUDA graph FP16"
+    assert chosen_names(f"{graph}, glnn") == ("glnn", graph)
+    assert chosen_names("PyTorch CUDA") == (graph, half)
+    assert chosen_names(half) == (half,)
 
 
 def test_a_process_that_is_late_or_fails_says_so() -> None:
