@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,33 @@ from benchmarks.exported_decoder import FloatWeights, write_decoder
 from glnn import InferenceSession
 from glnn.errors import DeviceError
 from glnn.generation.architectures import Config, Rope
+from glnn.gl import Device
 from tests import oracle
 
 F = TensorProto.FLOAT
 TOLERANCE = 1e-5
 
 
-def opened(model: Any, backend: str = "compute", **options: Any) -> InferenceSession:
-    """A session of a ModelProto or a file; skips where the backend does not open."""
-    source = model if isinstance(model, str) else model.SerializeToString()
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """A device; a software renderer takes kernels as a board does, as products alone are faster by
+    textures there.
+    """
     try:
-        return InferenceSession(source, backend, **options)
+        device = Device()
     except DeviceError as error:
         pytest.skip(str(error))
+    with device:
+        if device.capabilities.software:
+            board = {"vendor": "Mesa", "renderer": "Mali-G610"}
+            device.capabilities = replace(device.capabilities, **board)
+        yield device
+
+
+def opened(device: Device, model: Any, **options: Any) -> InferenceSession:
+    """A session of a ModelProto or a file on `device`."""
+    source = model if isinstance(model, str) else model.SerializeToString()
+    return InferenceSession(source, "compute", device=device, **options)
 
 
 def operators(session: InferenceSession, feeds: dict[str, Any]) -> Counter[str]:
@@ -72,28 +88,28 @@ class Block:
         return helper.make_model(graph, opset_imports=opset, ir_version=8)
 
 
-def check(model: Any, feeds: dict[str, Any]) -> Counter[str]:
+def check(device: Device, model: Any, feeds: dict[str, Any]) -> Counter[str]:
     """Hold a session's outputs against ONNX Runtime's; return the operators of its plan."""
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
-    session = opened(model)
+    session = opened(device, model)
     for got, one in zip(session.run(None, feeds), expected, strict=True):
         assert oracle.error(got, one.astype(np.float64)) <= TOLERANCE
     return operators(session, feeds)
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (2,)])
-def test_products_normalise_for_themselves(rng, rows) -> None:
+def test_products_normalise_for_themselves(device, rng, rows) -> None:
     block = Block(rng, rows)
     bias = block.array(rng((40,)))
     block.node("Add", block.product(40), bias, out="y")
     block.product(8, out="z")
-    found = check(block.model("y", "z"), {"x": rng((*rows, 36))})
+    found = check(device, block.model("y", "z"), {"x": rng((*rows, 36))})
     assert found == {"normed_matmul": 2}
 
 
 @pytest.mark.parametrize("gate", ["silu", "gelu"])
 @pytest.mark.parametrize("first", ["gate", "up"])
-def test_both_products_of_a_gate_are_one(rng, gate, first) -> None:
+def test_both_products_of_a_gate_are_one(device, rng, gate, first) -> None:
     block = Block(rng, (1, 1))
     up = block.product(44) if first == "up" else ""
     a = block.product(44)
@@ -108,50 +124,50 @@ def test_both_products_of_a_gate_are_one(rng, gate, first) -> None:
     model = block.model("y")
     if gate == "gelu":
         model.opset_import[0].version = 20
-    assert check(model, {"x": rng((1, 1, 36))}) == {"normed_matmul": 1, "matmul": 1}
+    assert check(device, model, {"x": rng((1, 1, 36))}) == {"normed_matmul": 1, "matmul": 1}
 
 
-def test_what_others_read_is_normalised_once(rng) -> None:
+def test_what_others_read_is_normalised_once(device, rng) -> None:
     """Rows that are an output, or read by anything but a product, and too many rows."""
     feeds = {"x": rng((1, 1, 36))}
     block = Block(rng, (1, 1))
     block.product(40, out="y")
-    found = check(block.model("y", block.normed), feeds)
+    found = check(device, block.model("y", block.normed), feeds)
     assert found["normed_matmul"] == 0
     block = Block(rng, (1, 1))
     block.product(40, out="y")
     block.node("Tanh", block.normed, out="z")
-    assert check(block.model("y", "z"), feeds)["normed_matmul"] == 0
+    assert check(device, block.model("y", "z"), feeds)["normed_matmul"] == 0
     block = Block(rng, (1, 37))
     block.product(40, out="y")
-    assert check(block.model("y"), {"x": rng((1, 37, 36))})["normed_matmul"] == 0
+    assert check(device, block.model("y"), {"x": rng((1, 37, 36))})["normed_matmul"] == 0
     block = Block(rng, (1, 1))  # a gate whose other factor is read by others, too
     a, b = block.product(40), block.product(40)
     block.node("Mul", block.node("Mul", a, block.node("Sigmoid", a)), b, out="y")
     block.node("Tanh", b, out="z")
-    assert check(block.model("y", "z"), feeds)["normed_matmul"] == 2
+    assert check(device, block.model("y", "z"), feeds)["normed_matmul"] == 2
 
 
-def test_weights_of_halves_stay_halves(rng) -> None:
+def test_weights_of_halves_stay_halves(device, rng) -> None:
     block = Block(rng, (1, 1))
     a, b = block.product(40), block.product(40)
     block.node("Mul", block.node("Mul", a, block.node("Sigmoid", a)), b, out="y")
     model, feeds = block.model("y"), {"x": rng((1, 1, 36))}
     (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
-    session = opened(model, precision="float16")
+    session = opened(device, model, precision="float16")
     assert oracle.error(session.run(None, feeds)[0], expected.astype(np.float64)) <= 2e-3
     (step,) = session.plan({"x": (1, 1, 36)}).steps
     assert set(step.fp16) >= {"weight", "up"}
 
 
-def test_a_decoder_with_growing_caches(tmp_path: Path) -> None:
+def test_a_decoder_with_growing_caches(device, tmp_path: Path) -> None:
     """Ten steps as ONNX Runtime has them, and the launches of a layer."""
     config = Config("llama", 2, 48, 6, 2, 16, 96, 512, 1e-5, Rope(10000.0))
     path = tmp_path / "model.onnx"
     write_decoder(path, config, FloatWeights(config, 80))
     onnx.checker.check_model(str(path))
     reference = onnxruntime.InferenceSession(str(path))
-    session = opened(str(path))
+    session = opened(device, str(path))
     names = [f"{i}.{part}" for i in range(2) for part in ("key", "value")]
     caches = {name: np.zeros((1, 2, 0, 16), np.float32) for name in names}
     mine = dict(caches)
