@@ -160,8 +160,11 @@ def test_weights_of_halves_stay_halves(device, rng) -> None:
     assert set(step.fp16) >= {"weight", "up"}
 
 
-def test_a_decoder_with_growing_caches(device, tmp_path: Path) -> None:
-    """Ten steps as ONNX Runtime has them, and the launches of a layer."""
+@pytest.mark.parametrize(("batch", "prompt"), [(1, 7), (3, 1), (2, 2)])
+def test_a_decoder_with_growing_caches(device, tmp_path: Path, batch, prompt) -> None:
+    """Ten steps as ONNX Runtime has them, by beams that change places, and the launches of a
+    layer.
+    """
     config = Config("llama", 2, 48, 6, 2, 16, 96, 512, 1e-5, Rope(10000.0))
     path = tmp_path / "model.onnx"
     write_decoder(path, config, FloatWeights(config, 80))
@@ -169,26 +172,117 @@ def test_a_decoder_with_growing_caches(device, tmp_path: Path) -> None:
     reference = onnxruntime.InferenceSession(str(path))
     session = opened(device, str(path))
     names = [f"{i}.{part}" for i in range(2) for part in ("key", "value")]
-    caches = {name: np.zeros((1, 2, 0, 16), np.float32) for name in names}
-    mine = dict(caches)
-    tokens, length = np.array([[3, 1, 4, 1, 5, 9, 2]]), 0
-    for _ in range(10):
+    caches = {name: np.zeros((batch, 2, 0, 16), np.float32) for name in names}
+    mine: dict[str, Any] = dict(caches)
+    tokens, length = np.arange(batch * prompt).reshape(batch, prompt) * 7 % 96, 0
+    for step in range(10):
         length += tokens.shape[1]
+        places = np.arange(length - tokens.shape[1], length)
         feeds = {
             "input_ids": tokens,
-            "attention_mask": np.ones((1, length), np.int64),
-            "position_ids": np.arange(length - tokens.shape[1], length)[None],
+            "attention_mask": np.ones((batch, length), np.int64),
+            "position_ids": places + 3 * np.arange(batch)[:, None],
         }
         past = {f"past_key_values.{name}": array for name, array in caches.items()}
         expected, *others = reference.run(None, {**feeds, **past})
         past = {f"past_key_values.{name}": array for name, array in mine.items()}
-        got, *ours = session.run(None, {**feeds, **past})
+        run = session.run if step % 3 else lambda *given: session.run_async(*given).result(60)
+        got, *ours = run(None, {**feeds, **past})
         for one, other in zip((got, *ours), (expected, *others), strict=True):
             assert oracle.error(one, other.astype(np.float64)) <= 2e-5
-        caches, mine = dict(zip(names, others, strict=True)), dict(zip(names, ours, strict=True))
-        tokens = expected[:, -1:].argmax(-1)
+        beams = np.arange(batch)[::-1] if step % 2 else np.zeros(batch, int) + step % batch
+        caches = {name: one[beams] for name, one in zip(names, others, strict=True)}
+        mine = {name: one[beams] for name, one in zip(names, ours, strict=True)}
+        tokens = expected[beams, -1:].argmax(-1) + np.arange(batch)[:, None]
     found = Counter(step.op.name for step in session._executor._latest[1].steps)
     assert found["cache_append"] == 4
     assert found["normed_matmul"] == 2 * 2 + 1
     assert found["normalize"] == 0
     assert found["rotary"] == 2
+
+
+class Caches:
+    """Two caches that rows of x are multiplied for, and what else reads what is around them."""
+
+    WIDTH, HEADS = 16, 2
+
+    def __init__(self, rng: Any, *others: Any, dtype: Any = np.float32) -> None:
+        """others: nodes whose results are outputs, besides present0 and present1."""
+        self.rng, self.dtype, size = rng, dtype, self.HEADS * self.WIDTH
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        info = helper.make_tensor_value_info
+        inputs, nodes = [info("x", kind, ["rows", 1, 16])], []
+        initialisers = [numpy_helper.from_array(np.array([0, -1, self.HEADS, self.WIDTH]), "shape")]
+        for i in range(2):
+            weight = np.asarray(8 * rng((16, size)), dtype)
+            initialisers.append(numpy_helper.from_array(weight, f"w{i}"))
+            inputs.append(info(f"past{i}", kind, ["rows", self.HEADS, f"p{i}", self.WIDTH]))
+            nodes += [
+                helper.make_node("MatMul", ["x", f"w{i}"], [f"k{i}"]),
+                helper.make_node("Reshape", [f"k{i}", "shape"], [f"r{i}"]),
+                helper.make_node("Transpose", [f"r{i}"], [f"t{i}"], perm=[0, 2, 1, 3]),
+                helper.make_node("Concat", [f"past{i}", f"t{i}"], [f"present{i}"], axis=2),
+            ]
+        names = ["present0", "present1", *(one.output[0] for one in others)]
+        outputs = [info(name, kind, None) for name in names]
+        graph = helper.make_graph([*nodes, *others], "caches", inputs, outputs, initialisers)
+        opset = [helper.make_opsetid("", 18)]
+        self.model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+    def feeds(self, rows: int, *tokens: int) -> dict[str, Any]:
+        """Inputs of so many rows; tokens: in each cache."""
+        shapes = {"x": (rows, 1, 16)}
+        shapes |= {f"past{i}": (rows, self.HEADS, n, self.WIDTH) for i, n in enumerate(tokens)}
+        return {name: np.asarray(8 * self.rng(one), self.dtype) for name, one in shapes.items()}
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(1, (5, 5)), (3, (1, 200)), (2, (9, 4))])
+def test_caches_of_other_lengths_and_rows(device, rng, rows, tokens) -> None:
+    caches = Caches(rng)
+    found = check(device, caches.model, caches.feeds(rows, *tokens))
+    assert found == {"matmul": 1, "cache_append": 2}
+
+
+@pytest.mark.parametrize(
+    ("node", "fused"),
+    [
+        (("Tanh", "present0"), 2),
+        (("Tanh", "past0"), 2),
+        (("Identity", "past0"), 2),
+        (("Tanh", "t0"), 0),
+        (("Identity", "k0"), 0),
+        (("Concat", "present0", "t0"), 0),
+        (("Concat", "past0", "t0"), 1),
+        (("Concat", "t0", "past0"), 0),
+    ],
+)
+def test_what_is_around_a_cache_may_be_read_by_others(device, rng, node, fused) -> None:
+    """The numbers are right either way; a new token that others read, too, is a step of its own."""
+    operator, *inputs = node
+    attributes = {"axis": 2} if operator == "Concat" else {}
+    caches = Caches(rng, helper.make_node(operator, inputs, ["y"], **attributes))
+    assert check(device, caches.model, caches.feeds(2, 5, 7))["cache_append"] == fused
+
+
+def test_caches_with_numbers_that_are_none(device, rng) -> None:
+    caches = Caches(rng)
+    feeds = caches.feeds(2, 5, 5)
+    feeds["past0"][0, 1, 2, :3] = np.nan, np.inf, -np.inf
+    feeds["x"][1, 0, 3] = np.nan
+    expected = onnxruntime.InferenceSession(caches.model.SerializeToString()).run(None, feeds)
+    session = opened(device, caches.model)
+    for got, one in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_allclose(got, one, rtol=1e-4, atol=1e-4)
+    assert operators(session, feeds)["cache_append"] == 2
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float16])
+def test_caches_of_other_types_are_concatenated(device, rng, dtype) -> None:
+    caches = Caches(rng, dtype=dtype)
+    feeds = caches.feeds(2, 5, 5)
+    expected = onnxruntime.InferenceSession(caches.model.SerializeToString()).run(None, feeds)
+    session = opened(device, caches.model)
+    for got, one in zip(session.run(None, feeds), expected, strict=True):
+        assert got.dtype == one.dtype
+        assert oracle.error(got, one.astype(np.float64)) <= 2e-3
+    assert operators(session, feeds)["cache_append"] == 0

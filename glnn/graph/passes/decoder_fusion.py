@@ -178,15 +178,13 @@ def fuse_cache_updates(
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
-        if isinstance(node.operator, Concat) and not rewriter.is_fixed(node.outputs[0]):
+        if appends_token(rewriter, node):
             _fuse_cache_update(rewriter, node, is_profitable)
     return rewriter.graph()
 
 
 def _fuse_cache_update(rewriter: GraphRewriter, node: Node, is_profitable: FusionCheck) -> None:
     """Replace such a concatenation where that pays."""
-    if not _puts_token_behind(rewriter, node):
-        return
     past, token = node.reads
     batch, heads, _, width = rewriter.shape(token)
     maker, rows = rewriter.runtime_producer(token), token
@@ -220,10 +218,13 @@ def _fuse_cache_update(rewriter: GraphRewriter, node: Node, is_profitable: Fusio
         rewriter.replace_by(node, rewriter.add(node.name, made, *inputs))
 
 
-def _puts_token_behind(rewriter: GraphRewriter, node: Node) -> bool:
-    """Return True where `node` puts a single token of all heads behind what no other node makes."""
-    assert isinstance(node.operator, Concat)
-    if node.operator.axis not in (2, -2) or len(node.reads) != 2 or node.reads[0] is node.reads[1]:
+def appends_token(rewriter: GraphRewriter, node: Node) -> bool:
+    """Return True where `node` puts a single token of all heads behind a cache, which no other node
+    makes.
+    """
+    if not isinstance(node.operator, Concat) or node.operator.axis not in (2, -2):
+        return False
+    if len(node.reads) != 2 or node.reads[0] is node.reads[1]:
         return False
     past, token = node.reads
     shape, new = rewriter.shape(past), rewriter.shape(token)

@@ -20,6 +20,7 @@ from glnn.graph.operators import (
     Slice,
     Transpose,
 )
+from glnn.graph.passes.decoder_fusion import appends_token
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 LEAST_OUTPUTS = 32  # outputs: kernels for fewer take no slices as they lie
@@ -96,10 +97,12 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     if isinstance(operator, Rotary):  # which begins at any number of a row
         return True
     if isinstance(operator, Reshape):  # which moves nothing
-        others = (one.operator for one in rewriter.readers(made))
         rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(made)
-        moved = Transpose, Rearrange, Concat  # of a cache, which `fuse_cache_updates` replaces
-        return rows and all(isinstance(other, moved) for other in others)
+        return rows and all(
+            isinstance(other.operator, Transpose | Rearrange)
+            or appends_token(rewriter, other)  # `fuse_cache_updates` replaces it
+            for other in rewriter.readers(made)
+        )
     if len(rewriter.shape(value)) != 4:
         return isinstance(operator, Transpose | Rearrange)
     return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
