@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from glnn.errors import DeviceError, GlnnError
 from glnn.session import InferenceSession
-from tests.onnx.runtime import check, node_model, results_of
+from tests.onnx.runtime import BACKENDS, check, node_model, results_of
 
 
 def numbers(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -74,6 +74,29 @@ def test_conv_transpose(opset, x, weight, attributes) -> None:
     bias = (weight[1] * attributes.get("group", 1),)
     operands = numbers(x, weight, bias)
     check(node_model("ConvTranspose", operands, opset=opset, known=(1,), **attributes), operands)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kernel", [3, 4, 5])
+def test_infinities_reach_as_far_as_the_phases_of_a_transposed_convolution(kernel, backend) -> None:
+    """A whole number of strides, behind the kernel's end as NaN."""
+    x, weight = numbers((1, 2, 8, 9), (2, 4, kernel, kernel))
+    x[0, 1, 1, 2], x[0, 0, 5, 6] = np.inf, -np.inf
+    model = node_model("ConvTranspose", [x, weight], known=(1,), strides=[2, 2])
+    (expected,) = results_of(model.SerializeToString(), [x])
+    try:
+        session = InferenceSession(model.SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    (got,) = session.run(None, {model.graph.input[0].name: x})
+    reached = np.zeros(expected.shape, bool)
+    taps = kernel + kernel % 2
+    for row, column in ((1, 2), (5, 6)):
+        reached[:, :, 2 * row : 2 * row + taps, 2 * column : 2 * column + taps] = True
+    assert not np.isnan(expected).any()
+    right = np.isclose(got, expected, 1e-4, 1e-4)
+    assert (right | (reached & np.isnan(got) & np.isfinite(expected))).all()
+    assert right.all() == (kernel % 2 == 0)
 
 
 def test_halves_are_computed_in_float32() -> None:
