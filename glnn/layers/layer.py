@@ -247,6 +247,10 @@ class Scope:
         names = (self.output, *more)
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
+    def pieces(self, operator: Operator, x: Value) -> tuple[Value, ...]:
+        """Add `operator`, which has several results, on the way to the result, and return them."""
+        return self._add_all(operator, (x,), len(operator.infer([x.type])))
+
     def expand(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
         """Add a composite on the way to the result, and return all its results.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from glnn.graph.operators import (
     Pointwise,
     Slice,
     Softmax,
+    Split,
     Squeeze,
     Transpose,
     Unsqueeze,
@@ -123,8 +124,9 @@ class MultiheadAttention(Layer):
         if any(len(x.type.dims) != 2 for x in inputs):
             return scope.named(self._attend(scope, *inputs))
         n = 0 if self.batch_first else 1
-        batch = (scope.add(Unsqueeze((n,)), x) for x in inputs)
-        return scope.result(Squeeze((n,)), self._attend(scope, *batch))
+        batches = {x: scope.add(Unsqueeze((n,)), x) for x in dict.fromkeys(inputs)}
+        attended = self._attend(scope, *(batches[x] for x in inputs))
+        return scope.result(Squeeze((n,)), attended)
 
     def _attend(self, scope: Scope, *inputs: Value) -> Value:
         self._check(*inputs)
@@ -132,10 +134,7 @@ class MultiheadAttention(Layer):
         width = self.embed_dim // heads
         scaled = Pointwise(call("mul", Arg(0), 1 / sqrt(width)))
         parts = []
-        for i, x in enumerate(inputs):
-            projected = self._project(scope, x, i)
-            if i == 0:
-                projected = add(scaled, projected)
+        for i, (x, projected) in enumerate(zip(inputs, self._project(scope, inputs), strict=True)):
             projected = split_dim(add, projected, 1, heads, width)
             projected = split_dim(add, projected, 0, *x.type.dims[:2])
             if i > 0:
@@ -146,7 +145,7 @@ class MultiheadAttention(Layer):
                 add(Transpose((n, 2, 3, places) if i == 2 else (n, 2, places, 3)), projected)
             )
         query, key, value = parts
-        weights = add(Softmax(-1), matmul(add, query, key, transposed=True))
+        weights = add(Softmax(-1), add(scaled, matmul(add, query, key, transposed=True)))
         attended = matmul(add, weights, value, transposed=True)
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
         rows = merge_dims(add, merge_dims(add, add(Transpose(order), attended), 2, 2), 0, 2)
@@ -155,18 +154,33 @@ class MultiheadAttention(Layer):
             result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
         return split_dim(add, result, 0, *inputs[0].type.dims[:2])
 
-    def _project(self, scope: Scope, x: Value, i: int) -> Value:
-        """The projection of input number i, as a matrix of a row for each of its vectors."""
-        add, size = scope.add, self.embed_dim
-        part = Slice((i * size,), ((i + 1) * size,), (0,), (1,))
+    def _project(self, scope: Scope, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """The projections of the inputs, matrices of a row for each vector; of three that are the
+        same, as in self-attention, by one product.
+        """
+        size, (query, key, value) = self.embed_dim, inputs
+        if query is key is value and "in_proj_weight" in self.shapes:
+            return scope.pieces(Split((size,) * 3, 1), self._product(scope, query, "in", None))
+        parts = (Slice((i * size,), ((i + 1) * size,), (0,), (1,)) for i in range(3))
+        named = zip(inputs, "qkv", parts, strict=True)
         if "in_proj_weight" in self.shapes:
-            weight = add(part, self.variable(scope, "in_proj_weight"))
-        else:
-            weight = self.variable(scope, f"{'qkv'[i]}_proj_weight")
+            return tuple(self._product(scope, x, "in", part) for x, _, part in named)
+        return tuple(self._product(scope, x, letter, part) for x, letter, part in named)
+
+    def _product(self, scope: Scope, x: Value, name: str, part: Slice | None) -> Value:
+        """The product of the vectors of x by the parameter `name`_proj_weight, and the bias.
+
+        part: which of the rows of in_proj_weight and of in_proj_bias; None for all.
+        """
+        add = scope.add
+        weight = self.variable(scope, f"{name}_proj_weight")
+        if part is not None and name == "in":
+            weight = add(part, weight)
         result = add(Matmul(), merge_dims(add, x, 0, 2), weight)
         if "in_proj_bias" not in self.shapes:
             return result
-        return add(Pointwise(SUM), result, add(part, self.variable(scope, "in_proj_bias")))
+        bias = self.variable(scope, "in_proj_bias")
+        return add(Pointwise(SUM), result, bias if part is None else add(part, bias))
 
     def _longer(self, scope: Scope, x: Value, bias: str) -> Value:
         """Keys or values x, (n, s, heads, d) or (s, n, heads, d), with those that are always there:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn import InferenceSession, Model
 from glnn.backends import open_backend
 from glnn.errors import DeviceError, ShapeError
 from glnn.layers import (
@@ -27,6 +28,7 @@ from glnn.layers import (
     Softmax2d,
     Softmin,
 )
+from glnn.model import Node, TensorInfo
 
 
 @pytest.fixture(params=["cpu", "compute", "feedback"])
@@ -151,6 +153,27 @@ def test_what_attention_adds(
     if not batch_first:
         given, expected = [one.swapaxes(0, 1).copy() for one in given], expected.swapaxes(0, 1)
     check(layer, backend, expected, *given)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_self_attention_is_projected_by_one_product(
+    backend: str, rng: Any, batch_first: bool
+) -> None:
+    layer = MultiheadAttention(8, 2, batch_first=batch_first)
+    layer.in_proj_bias = rng((24,))
+    x = rng((3, 5, 8))
+    expected = attended(layer, x, x, x)
+    if not batch_first:
+        x, expected = x.swapaxes(0, 1).copy(), expected.swapaxes(0, 1)
+    for shape in (x.shape, x.shape[1:]) if batch_first else (x.shape,):
+        image = TensorInfo("x", shape)
+        model = Model((Node("attention", layer, ("x", "x", "x"), "y"),), (image,), ("y",))
+        session = InferenceSession(model, backend=backend)
+        given, wanted = (x, expected) if len(shape) == 3 else (x[1], expected[1])
+        got = session.run(None, {"x": given})[0]
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        products = [step for step in session.plan({"x": shape}).steps if step.op.name == "matmul"]
+        assert sum(24 in step.shapes["weight"] for step in products) == 1
 
 
 DROPOUTS = [Dropout1d, Dropout2d, Dropout3d, AlphaDropout, FeatureAlphaDropout]
