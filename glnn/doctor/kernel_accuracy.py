@@ -242,6 +242,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             {"dy": (2, 8, 6, 9), "weight": (8, 3, 3, 3), "e1": (2, 6, 11, 9)},
             SUMMED.then(RELU),
         ),
+        (Conv2dInputGradient((8, 9), groups=37), {"dy": (2, 37, 6, 7), "weight": (37, 1, 3, 3)}),
         (
             Conv2dInputGradient((7, 9), (2, 1), (1, 0, 0, 1)),
             {"dy": (2, 37, 3, 9), "weight": (37, 19, 3, 2), "e1": (2, 19, 7, 9)},
@@ -253,6 +254,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             Conv2dWeightGradient((3, 3), (2, 1), (1, 1, 1, 1), groups=2),
             {"x": (2, 6, 11, 9), "dy": (2, 8, 6, 9)},
         ),
+        (Conv2dWeightGradient((3, 3), groups=37), {"x": (2, 37, 8, 9), "dy": (2, 37, 6, 7)}),
         (  # two tiles of output channels and more of the others
             Conv2dWeightGradient((3, 2), padding=(1, 0, 0, 1), parts=3),
             {"x": (2, 37, 7, 9), "dy": (2, 67, 6, 9)},

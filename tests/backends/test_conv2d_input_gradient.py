@@ -20,6 +20,8 @@ CASES = [
     ((1, 1, 3, 127), (2, 1, 1, 19), {"padding": (0, 9, 0, 9)}),
     ((37, 17, 2, 3), (34, 17, 3, 3), {"stride": (2, 2), "padding": (1, 1, 1, 1)}),
     ((16, 20, 2, 2), (36, 20, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((2, 9, 7, 5), (9, 1, 3, 3), {"stride": (2, 2), "padding": (1, 1, 1, 1), "groups": 9}),
+    ((3, 36, 4, 5), (36, 1, 5, 3), {"padding": (2, 1, 2, 1), "dilation": (1, 2), "groups": 36}),
     ((3, 129, 1, 1), (127, 129, 3, 3), {"padding": (1, 1, 1, 1)}),
 ]
 
@@ -42,7 +44,9 @@ def operands(rng, conv: Conv2d, x_shape, weight_shape) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("x", "weight", "how"), CASES)
 def test_any_shape(opened, rng, name, kernel, x, weight, how) -> None:
     conv = Conv2d(**how)
-    if kernel not in ("planar", "feedback") and conv.groups > 1:
+    if "depthwise" in kernel and not conv.groups == x[1] == weight[0]:
+        pytest.skip("it is for as many groups as channels")
+    if conv.groups > 1 and kernel not in ("planar", "depthwise_nhwc", "feedback"):
         pytest.skip("it is for one group")
     if kernel.endswith("convolution") and (conv.stride != (1, 1) or conv.dilation == (3, 1)):
         pytest.skip("it is for strides of 1, and no more padding than a window reaches")
@@ -54,6 +58,8 @@ def test_any_shape(opened, rng, name, kernel, x, weight, how) -> None:
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d_input_gradient"))
 def test_epilogues(opened, rng, name, kernel) -> None:
     x, weight, how = (2, 18, 6, 7), (33, 18, 3, 3), {"padding": (1, 1, 0, 1)}
+    if "depthwise" in kernel:
+        weight, how = (18, 1, 3, 3), {**how, "groups": 18}
     epilogue = finish(bias=True, full=True, activation="relu")
     conv, op = Conv2d(**how), Conv2dInputGradient((6, 7), **how)
     given = operands(rng, conv, x, weight)

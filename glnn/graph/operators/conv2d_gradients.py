@@ -127,7 +127,8 @@ class Conv2dInputGradient(HandwrittenOperator):
     def defines(self, shapes: Shapes) -> dict[str, int]:
         kernel = shapes["weight"][2], shapes["weight"][3]
         geometry = windows.defines(kernel, self.stride, self.padding, self.dilation)
-        return {**geometry, "GROUPS": self.groups}
+        depthwise = int(self.groups == shapes["dy"][1] == shapes["weight"][1] * self.groups)
+        return {**geometry, "GROUPS": self.groups, "DEPTHWISE": depthwise}
 
 
 @dataclass(frozen=True)
@@ -248,4 +249,6 @@ class Conv2dWeightGradient(HandwrittenOperator):
         return {"kernel_h": kernel_h, "kernel_w": kernel_w, "taps": taps, "whole": whole}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {**windows.defines(*self._geometry), "GROUPS": self.groups}
+        depthwise = int(self.groups == shapes["x"][1] == shapes["dy"][1])
+        geometry = windows.defines(*self._geometry)
+        return {**geometry, "GROUPS": self.groups, "DEPTHWISE": depthwise}

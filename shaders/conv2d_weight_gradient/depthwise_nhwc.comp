@@ -1,0 +1,59 @@
+#version 310 es
+// A depthwise convolution's gradient by its weight, channels last: an invocation adds up all taps of
+// four channels, the LANES invocations of a workgroup that are at the same channels share the pixels
+// of the result's gradient, and shared memory joins their sums.
+#ifndef QUADS
+#define QUADS 4
+#endif
+#ifndef LANES
+#define LANES 32
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/window.glsl"
+layout(local_size_x = QUADS, local_size_y = LANES) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Dy { vec4 dy[]; };
+layout(std430, binding = 2) buffer Out { float result[]; };
+uniform int n, c, h, w, oh, ow, chunk;
+#ifndef TAPS
+#define TAPS (KERNEL_H * KERNEL_W)
+#endif
+shared vec4 joined[LANES * QUADS];
+
+void main() {
+    int lane = int(gl_LocalInvocationID.y), part = int(WORKGROUP_ID.z);
+    int quads = (c + 3) / 4, own = int(INVOCATION_ID.x), quad = min(own, quads - 1);
+    int first_row = part * chunk;
+    int pixels = (min(first_row + chunk, n * oh) - first_row) * ow;
+    vec4 sum[TAPS];
+    for (int tap = 0; tap < TAPS; ++tap) sum[tap] = vec4(0.0);
+    for (int pixel = lane; pixel < pixels; pixel += LANES) {
+        int row = pixel / ow, column = pixel - row * ow;
+        row += first_row;
+        int image = row / oh;
+        int top = (row - image * oh) * STRIDE_H - PADDING_TOP;
+        int left = column * STRIDE_W - PADDING_LEFT;
+        vec4 given = dy[(row * ow + column) * quads + quad];
+        for (int tap = 0; tap < TAPS; ++tap) {
+            ivec2 at = ivec2(left + tap % KERNEL_W * DILATION_W, top + tap / KERNEL_W * DILATION_H);
+            // Read in any case: loads that hang on a condition are waited for one by one.
+            int iy = clamp(at.y, 0, h - 1), ix = clamp(at.x, 0, w - 1);
+            vec4 value = x[((image * h + iy) * w + ix) * quads + quad];
+            sum[tap] += ivec2(ix, iy) == at ? given * value : vec4(0.0);
+        }
+    }
+    int place = lane * QUADS + int(gl_LocalInvocationID.x);
+    for (int tap = 0; tap < TAPS; ++tap) {
+        joined[place] = sum[tap];
+        for (int width = LANES / 2; width > 0; width /= 2) {
+            wait();
+            if (lane < width) joined[place] += joined[place + width * QUADS];
+        }
+        vec4 whole = joined[place];
+        wait();
+        if (lane > 0 || own >= quads) continue;
+        for (int i = 0; i < min(4, c - quad * 4); ++i)
+            result[(part * c + quad * 4 + i) * TAPS + tap] = whole[i];
+    }
+}
