@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.exported_decoder import FloatWeights, write_decoder
-from glnn import InferenceSession
+from glnn import DeviceArray, InferenceSession
 from glnn.errors import DeviceError
 from glnn.generation.architectures import Config, Rope
 from glnn.gl import Device
@@ -212,10 +212,11 @@ class Caches:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         info = helper.make_tensor_value_info
         inputs, nodes = [info("x", kind, ["rows", 1, 16])], []
+        self.weights: list[Any] = []
         initialisers = [numpy_helper.from_array(np.array([0, -1, self.HEADS, self.WIDTH]), "shape")]
         for i in range(2):
-            weight = np.asarray(8 * rng((16, size)), dtype)
-            initialisers.append(numpy_helper.from_array(weight, f"w{i}"))
+            self.weights.append(np.asarray(8 * rng((16, size)), dtype))
+            initialisers.append(numpy_helper.from_array(self.weights[i], f"w{i}"))
             inputs.append(info(f"past{i}", kind, ["rows", self.HEADS, f"p{i}", self.WIDTH]))
             nodes += [
                 helper.make_node("MatMul", ["x", f"w{i}"], [f"k{i}"]),
@@ -286,3 +287,27 @@ def test_caches_of_other_types_are_concatenated(device, rng, dtype) -> None:
         assert got.dtype == one.dtype
         assert oracle.error(got, one.astype(np.float64)) <= 2e-3
     assert operators(session, feeds)["cache_append"] == 0
+
+
+def test_caches_on_the_device_grow_beyond_their_memory(device, rng) -> None:
+    """Two continuations of one beginning, in turn: none writes to what the other reads."""
+    caches = Caches(rng)
+    session = opened(device, caches.model)
+    feeds = caches.feeds(2, 3, 1)
+    del feeds["x"]
+    ways = [(feeds, dict(feeds)) for _ in range(2)]
+    for _ in range(90):
+        for i, (given, wanted) in enumerate(ways):
+            x = rng((2, 1, 16))
+            out = {f"present{j}": DeviceArray for j in range(2)}
+            present = session.run(None, {"x": x, **given}, out=out)
+            for j, weight in enumerate(caches.weights):
+                token = (x.astype(np.float64) @ weight).reshape(2, 1, caches.HEADS, caches.WIDTH)
+                token = token.transpose(0, 2, 1, 3)
+                wanted[f"past{j}"] = np.concatenate((wanted[f"past{j}"], token), axis=2)
+            ways[i] = {f"past{j}": one for j, one in enumerate(present)}, wanted
+    for given, wanted in ways:
+        for name, array in wanted.items():
+            assert oracle.error(given[name].numpy(), array) <= TOLERANCE
+    shapes = {"x": (2, 1, 16), **{name: one.shape for name, one in wanted.items()}}
+    assert [step.op.name for step in session.plan(shapes).steps].count("cache_append") == 2
