@@ -1,0 +1,271 @@
+#version 310 es
+// softmax(scale Q K^T + mask) V of a head (Vaswani et al. 2017) with its scores in registers (Dao et
+// al. 2022): a workgroup takes WG_Y TM queries and 4 WG_X VN columns of the values, walks along the
+// keys WG_X TN at a time, and keeps for each query the greatest score so far and the sum of the
+// powers of what the scores are below it (Milakov and Gimelshein 2018).
+//
+// For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
+// and keys that come BK depths at a time through shared memory, row by row in vec4; powers of these
+// in shared memory; products with values, which come BK keys at a time. What comes next is loaded
+// before the present is multiplied. Rows of tiles are permuted, so that invocations that stand
+// beside one another, of TM queries and four keys in a row each, read rows beside one another.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 4
+#endif
+#ifndef TN
+#define TN 4
+#endif
+#ifndef VN
+#define VN 2
+#endif
+#ifndef BK
+#define BK 32
+#endif
+#include "attention/operands.glsl"
+#define LANES (WG_X * WG_Y)
+#define BQ (WG_Y * TM)       // queries of a workgroup
+#define BN (WG_X * TN)       // keys of a step
+#define GROUPS (TN / 4)      // of four keys of an invocation
+#define COLUMNS (WG_X * VN)  // of values, in vec4
+#define DEPTHS (BK / 4)      // of a tile, in vec4
+#define ROW (DEPTHS + 1)     // from a row of a tile to the next: other banks
+#define POWERS (BN / 4 + 1)  // from a query's powers to the next one's
+#define Q_LOADS ((BQ * DEPTHS + LANES - 1) / LANES)
+#define K_LOADS ((BN * DEPTHS + LANES - 1) / LANES)
+#define V_LOADS ((BK * COLUMNS + LANES - 1) / LANES)
+#if Q_LOADS + K_LOADS > V_LOADS
+#define LOADS (Q_LOADS + K_LOADS)
+#else
+#define LOADS V_LOADS
+#endif
+#if (BQ + BN) * ROW > BK * COLUMNS
+#define TILE ((BQ + BN) * ROW)
+#else
+#define TILE (BK * COLUMNS)
+#endif
+#if TN % 4 != 0 || TN > 8 || BK % 4 != 0
+#error TN must be 4 or 8, BK a multiple of four
+#endif
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+
+shared vec4 tile[TILE];            // queries, then keys, each by its depths; then values, key by key
+shared vec4 powers[BQ * POWERS];   // of the scores, query by query
+shared float parts[BQ * WG_X];     // greatest scores and sums of a query that each invocation has
+
+int lane, row, column;          // this invocation's place among scores
+int first_query, first_column;  // of this workgroup; the column in vec4
+vec4 next[LOADS];               // what was loaded ahead
+vec4 score[TM * GROUPS], total[TM * VN];
+float most[TM], sum[TM];        // of each query: the greatest score, and this invocation's powers
+
+// Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
+void fetch_scores(int first, int depth) {
+    for (int i = 0; i < Q_LOADS; ++i) {
+        int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
+        int token = first_query + at % WG_Y * TM + at / WG_Y;
+        at = Q_FROM + place(token) * q_token + from;
+        next[i] = FOUR(q, at, token < queries ? width - from : 0);
+    }
+    for (int i = 0; i < K_LOADS; ++i) {
+        int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
+        int token = first + at % (BN / 4) * 4 + at / (BN / 4);
+        at = K_FROM + place(token) * k_token + from;
+        next[Q_LOADS + i] = FOUR(k, at, token < keys ? width - from : 0);
+    }
+}
+
+void store_scores() {
+    for (int i = 0; i < Q_LOADS; ++i) {
+        int item = i * LANES + lane;
+        if (BQ * DEPTHS % LANES != 0 && item >= BQ * DEPTHS) break;
+        tile[item / DEPTHS * ROW + item % DEPTHS] = next[i];
+    }
+    for (int i = 0; i < K_LOADS; ++i) {
+        int item = i * LANES + lane;
+        if (BN * DEPTHS % LANES != 0 && item >= BN * DEPTHS) break;
+        tile[(BQ + item / DEPTHS) * ROW + item % DEPTHS] = next[Q_LOADS + i];
+    }
+}
+
+// Loads the values of keys from `first` on; zeros behind the last.
+void fetch_values(int first) {
+    for (int i = 0; i < V_LOADS; ++i) {
+        int item = i * LANES + lane, from = (first_column + item % COLUMNS) * 4;
+        int token = first + item / COLUMNS, at = V_FROM + place(token) * v_token + from;
+        next[i] = FOUR(v, at, token < keys ? columns - from : 0);
+    }
+}
+
+void store_values() {
+    for (int i = 0; i < V_LOADS; ++i) {
+        int item = i * LANES + lane;
+        if (BK * COLUMNS % LANES != 0 && item >= BK * COLUMNS) break;
+        tile[item] = next[i];
+    }
+}
+
+// Adds to the scores the products of a tile's depths, of the first `groups` groups of keys alone.
+void multiply_scores(const int groups) {
+    for (int d = 0; d < DEPTHS; ++d) {
+        vec4 a[TM];
+        for (int i = 0; i < TM; ++i) a[i] = tile[(i * WG_Y + row) * ROW + d];
+        for (int g = 0; g < groups; ++g) {
+            vec4 b[4];
+            for (int j = 0; j < 4; ++j)
+                b[j] = tile[(BQ + j * (BN / 4) + g * WG_X + column) * ROW + d];
+            for (int i = 0; i < TM; ++i) {
+                vec4 s = score[i * GROUPS + g];
+                s += a[i].x * vec4(b[0].x, b[1].x, b[2].x, b[3].x);
+                s += a[i].y * vec4(b[0].y, b[1].y, b[2].y, b[3].y);
+                s += a[i].z * vec4(b[0].z, b[1].z, b[2].z, b[3].z);
+                s += a[i].w * vec4(b[0].w, b[1].w, b[2].w, b[3].w);
+                score[i * GROUPS + g] = s;
+            }
+        }
+    }
+}
+
+// Adds to the results the products of powers and values of a tile, from key `first` of `count` of
+// the step on.
+void multiply_values(int first, int count) {
+    int end = (min(count - first, BK) + 3) / 4;
+    for (int key = 0; key < end; ++key) {
+        vec4 b[4 * VN];
+        for (int k = 0; k < 4; ++k)
+            for (int j = 0; j < VN; ++j)
+                b[k * VN + j] = tile[(key * 4 + k) * COLUMNS + j * WG_X + column];
+        for (int i = 0; i < TM; ++i) {
+            vec4 a = powers[(i * WG_Y + row) * POWERS + first / 4 + key];
+            for (int j = 0; j < VN; ++j) {
+                vec4 t = total[i * VN + j];
+                t += a.x * b[j];
+                t += a.y * b[VN + j];
+                t += a.z * b[2 * VN + j];
+                t += a.w * b[3 * VN + j];
+                total[i * VN + j] = t;
+            }
+        }
+    }
+}
+
+// Scales the scores of `count` keys from `first` on, adds the mask, and shares the greatest of each
+// query; LEAST behind the last.
+void share_greatest(int first, int count) {
+    for (int i = 0; i < TM; ++i) {
+        float greatest = LEAST;
+        int positive = 0;    // the greatest bits, which tell whether there is infinity or NaN
+        uint negative = 0u;  // the same, of negative numbers, and minus infinity is none
+        for (int g = 0; g < GROUPS; ++g) {
+            int key = (g * WG_X + column) * 4;
+            vec4 s = score[i * GROUPS + g] * scale;
+#if HAS_MASK
+            int at = mask_from + min(first_query + row * TM + i, queries - 1) * mask_token;
+            for (int j = 0; j < 4; ++j) s[j] += mask[at + min(first + key + j, keys - 1) * mask_step];
+#endif
+            for (int j = 0; j < 4; ++j) {
+                if (key + j >= count) s[j] = LEAST;
+                positive = max(positive, floatBitsToInt(s[j]));
+                negative = max(negative, floatBitsToUint(s[j]));
+                greatest = max(greatest, s[j]);
+            }
+            score[i * GROUPS + g] = s;
+        }
+        bool sound = positive < 0x7f800000 && negative <= 0xff800000u;
+        parts[(i * WG_Y + row) * WG_X + column] = sound ? greatest : NAN;
+    }
+}
+
+// Shares the powers of the step's scores, and has sums and results of former steps decay.
+void share_powers(int count) {
+    for (int i = 0; i < TM; ++i) {
+        float before = most[i], now = before;
+        for (int j = 0; j < WG_X; ++j) now = greater(now, parts[(i * WG_Y + row) * WG_X + j]);
+        float less = decayed(now - before);
+        most[i] = now;
+        sum[i] *= less;
+        for (int j = 0; j < VN; ++j) total[i * VN + j] *= less;
+        for (int g = 0; g < GROUPS; ++g) {
+            vec4 power = decayed(vec4(now) - score[i * GROUPS + g]);
+            for (int j = 0; j < 4; ++j)
+                if ((g * WG_X + column) * 4 + j >= count) power[j] = 0.0;
+            powers[(i * WG_Y + row) * POWERS + g * WG_X + column] = power;
+            sum[i] += dot(power, vec4(1.0));
+        }
+    }
+}
+
+// Stores the results divided by the queries' sums; nothing that is finite where no score was.
+void finish() {
+    for (int i = 0; i < TM; ++i)
+        parts[(i * WG_Y + row) * WG_X + column] = is_finite(most[i]) ? sum[i] : NAN;
+    wait();
+    for (int i = 0; i < TM; ++i) {
+        int query = first_query + row * TM + i;
+        float all = 0.0;
+        for (int j = 0; j < WG_X; ++j) all += parts[(i * WG_Y + row) * WG_X + j];
+        bool sound = is_finite(all) && all > 0.0;
+        float factor = 1.0 / all;
+        int to = OUT_FROM + place(query) * out_token;
+        for (int j = 0; j < VN; ++j) {
+            int from = (first_column + j * WG_X + column) * 4;
+            if (query >= queries || from >= columns) continue;
+            vec4 found = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+#if WIDE
+            result[(to + from) / 4] = found;
+#else
+            for (int c = 0; c < 4; ++c)
+                if (from + c < columns) result[to + from + c] = found[c];
+#endif
+        }
+    }
+}
+
+void main() {
+    lane = int(gl_LocalInvocationIndex);
+    column = lane % WG_X;
+    row = lane / WG_X;
+    find_head(int(WORKGROUP_ID.z));
+    first_query = int(WORKGROUP_ID.y) * BQ;
+    first_column = int(WORKGROUP_ID.x) * COLUMNS;
+    bool busy = first_query + row * TM < queries;  // some of its queries are there
+    for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
+    for (int i = 0; i < TM; ++i) {
+        most[i] = LEAST;
+        sum[i] = 0.0;
+    }
+    fetch_scores(0, 0);
+    for (int first = 0; first < keys; first += BN) {
+        int count = min(BN, keys - first);
+        for (int i = 0; i < TM * GROUPS; ++i) score[i] = vec4(0.0);
+        for (int depth = 0; depth < width; depth += BK) {
+            wait();
+            store_scores();
+            wait();
+            if (depth + BK < width) fetch_scores(first, depth + BK);
+            else fetch_values(first);
+            if (!busy) continue;
+            if (GROUPS == 1 || count > 4 * WG_X) multiply_scores(GROUPS);
+            else multiply_scores(1);
+        }
+        share_greatest(first, count);
+        wait();
+        store_values();
+        share_powers(count);
+        for (int key = 0; key < count; key += BK) {
+            wait();
+            if (key + BK < count) fetch_values(first + key + BK);
+            else if (first + BN < keys) fetch_scores(first + BN, 0);
+            if (busy) multiply_values(key, count);
+            if (key + BK >= count) break;
+            wait();
+            store_values();
+        }
+    }
+    finish();
+}
