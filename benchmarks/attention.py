@@ -73,7 +73,7 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
         shape = (masks, 1 if windows is None else heads, tokens, tokens)
         operands["mask"] = generator.standard_normal(shape, np.float32)
         if windows is None:
-            operands["mask"][..., *np.triu_indices(tokens, 1)] = -np.inf
+            operands["mask"][:] = np.triu(np.full((tokens, tokens), -np.inf, np.float32), 1)
         each = tokens * tokens
         at = (*at, Walk(0, shape[1] * each, each if shape[1] > 1 else 0, tokens))
     op = Attention(samples, heads, tokens, tokens, width, width, at, width**-0.5, masks=masks)
@@ -93,13 +93,17 @@ def measured(
     backend: GlBackend, op: Attention, operands: dict[str, Array], kernel: Kernel, exact: Any
 ) -> tuple[float, float | None]:
     """Return the seconds of a run and its error; None for the error where `exact` is."""
-    error = None
-    if exact is not None:
-        work, out = prepare(op, operands, backend, kernel)
-        work()
-        error = relative_error(out.pull(), exact)
-    work, _ = prepare(op, operands, backend, kernel)
-    return time_work(backend, work, 3, 0.02).seconds, error
+
+    def work() -> tuple[float, float | None]:
+        error = None
+        if exact is not None:
+            launch, out = prepare(op, operands, backend, kernel)
+            launch()
+            error = relative_error(out.pull(), exact)
+        launch, _ = prepare(op, operands, backend, kernel)
+        return time_work(backend, launch, 3, 0.02).seconds, error
+
+    return backend.perform(work)
 
 
 @click.command(help=__doc__)
@@ -123,17 +127,14 @@ def main(cases: str | None, rows: str, check: bool, roof_mib: int) -> None:
         bound = max(cost.flops / flops, cost.bytes / bandwidth)
         print(f"{name}: bound {1e6 * bound:.1f} us")
         masked = "_masked" if "mask" in operands else ""
-        chosen = backend.choose(spec)
-        kernels = [chosen]
+        kernels = [backend.choose(spec)]
         for row in given:
-            kernel, *values = row.split()
-            kernels.append(kernel_of(backend, " ".join((kernel + masked, *values))))
+            known, *values = row.split()
+            kernels.append(kernel_of(backend, " ".join((known + masked, *values))))
         for kernel in kernels:
             text = " ".join((kernel.name, *(f"{n}={v}" for n, v in kernel.defaults.items())))
             try:
-                time, error = backend.perform(
-                    lambda kernel=kernel: measured(backend, op, operands, kernel, exact)
-                )
+                time, error = measured(backend, op, operands, kernel, exact)
             except GlnnError as refusal:
                 print(f"  {text}: {str(refusal).splitlines()[0]}", flush=True)
                 continue
