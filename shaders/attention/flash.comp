@@ -57,6 +57,15 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 shared vec4 tile[TILE];            // queries, then keys, each by its depths; then values, key by key
 shared vec4 powers[BQ * POWERS];   // of the scores, query by query
 shared float parts[BQ * WG_X];     // greatest scores and sums of a query that each invocation has
+#if WINDOWED
+// Places in their image of the workgroup's queries, and of the keys of two steps.
+shared int places[BQ + 2 * BN];
+#define QUERY(i) places[i]
+#define KEY(token) places[BQ + (token) % (2 * BN)]
+#else
+#define QUERY(i) (first_query + (i))
+#define KEY(token) (token)
+#endif
 
 int lane, row, column;          // this invocation's place among scores
 int first_query, first_column;  // of this workgroup; the column in vec4
@@ -64,18 +73,25 @@ vec4 next[LOADS];               // what was loaded ahead
 vec4 score[TM * GROUPS], total[TM * VN];
 float most[TM], sum[TM];        // of each query: the greatest score, and this invocation's powers
 
+// Finds the places of the keys of a step, from `first` on.
+void find_keys(int first) {
+#if WINDOWED
+    for (int i = lane; i < BN; i += LANES) KEY(first + i) = place(first + i);
+#endif
+}
+
 // Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
 void fetch_scores(int first, int depth) {
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
-        int token = first_query + at % WG_Y * TM + at / WG_Y;
-        at = Q_FROM + place(token) * q_token + from;
-        next[i] = FOUR(q, at, token < queries ? width - from : 0);
+        int query = at % WG_Y * TM + at / WG_Y;
+        at = Q_FROM + QUERY(query) * q_token + from;
+        next[i] = FOUR(q, at, first_query + query < queries ? width - from : 0);
     }
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
         int token = first + at % (BN / 4) * 4 + at / (BN / 4);
-        at = K_FROM + place(token) * k_token + from;
+        at = K_FROM + KEY(token) * k_token + from;
         next[Q_LOADS + i] = FOUR(k, at, token < keys ? width - from : 0);
     }
 }
@@ -97,7 +113,7 @@ void store_scores() {
 void fetch_values(int first) {
     for (int i = 0; i < V_LOADS; ++i) {
         int item = i * LANES + lane, from = (first_column + item % COLUMNS) * 4;
-        int token = first + item / COLUMNS, at = V_FROM + place(token) * v_token + from;
+        int token = first + item / COLUMNS, at = V_FROM + KEY(token) * v_token + from;
         next[i] = FOUR(v, at, token < keys ? columns - from : 0);
     }
 }
@@ -206,18 +222,18 @@ void finish() {
         parts[(i * WG_Y + row) * WG_X + column] = is_finite(most[i]) ? sum[i] : NAN;
     wait();
     for (int i = 0; i < TM; ++i) {
-        int query = first_query + row * TM + i;
+        int query = row * TM + i;
         float all = 0.0;
         for (int j = 0; j < WG_X; ++j) all += parts[(i * WG_Y + row) * WG_X + j];
         bool sound = is_finite(all) && all > 0.0;
         float factor = 1.0 / all;
-        int to = OUT_FROM + place(query) * out_token;
+        int to = OUT_FROM + QUERY(query) * out_token;
         for (int j = 0; j < VN; ++j) {
             int from = (first_column + j * WG_X + column) * 4;
-            if (query >= queries || from >= columns) continue;
+            if (first_query + query >= queries || from >= columns) continue;
             vec4 found = sound ? total[i * VN + j] * factor : vec4(NOTHING);
 #if WIDE
-            result[(to + from) / 4] = found;
+            result[(to + from) >> 2] = found;
 #else
             for (int c = 0; c < 4; ++c)
                 if (from + c < columns) result[to + from + c] = found[c];
@@ -239,6 +255,11 @@ void main() {
         most[i] = LEAST;
         sum[i] = 0.0;
     }
+#if WINDOWED
+    for (int i = lane; i < BQ; i += LANES) places[i] = place(first_query + i);
+    find_keys(0);
+    wait();
+#endif
     fetch_scores(0, 0);
     for (int first = 0; first < keys; first += BN) {
         int count = min(BN, keys - first);
@@ -249,11 +270,11 @@ void main() {
             wait();
             if (depth + BK < width) fetch_scores(first, depth + BK);
             else fetch_values(first);
-            if (!busy) continue;
-            if (GROUPS == 1 || count > 4 * WG_X) multiply_scores(GROUPS);
-            else multiply_scores(1);
+            if (busy && (GROUPS == 1 || count > 4 * WG_X)) multiply_scores(GROUPS);
+            else if (busy) multiply_scores(1);
         }
         share_greatest(first, count);
+        find_keys(first + BN);
         wait();
         store_values();
         share_powers(count);

@@ -87,7 +87,7 @@ void find_head(int stack) {
 
 // Four numbers from `at` on, of which `left` are there; zeros behind them.
 #if WIDE
-#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) / 4] : vec4(0.0))
+#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) >> 2] : vec4(0.0))
 #else
 #define FOUR(numbers, at, left) \
     vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \

@@ -10,8 +10,10 @@ import pytest
 
 from glnn.errors import ShapeError
 from glnn.graph.operators.attention import Attention, Walk, Windows
+from glnn.kernels import kernels_for
+from glnn.kernels.capability_check import why_not_device
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 
 SIZES = (  # batch, heads, queries, keys, width, columns
     (1, 1, 1, 1, 1, 1),
@@ -22,6 +24,9 @@ SIZES = (  # batch, heads, queries, keys, width, columns
     (1, 2, 129, 31, 80, 12),
     (1, 1, 5, 200, 128, 130),
     (1, 1, 2, 11, 3, 523),
+    (3, 2, 49, 49, 32, 32),
+    (1, 2, 197, 197, 33, 5),
+    (1, 5, 1, 129, 64, 64),
 )
 KERNELS = kernels("attention")
 
@@ -62,7 +67,32 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
 
-@pytest.mark.parametrize("kernel", ["tiled", "split_kv", "direct"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"WG_Y": 16, "TM": 1, "TN": 8},
+        {"WG_Y": 8, "TM": 5, "TN": 8, "VN": 1},
+        {"WG_X": 16, "WG_Y": 4, "TM": 7, "VN": 1},
+        {"WG_Y": 4, "TM": 8, "BK": 16},
+        {"WG_X": 4, "WG_Y": 8, "TM": 3, "TN": 8, "VN": 4},
+    ],
+    ids=str,
+)
+def test_blocks_of_any_size(opened, rng, values) -> None:
+    """Blocks whose edges lie elsewhere than those of the default: of queries, keys and columns."""
+    backend = opened("compute")
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash")
+    kernel = kernel.with_parameters(**values)
+    if (why := why_not_device(kernel, backend.device.capabilities)) is not None:
+        pytest.skip(why)
+    for sizes in SIZES:
+        operands, walks = given(rng, sizes)
+        got = run_kernel(backend, Attention(*sizes, walks, 0.7), operands, kernel)
+        expected = exact(*operands.values(), 0.7).transpose(0, 2, 1, 3)
+        assert oracle.error(got, expected) <= TOLERANCE, sizes
+
+
+@pytest.mark.parametrize("kernel", ["flash", "tiled", "split_kv", "direct"])
 @pytest.mark.parametrize("width", [8, 7])
 def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kernel) -> None:
     batch, heads, tokens = 2, 3, 37
@@ -75,7 +105,7 @@ def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kern
     assert oracle.error(got, exact(q, k, v, 0.3).transpose(0, 2, 1, 3)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["tiled", "split_kv", "direct"])
+@pytest.mark.parametrize("kernel", ["flash", "tiled", "split_kv", "direct"])
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     sizes = (2, 3, 5, 9, 4, 4)
@@ -85,7 +115,7 @@ def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["tiled_masked", "split_kv_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["flash_masked", "tiled_masked", "split_kv_masked", "direct_masked"])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")
@@ -125,6 +155,7 @@ WINDOWS = (  # of images, heads and numbers of a token
     (Windows(1, 2, 7, 7, 0, 3), 1, 3, 32),
     (Windows(3, 1, 5, 4), 2, 1, 5),
     (Windows(2, 2, 7, 7, 3, 3), 3, 2, 12),
+    (Windows(2, 1, 10, 13, 3, 5), 1, 1, 4),
 )
 
 
@@ -175,7 +206,7 @@ def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
     expected = exact(
         *(operands[one] for one in "qkv"), 0.7, np.tile(mask, (6 // masks, 1, 1))[:, None]
     )
-    for kernel in ("tiled_masked", "split_kv_masked", "direct_masked"):
+    for kernel in ("flash_masked", "tiled_masked", "split_kv_masked", "direct_masked"):
         got = run(backend, op, operands, kernel)
         assert oracle.error(got, expected.transpose(0, 2, 1, 3)) <= TOLERANCE, kernel
     assert oracle.error(op.compute(operands), expected.transpose(0, 2, 1, 3)) <= TOLERANCE
