@@ -9,6 +9,10 @@
 // in shared memory; products with values, which come BK keys at a time. What comes next is loaded
 // before the present is multiplied. Rows of tiles are permuted, so that invocations that stand
 // beside one another, of TM queries and four keys in a row each, read rows beside one another.
+//
+// NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
+// whole kernel. So what takes long, as the softmax, finds its scores in shared memory, and the results
+// in another array than that of the sums.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -71,7 +75,9 @@ int lane, row, column;          // this invocation's place among scores
 int first_query, first_column;  // of this workgroup; the column in vec4
 vec4 next[LOADS];               // what was loaded ahead
 vec4 score[TM * GROUPS], total[TM * VN];
-float most[TM], sum[TM];        // of each query: the greatest score, and this invocation's powers
+// Of each query: the greatest score, the sum of this invocation's powers, and what those of former
+// steps are to be multiplied by.
+float most[TM], sum[TM], less[TM];
 
 // Finds the places of the keys of a step, from `first` on.
 void find_keys(int first) {
@@ -170,54 +176,71 @@ void multiply_values(int first, int count) {
     }
 }
 
+// Where this invocation's powers of a query are among those of all.
+int own_powers(int i) {
+    return (i * WG_Y + row) * POWERS + column;
+}
+
 // Scales the scores of `count` keys from `first` on, adds the mask, and shares the greatest of each
-// query; LEAST behind the last.
+// query; LEAST behind the last. Scores are in the powers' memory since.
 void share_greatest(int first, int count) {
+    for (int i = 0; i < TM; ++i)
+        for (int g = 0; g < GROUPS; ++g) powers[own_powers(i) + g * WG_X] = score[i * GROUPS + g];
     for (int i = 0; i < TM; ++i) {
-        float greatest = LEAST;
-        int positive = 0;    // the greatest bits, which tell whether there is infinity or NaN
-        uint negative = 0u;  // the same, of negative numbers, and minus infinity is none
+        vec4 greatest = vec4(LEAST);
+        ivec4 positive = ivec4(0);    // the greatest bits, which tell of infinity and NaN
+        uvec4 negative = uvec4(0u);   // the same, of negative numbers, and minus infinity is none
         for (int g = 0; g < GROUPS; ++g) {
-            int key = (g * WG_X + column) * 4;
-            vec4 s = score[i * GROUPS + g] * scale;
+            int key = (g * WG_X + column) * 4, at = own_powers(i) + g * WG_X;
+            vec4 s = powers[at] * scale;
 #if HAS_MASK
-            int at = mask_from + min(first_query + row * TM + i, queries - 1) * mask_token;
-            for (int j = 0; j < 4; ++j) s[j] += mask[at + min(first + key + j, keys - 1) * mask_step];
+            int of_query = mask_from + min(first_query + row * TM + i, queries - 1) * mask_token;
+            ivec4 of_key = min(first + key + ivec4(0, 1, 2, 3), ivec4(keys - 1)) * mask_step;
+            s += vec4(mask[of_query + of_key.x], mask[of_query + of_key.y],
+                      mask[of_query + of_key.z], mask[of_query + of_key.w]);
 #endif
-            for (int j = 0; j < 4; ++j) {
-                if (key + j >= count) s[j] = LEAST;
-                positive = max(positive, floatBitsToInt(s[j]));
-                negative = max(negative, floatBitsToUint(s[j]));
-                greatest = max(greatest, s[j]);
-            }
-            score[i * GROUPS + g] = s;
+            s = mix(vec4(LEAST), s, lessThan(ivec4(key, key + 1, key + 2, key + 3), ivec4(count)));
+            positive = max(positive, floatBitsToInt(s));
+            negative = max(negative, floatBitsToUint(s));
+            greatest = max(greatest, s);
+            powers[at] = s;
         }
-        bool sound = positive < 0x7f800000 && negative <= 0xff800000u;
-        parts[(i * WG_Y + row) * WG_X + column] = sound ? greatest : NAN;
+        bool sound = all(lessThan(positive, ivec4(0x7f800000))) &&
+                     all(lessThanEqual(negative, uvec4(0xff800000u)));
+        vec2 two = max(greatest.xy, greatest.zw);
+        parts[(i * WG_Y + row) * WG_X + column] = sound ? max(two.x, two.y) : NAN;
     }
 }
 
-// Shares the powers of the step's scores, and has sums and results of former steps decay.
+// Shares the powers of the step's scores.
 void share_powers(int count) {
     for (int i = 0; i < TM; ++i) {
-        float before = most[i], now = before;
+        float now = most[i];
         for (int j = 0; j < WG_X; ++j) now = greater(now, parts[(i * WG_Y + row) * WG_X + j]);
-        float less = decayed(now - before);
+        less[i] = decayed(now - most[i]);
         most[i] = now;
-        sum[i] *= less;
-        for (int j = 0; j < VN; ++j) total[i * VN + j] *= less;
+        vec4 added = vec4(0.0);
         for (int g = 0; g < GROUPS; ++g) {
-            vec4 power = decayed(vec4(now) - score[i * GROUPS + g]);
-            for (int j = 0; j < 4; ++j)
-                if ((g * WG_X + column) * 4 + j >= count) power[j] = 0.0;
-            powers[(i * WG_Y + row) * POWERS + g * WG_X + column] = power;
-            sum[i] += dot(power, vec4(1.0));
+            int key = (g * WG_X + column) * 4, at = own_powers(i) + g * WG_X;
+            vec4 power = decayed(vec4(now) - powers[at]);
+            power = mix(vec4(0.0), power, lessThan(ivec4(key, key + 1, key + 2, key + 3), ivec4(count)));
+            powers[at] = power;
+            added += power;
         }
+        sum[i] = sum[i] * less[i] + dot(added, vec4(1.0));
     }
+}
+
+// Has the results of former steps decay.
+void decay_results() {
+    for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i];
 }
 
 // Stores the results divided by the queries' sums; nothing that is finite where no score was.
 void finish() {
+    vec4 found[TM * VN];
+    for (int i = 0; i < TM * VN; ++i) found[i] = total[i];
     for (int i = 0; i < TM; ++i)
         parts[(i * WG_Y + row) * WG_X + column] = is_finite(most[i]) ? sum[i] : NAN;
     wait();
@@ -231,12 +254,12 @@ void finish() {
         for (int j = 0; j < VN; ++j) {
             int from = (first_column + j * WG_X + column) * 4;
             if (first_query + query >= queries || from >= columns) continue;
-            vec4 found = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+            vec4 numbers = sound ? found[i * VN + j] * factor : vec4(NOTHING);
 #if WIDE
-            result[(to + from) >> 2] = found;
+            result[(to + from) >> 2] = numbers;
 #else
             for (int c = 0; c < 4; ++c)
-                if (from + c < columns) result[to + from + c] = found[c];
+                if (from + c < columns) result[to + from + c] = numbers[c];
 #endif
         }
     }
@@ -282,6 +305,7 @@ void main() {
             wait();
             if (key + BK < count) fetch_values(first + key + BK);
             else if (first + BN < keys) fetch_scores(first + BN, 0);
+            if (key == 0) decay_results();
             if (busy) multiply_values(key, count);
             if (key + BK >= count) break;
             wait();
