@@ -267,8 +267,16 @@ void finish() {
 
 void main() {
     lane = int(gl_LocalInvocationIndex);
+#if WG_X % 8 == 0 && WG_Y % 4 == 0
+    // Runs of 32 invocations cover 4 x 8 patches of the scores, and runs of four 2 x 2 of it, so that
+    // they share what they read, as in common/tile.glsl.
+    int patch_of_32 = lane / 32;
+    column = patch_of_32 % (WG_X / 8) * 8 + lane % 2 + lane / 4 % 4 * 2;
+    row = patch_of_32 / (WG_X / 8) * 4 + lane / 2 % 2 + lane / 16 % 2 * 2;
+#else
     column = lane % WG_X;
     row = lane / WG_X;
+#endif
     find_head(int(WORKGROUP_ID.z));
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
