@@ -263,6 +263,10 @@ def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     sizes = {"outputs": 1 << 14}
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "tiled")
     assert kernel.is_suited(sizes, "NVIDIA") and not kernel.is_suited(sizes, "llvmpipe")
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash_narrow")
+    windows = {"queries": 49, "columns": 32}
+    assert kernel.is_suited(windows, "NVIDIA") and not kernel.is_suited(windows, "llvmpipe")
+    assert not kernel.is_suited(windows | {"columns": 33}, "NVIDIA")
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "direct")
     for name in ("Midgard", "Bifrost", "Valhall", "V3D", "Adreno", "NVIDIA", "llvmpipe", None):
         board = name not in ("NVIDIA", "llvmpipe", None)
