@@ -115,7 +115,9 @@ def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["flash_masked", "tiled_masked", "split_kv_masked", "direct_masked"])
+@pytest.mark.parametrize(
+    "kernel", ["flash_masked", "tiled_masked", "split_kv_masked", "direct_masked"]
+)
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")
