@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, product
+from itertools import islice, product
 from math import prod
 
 from glnn.core.layout import parse
@@ -65,13 +65,25 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
     The parameters for the device's architecture are tried first.
     """
+    return next(iter(fitted_rows(kernel, device)), None)
+
+
+def fitted_rows(kernel: Kernel, device: Capabilities) -> tuple[Kernel, ...]:
+    """Return `kernel` with each row of parameters for the device's architecture that it admits.
+
+    Where it admits none of them, with the first other parameters that it admits, if any.
+    """
     if device not in kernel.memo:
-        rows = (dict(zip(kernel.tune, row, strict=True)) for row in product(*kernel.tune.values()))
-        candidates = (kernel.with_parameters(**row) for row in rows)
-        familiar = kernel.for_architecture(architecture(device))
-        admitted = (k for k in chain([familiar], candidates) if why_not_device(k, device) is None)
-        kernel.memo[device] = next(admitted, None)
-    result: Kernel | None = kernel.memo[device]
+        familiar = kernel.rows_for(architecture(device))
+        admitted = tuple(k for k in familiar if why_not_device(k, device) is None)
+        if not admitted:
+            values = product(*kernel.tune.values())
+            others = (
+                kernel.with_parameters(**dict(zip(kernel.tune, v, strict=True))) for v in values
+            )
+            admitted = tuple(islice((k for k in others if why_not_device(k, device) is None), 1))
+        kernel.memo[device] = admitted
+    result: tuple[Kernel, ...] = kernel.memo[device]
     return result
 
 

@@ -28,6 +28,7 @@ from glnn.kernels.manifest import (
     Quantity,
     Range,
     Requirements,
+    Timing,
     read,
     under,
 )
@@ -71,7 +72,7 @@ class Kernel:
     suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    throughput_rank: int = 0  # among its priority, where no processor waits; 0: unsaid
+    timing: Timing | None = None  # of its parameters, where a row of an architecture has one
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again
@@ -109,8 +110,6 @@ class Kernel:
         if self.stages and self.stages not in (names := decomposition_names()):
             raise DeclarationError(f"expected one of {names}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
-        if self.throughput_rank < 0 or (self.throughput_rank and not self.launch.grid):
-            raise DeclarationError("expected at least 0, and a launch.grid", "throughput_rank")
         if self.epilogue and self.epilogue.form not in forms:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
         if len(self.wants("out")) != 1:
@@ -127,8 +126,9 @@ class Kernel:
         for along in self.prologue or ():
             self._check_parameters("prologue", along.covered.names)
         with under("architectures"):
-            for name, values in self.architectures.parameters.items():
-                self._check_parameters(name, values)
+            for name, rows in self.architectures.rows.items():
+                for row in rows:
+                    self._check_parameters(name, row.parameters)
         self._check_launch()
 
     def _check_access(self, operand: Operand, allowed: Iterable[str]) -> None:
@@ -278,8 +278,8 @@ class Kernel:
         with _said(self.declaration, self.name):
             self._check_parameters("tune", values)
         chosen = {name: (value,) for name, value in values.items()}
-        anywhere = replace(self.architectures, parameters={})
-        return replace(self, tune={**self.tune, **chosen}, architectures=anywhere)
+        anywhere = replace(self.architectures, rows={})
+        return replace(self, tune={**self.tune, **chosen}, architectures=anywhere, timing=None)
 
     @property
     def versions(self) -> tuple[Kernel, ...]:
@@ -295,10 +295,21 @@ class Kernel:
         result: tuple[Kernel, ...] = self.memo["versions"]
         return result
 
+    def rows_for(self, architecture: str | None) -> tuple[Kernel, ...]:
+        """Return the kernel with each row of parameters that is declared for `architecture`.
+
+        Without any it is the kernel itself alone.
+        """
+        if ("rows", architecture) not in self.memo:
+            rows = self.architectures.rows.get(architecture or "", ())
+            made = (replace(self.with_parameters(**r.parameters), timing=r.timing) for r in rows)
+            self.memo["rows", architecture] = tuple(made) or (self,)
+        result: tuple[Kernel, ...] = self.memo["rows", architecture]
+        return result
+
     def for_architecture(self, architecture: str | None) -> Kernel:
         """Return the kernel with the defaults of `architecture`; itself where none are declared."""
-        values = self.architectures.parameters.get(architecture or "")
-        return self if values is None else self.with_parameters(**values)
+        return self.rows_for(architecture)[0]
 
 
 def declared_at(declaration: Path, name: str) -> str:

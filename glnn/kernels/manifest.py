@@ -56,6 +56,13 @@ whole = of_type(int, "an integer")
 flag = of_type(bool, "true or false")
 
 
+def real(value: Any) -> float:
+    """Read a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise expected("a number", value)
+    return float(value)
+
+
 def share(value: Any) -> float:
     """Read a number between 0 and 1, both excluded."""
     if not isinstance(value, float) or not 0 < value < 1:
@@ -167,9 +174,6 @@ class Along:
         return -(-sizes[self.size] // self.covered.evaluate(parameters))
 
 
-BUSY = 256  # invocations that keep a processor busy: measured with products on an H200
-
-
 @dataclass(frozen=True)
 class Launch:
     """The launch of a kernel: workgroup and grid of a compute shader, or vertices of a draw."""
@@ -228,25 +232,6 @@ class Launch:
             if rest or any(known[one.size] % one.covered.evaluate(parameters) for one in axis):
                 result |= 1 << i
         return result
-
-    def filled(
-        self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
-    ) -> float:
-        """Return the share of so many processors' time in which they compute results.
-
-        Workgroups reach over the edges, and their number is no multiple of the processors. One of
-        fewer than BUSY invocations does not keep a processor busy alone: half of its time is spent
-        waiting, less the more of them are there.
-        """
-        known = {**parameters, **sizes}
-        axes = [along for axis in self.grid for along in axis]
-        wanted = prod(known[along.size] / along.covered.evaluate(known) for along in axes)
-        turns = -(-prod(self.groups(sizes, parameters)) // processors)
-        local = prod(self.local_size(parameters))
-        together = max(BUSY // local, 1)  # workgroups that keep a processor busy
-        last = turns % together
-        spent = turns - last + last / (0.5 + 0.5 * last / together)
-        return wanted / max(spent * processors * local, 1)
 
     @property
     def bounded(self) -> int:
@@ -341,10 +326,55 @@ class Requirements:
 
 
 @dataclass(frozen=True)
-class Architectures:
-    """Parameters and suitability by GPU architecture (`kernels.architecture`)."""
+class Timing:
+    """Measured times of a kernel of products with its parameters, to predict others by.
 
-    parameters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # other defaults
+    start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
+    multiprocessor runs at once. wait: nanoseconds of a term of the sums, for all that run at once.
+    term: nanoseconds of a term of the sums, for each of them.
+    """
+
+    start: float
+    term: float
+    wait: float = 0.0
+    together: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.start, self.term, self.wait) < 0 or self.together < 1:
+            raise DeclarationError("expected times of at least 0, and one or more together")
+
+    def microseconds(self, workgroups: int, terms: int, multiprocessors: int) -> float:
+        """Return the predicted time of so many workgroups, each of sums of so many terms.
+
+        What all kernels spend on the operands' bytes alike is left out.
+        """
+        each = -(-workgroups // multiprocessors)
+        rounds = -(-each // self.together)
+        return self.start + terms * (rounds * self.wait + each * self.term) / 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of an architecture's table of tuning: parameters, and their measured times if any."""
+
+    parameters: Mapping[str, int]
+    timing: Timing | None = None
+
+    @classmethod
+    def read(cls, value: Any) -> Row:
+        """Parse a table such as { TM = 8, TN = 4, timing = { start = 5, term = 0.013 } }."""
+        table = dict(entries(value))
+        timing = table.pop("timing", None)
+        with under("timing"):
+            made = None if timing is None else record(Timing, TIMING)(timing)
+        return cls(table_of(whole)(table), made)
+
+
+@dataclass(frozen=True)
+class Architectures:
+    """Rows of tuning and suitability by GPU architecture (`kernels.architecture`)."""
+
+    rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)  # the defaults first
     fits: Mapping[str, str] = field(default_factory=dict)  # what it is there, or on `others`
 
     def __post_init__(self) -> None:
@@ -355,20 +385,27 @@ class Architectures:
         for name, fit in self.fits.items():
             if fit not in FITS:
                 raise DeclarationError(f"expected parameters or one of {FITS}, got {fit!r}", name)
-        if OTHERS in self.parameters or self.fits.get(OTHERS) == UNFIT:
+        if OTHERS in self.rows or self.fits.get(OTHERS) == UNFIT:
             raise DeclarationError(f"expected one of {FITS[:-1]}", OTHERS)
 
     @classmethod
     def read(cls, value: Any) -> Architectures:
-        """Parse a table such as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }."""
-        parameters, fits = {}, {}
+        """Parse a table such as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }.
+
+        Where an architecture has several rows, it has a list of tables.
+        """
+        rows: dict[str, tuple[Row, ...]] = {}
+        fits: dict[str, str] = {}
         for name, part in entries(value):
             with under(name):
+                if isinstance(part, list):
+                    fits[name], rows[name] = SUITS, tuple(map(Row.read, part))
+                    continue
                 table = dict(entries(part))
                 fits[name] = table.pop("fit", SUITS)
                 if table:
-                    parameters[name] = table_of(whole)(table)
-        return cls(parameters, fits)
+                    rows[name] = (Row.read(table),)
+        return cls(rows, fits)
 
     def fit(self, architecture: str | None) -> str:
         """Return the kernel's suitability for `architecture`: one of `FITS`.
@@ -410,6 +447,7 @@ def _values(value: Any) -> tuple[int, ...]:
 
 
 RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
+TIMING: Mapping[str, Reader] = {"start": real, "term": real, "wait": real, "together": whole}
 OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,
     "binding": whole,
@@ -445,7 +483,6 @@ KEYS: Mapping[str, Reader] = {
     "suits": table_of(record(Range, RANGE)),
     "architectures": Architectures.read,
     "priority": whole,
-    "throughput_rank": whole,
     "tolerance": share,
 }
 """Readers of all keys of a declaration except `variants` and `aliases`."""
@@ -509,7 +546,8 @@ def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
     for key, inner in SHORT.items():
         if isinstance(result.get(key), Mapping):
             table = result[key].items()
-            result[key] = {n: v if isinstance(v, Mapping) else {inner: v} for n, v in table}
+            whole_form = Mapping if inner == "layout" else (Mapping, list)  # a list of rows
+            result[key] = {n: v if isinstance(v, whole_form) else {inner: v} for n, v in table}
     if not isinstance(result.get("epilogue", {}), Mapping):
         result["epilogue"] = {"form": result["epilogue"]}
     return result

@@ -192,7 +192,7 @@ def _said(kernel: Kernel, seen: Iterable[VerdictRecord]) -> list[VerdictRecord]:
 def _origin(kernel: Kernel, fitted: Kernel, device: Device) -> str:
     """Return the origin of the parameters of `fitted`, for people."""
     name = architecture(device.capabilities)
-    if fitted.defaults == kernel.defaults and name not in kernel.architectures.parameters:
+    if fitted.defaults == kernel.defaults and name not in kernel.architectures.rows:
         return "any device"
     return str(name) if fitted == kernel.for_architecture(name) else "within the limits"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from math import prod
 
 from glnn.core.layout import parse
 from glnn.core.types import TensorType, widened
@@ -12,7 +13,7 @@ from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import Decomposition, Stage
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
-from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_spec
+from glnn.kernels.capability_check import fitted_rows, why_not_device, why_not_here, why_not_spec
 from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
@@ -22,6 +23,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
+MULTIPROCESSORS = 64  # assumed where the driver does not tell
 
 
 def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
@@ -145,7 +147,9 @@ def choose(
                 return kernel
             if kernel is preferred:
                 kind = too_large if isinstance(refusal, LimitError) else reasons
-                kind.setdefault(str(refusal), []).append(kernel.name)
+                refused = kind.setdefault(str(refusal), [])
+                if kernel.name not in refused:  # once for all its rows
+                    refused.append(kernel.name)
             if not isinstance(refusal, LimitError):
                 break  # other parameters change sizes alone
     why = _join_reasons(too_large or reasons) or "it has no kernel for it"
@@ -250,8 +254,8 @@ def _ranked(
 
     First those predicted to be fast, the fastest first. Then those that suit: the ones that reorder
     the fewest computed weights, or derive others from them, of these by priority, then those that
-    take the first input as it lies, then by throughput rank. Then all others, in the opposite
-    order. reasons: filled with why kernels that are in no group cannot be tried at all.
+    take the first input as it lies, then by the time that their `timing` predicts. Then all others,
+    in the opposite order. reasons: filled with why kernels that are in no group cannot be tried.
     """
     able: list[Kernel] = []
     for declared in kernels:
@@ -260,13 +264,13 @@ def _ranked(
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
-            able.append(fitted(adapted, device) or adapted)
+            able += fitted_rows(adapted, device) or [adapted]
     here, spec = architecture(device), spec.hinted
     if len(able) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
             first = _reordered(k, spec), -k.priority, not spec.fits(k)
-            return *first, -_throughput_rank(k, spec, device)
+            return *first, _predicted_time(k, spec, device)
 
         able.sort(key=order)
     suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel, device), here)]
@@ -290,14 +294,13 @@ def _reordered(kernel: Kernel, spec: OpSpec) -> int:
     return moved + sum(one.source in computed for one in spec.lowered(kernel).derived.values())
 
 
-def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the throughput rank of `kernel` times its occupancy; 0 where either is unknown."""
-    if not kernel.throughput_rank or not device.multiprocessors:
+def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
+    """Return the microseconds of `spec` that the timing of `kernel` predicts; 0 without one."""
+    if kernel.timing is None:
         return 0.0
-    sizes = spec.sizes(kernel)
-    return kernel.throughput_rank * kernel.launch.filled(
-        sizes, kernel.defaults, device.multiprocessors
-    )
+    workgroups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
+    terms = spec.op.depth({name: spec.shape(name) for name in spec.op_shapes})
+    return kernel.timing.microseconds(workgroups, terms, device.multiprocessors or MULTIPROCESSORS)
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:

@@ -50,11 +50,8 @@ class TunedChoice:
         if set(self.parameters) != set(kernel.tune):
             return None
         for name, value in self.parameters.items():
-            familiar = kernel.architectures.parameters.values()
-            if value not in (
-                *kernel.tune[name],
-                *(parameters.get(name) for parameters in familiar),
-            ):
+            rows = (row for rows in kernel.architectures.rows.values() for row in rows)
+            if value not in (*kernel.tune[name], *(row.parameters.get(name) for row in rows)):
                 return None
         if fingerprint(kernel) != self.source:
             return None

@@ -304,7 +304,7 @@ def test_a_verdict_covers_the_last_part_of_a_split(small_blocks) -> None:
     assert more, "no last part is cut short along more axes than the first"
 
 
-@pytest.mark.parametrize("kernel", [None, "gemm_blocked", "gemm_tiled_128x128"])
+@pytest.mark.parametrize("kernel", [None, "gemm_blocked", "gemm_tiled"])
 def test_a_stack_is_split_along_its_batch(opened, rng, kernel) -> None:
     backend = opened("compute")
     whole = backend.device.capabilities

@@ -111,8 +111,8 @@ def spec(op: Matmul | Conv2d, operands: dict[str, Array]) -> OpSpec:
     ("kernel", "parameters"),
     [
         ("gemm_blocked", {"TM": 6, "TN": 2}),
-        ("gemm_tiled_128x128", {"AHEAD": 1, "BK": 16, "TM": 8}),
-        ("gemm_tiled_128x128", {"SLICES": 2, "TN": 8}),
+        ("gemm_tiled", {"AHEAD": 1, "BK": 16, "TM": 8}),
+        ("gemm_tiled", {"SLICES": 2, "TN": 8}),
         ("gemm_split_k16", {"WG_K": 4, "TM": 4}),
         ("implicit_gemm", {"KEEP": 1, "PARTS": 1, "TN": 2}),
         ("implicit_gemm_tiled_128x64", {"AHEAD": 1, "BK": 16}),
@@ -142,7 +142,7 @@ def test_with_other_parameters(opened, rng, kernel, parameters) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["gemm_blocked", "gemm_tiled_128x128"])
+@pytest.mark.parametrize("kernel", ["gemm_blocked", "gemm_tiled"])
 def test_beside_an_epilogue_and_float16(opened, rng, kernel) -> None:
     backend = opened("compute")
     x, weight = rng((9, 11)), rng((7, 11)).astype(np.float16)

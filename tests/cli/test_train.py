@@ -89,7 +89,7 @@ def test_an_onnx_model_on_the_gpu(cli: Glnn, net: Path, points: Path, tmp_path: 
         "--limits",
         "es31-minimum",
         "--kernel",
-        "matmul=gemm_tiled_128x128",
+        "matmul=gemm_tiled",
     )
     more = ("--freeze", "a", "--optimizer", "sgd", "--momentum", 0.9, "--schedule", "cosine")
     output = tmp_path / "new.onnx"

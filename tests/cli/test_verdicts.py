@@ -24,7 +24,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that says one kernel is wrong, one is right in parts and one is right."""
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
     said = {
-        "gemm_tiled_128x128": Verdict(wrong=WRONG),
+        "gemm_tiled": Verdict(wrong=WRONG),
         "gemm_blocked": Verdict(((5000, 1, 1, 0),), part=512),
         "gemm_split_k16": Verdict(((5000, 1, 1, 0),)),
     }
@@ -45,7 +45,7 @@ def test_info(cli: Glnn, kept: None) -> None:
     report = cli("info", "--json").json["kernels"]
     assert report["seen"] == 4
     said = {(one["backend"], one["name"]): one["said"] for one in report["notable"]}
-    assert said["compute", "gemm_tiled_128x128"] == f"not used: {WRONG}"
+    assert said["compute", "gemm_tiled"] == f"not used: {WRONG}"
     assert said["compute", "gemm_blocked"] == "in launches of 512 at most"
     assert len(said) == 3
     shown = cli("info").out
@@ -55,8 +55,8 @@ def test_info(cli: Glnn, kept: None) -> None:
 def test_kernels(cli: Glnn, kept: None) -> None:
     rows = {row["name"]: row for row in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
     assert (
-        not rows["gemm_tiled_128x128"]["ok"]
-        and rows["gemm_tiled_128x128"]["reason"] == f"wrong: {WRONG}"
+        not rows["gemm_tiled"]["ok"]
+        and rows["gemm_tiled"]["reason"] == f"wrong: {WRONG}"
     )
     assert (
         rows["gemm_blocked"]["ok"] and rows["gemm_blocked"]["seen"] == "in launches of 512 at most"
@@ -112,7 +112,7 @@ def test_nothing_was_seen_yet(cli: Glnn) -> None:
 def test_how_many_were_seen(
     cli: Glnn, monkeypatch: pytest.MonkeyPatch, wrong: int, right: int, says: str
 ) -> None:
-    one = VerdictRecord("compute", "matmul", "gemm_tiled_128x128", "", Verdict(wrong=WRONG))
+    one = VerdictRecord("compute", "matmul", "gemm_tiled", "", Verdict(wrong=WRONG))
     other = dataclasses.replace(one, verdict=Verdict(((5000, 1, 1, 0),)))
     seen = [one] * wrong + [other] * right
     monkeypatch.setattr(Verdicts, "seen", lambda self: seen)

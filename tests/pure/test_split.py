@@ -20,7 +20,7 @@ from tests.pure.test_kernels import DEVICE
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
 MANY = (65535, 65535, 65535)
 GROUPS = st.sampled_from([MANY, (3, 5, 65535), (65535, 2, 2)])
-NAMES = st.sampled_from(["gemm_blocked", "gemm_tiled_128x128", "gemv", "scalar_nn"])
+NAMES = st.sampled_from(["gemm_blocked", "gemm_tiled", "gemv", "scalar_nn"])
 HALF, BYTE = DType.float16, DType.int8
 SMALL = st.sampled_from(
     [{}, {"weight": HALF}, {"x": HALF}, {"x": HALF, "weight": HALF}, {"weight": BYTE}]
@@ -37,7 +37,7 @@ def typed(
 
 
 @example(
-    "gemm_tiled_128x128", {}, 1, 342, 9, 16, MANY
+    "gemm_tiled", {}, 1, 342, 9, 16, MANY
 )  # R4, which it takes too, would be too large
 @given(NAMES, SMALL, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
 def test_parts(name, small, m, n, k, alignment, most) -> None:
@@ -99,7 +99,7 @@ def test_workgroups_bound_the_parts_too(name) -> None:
 
 
 @given(
-    st.sampled_from(["gemm_blocked", "gemm_tiled_128x128"]),
+    st.sampled_from(["gemm_blocked", "gemm_tiled"]),
     SMALL,
     st.integers(1, 150),
     *[st.integers(1, 20)] * 3,

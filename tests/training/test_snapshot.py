@@ -31,7 +31,7 @@ def snapshot(rng) -> Snapshot:
         Position(2, 32, 1, 0.25),
         EpochBatches(100, 16, 2, False),
         SETUP,
-        {"training 16": ("matmul/gemm_tiled_128x128", "pointwise")},
+        {"training 16": ("matmul/gemm_tiled", "pointwise")},
         History((Row(1, 4, 0.5, None, None, None, 0.1, 0.25),)),
         ({}, {"best": np.array(0.5)}),
     )
