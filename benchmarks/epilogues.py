@@ -8,7 +8,7 @@ registers: then GELU or Mish takes several times as long as ReLU.
     python -m benchmarks.epilogues
     python -m benchmarks.epilogues --sizes 197x3072x768,1576x3072x768 --only nothing
     python -m benchmarks.epilogues --sizes 512 \\
-        --kernel gemm_tiled_32x64_long_k --kernel "gemm_tiled_128x128 AHEAD=0,1,2"
+        --kernel gemm_split_k_column_major --kernel "gemm_tiled AHEAD=0,1,2"
     python -m benchmarks.epilogues --sizes nothing --only 1x1,stem --json
 """
 
@@ -125,7 +125,7 @@ def measured(
     "--kernel",
     "kernels",
     multiple=True,
-    help='As "gemm_tiled_32x64_long_k AHEAD=0,1"; may be repeated.',
+    help='As "gemm_tiled AHEAD=0,1"; may be repeated.',
 )
 @click.option(
     "--epilogues",

@@ -19,7 +19,9 @@ from tests.doctor_operands import numbers, precise
 from tests.oracle import error
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
-OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]
+OF_NVIDIA = [
+    row for k in library() if "NVIDIA" in k.architectures.rows for row in k.rows_for("NVIDIA")
+]
 if not EXHAUSTIVE:
     OF_NVIDIA = OF_NVIDIA[2::3]  # large tiles take llvmpipe half a minute to compile
 
@@ -94,8 +96,7 @@ def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
 def test_the_parameters_of_nvidia(opened, rng, kernel) -> None:
     """All at once, as the GPUs take them that most tests do not run on."""
     backend = opened(kernel.backend)
-    choice = kernel.for_architecture("NVIDIA")
-    if reason := why_not_device(choice, backend.device.capabilities):
+    if reason := why_not_device(kernel, backend.device.capabilities):
         pytest.skip(reason)
-    if not computed(backend, rng, choice, OF_NVIDIA.index(kernel)):
+    if not computed(backend, rng, kernel, OF_NVIDIA.index(kernel)):
         pytest.skip("the driver has no room for it")

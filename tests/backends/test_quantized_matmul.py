@@ -108,6 +108,7 @@ def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
+(TILED,) = (k for k in kernels_for("quantized_matmul", "compute") if k.name == "gemm_tiled")
 LARGE = [
     *((name, {"AHEAD": ahead}) for name in SKINNY for ahead in (0, 1)),
     ("gemm_skinny_4x16", {"LANES": 16, "ROW_GROUPS": 16, "ROWS": 4, "AHEAD": 1}),
@@ -120,7 +121,7 @@ LARGE = [
     ("gemv_normed", {"STEPS": 1, "LANES": 64, "ROW_GROUPS": 2, "ROWS": 4}),
     ("gemv_normed_long", {}),
     ("gemv_gated_long", {}),
-    *((f"gemm_tiled_{tile}", {}) for tile in ("16x32", "32x64_long_k", "32x64", "48x128")),
+    *(("gemm_tiled", {**row.defaults}) for row in TILED.rows_for("NVIDIA")),
 ]
 """Kernels, and values beside those that NVIDIA's GPUs take."""
 

@@ -54,10 +54,7 @@ def test_info(cli: Glnn, kept: None) -> None:
 
 def test_kernels(cli: Glnn, kept: None) -> None:
     rows = {row["name"]: row for row in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
-    assert (
-        not rows["gemm_tiled"]["ok"]
-        and rows["gemm_tiled"]["reason"] == f"wrong: {WRONG}"
-    )
+    assert not rows["gemm_tiled"]["ok"] and rows["gemm_tiled"]["reason"] == f"wrong: {WRONG}"
     assert (
         rows["gemm_blocked"]["ok"] and rows["gemm_blocked"]["seen"] == "in launches of 512 at most"
     )

@@ -61,14 +61,6 @@ def nested(keys: str, value: object) -> dict[str, object]:
     return value
 
 
-@pytest.mark.parametrize(("rank", "values"), [(-1, {}), (1, {"launch": {}})])
-def test_a_throughput_rank_is_of_a_grid_and_no_less_than_0(rank, values) -> None:
-    with pytest.raises(
-        ShaderError, match=r"throughput_rank: expected at least 0, and a launch\.grid"
-    ):
-        kernel(**{"throughput_rank": rank, **values})
-
-
 @pytest.mark.parametrize(
     ("key", "value", "got"),
     [
@@ -112,7 +104,8 @@ def test_a_throughput_rank_is_of_a_grid_and_no_less_than_0(rank, values) -> None
         ("suits.m.min", "4", "4"),
         ("backend", 1, 1),
         ("priority", "high", "high"),
-        ("throughput_rank", 1.5, 1.5),
+        ("architectures.NVIDIA.timing.start", "1", "1"),
+        ("architectures.NVIDIA.timing.together", 1.5, 1.5),
         ("stages", 1, 1),
         ("generate", 1, 1),
         ("tolerance", 1, 1),
@@ -198,7 +191,7 @@ def test_a_value_without_meaning(values, says) -> None:
 
 
 def test_every_key_is_a_field_and_explained() -> None:
-    given = {"name", "op", "path", "declaration", "text", "folder", "edition"}
+    given = {"name", "op", "path", "declaration", "text", "folder", "edition", "timing"}
     assert set(KEYS) == {f.name for f in fields(Kernel)} - given
     parts = {Operand: OPERAND, Launch: LAUNCH, Finish: FINISH, Range: RANGE}
     assert all(set(keys) == {f.name for f in fields(part)} for part, keys in parts.items())

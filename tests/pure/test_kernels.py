@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -22,10 +23,10 @@ from glnn.graph.operators import (
     Matmul,
     QuantizedMatmul,
 )
-from glnn.kernels import export, kernels_for, library
-from glnn.kernels.capability_check import fitted, why_not_device
+from glnn.kernels import Kernel, export, kernels_for, library
+from glnn.kernels.capability_check import fitted, fitted_rows, why_not_device
 from glnn.kernels.library import read
-from glnn.kernels.manifest import Along, Architectures, Launch, Range, Requirements
+from glnn.kernels.manifest import Along, Architectures, Launch, Range, Requirements, Row, Timing
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import assemble
@@ -157,7 +158,7 @@ def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
 
 def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
     midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
-    names = ("gemm_blocked", "gemm_tiled_128x128", "feedback_4x4")
+    names = ("gemm_blocked", "gemm_tiled", "feedback_4x4")
     kernels = tuple(k for k in library() if k.op == "matmul" and k.name in names)
     paths = export(tmp_path, kernels, device=midgard)
     found = {path.name.split("-")[1].split(".")[0] for path in paths}
@@ -180,30 +181,11 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", spec(), DEVICE).name == "gemm_split_k16"
     assert choose("compute", spec(1024, 1024), DEVICE).name == "gemm_blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation", multiprocessors=132)
-    assert choose("compute", spec(512, 512), nvidia).name == "gemm_tiled_32x32"
-    assert choose("compute", spec(512, 512, 512), nvidia).name == "gemm_tiled_32x32"
-    assert choose("compute", spec(640, 640, 447), nvidia).name == "gemm_tiled_32x32"
-    assert choose("compute", spec(640, 640, 640), nvidia).name == "gemm_tiled_32x64_long_k"
-    assert choose("compute", spec(256, 256, 256), nvidia).name == "gemm_tiled_16x32"
-    for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
+    for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256)):
         assert choose("compute", spec(*few), nvidia).name.startswith("gemm_split_k"), few
-    stack = OpSpec.create(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
-    assert choose("compute", stack, nvidia).name == "gemm_blocked_batched"
-    assert choose("compute", spec(1024, 1024), nvidia).name == "gemm_tiled_32x64"
-    assert choose("compute", spec(1024, 1024, 32), nvidia).name == "gemm_blocked"
-    assert choose("compute", spec(1024, 1024, 1024), nvidia).name == "gemm_tiled_64x128"
-    assert choose("compute", spec(2048, 2048), nvidia).name == "gemm_tiled_64x64_short_k"
-    for side, taken in (
-        (1500, "gemm_tiled_48x128"),
-        (2049, "gemm_tiled_96x128"),
-        (3000, "gemm_tiled_96x128"),
-    ):
-        assert choose("compute", spec(side, side, side), nvidia).name == taken
-    assert choose("compute", spec(4096, 4096, 4096), nvidia).name == "gemm_tiled_128x128"
     older = replace(nvidia, multiprocessors=0)  # a driver that does not tell
-    assert choose("compute", spec(1024, 1024, 1024), older).name == "gemm_tiled_64x128"
-    assert choose("compute", spec(1500, 1500, 1500), older).name == "gemm_tiled_128x128"
-    assert choose("compute", spec(), DEVICE, "gemm_tiled_128x128").name == "gemm_tiled_128x128"
+    assert choose("compute", spec(1024, 1024, 1024), older).name == "gemm_tiled"
+    assert choose("compute", spec(), DEVICE, "gemm_tiled").name == "gemm_tiled"
 
 
 NVIDIA = replace(
@@ -218,18 +200,12 @@ NVIDIA = replace(
 @pytest.mark.parametrize(
     ("m", "n", "k", "taken"),
     [
-        # by 21.6 operations a byte: 6.9 of 401408 x 16 by 96, 9.6 of 96 by 24, 41 of 96 by 576
+        # by 21.6 operations a byte: 6.9 of 401408 x 16 by 96
         (401408, 96, 16, "gemm_tall"),
         (100352, 144, 24, "gemm_tall"),
         (401408, 16, 32, "gemm_tall"),
-        (100352, 24, 96, "gemm_tiled_64x32"),
-        (25088, 32, 192, "gemm_tiled_64x32"),
-        (100352, 64, 64, "gemm_tiled_64x64"),
-        (100352, 256, 64, "gemm_tiled_64x64_short_k"),
-        (6272, 576, 96, "gemm_tiled_64x64_short_k"),
-        (100352, 128, 256, "gemm_tiled_128x128"),  # 42.7
-        (6272, 1024, 256, "gemm_tiled_96x128"),
-        (16383, 96, 16, "gemm_blocked"),  # too few rows for so many processors
+        (100352, 24, 96, "gemm_tiled"),
+        (16383, 96, 16, "gemm_tiled"),  # too few rows for so many processors
         (16384, 96, 16, "gemm_tall"),
     ],
 )
@@ -269,14 +245,98 @@ def test_weights_are_unpacked_once_for_several_rows(m, n, taken, operator) -> No
 
 @pytest.mark.parametrize(
     ("m", "n", "taken"),
-    [(64, 576, "16x32"), (64, 4096, "32x32"), (512, 576, "32x32"), (512, 4096, "64x128")],
+    [
+        (64, 576, (16, 32)),
+        (64, 4096, (32, 32)),
+        (512, 576, (32, 32)),
+        (512, 4096, (64, 128)),
+    ],
 )
 def test_tiles_of_packed_weights_fill_the_processors(m, n, taken) -> None:
     op = QuantizedMatmul("q4_k", n, 1024)
     weight = TensorType((op.packing.words(n, 1024),), DType.int32)
     spec = OpSpec.create(op, {"x": TensorType((m, 1024)), "weight": weight}, {})
     device = replace(NVIDIA, multiprocessors=132)
-    assert choose("compute", spec, device).name == f"gemm_tiled_{taken}"
+    assert tile(choose("compute", spec, device)) == taken
+
+
+def tile(kernel: Kernel) -> tuple[int, int]:
+    """The rows and the columns of a workgroup of gemm_tiled."""
+    assert kernel.name == "gemm_tiled"
+    own = kernel.defaults
+    return own["WG_Y"] * own["TM"], own["WG_X"] * own["TN"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fast"),
+    [
+        # What took at most 1.1 times the time of the fastest kernel on an H200: tiles, or the
+        # slices of gemm_split_k_column_major. Stacks have a fourth size.
+        ((25088, 128, 128, 16), {(96, 128), (128, 128), (64, 64)}),
+        ((784, 64, 64, 36), {(64, 64)}),
+        ((6272, 32, 32, 36), {(64, 32)}),
+        ((98, 256, 256, 36), {(48, 128), (32, 64), (64, 64), (32, 32)}),
+        ((44, 3132, 2160), {8, (32, 64), (32, 32)}),
+        ((32, 1000, 1280), {32, 16, 8}),
+        ((895, 2116, 4328), {(48, 128), (64, 128), (32, 128), (64, 64)}),
+        ((2297, 28, 4356), {32, 16, 8}),
+        ((1838, 320, 4072), {(64, 128), (32, 64), (32, 32)}),
+        ((1454, 772, 2960), {(48, 128), (32, 64), (32, 32)}),
+        ((109317, 28, 120), {(64, 32)}),
+        ((380368, 16, 72), {(64, 32)}),
+        ((242212, 192, 48), {(96, 128), (128, 128), (64, 64)}),
+        ((25546, 1256, 48), {(96, 128), (64, 64)}),
+        ((30544, 304, 60), {(64, 64)}),
+        ((123481, 80, 120), {(48, 128), (96, 128), (128, 128), (64, 64), (64, 32)}),
+        ((2169, 3280, 1608), {(64, 128), (96, 128), (128, 128), (64, 64)}),
+        ((6396, 788, 300), {(64, 64)}),
+        ((24876, 180, 200), {(64, 64), (32, 64)}),
+        ((232, 1848, 1388), {(32, 64)}),
+        ((2145, 136, 1776), {(32, 32)}),
+        ((114444, 16, 164), {(64, 32), (32, 32)}),
+        ((6272, 112, 672), {(48, 128), (32, 64)}),
+    ],
+    ids=str,
+)
+def test_nvidia_takes_tiles_that_were_measured_to_be_fast(sizes, fast) -> None:
+    m, n, k, *batch = sizes
+    device = replace(
+        NVIDIA,
+        multiprocessors=132,
+        max_shader_storage_block_size=1 << 31,
+        max_compute_work_group_count=(65535, 65535, 65535),
+    )
+    stack = OpSpec.create(Matmul(), {"x": (m * math.prod(batch), k), "weight": (*batch, n, k)}, {})
+    taken = choose("compute", stack, device)
+    slices = taken.defaults.get("WG_K")
+    assert (tile(taken) if slices is None else slices) in fast
+
+
+def test_the_fastest_row_is_chosen_by_its_timing(tmp_path) -> None:
+    """Rows of a kernel, by microseconds that are counted here by hand, on 8 multiprocessors."""
+    (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled")
+    quick = Row({"TM": 8}, Timing(start=1, term=100))
+    late = Row({"TM": 4}, Timing(start=9, term=10, wait=40, together=4))
+    rows = replace(declared, architectures=Architectures({"NVIDIA": (quick, late)}))
+    first, second = rows.rows_for("NVIDIA")
+    assert (first.defaults["TM"], second.defaults["TM"]) == (8, 4)
+    assert first.timing is not None and second.timing is not None
+    # 20 workgroups are 3 for one multiprocessor, all at once; 40 are 5, so that one comes after 4
+    assert first.timing.microseconds(20, 50, 8) == pytest.approx(1 + 50 * 3 * 0.1)
+    assert second.timing.microseconds(20, 50, 8) == pytest.approx(9 + 50 * (0.04 + 3 * 0.01))
+    assert second.timing.microseconds(40, 50, 8) == pytest.approx(9 + 50 * (2 * 0.04 + 5 * 0.01))
+    assert first.with_parameters(TM=4).timing is None  # it is of these parameters alone
+    for values in ({"start": -1, "term": 1}, {"start": 1, "term": 1, "together": 0}):
+        with pytest.raises(ShaderError, match="at least 0, and one or more together"):
+            Timing(**values)
+
+
+def test_rows_that_a_device_does_not_admit_are_left_out() -> None:
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled")
+    least = replace(NVIDIA, max_compute_shared_memory_size=16 << 10)
+    rows = fitted_rows(tiled, least)
+    assert 0 < len(rows) < len(fitted_rows(tiled, NVIDIA)) == len(tiled.rows_for("NVIDIA"))
+    assert all(why_not_device(row, least) is None for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -363,11 +423,12 @@ def test_nvidia_has_products_for_gradients_of_convolutions(
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
-    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled_128x128")
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled")
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = replace(nvidia, max_compute_work_group_invocations=64)
-    large = replace(tiled, architectures=Architectures({"NVIDIA": {"WG_X": 16, "WG_Y": 16}}))
+    row = Row({"WG_X": 16, "WG_Y": 16})
+    large = replace(tiled, architectures=Architectures({"NVIDIA": (row,)}))
     assert why_not_device(large.for_architecture("NVIDIA"), least) is not None
     shrunk = fitted(large, least)
     assert shrunk is not None
@@ -380,7 +441,7 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
 
 
 def test_a_device_whose_registers_are_too_few_is_refused() -> None:
-    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled_128x128")
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled")
     midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
     assert fitted(tiled, midgard) is None
     assert "registers of Mali-T860" in (why_not_device(tiled, midgard) or "")
@@ -515,7 +576,7 @@ def test_texture_buffers_are_taken_where_they_suit_and_there_are_some() -> None:
     with pytest.raises(LimitError, match="1048577 texels, a buffer has 1048576"):
         fetched.sampler("rgba32f", 4 + (4 << 20), llvmpipe)
     elsewhere = replace(llvmpipe, vendor="NVIDIA Corporation", renderer="a GPU")
-    assert choose("compute", spec(1024, 1024), elsewhere).name == "gemm_tiled_32x64"
+    assert choose("compute", spec(1024, 1024), elsewhere).name == "gemm_tiled"
     without = replace(llvmpipe, max_texture_buffer_size=0)
     assert choose("compute", spec(1024, 1024), without).name == "gemm_blocked"
     assert fitted(fetched, without) is None

@@ -333,34 +333,22 @@ LARGE = replace(
 
 
 def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
-    """Products by workgroups that compute `side` x `side` results, 256 invocations of them."""
+    """Products by workgroups that compute `side` x `side` results, 256 invocations of them.
+
+    rate: results that one of them computes at a time, on NVIDIA's devices.
+    """
     across = {"workgroup": [16, 16], "grid": [f"n / {side // 16}", f"m / {side // 16}"]}
     text = {
         "summary": "",
         "operands": bound(x=0, weight=1, out=2),
         "launch": across,
-        "throughput_rank": rate,
+        "architectures": {"NVIDIA": {"timing": {"start": 0, "term": side * side / rate}}}
+        if rate
+        else {},
         **values,
     }
     path = Path(f"shaders/matmul/{name}.comp")
     return Kernel.declared(path.with_suffix(".toml"), path, text)
-
-
-def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
-    launch_of = tiles("large", 64, 1).launch
-    # 3 x 3 workgroups of 64 x 64 for 129 x 129 results: 9 of them in two turns of 8 processors
-    share = launch_of.filled({"m": 129, "n": 129}, {}, 8)
-    assert share == pytest.approx(129 * 129 / (2 * 8 * 64 * 64))
-    assert launch_of.filled({"m": 128, "n": 256}, {}, 8) == 1.0
-    assert launch_of.filled({"m": 0, "n": 256}, {}, 8) == 0.0
-
-
-def test_a_small_workgroup_alone_does_not_keep_a_processor_busy() -> None:
-    across = {"workgroup": [8, 16], "grid": ["n / 8", "m / 4"]}  # 64 x 64 results
-    launch_of = tiles("half", 64, 1, launch=across).launch
-    assert launch_of.filled({"m": 128, "n": 256}, {}, 8) == pytest.approx(0.75)
-    assert launch_of.filled({"m": 256, "n": 256}, {}, 8) == 1.0  # two on each
-    assert launch_of.filled({"m": 384, "n": 256}, {}, 8) == pytest.approx(3 / (2 + 1 / 0.75))
 
 
 @pytest.mark.parametrize(
@@ -369,19 +357,20 @@ def test_a_small_workgroup_alone_does_not_keep_a_processor_busy() -> None:
         (128, 256, 8, "large"),  # 8 tiles for 8 processors
         (129, 256, 8, "small"),  # 12, so that 4 processors have two turns and 4 wait
         (448, 448, 8, "large"),  # 49 in 7 turns
-        (129, 256, 0, "small"),  # nobody tells how many there are: the first that is offered
+        (448, 448, 0, "large"),  # nobody tells how many there are: 49 tiles, or 196 in four turns
+        (128, 256, 0, "small"),  # 8 large ones keep as many busy for longer than 32 small ones
         (129, 256, 1, "large"),  # 12 turns of large tiles, or 40 of small ones, three times as fast
     ],
 )
 def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
-    device = replace(LARGE, multiprocessors=processors)
+    device = replace(LARGE, vendor="NVIDIA Corporation", multiprocessors=processors)
     offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
     product = OpSpec.create(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
     assert choose("compute", product, device).name == chosen
 
 
-def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
-    device = replace(LARGE, multiprocessors=8)
+def test_a_timing_counts_among_kernels_of_one_priority_only(offer) -> None:
+    device = replace(LARGE, vendor="NVIDIA Corporation", multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
     product = OpSpec.create(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
     assert choose("compute", product, device).name == "first"
@@ -556,8 +545,8 @@ def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) ->
         ((1000, 3, 3, 3), "R", "gemm_unaligned"),
         ((64, 3, 129, 5), "R", "gemm_unaligned"),
         ((64, 3, 129, 5), None, "gemm_batched_few_rows"),  # packed once
-        ((2, 33, 31, 64), "R", "gemm_blocked_column_major"),
-        ((1, 8, 8, 8), None, "gemm_split_k16"),
+        ((2, 33, 31, 64), "R", "gemm_tiled"),
+        ((1, 8, 8, 8), None, "gemm_split_k_column_major"),
     ],
 )
 def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:

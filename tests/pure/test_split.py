@@ -36,9 +36,7 @@ def typed(
     return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
 
 
-@example(
-    "gemm_tiled", {}, 1, 342, 9, 16, MANY
-)  # R4, which it takes too, would be too large
+@example("gemm_tiled", {}, 1, 342, 9, 16, MANY)  # R4, which it takes too, would be too large
 @given(NAMES, SMALL, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
 def test_parts(name, small, m, n, k, alignment, most) -> None:
     device = replace(
