@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
+from glnn.compiler import Executor
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.core.tensor_info import TensorInfo
-from glnn.core.types import Array
+from glnn.core.types import Array, DType, TensorType
+from glnn.graph.builder import Builder
+from glnn.graph.expression import formula
 from glnn.graph.operators import Reduce, Slice
-from glnn.graph.passes import Pass
+from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, Linear, ReLU
 from glnn.model import Model, Node
 from glnn.training import SGD, CrossEntropyLoss, StepGraph, training_step
@@ -113,3 +116,27 @@ def test_feedback_keeps_its_reductions() -> None:
     step = training_step(residual(5), CrossEntropyLoss(), SGD(0.1), SAMPLES, totals=False)
     plan, _ = planned(step, open_backend("feedback"))
     assert _counts(plan)[:2] == (0, 11)
+
+
+@pytest.mark.parametrize("dtype", [DType.float32, DType.float16, DType.float64])
+def test_statistics_of_other_types_are_reductions(dtype: DType) -> None:
+    """ChannelSums has float32 alone, which a mean and a variance in float64 are not."""
+    builder = Builder()
+    x = builder.input("x", TensorType((6, 5, 4, 3), dtype))
+    (mean,) = builder.add(Reduce("mean", (0, 2, 3), True), x, name="mean")
+    squared = Reduce("mean", (0, 2, 3), True, formula("square(a - b)"))
+    (variance,) = builder.add(squared, x, mean, name="variance")
+    graph = builder.graph([mean, variance])
+    types = graph.infer_types({x.name: x.type})
+    short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: True))
+    fused = any(node.operator.name == "channel_sums" for node in short.nodes)
+    assert fused == (dtype is DType.float32)
+    assert [types[value].dtype for value in short.outputs] == [dtype, dtype]
+    given = np.random.default_rng(3).normal(3, 1, x.type.shape).astype(dtype.numpy)
+    wide = given.astype(np.float64)
+    tolerance = 1e-2 if dtype is DType.float16 else 1e-5
+    expected = wide.mean((0, 2, 3), keepdims=True), wide.var((0, 2, 3), keepdims=True)
+    results = Executor(graph, "compute").run({"x": given})
+    for found, right in zip(results.values(), expected, strict=True):
+        assert found.dtype == dtype.numpy
+        np.testing.assert_allclose(found, right, rtol=tolerance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from glnn.core.types import TensorType
+from glnn.core.types import DType, TensorType
 from glnn.graph.expression import Arg, Expr, formula
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import ChannelSums, Reduce, Slice
@@ -29,6 +29,8 @@ def fuse_channel_sums(
             continue
         reductions, operands = match
         of_each = {name: rewriter.types[value] for name, value in operands.items()}
+        if any(one.dtype is not DType.float32 for one in of_each.values()):
+            continue  # reductions are of any type, ChannelSums has float32
         channels = of_each["x"].dims[1:2]
         if "mean" in of_each:
             of_each["mean"] = TensorType(channels)
