@@ -28,7 +28,7 @@ from glnn.kernels.manifest import (
     Quantity,
     Range,
     Requirements,
-    Timing,
+    TimingModel,
     read,
     under,
 )
@@ -72,7 +72,7 @@ class Kernel:
     suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    timing: Timing | None = None  # of its parameters, where a row of an architecture has one
+    timing: TimingModel | None = None  # of its parameters, where a row of an architecture has one
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from math import prod
+from math import isfinite, prod
 from typing import Any, get_args
 
 from glnn.core.layout import parse
@@ -57,8 +57,8 @@ flag = of_type(bool, "true or false")
 
 
 def real(value: Any) -> float:
-    """Read a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """Read a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise expected("a number", value)
     return float(value)
 
@@ -326,7 +326,7 @@ class Requirements:
 
 
 @dataclass(frozen=True)
-class Timing:
+class TimingModel:
     """Measured times of a kernel of products with its parameters, to predict others by.
 
     start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
@@ -354,19 +354,19 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class TuningRow:
     """A row of an architecture's table of tuning: parameters, and their measured times if any."""
 
     parameters: Mapping[str, int]
-    timing: Timing | None = None
+    timing: TimingModel | None = None
 
     @classmethod
-    def read(cls, value: Any) -> Row:
-        """Parse a table such as { TM = 8, TN = 4, timing = { start = 5, term = 0.013 } }."""
+    def read(cls, value: Any) -> TuningRow:
+        """Parse a table such as { TM = 8, TN = 4, timing = { start = 5, term = 13 } }."""
         table = dict(entries(value))
         timing = table.pop("timing", None)
         with under("timing"):
-            made = None if timing is None else record(Timing, TIMING)(timing)
+            made = None if timing is None else record(TimingModel, TIMING)(timing)
         return cls(table_of(whole)(table), made)
 
 
@@ -374,7 +374,7 @@ class Row:
 class Architectures:
     """Rows of tuning and suitability by GPU architecture (`kernels.architecture`)."""
 
-    rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)  # the defaults first
+    rows: Mapping[str, tuple[TuningRow, ...]] = field(default_factory=dict)  # the defaults first
     fits: Mapping[str, str] = field(default_factory=dict)  # what it is there, or on `others`
 
     def __post_init__(self) -> None:
@@ -394,17 +394,19 @@ class Architectures:
 
         Where an architecture has several rows, it has a list of tables.
         """
-        rows: dict[str, tuple[Row, ...]] = {}
+        rows: dict[str, tuple[TuningRow, ...]] = {}
         fits: dict[str, str] = {}
         for name, part in entries(value):
             with under(name):
                 if isinstance(part, list):
-                    fits[name], rows[name] = SUITS, tuple(map(Row.read, part))
+                    if not part:
+                        raise expected("one row or more", part)
+                    fits[name], rows[name] = SUITS, tuple(map(TuningRow.read, part))
                     continue
                 table = dict(entries(part))
                 fits[name] = table.pop("fit", SUITS)
                 if table:
-                    rows[name] = (Row.read(table),)
+                    rows[name] = (TuningRow.read(table),)
         return cls(rows, fits)
 
     def fit(self, architecture: str | None) -> str:

@@ -44,7 +44,7 @@ def import_peer() -> Any:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """What a model takes in ONNX Runtime, and how far glnn's results are from there."""
+    """Times of a model in ONNX Runtime, and the distance of glnn's results from its."""
 
     version: str
     """ONNX Runtime's."""

@@ -60,7 +60,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class DecodingRate:
-    """How fast the suite's language model is on one backend."""
+    """Tokens a second of the suite's language model on one backend."""
 
     prompt_tokens_per_s: float
     """Tokens of prompts a second."""

@@ -26,7 +26,15 @@ from glnn.graph.operators import (
 from glnn.kernels import Kernel, export, kernels_for, library
 from glnn.kernels.capability_check import fitted, fitted_rows, why_not_device
 from glnn.kernels.library import read
-from glnn.kernels.manifest import Along, Architectures, Launch, Range, Requirements, Row, Timing
+from glnn.kernels.manifest import (
+    Along,
+    Architectures,
+    Launch,
+    Range,
+    Requirements,
+    TimingModel,
+    TuningRow,
+)
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import assemble
@@ -315,8 +323,8 @@ def test_nvidia_takes_tiles_that_were_measured_to_be_fast(sizes, fast) -> None:
 def test_the_fastest_row_is_chosen_by_its_timing(tmp_path) -> None:
     """Rows of a kernel, by microseconds that are counted here by hand, on 8 multiprocessors."""
     (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled")
-    quick = Row({"TM": 8}, Timing(start=1, term=100))
-    late = Row({"TM": 4}, Timing(start=9, term=10, wait=40, together=4))
+    quick = TuningRow({"TM": 8}, TimingModel(start=1, term=100))
+    late = TuningRow({"TM": 4}, TimingModel(start=9, term=10, wait=40, together=4))
     rows = replace(declared, architectures=Architectures({"NVIDIA": (quick, late)}))
     first, second = rows.rows_for("NVIDIA")
     assert (first.defaults["TM"], second.defaults["TM"]) == (8, 4)
@@ -328,7 +336,7 @@ def test_the_fastest_row_is_chosen_by_its_timing(tmp_path) -> None:
     assert first.with_parameters(TM=4).timing is None  # it is of these parameters alone
     for values in ({"start": -1, "term": 1}, {"start": 1, "term": 1, "together": 0}):
         with pytest.raises(ShaderError, match="at least 0, and one or more together"):
-            Timing(**values)
+            TimingModel(**values)
 
 
 def test_rows_that_a_device_does_not_admit_are_left_out() -> None:
@@ -427,7 +435,7 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = replace(nvidia, max_compute_work_group_invocations=64)
-    row = Row({"WG_X": 16, "WG_Y": 16})
+    row = TuningRow({"WG_X": 16, "WG_Y": 16})
     large = replace(tiled, architectures=Architectures({"NVIDIA": (row,)}))
     assert why_not_device(large.for_architecture("NVIDIA"), least) is not None
     shrunk = fitted(large, least)
