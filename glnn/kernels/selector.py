@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from math import prod
+from math import inf, prod
 
 from glnn.core.layout import parse
 from glnn.core.types import TensorType, widened
@@ -295,9 +295,9 @@ def _reordered(kernel: Kernel, spec: OpSpec) -> int:
 
 
 def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the microseconds of `spec` that the timing of `kernel` predicts; 0 without one."""
+    """Return the microseconds of `spec` that the timing of `kernel` predicts; inf without one."""
     if kernel.timing is None:
-        return 0.0
+        return inf
     workgroups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     terms = spec.op.depth({name: spec.shape(name) for name in spec.op_shapes})
     return kernel.timing.microseconds(workgroups, terms, device.multiprocessors or MULTIPROCESSORS)

@@ -174,8 +174,16 @@ class _Suite:
     def _time(self, network: SuiteNetwork) -> None:
         """Time one network: on the CPU first, whose results the others are held against."""
         times = self._result.networks.setdefault(network.name, {})
-        model = network.model()
-        x = network.sample(model)
+        built: list[tuple[Model, Array]] = []
+
+        def build() -> None:
+            model = network.model()
+            built.append((model, network.sample(model)))
+
+        self._do(f"{network.name}: building", build)
+        if not built:
+            return
+        ((model, x),) = built
         exact: list[Array] = []
         for engine, begin in self._engines(model, x):
 

@@ -140,3 +140,20 @@ def test_statistics_of_other_types_are_reductions(dtype: DType) -> None:
     for found, right in zip(results.values(), expected, strict=True):
         assert found.dtype == dtype.numpy
         np.testing.assert_allclose(found, right, rtol=tolerance)
+
+
+def test_sums_of_which_one_needs_the_other_stay_apart() -> None:
+    """dy (x - m), where m is the sum of dy itself: one launch cannot make both."""
+    builder, images = Builder(), TensorType((6, 5, 4, 3), DType.float32)
+    x, dy = builder.input("x", images), builder.input("dy", images)
+    (total,) = builder.add(Reduce("sum", (0, 2, 3), True), dy, name="total")
+    products = Reduce("sum", (0, 2, 3), True, formula("a * (b - c)"))
+    (moment,) = builder.add(products, dy, x, total, name="moment")
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(size=images.shape).astype(np.float32) for name in ("x", "dy")}
+    wide, other = (feeds[name].astype(np.float64) for name in ("dy", "x"))
+    sums = wide.sum((0, 2, 3), keepdims=True)
+    expected = sums, (wide * (other - sums)).sum((0, 2, 3), keepdims=True)
+    got = Executor(builder.graph([total, moment]), "compute").run(feeds)
+    for one, exact in zip(got.values(), expected, strict=True):
+        assert np.abs(one - exact).max() <= 1e-5 * np.abs(exact).max()

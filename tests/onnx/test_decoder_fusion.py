@@ -107,6 +107,15 @@ def test_products_normalise_for_themselves(device, rng, rows) -> None:
     assert found == {"normed_matmul": 2}
 
 
+def test_a_norm_of_each_head_stays_before_a_product_of_all(device, rng) -> None:
+    """The product's rows are heads side by side, each of which is normalised by itself."""
+    block = Block(rng, (1, 1, 4), 16)
+    heads = block.node("Reshape", block.normed, block.array(np.array([1, 1, 64])))
+    block.product(48, heads, 64, out="y")
+    found = check(device, block.model("y"), {"x": rng((1, 1, 4, 16))})
+    assert found["normed_matmul"] == 0 and found["matmul"] == 1
+
+
 @pytest.mark.parametrize("gate", ["silu", "gelu"])
 @pytest.mark.parametrize("first", ["gate", "up"])
 def test_both_products_of_a_gate_are_one(device, rng, gate, first) -> None:

@@ -369,6 +369,17 @@ def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors
     assert choose("compute", product, device).name == chosen
 
 
+def test_a_kernel_without_a_timing_comes_after_those_that_have_one(offer) -> None:
+    device = replace(LARGE, vendor="NVIDIA Corporation", multiprocessors=8)
+    product = OpSpec.create(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
+    for kernels in (
+        (tiles("own", 64, 0), tiles("timed", 64, 50)),
+        (tiles("timed", 64, 50), tiles("own", 64, 0)),
+    ):
+        offer(*kernels)
+        assert choose("compute", product, device).name == "timed"
+
+
 def test_a_timing_counts_among_kernels_of_one_priority_only(offer) -> None:
     device = replace(LARGE, vendor="NVIDIA Corporation", multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))

@@ -84,7 +84,9 @@ def _fuse_norm(
     if not readers or not all(_is_product(rewriter, *one) for one in readers):
         return
     nodes = [reader for reader, _ in readers]
-    rows = rewriter.shape(readers[0][0].reads[0])
+    rows, width = rewriter.shape(nodes[0].reads[0]), rewriter.shape(normed)[-1]
+    if not all(same(rewriter.shape(one.reads[0])[-1], width) for one in nodes):
+        return  # a norm of each head, whose heads a product takes side by side
     types = {"x": TensorType(rows, rewriter.types[operands["x"]].dtype)}
     types |= {"norm": rewriter.types[operands["weight"]]}
     for products in (_paired(rewriter, nodes), [_Product(one) for one in nodes]):
@@ -152,14 +154,10 @@ def _match_gate(rewriter: GraphRewriter, node: Node) -> _Product | None:
         return None
     if rewriter.shape(value) != rewriter.shape(node.outputs[0]):
         return None
-    other = maker.epilogue
     for gate in GATES:
-        product = Arg(0), call(gate, Arg(0))
-        if other is None and _multiplies(epilogue.expr, product[1], Arg(1)):
+        opens = _multiplies(epilogue.expr, call(gate, Arg(0)), Arg(1))
+        if maker.epilogue is None and opens:
             return _Product(node, gate, maker)
-        opened = other is not None and other.expr == product[1] and not other.extents
-        if opened and _multiplies(epilogue.expr, Arg(0), Arg(1)):
-            return _Product(maker, gate, node)
     return None
 
 
