@@ -28,6 +28,7 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
+    refuse_nan,
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
@@ -42,7 +43,7 @@ from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.profiling.onnxruntime_peer import PEER, OnnxRuntime, PeerTime, import_peer
 from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
-from glnn.suite.measure import MINUTES
+from glnn.suite.measure import MINUTES, MOST_MINUTES
 
 TRACED = 3  # runs of each backend at the most
 TEXTS = 3  # of a language model that are timed, unless asked for more
@@ -108,7 +109,8 @@ NOT_OF_SUITE = (
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=MOST_MINUTES),
+    callback=refuse_nan,
     default=MINUTES,
     show_default=True,
     help="With --suite: after so many nothing more is begun.",

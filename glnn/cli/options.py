@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 from glob import escape, glob, has_magic
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -235,6 +236,15 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, float) and (value != value or abs(value) == float("inf")):
         return str(value)
+    return value
+
+
+def refuse_nan(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    """Refuse what no range of `FloatRange` leaves out."""
+    if value is not None and isnan(value):
+        raise click.BadParameter("nan is no number")
     return value
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
-
 import rich_click as click
 
 from glnn.cli.feeds import read_feeds
@@ -16,6 +14,7 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
+    refuse_nan,
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures
@@ -28,14 +27,6 @@ from glnn.session import InferenceSession
 DIVERGED = 1
 
 
-def _not_nan(
-    context: click.Context, parameter: click.Parameter, value: float | None
-) -> float | None:
-    if value is not None and isnan(value):
-        raise click.BadParameter("nan is not in the range x>=0")
-    return value
-
-
 @click.command()
 @click.argument("model", type=ModelFile())
 @click.argument("inputs", nargs=-1, type=FileName())
@@ -46,7 +37,7 @@ def _not_nan(
 @click.option(
     "--tolerance",
     type=click.FloatRange(0),
-    callback=_not_nan,
+    callback=refuse_nan,
     help="Greatest error allowed: 1e-5 unless given, 2e-3 with weights of float16.",
 )
 @shape_option

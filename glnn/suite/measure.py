@@ -32,7 +32,7 @@ from glnn.suite.decoder import CONFIG, RandomWeights
 from glnn.suite.networks import NETWORKS, SuiteNetwork
 from glnn.validation.comparison import relative_error
 
-MINUTES = 10.0
+MINUTES, MOST_MINUTES = 10.0, 24 * 60.0  # of a run: usually, and at most
 """The time after which nothing more is begun."""
 WARM, ENOUGH, LEAST, MOST = 2, 1.0, 3, 50
 """Runs before those that count; seconds of those that are enough; their number."""
@@ -180,7 +180,7 @@ class _Suite:
             model = network.model()
             built.append((model, network.sample(model)))
 
-        self._do(f"{network.name}: building", build)
+        self._checks.run(f"{network.name}: building", build, None)
         if not built:
             return
         ((model, x),) = built

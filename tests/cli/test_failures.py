@@ -197,7 +197,9 @@ def test_numbers_of_any_size_in_models(
     [
         (["run", ""], "a model must be a name or a path, got an empty text"),
         (["run", "lenet", ""], "an INPUT must be the name of a file, got an empty text"),
-        (["verify", "lenet", "--tolerance", "nan"], "nan is not in the range x>=0"),
+        (["verify", "lenet", "--tolerance", "nan"], "nan is no number"),
+        (["bench", "--suite", "--minutes", "nan"], "nan is no number"),
+        (["bench", "--suite", "--minutes", "inf"], "inf is not in the range 0<x<=1440"),
         (["run", "lenet", "--gpu", "99", "--backend", "cpu"], "the cpu backend uses no GPU, but g"),
         (["bench", "lenet", "--gpu", "99", "--backends", "cpu"], "the cpu backend uses no GPU"),
         (["plan", "lenet", "--gpu", "99", "--backend", "cpu"], "the cpu backend uses no GPU"),

@@ -14,6 +14,7 @@ import pytest
 
 from glnn.errors import DeviceError
 from glnn.gl import Device
+from glnn.model import Model
 from glnn.suite import measure
 from glnn.suite.measure import SuiteParts, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
@@ -89,6 +90,17 @@ def test_it_has_what_was_measured(report: dict[str, Any]) -> None:
     assert [one["n"] for one in report["products"]] == [64]
     assert {"feedback", "numpy"} <= set(report["products"][0]["seconds"])
     assert report["doctor"]["ok"] and report["doctor"]["backends"]["feedback"]["kernels"] > 0
+
+
+def test_a_network_that_cannot_be_built_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(network: SuiteNetwork) -> Model:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(SuiteNetwork, "model", fails)
+    with Device() as device:
+        result = measure_suite(device, minutes=1, parts=SMALL)
+    assert result.left_out["lenet: building"] == "MemoryError: too large"
+    assert result.examination is not None and not any(result.networks.values())
 
 
 def test_what_there_is_no_time_for_is_said() -> None:
