@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from glob import escape, glob, has_magic
 from math import isnan
@@ -17,7 +18,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
-from glnn.core.fileio import try_write
+from glnn.core.fileio import onnx_external_files, try_write
 from glnn.core.types import MOST, Shape
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.gl.device_selection import MINIMUM_LIMITS
@@ -298,7 +299,7 @@ class WritingCommand(click.RichCommand):
 
 def _named_files(value: Any) -> Iterator[Path]:
     """Yield the files that a parameter's value may name: itself, what is behind NAME=, those of a
-    pattern, those in a folder, and a model's weights beside it.
+    pattern, those in a folder, and those of a model's weights.
     """
     for one in value if isinstance(value, tuple) else (value,):
         if not isinstance(one, str | Path):
@@ -306,11 +307,19 @@ def _named_files(value: Any) -> Iterator[Path]:
         _, _, behind = str(one).partition("=")
         for text in filter(None, (str(one), behind)):
             yield Path(text)
-            yield from _companion_files(Path(text))
+            yield from _weight_files(Path(text))
             if has_magic(text):
                 yield from map(Path, glob(text))
             elif os.path.isdir(text):
                 yield from Path(text).iterdir()
+
+
+def _weight_files(path: Path) -> Iterator[Path]:
+    """Yield the files of a model's weights: those beside it, and those that an .onnx file names."""
+    yield from _companion_files(path)
+    if path.suffix == ".onnx" and path.is_file():
+        with suppress(OSError, ValueError):  # what cannot be read is refused by what reads it
+            yield from onnx_external_files(path)
 
 
 def _companion_files(path: Path) -> Iterator[Path]:

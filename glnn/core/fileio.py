@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import re
 import secrets
 import stat
 import time
@@ -138,3 +140,22 @@ def _target(path: str | os.PathLike[str]) -> Path:
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "is not a file", str(path))
     return target
+
+
+ONNX_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])")
+"""An entry of a tensor's external_data in an .onnx file's bytes, up to the length of the name."""
+
+
+def onnx_external_files(path: Path) -> set[Path]:
+    """Return the files that the .onnx file at `path` says to have tensors' numbers.
+
+    Commands ask for them before they write anything, without the package onnx. Raises OSError where
+    the file cannot be read, ValueError where it is empty.
+    """
+    found = set[Path]()
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for entry in ONNX_LOCATION.finditer(content):
+            length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(entry[1]))
+            name = content[entry.end() : entry.end() + length]
+            found.add(path.parent / name.decode("utf-8", "replace"))
+    return found

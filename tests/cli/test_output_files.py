@@ -135,6 +135,24 @@ def test_weights_beside_a_model_that_is_written(cli: Glnn, files: Path) -> None:
     assert said == f"{weights}: --weights and OUT are the same file"
 
 
+@pytest.mark.parametrize("location", ["ext.data", "folder/" + 140 * "w" + ".bin", "out.json"])
+def test_files_that_an_onnx_model_names(cli: Glnn, files: Path, location: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    (files / location).parent.mkdir(exist_ok=True)
+    assert cli("convert", "net.json", "net.onnx").code == 0
+    model = onnx.load(files / "net.onnx")
+    options = {"save_as_external_data": True, "location": location, "size_threshold": 0}
+    onnx.save(model, files / "apart.onnx", **options)
+    before = (files / location).read_bytes()
+    for arguments in (
+        ("view", "apart.onnx", "--output", location, "--overwrite", "--backend", "cpu"),
+        ("bench", "apart.onnx", "x.npy", "--trace", location, "--backend", "cpu"),
+        ("convert", "apart.onnx", location, "--overwrite"),
+    ):
+        assert cli(*arguments).refusal.endswith("are the same file"), arguments
+        assert (files / location).read_bytes() == before
+
+
 def test_other_files_are_written(cli: Glnn, files: Path) -> None:
     asked = ("run", "net.json", "x.npy", "--backend", "cpu", "--json")
     found = cli(*asked, "--trace", "trace.json", "--dump", "dump.npz").json
