@@ -89,7 +89,9 @@ def test_random_models(backend, seed) -> None:
         assert error(got[name], expected) <= 1e-5
 
 
-NAMED = [k for i, k in enumerate(declared()) if EXHAUSTIVE or i % 8 == 0]
+# The factors of a Fourier transform cannot be any numbers: tests/backends/test_fourier.py has them.
+TRIED = [k for k in declared() if k.op != "fourier"]
+NAMED = [k for i, k in enumerate(TRIED) if EXHAUSTIVE or i % 8 == 0]
 
 
 @pytest.mark.parametrize("kernel", NAMED, ids=[f"{k.op}-{k.name}" for k in NAMED])
