@@ -21,6 +21,8 @@ def numbers(rng: Callable[[tuple[int, ...]], Array], spec: OpSpec) -> dict[str, 
     }
     if spec.op.name.startswith("quantized_"):  # of random bits some numbers are none
         found["weight"] = spec.op.trial("weight", found["weight"], spec.op_shapes)
+    if "factors" in found:  # of the transform
+        found["factors"] = spec.op.trial("factors", found["factors"], spec.op_shapes)
     if "places" in found:  # of different rows
         found["places"] = spec.op.trial("places", found["places"], spec.op_shapes)
     return found

@@ -36,6 +36,7 @@ from glnn.graph.operators import (
     Conv2dInputGradient,
     Conv2dWeightGradient,
     CumSum,
+    Fourier,
     LocalResponseNorm,
     Matmul,
     MergeTopK,
@@ -268,6 +269,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (ChannelSums(), {"x": (2, 37, 11, 9)}),
         (ChannelSums(), {"x": (3, 70, 7, 5), "dy": (3, 70, 7, 5), "mean": (70,)}),
     ],
+    "fourier": [(Fourier("real", 37, 19), {"x": (67, 37), "factors": (38, 37)})],
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
