@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from glnn.cli.options import print_json
+from glnn.cli.options import print_json, write_report
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
-from glnn.core.fileio import atomic_write
-from glnn.errors import ModelError, fault
 from glnn.gl import Device
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
@@ -30,11 +28,7 @@ def bench_suite(
         )
         report = suite_report(result, device)
     if path is not None:
-        try:
-            with atomic_write(path) as stream:
-                stream.write((json.dumps(report, indent=1) + "\n").encode())
-        except OSError as error:
-            raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None
+        write_report(path, json.dumps(report, indent=1) + "\n")
     if as_json:
         print_json(report)
     else:

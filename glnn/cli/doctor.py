@@ -7,15 +7,20 @@ from pathlib import Path
 
 import rich_click as click
 
-from glnn.cli.options import backends_option, check_writable, device_options, print_json
+from glnn.cli.options import (
+    backends_option,
+    check_writable,
+    device_options,
+    print_json,
+    write_report,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, progress
-from glnn.core.fileio import atomic_write
 from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Scope, examine_device
 from glnn.doctor.limits import Limits, probe_limits
 from glnn.doctor.report import Report, describe_machine, rows
 from glnn.doctor.speed import Speed, measure_speed
-from glnn.errors import GlnnError, ModelError, fault, printable
+from glnn.errors import GlnnError, printable
 from glnn.gl import Device
 from glnn.runtime.options import NAMES
 
@@ -82,7 +87,7 @@ def doctor(
     with Device(gpu, limits) as device:
         report = _report(device, scope, speed and scope.whole, shown=not as_json)
     if path is not None:
-        _write(path, report)
+        write_report(path, printable_lines(report.text()))
     if as_json:
         print_json(report.to_json())
     else:
@@ -121,14 +126,6 @@ def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
             measure = partial(measure_speed, device, full=scope.full, progress=begin_limit)
             measured = checks.run("speed", measure, None)
     return Report(machine, seen, limits, measured, tuple(checks.failed))
-
-
-def _write(path: Path, report: Report) -> None:
-    try:
-        with atomic_write(path) as stream:
-            stream.write(printable_lines(report.text()).encode())
-    except OSError as error:
-        raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None
 
 
 def printable_lines(text: str) -> str:

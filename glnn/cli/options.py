@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
-from glnn.core.fileio import onnx_external_files, try_write
+from glnn.core.fileio import atomic_write, onnx_external_files, try_write
 from glnn.core.types import MOST, Shape
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.gl.device_selection import MINIMUM_LIMITS
@@ -216,6 +216,15 @@ def check_writable(option: str, path: str) -> None:
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
+def write_report(path: Path, text: str) -> None:
+    """Write what `--report` asks for. Raises ModelError."""
+    try:
+        with atomic_write(path) as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None
+
+
 COMPLETION = "_GLNN_COMPLETE"
 """The environment's variable by which a shell asks for completions."""
 INTERRUPTED = 130
@@ -287,6 +296,8 @@ class WritingCommand(click.RichCommand):
     def _check(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
         """Raise ModelError where `output` is an input's file."""
         target = str(ctx.params[output.name or ""])
+        if not os.path.exists(target):
+            return  # before models are searched for the files that they name
         for parameter in self.params:
             name = parameter.name or ""
             if isinstance(parameter.type, OutputFile) or name == type.replaces:

@@ -13,12 +13,9 @@ from glnn.compiler.concat_aliasing import with_layouts
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import ScheduledOp, Tensor
 from glnn.core.layout import Strip
-from glnn.core.layout.layout import DENSE, PADDED
+from glnn.core.layout.layout import DENSE, PADDED, aligned
 from glnn.core.types import DType
 from glnn.graph.operators.move import Slice
-
-ALIGNMENT = 64
-"""Numbers at whose multiples a range may be bound: 256 bytes, the most that OpenGL ES allows."""
 
 
 def alias_rows(schedule: Schedule, live_out: Iterable[str]) -> None:
@@ -63,7 +60,7 @@ def _start(schedule: Schedule, entry: ScheduledOp) -> int | None:
         if step != 1 or (count != 1 and not whole):
             return None
         start, apart, whole = start + first * apart, apart * size, whole and count == size
-    return start if start % ALIGNMENT == 0 else None
+    return start if start == aligned(start) else None
 
 
 def _dense(tensor: Tensor) -> bool:

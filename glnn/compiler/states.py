@@ -9,7 +9,7 @@ import numpy as np
 
 from glnn.backends import Backend
 from glnn.backends.backend import Memory, Transfer
-from glnn.core.layout.layout import DENSE
+from glnn.core.layout.layout import DENSE, aligned
 from glnn.core.process import process_lock
 from glnn.core.settings import Settings
 from glnn.core.types import Array, DType, TensorType
@@ -18,13 +18,7 @@ from glnn.runtime.store import Store
 
 HELD = (DType.float32, DType.int32)
 """The types that a state may have."""
-ALIGNMENT = 64  # words: no device asks for more than 256 bytes where a part of a buffer is bound
 SMALL = 1 << 16  # bytes of a state for which room to read it by is kept
-
-
-def aligned(words: int) -> int:
-    """The words after which another tensor may begin in the same memory."""
-    return -(-words // ALIGNMENT) * ALIGNMENT
 
 
 class State:

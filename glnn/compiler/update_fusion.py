@@ -18,9 +18,8 @@ from glnn.compiler.row_aliasing import lay_side_by_side, row_of
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
 from glnn.compiler.state_binding import MemoryOffsets, move_memories
-from glnn.compiler.states import aligned
 from glnn.core.layout import Strip
-from glnn.core.layout.layout import DENSE
+from glnn.core.layout.layout import DENSE, aligned
 from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operators.pointwise import Pointwise

@@ -103,22 +103,22 @@ class OnnxRuntime:
         return PeerTime(self.version, PROVIDER, self.threads, total, cpu, differences)
 
 
-def difference(found: Outputs, expected: Outputs) -> float:
-    """Return the largest relative error of the outputs `found`; inf where one is of another shape.
+def difference(results: Outputs, expected: Outputs) -> float:
+    """Return the largest relative error of an output; inf where one is of another shape.
 
     Texts are equal, or off by inf.
     """
-    return max((_difference(found[name], one) for name, one in expected.items()), default=0.0)
+    return max((_difference(results[name], one) for name, one in expected.items()), default=0.0)
 
 
-def _difference(found: Any, expected: Any) -> float:
+def _difference(results: Any, expected: Any) -> float:
     if isinstance(expected, list):
-        if len(found) != len(expected):
+        if len(results) != len(expected):
             return float("inf")
-        return max(map(_difference, found, expected), default=0.0)
-    found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape:
+        return max(map(_difference, results, expected), default=0.0)
+    results, expected = np.asarray(results), np.asarray(expected)
+    if results.shape != expected.shape:
         return float("inf")
     if expected.dtype.kind not in "biuf":
-        return 0.0 if np.array_equal(found, expected) else float("inf")
-    return relative_error(found.astype(np.float64), expected.astype(np.float64))
+        return 0.0 if np.array_equal(results, expected) else float("inf")
+    return relative_error(results.astype(np.float64), expected.astype(np.float64))

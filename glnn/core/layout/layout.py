@@ -37,6 +37,12 @@ from glnn.errors import LayoutError
 Array = NDArray[Any]
 CHANNELS_LAST = "nhwC4c"
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
+RANGE_ALIGNMENT = 64  # words: no device asks for more than 256 bytes where a range is bound
+
+
+def aligned(words: int) -> int:
+    """Return the words after which another range of the same memory may be bound."""
+    return -(-words // RANGE_ALIGNMENT) * RANGE_ALIGNMENT
 
 
 @dataclass(frozen=True)

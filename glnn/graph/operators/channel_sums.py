@@ -9,13 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.layout.layout import aligned
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, shrink_size
-
-ROW_UNIT = 64
-"""Numbers of 256 bytes, the greatest alignment of a bound range that OpenGL ES allows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class ChannelSums(HandwrittenOperator):
                 raise ShapeError(
                     f"channel_sums: {name} must have shape {expected}, got {shapes[name]}"
                 )
-        return 2, -(-x[1] // ROW_UNIT) * ROW_UNIT
+        return 2, aligned(x[1])
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]

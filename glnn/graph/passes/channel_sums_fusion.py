@@ -71,22 +71,9 @@ def _pair(
     first = alike[0] if alike else None
     if squares and (first is None or first.outputs[0] is not others[0]):
         return None
-    if not squares and first is not None and _depend(rewriter, others, first):
+    if not squares and any(one is first for one in rewriter.ancestors(*others)):
         first = None  # it is needed before the other one can begin
     return (first, node), operands
-
-
-def _depend(rewriter: GraphRewriter, values: Sequence[Value | None], node: Node) -> bool:
-    """Return True where one of `values` is computed from a result of `node`."""
-    left, seen = [value for value in values if value is not None], set[Node]()
-    while left:
-        maker = rewriter.producer(left.pop())
-        if maker is node:
-            return True
-        if maker is not None and maker not in seen:
-            seen.add(maker)
-            left += maker.reads
-    return False
 
 
 def _by_channel(

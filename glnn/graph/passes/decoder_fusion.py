@@ -146,10 +146,7 @@ def _match_gate(rewriter: GraphRewriter, node: Node) -> _Product | None:
     epilogue = node.epilogue
     if epilogue is None or len(node.extras) != 1 or not isinstance(epilogue.expr, Call):
         return None
-    (value,), maker = node.extras, rewriter.runtime_producer(node.extras[0])
-    while maker is not None and isinstance(maker.operator, View) and rewriter.is_read_once(value):
-        (value,) = maker.reads
-        maker = rewriter.runtime_producer(value)
+    value, maker = rewriter.behind_views(node.extras[0])
     if maker is None or not rewriter.is_read_once(value):
         return None
     if rewriter.shape(value) != rewriter.shape(node.outputs[0]):
@@ -185,10 +182,7 @@ def _fuse_cache_update(rewriter: GraphRewriter, node: Node, is_profitable: Fusio
     """Replace such a concatenation where that pays."""
     past, token = node.reads
     batch, heads, _, width = rewriter.shape(token)
-    maker, rows = rewriter.runtime_producer(token), token
-    while maker is not None and isinstance(maker.operator, View) and rewriter.is_read_once(rows):
-        (rows,) = maker.reads
-        maker = rewriter.runtime_producer(rows)
+    rows, maker = rewriter.behind_views(token)
     if maker is None or not rewriter.is_read_once(rows) or maker.epilogue is not None:
         return
     shape, operator = rewriter.shape(rows), maker.operator

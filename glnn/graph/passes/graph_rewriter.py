@@ -13,6 +13,7 @@ from glnn.graph.constant import constant, constant_value, depends_on_sizes
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
+from glnn.graph.operators.views import View
 
 FusionCheck = Callable[[Operator, Mapping[str, TensorType]], bool]
 """Predicate that is True where fusing several operators into this one, with operands of these types
@@ -85,6 +86,26 @@ class GraphRewriter:
     def is_read_once(self, value: Value | None) -> bool:
         """Return True where exactly one node reads `value`, and it is no output."""
         return value is not None and value not in self._outputs and len(self._reading(value)) == 1
+
+    def behind_views(self, value: Value) -> tuple[Value, Node | None]:
+        """Return what `value` is a view of, by views that nothing else reads, and what makes that
+        in each run.
+        """
+        maker = self.runtime_producer(value)
+        while maker is not None and isinstance(maker.operator, View) and self.is_read_once(value):
+            (value,) = maker.reads
+            maker = self.runtime_producer(value)
+        return value, maker
+
+    def ancestors(self, *values: Value | None) -> Iterator[Node]:
+        """Yield the nodes of each run that `values` are computed from, each once."""
+        left, seen = list(values), set[Node]()
+        while left:
+            maker = self.runtime_producer(left.pop())
+            if maker is not None and maker not in seen:
+                yield maker
+                seen.add(maker)
+                left += maker.reads
 
     def fusible_pairs(self) -> Iterator[tuple[Node, Node]]:
         """Return each node whose first operand is computed in each run and read by it alone, after

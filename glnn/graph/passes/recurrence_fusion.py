@@ -304,17 +304,8 @@ def _find_state_source(
 
 def _depends_on_recurrence(rewriter: GraphRewriter, value: Value) -> bool:
     """Return True where a recurrent layer has to run before `value` is known."""
-    stack, seen = [value], {value}
-    while stack:
-        maker = rewriter.runtime_producer(stack.pop())
-        if maker is None:
-            continue
-        if isinstance(maker.operator, Recurrence | RecurrentStep):
-            return True
-        more = set(maker.reads) - seen
-        seen |= more
-        stack += more
-    return False
+    recurrent = Recurrence | RecurrentStep
+    return any(isinstance(one.operator, recurrent) for one in rewriter.ancestors(value))
 
 
 def _fuse_layers(
