@@ -60,6 +60,10 @@ class FeedbackLaunch(GlLaunch):
         out: BufferPart,
     ) -> None:
         super().__init__(program, backend, out)
+        read = (one.buffer for one in textures if not one.copied)
+        read_parts = [*read, *(part for part, _ in attributes.values())]
+        # GL leaves open what a draw reads of a buffer that it captures to.
+        assert all(part.key != out.key for part in read_parts), program.name
         self._textures, self._attributes = textures, attributes
         # New uniforms only where there are instances to be told apart.
         apart = "first_instance" in uniforms

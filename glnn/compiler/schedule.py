@@ -293,7 +293,9 @@ class Schedule:
     def _add_whole(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
         layouts = self.backend.layouts(choice, spec)
         operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
-        updated = operands.get(lowered.op.updates or "")
+        # No draw may capture to what it reads; on the host a new array takes the old one's place.
+        replaces = self.backend.in_place or self.backend.device is None
+        updated = operands.get(lowered.op.updates or "") if replaces else None
         memory = self.tensors[updated].memory if updated else lowered.output
         self.tensors[lowered.output] = Tensor(spec.results[0], layouts["out"], memory)
         lowered = replace(lowered, operands=operands)

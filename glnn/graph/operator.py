@@ -84,7 +84,7 @@ class Operator(metaclass=_Kind):
     view: ClassVar[bool] = False
     """True where nothing moves: the result is the memory of the input."""
     updates: ClassVar[str | None] = None
-    """The operand whose memory the result takes."""
+    """The operand whose memory the result takes, on a backend that writes where it reads."""
     passes: ClassVar[tuple[str, ...]] = ()
     """Operands of whose numbers all the results' are some; empty where others may come."""
     moves: ClassVar[bool] = False

@@ -68,6 +68,9 @@ class ExaminedBackend(Protocol):
     """The part of a GL backend that an examination needs: see `glnn.backends.gl.GlBackend`."""
 
     @property
+    def in_place(self) -> bool: ...
+
+    @property
     def device(self) -> Device: ...
 
     @property
@@ -224,7 +227,7 @@ class Trial:
     def _allocate_operand(self, name: str, array: Array, pattern: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
         backend = self._backend
-        if name == self._op_spec.op.updates:  # each time anew, as the result takes its place
+        if backend.in_place and name == self._op_spec.op.updates:  # anew before each run
             store = backend.allocate(pattern.shape, pattern.layout, self._memory)
             self._updated = partial(pattern.fill, backend.device, store, pattern.packed(array))
         elif pattern.repeats:

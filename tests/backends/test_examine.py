@@ -21,6 +21,7 @@ from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operators import (
+    CacheUpdate,
     Conv2d,
     Conv2dInputGradient,
     Expand,
@@ -84,6 +85,27 @@ def lossy(monkeypatch) -> list[int]:
     monkeypatch.setattr(Program, "dispatch", dispatched)
     monkeypatch.setattr(Program, "capture", captured)
     return sizes
+
+
+def test_nothing_that_is_read_lies_where_results_are_captured(examined, rng, monkeypatch) -> None:
+    if examined.name != "feedback":
+        pytest.skip("dispatches may write where they read")
+    capture = Program.capture
+
+    def captured(self, array, vertices, instances, out, first=0, offset=0):
+        out.write(np.full(self.stride * vertices * instances // 4, np.nan, "f4"), offset=offset)
+        capture(self, array, vertices, instances, out, first, offset)
+
+    monkeypatch.setattr(Program, "capture", captured)
+    cache, x = rng((98, 24)), rng((64, 40))
+    places = np.arange(64, dtype=np.int32)[::-1].copy()
+    operands = {"x": x, "cache": cache, "places": places}
+    got = evaluate(CacheUpdate(3, 4, 98, 1, 20), operands, examined)
+    (seen,) = examined.verdicts.seen()
+    assert seen.verdict.wrong is None
+    expected = cache.copy()
+    expected[places] = np.concatenate((x[:, 1:13], x[:, 20:32]), axis=1)
+    np.testing.assert_array_equal(got, expected)
 
 
 def gemm(rng) -> tuple[Matmul, dict[str, np.ndarray], np.ndarray]:

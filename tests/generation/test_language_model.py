@@ -392,3 +392,32 @@ def test_a_generation_goes_on_after_the_drivers_reset(tmp_path: Path, backend) -
     found += "".join(stream)
     assert found == expected and lm._engine.backend.device is not lost
     assert lm.generate(TOKENS, max_tokens=10) == expected  # by caches that were filled again
+
+
+def test_caches_are_not_captured_to_where_they_are_read(tmp_path: Path, monkeypatch) -> None:
+    from glnn.backends import open_backend
+    from glnn.errors import DeviceError
+    from glnn.gl import Program
+
+    small_model(tmp_path / "m.gguf", "llama", seed=5)
+    expected = LanguageModel(tmp_path / "m.gguf", backend="cpu").generate(TOKENS, max_tokens=10)
+    try:
+        open_backend("feedback")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    capture_call = Program.capture_call
+
+    def captured_to_nans(self, array, vertices, instances, out, first=0, offset=0):
+        """What is captured to is lost as a draw begins, as a driver may have it."""
+        draw, arguments = capture_call(self, array, vertices, instances, out, first, offset)
+
+        def draw_later() -> None:
+            numbers = self.stride * vertices * instances // 4
+            out.write(np.full(numbers, np.nan, np.float32), offset=offset)
+            draw(*arguments)
+
+        return draw_later, ()
+
+    monkeypatch.setattr(Program, "capture_call", captured_to_nans)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="feedback")
+    assert lm.generate(TOKENS, max_tokens=10) == expected
