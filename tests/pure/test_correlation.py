@@ -119,6 +119,53 @@ def test_a_convolution_is_the_sums_whatever_its_blocks_are(
     np.testing.assert_allclose(narrow, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("depthwise")])
+def test_depthwise_products_are_the_sums_whichever_way_is_faster(
+    name: str, last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depthwise, "small_products_are_fast", lambda: False)
+    monkeypatch.setattr(depthwise, "_channels_last_is_faster", lambda *_: last)
+    given, weights, more = CASES[name]
+    rng = np.random.default_rng(8)
+    x, weight, op = rng.normal(size=given), rng.normal(size=weights), Conv2d(**more)
+    if not depthwise.fits(given, weights, op.stride, op.dilation, op.groups):
+        pytest.skip("computed as other convolutions are")
+    expected = summed(x, weight, op)
+    geometry = op.stride, op.padding, op.dilation
+    products = depthwise.DepthwiseProducts(given, weights, expected.shape[2:], *geometry)
+    for images in (x, channels_last(x)):
+        found = products(images, weight)
+        assert found is not None
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    x[0, 0, 0, 0] = np.inf
+    with np.errstate(invalid="ignore"):
+        infinite = products(x, weight)
+    assert infinite is None or np.isfinite(summed(x, weight, op)).all()
+
+
+def test_small_products_are_fast_where_openblas_has_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = depthwise.small_products_are_fast
+    for core, fast in {"Haswell": False, "SkylakeX": True, "NEOVERSEN1": False}.items():
+        monkeypatch.setenv("OPENBLAS_CORETYPE", core)
+        cached.cache_clear()
+        assert cached() is fast
+    monkeypatch.delenv("OPENBLAS_CORETYPE")
+    for found in (["X86_V3"], ["X86_V3", "X86_V4"], ["AVX512F"], ["NEON", "ASIMD"], None):
+        known = {} if found is None else {"SIMD Extensions": {"found": found}}
+        monkeypatch.setattr(depthwise.np, "show_config", lambda mode, known=known: known)
+        cached.cache_clear()
+        assert cached() is bool(found and {"X86_V4", "AVX512F"} & set(found))
+    monkeypatch.undo()
+    cached.cache_clear()
+
+
+def test_few_pixels_of_many_channels_are_summed_channels_last() -> None:
+    """And many pixels multiplied by bands: either is several times slower for the other's."""
+    assert depthwise._channels_last_is_faster(576, (5, 5), (7, 7), (1, 1))
+    assert not depthwise._channels_last_is_faster(32, (3, 3), (112, 112), (1, 1))
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (97,), (3, 1, 41), (2, 0, 5), (1, 7, 13, 3)])
 def test_blocks_are_every_number_once(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
