@@ -41,6 +41,7 @@ from glnn.graph.operators import (
     Matmul,
     MergeTopK,
     Normalize,
+    NormalizeGradient,
     NormedMatmul,
     Perceptron,
     Pointwise,
@@ -179,6 +180,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
         (Normalize(groups=3), {"x": (2, 6, 11, 9), "weight": (6,), "bias": (6,)}),
+    ],
+    "normalize_gradient": [
+        (NormalizeGradient(), {"dy": (37, 132), "weight": (132,), "x": (37, 132)}),
+        (NormalizeGradient(centred=False), {"dy": (7, 36), "x": (7, 36), "e1": (7, 36)}, SUMMED),
     ],
     "cum_sum": [
         (CumSum(1), {"x": (37, 131)}),

@@ -25,7 +25,7 @@ from glnn.graph.operators.conv2d_lowering import (
 from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange, Slice
-from glnn.graph.operators.normalization import Normalize, Softmax
+from glnn.graph.operators.normalization import Normalize, NormalizeGradient, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.quantized_matmul import QuantizedMatmul, gated
 from glnn.graph.operators.reductions import LEAST, Reduce
@@ -349,6 +349,40 @@ def decompose_normalize(
     return Decomposition(tuple(stages), derived)
 
 
+def decompose_normalize_gradient(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Compute the normalised rows, their reciprocal deviation, the gradient's two means, and what
+    is left of it; no stage reads more than three operands.
+    """
+    assert isinstance(op, NormalizeGradient)
+    g, source, square = "dy", {"x0": "x"}, call("square", Arg(0))
+    stages = [Stage("rows", Normalize(1, centred=op.centred, eps=op.eps), {"x": "x"})]
+    if op.centred:
+        stages.append(Stage("mean", Reduce("mean", (1,), True), source))
+        source = {**source, "x1": "mean"}
+        square = call("square", call("sub", Arg(0), Arg(1)))
+    over = Reduce("mean", (1,), True, square, call("rsqrt", call("add", Arg(0), op.eps)))
+    product = call("mul", Arg(0), Arg(1))
+    stages.append(Stage("over", over, source))
+    if "weight" in shapes:
+        g = "weighted"
+        stages.append(Stage(g, Pointwise(product), {"x0": "dy", "x1": "weight"}))
+    if op.centred:
+        stages.append(Stage("mean of g", Reduce("mean", (1,), True), {"x0": g}))
+        less = Pointwise(call("sub", Arg(0), Arg(1)))
+        stages.append(Stage("centred", less, {"x0": g, "x1": "mean of g"}))
+        g = "centred"
+    along = Reduce("mean", (1,), True, product)
+    left = Pointwise(call("sub", Arg(0), call("mul", Arg(1), Arg(2))))
+    stages += [
+        Stage("along", along, {"x0": g, "x1": "rows"}),
+        Stage("left", left, {"x0": g, "x1": "rows", "x2": "along"}),
+        Stage("result", Pointwise(product), {"x0": "left", "x1": "over"}),
+    ]
+    return Decomposition(tuple(stages))
+
+
 def decompose_normed_product(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -429,6 +463,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "split_keys": decompose_split_keys,
     "softmax": decompose_softmax,
     "moments": decompose_normalize,
+    "moments_gradient": decompose_normalize_gradient,
     "reduce_parts": decompose_reduce,
     "merged_lists": decompose_top_k_by_lists,
     "fourier_product": decompose_fourier,

@@ -30,6 +30,7 @@ from glnn.graph.operators import (
     LocalResponseNorm,
     Matmul,
     Normalize,
+    NormalizeGradient,
     Pad,
     Pool2d,
     Pool2dGradient,
@@ -200,25 +201,20 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
     gradients: dict[str, Value | None] = {}
     if bias is not None and ctx.requires_grad(bias):
         gradients["bias"] = ctx.reshape(ctx(Reduce("sum", others), g), bias.type.shape)
-    if not (ctx.requires_grad(operands["x"]) or ctx.requires_grad(weight)):
-        return ctx.in_input_order(**gradients)
     together = (prod(apart[: axes[0]]), prod(apart[axes[0] :]))
-    alone = Normalize(1, centred=operator.centred, eps=operator.eps)
-    rows = ctx.reshape(ctx(alone, ctx.reshape(x, together)), apart)
     if weight is not None and ctx.requires_grad(weight):
+        alone = Normalize(1, centred=operator.centred, eps=operator.eps)
+        rows = ctx.reshape(ctx(alone, ctx.reshape(x, together)), apart)
         total = ctx(Reduce("sum", others, False, formula("a * b")), g, rows)
         gradients["weight"] = ctx.reshape(total, weight.type.shape)
     if ctx.requires_grad(operands["x"]):
-        if weight is not None:
+        by_row = weight is not None and operator.dims is not None
+        if weight is not None and not by_row:
             g = ctx.pointwise("a * b", g, ctx.reshape(weight, spread))
-        over = ctx(
-            _reciprocal_deviation(operator, axes), *_deviation_operands(ctx, operator, x, axes)
-        )
-        channel_axes = ctx(Reduce("mean", axes, True, formula("a * b")), g, rows)
-        less = ctx.pointwise("a - b * c", g, rows, channel_axes)
-        if operator.centred:
-            less = ctx.pointwise("a - b", less, ctx(Reduce("mean", axes, True), g))
-        gradients["x"] = ctx.reshape(ctx.pointwise("a * b", less, over), shape)
+        gradient = NormalizeGradient(operator.centred, operator.eps)
+        g, x = ctx.reshape(g, together), ctx.reshape(x, together)
+        by_x = ctx(gradient, g, ctx.reshape(weight, spread) if by_row and weight else None, x)
+        gradients["x"] = ctx.reshape(by_x, shape)
     return ctx.in_input_order(**gradients)
 
 
@@ -234,22 +230,6 @@ def _normalized_view(
     groups = operator.groups or x[1]
     each = x[1] // groups
     return (x[0], groups, each, prod(x[2:])), (2, 3), (0, 3), (groups, each, 1)
-
-
-def _deviation_operands(
-    ctx: GradientContext, operator: Normalize, x: Value, axes: tuple[int, ...]
-) -> tuple[Value, ...]:
-    """Return the operands of the mean square deviation: x, and its means where they are
-    subtracted.
-    """
-    return (x, ctx(Reduce("mean", axes, True), x)) if operator.centred else (x,)
-
-
-def _reciprocal_deviation(operator: Normalize, axes: tuple[int, ...]) -> Reduce:
-    """Return the reduction that computes the reciprocal standard deviation."""
-    square = formula("square(a - b)" if operator.centred else "a * a")
-    finish = call("rsqrt", call("add", Arg(0), operator.eps))
-    return Reduce("mean", axes, True, square, finish)
 
 
 def local_response_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:

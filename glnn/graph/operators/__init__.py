@@ -15,7 +15,12 @@ from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.host import Arange
 from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
 from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
-from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
+from glnn.graph.operators.normalization import (
+    LocalResponseNorm,
+    Normalize,
+    NormalizeGradient,
+    Softmax,
+)
 from glnn.graph.operators.normed_matmul import NormedMatmul
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d, Pool2dGradient, Subsample
@@ -76,6 +81,7 @@ __all__ = [
     "MatmulSum",
     "MergeTopK",
     "Normalize",
+    "NormalizeGradient",
     "NormedMatmul",
     "Pack",
     "Pad",

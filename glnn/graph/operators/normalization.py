@@ -204,6 +204,86 @@ class Normalize(HandwrittenOperator):
 
 
 @dataclass(frozen=True)
+class NormalizeGradient(HandwrittenOperator):
+    """The gradient of a normalisation of rows by these rows.
+
+    x: (rows, n), what is normalised. dy: of its shape, the gradient by the result. weight: (n,),
+    what normalised rows are multiplied by; 1 without it. With g for dy times the weight, y for the
+    normalised rows: g less its mean and less y times the mean of g y, over the deviation; no mean
+    of g is taken away where the rows are not `centred`. Ioffe and Szegedy 2015, Batch
+    Normalization, section 3, of the rows' own statistics. An epilogue does the rest.
+    """
+
+    name: ClassVar[str] = "normalize_gradient"
+    has_epilogue: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("dy", "x")
+    optional: ClassVar[tuple[str, ...]] = ("weight",)
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    samples: ClassVar[bool] = True
+    nan_operands: ClassVar[tuple[str, ...]] = ("dy", "x")
+    centred: bool = True
+    """True where the mean of a row is subtracted."""
+    eps: float = 1e-5
+    """Number that is added to the variance."""
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x = shapes["x"]
+        if len(x) != 2:
+            raise ShapeError(f"normalize_gradient: x must have shape (rows, n), got {x}")
+        for name, expected in (("dy", x), ("weight", x[1:])):
+            if shapes.get(name, expected) != expected:
+                got = shapes[name]
+                raise ShapeError(
+                    f"normalize_gradient: {name} must have shape {expected}, got {got}"
+                )
+        return x
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        dy, x = operands["dy"], operands["x"]
+        count, extent = self.shape_of({name: array.shape for name, array in operands.items()})
+        result = np.empty(x.shape, x.dtype)
+        with np.errstate(all="ignore"):
+            for part in runs(count, extent) if x.size else ():
+                rows, g = x[part].astype(np.float64), dy[part].astype(np.float64)
+                if "weight" in operands:
+                    g *= operands["weight"]
+                if self.centred:
+                    rows -= rows.mean(axis=1, keepdims=True)
+                over = 1 / np.sqrt(np.square(rows).mean(axis=1, keepdims=True) + self.eps)
+                rows *= over
+                rows *= (g * rows).mean(axis=1, keepdims=True)
+                if self.centred:
+                    g -= g.mean(axis=1, keepdims=True)
+                result[part] = (g - rows) * over
+        return result
+
+    def flops(self, shapes: Shapes) -> int:
+        return 14 * prod(shapes["x"])  # statistics 6, products and their means 4, the result 4
+
+    def shrink(self, shapes: Shapes) -> Shapes:
+        rows, extent = shapes["x"]
+        made = shrink_size(rows), extent
+        return {name: one if name == "weight" else made for name, one in shapes.items()}
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][1]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        rows, extent = shapes["x"]
+        return {"rows": rows, "extent": extent, "sample_rows": 1}
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return "wide", 1 where rows are whole vec4s."""
+        return {"wide": int(divides(4, shapes["x"][1]))}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"CENTRED": int(self.centred)}
+
+    def scalars(self) -> dict[str, float]:
+        return {"eps": self.eps}
+
+
+@dataclass(frozen=True)
 class Softmax(HandwrittenOperator):
     """exp(x) over its sum along `axis`, or the logarithm of that. x: any shape but (), float32.
 

@@ -1,0 +1,85 @@
+#version 310 es
+// Gradients of normalised rows of whole vec4s: means of x and of g, which is dy times the weight, and
+// sums of products of distances from them in one walk, of blocks whose own means are taken away and
+// which are joined (Chan, Golub and LeVeque 1979); the results in another.
+#ifndef CENTRED
+#define CENTRED 1
+#endif
+#ifndef HAS_WEIGHT
+#define HAS_WEIGHT 0
+#endif
+#undef WIDE
+#define WIDE 1
+#include "common/nan.glsl"
+#include "reduce/rows.glsl"
+layout(std430, binding = 0) buffer Dy { vec4 dy[]; };
+layout(std430, binding = 1) buffer X { vec4 x[]; };
+layout(std430, binding = 2) buffer Out { vec4 result[]; };
+#if HAS_WEIGHT
+layout(std430, binding = 3) buffer Weight { vec4 weight[]; };
+#endif
+#include <epilogue>
+uniform float eps;
+
+struct State {
+    float count;
+    float mean, mean_g;
+    float squares, products;  // of x's distances from its mean; of these and of g's
+};
+#define STATE State
+
+State join(State a, State b) {
+    float count = a.count + b.count;
+#if CENTRED
+    if (count == 0.0) return a;
+    float share = b.count / count, both = a.count * share;
+    float further = b.mean - a.mean, further_g = b.mean_g - a.mean_g;
+    return State(count, a.mean + further * share, a.mean_g + further_g * share,
+                 a.squares + b.squares + further * further * both,
+                 a.products + b.products + further * further_g * both);
+#else
+    return State(count, 0.0, 0.0, a.squares + b.squares, a.products + b.products);
+#endif
+}
+#include "reduce/lanes.glsl"
+
+float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// The state with four more.
+State with(State state, vec4 x, vec4 g) {
+    float mean = 0.0, mean_g = 0.0;
+#if CENTRED
+    mean = total(x) * 0.25;
+    mean_g = total(g) * 0.25;
+    x -= mean;
+    g -= mean_g;
+#endif
+    return join(state, State(4.0, mean, mean_g, total(x * x), total(x * g)));
+}
+
+// Four of g: number `i` of vec4s, in a row that begins at `begin`.
+vec4 g_at(int i) {
+#if HAS_WEIGHT
+    return dy[i] * weight[i - begin];
+#else
+    return dy[i];
+#endif
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
+    for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
+        take_row(group * RESULTS + line);
+        State whole = State(0.0, 0.0, 0.0, 0.0, 0.0);
+        for (int i = begin + lane; i < last; i += LANES) whole = with(whole, x[i], g_at(i));
+        whole = meet(whole, lane, line);
+        float variance = whole.squares / float(extent) + eps;
+        // The roots of what is not finite are the driver's own.
+        float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
+        float along = whole.products / float(extent) * scale * scale;
+        for (int i = begin + lane; i < last; i += LANES) {
+            vec4 value = (g_at(i) - whole.mean_g - (x[i] - whole.mean) * along) * scale;
+            result[i + apart] = epilogue(value, i + apart, i - begin);
+        }
+    }
+}
