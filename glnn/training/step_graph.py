@@ -472,12 +472,18 @@ def group_states(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the names of states of each kind: parameters, each optimiser slot, running statistics.
 
-    In each group states are adjacent that are likely to be computed alike: of the same rank, and
-    with the same name in their layers. parameters: the shapes of the parameters.
+    In each group states are adjacent that are likely to be computed alike: of the same rank, with
+    the same name in their layers, and of layers whose parameters have the same ranks, as gradients
+    by biases come from products, from convolutions or from normalisations. parameters: the shapes
+    of the parameters.
     """
+    ranks: dict[str, list[int]] = {}
+    for name, shape in parameters.items():
+        ranks.setdefault(name.rpartition(".")[0], []).append(len(shape))
 
-    def like(name: str) -> tuple[int, str]:
-        return -len(parameters[name]), name.rpartition(".")[2]
+    def like(name: str) -> tuple[int, str, list[int]]:
+        layer, _, last = name.rpartition(".")
+        return -len(parameters[name]), last, sorted(ranks[layer])
 
     order = sorted(parameters, key=like)
     yield tuple(order)

@@ -1,6 +1,6 @@
 #version 310 es
-// Two sums of each channel, channels last: RESULTS neighbouring fours of channels a workgroup, whose
-// LANES share the pixels.
+// Two sums of each channel, channels last, or of each column of a matrix: RESULTS neighbouring fours of
+// channels a workgroup, whose LANES share the pixels.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -10,6 +10,9 @@
 #ifndef HAS_DY
 #define HAS_DY 0
 #endif
+#ifndef HAS_MEAN
+#define HAS_MEAN 0
+#endif
 #define NUMBER vec4
 #include "common/launch.glsl"
 #include "common/first_of.glsl"
@@ -18,6 +21,8 @@ layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
 #if HAS_DY
 layout(std430, binding = 2) buffer Dy { vec4 dy[]; };
+#endif
+#if HAS_MEAN
 layout(std430, binding = 3) buffer Mean { float mean[]; };
 #endif
 uniform int c, pixels, row, out_row, out_first;
@@ -30,8 +35,10 @@ void main() {
     int i = min(quad, quads - 1) + lane * quads;
     State whole = NOTHING;
 #if HAS_DY
-    vec4 middle;
+    vec4 middle = vec4(0.0);
+#if HAS_MEAN
     for (int k = 0; k < 4; ++k) middle[k] = mean[min(quad * 4 + k, c - 1)];
+#endif
     for (; i + 3 * apart < last; i += 4 * apart) {
         vec4 x0 = x[i], x1 = x[i + apart], x2 = x[i + 2 * apart], x3 = x[i + 3 * apart];
         vec4 d0 = dy[i], d1 = dy[i + apart], d2 = dy[i + 2 * apart], d3 = dy[i + 3 * apart];

@@ -6,6 +6,9 @@
 #ifndef HAS_DY
 #define HAS_DY 0
 #endif
+#ifndef HAS_MEAN
+#define HAS_MEAN 0
+#endif
 #define RESULTS 1
 #define NUMBER float
 #include "common/launch.glsl"
@@ -14,8 +17,10 @@ layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 #if HAS_DY
 layout(std430, binding = 2) buffer Dy { float dy[]; };
-layout(std430, binding = 3) buffer Mean { float mean[]; };
 uniform int dy_row;
+#endif
+#if HAS_MEAN
+layout(std430, binding = 3) buffer Mean { float mean[]; };
 #endif
 uniform int c, inner, pixels, row, x_row, out_row, out_first;
 #include "channel_sums/state.glsl"
@@ -26,7 +31,10 @@ void main() {
         int channel = min(place, c - 1);
         State whole = NOTHING;
 #if HAS_DY
-        float middle = mean[channel];
+        float middle = 0.0;
+#endif
+#if HAS_MEAN
+        middle = mean[channel];
 #endif
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;

@@ -20,6 +20,8 @@ SHAPES = [
     (129, 8, 2, 2),
 ]
 KERNELS = kernels("channel_sums")
+OF_MATRICES = [one for one in KERNELS if one[1] != "nhwc"]
+OF_IMAGES = [one for one in KERNELS if one[1] != "matrix"]
 
 
 def moments(x: np.ndarray) -> np.ndarray:
@@ -35,7 +37,7 @@ def checked(got: np.ndarray, expected: np.ndarray, bound: float) -> None:
     assert (error <= bound).all(), error
 
 
-@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_means_and_variances(opened, rng, name, kernel, shape) -> None:
     x = rng(shape)
@@ -43,7 +45,7 @@ def test_means_and_variances(opened, rng, name, kernel, shape) -> None:
     checked(got, moments(x.astype(np.float64)), 2e-6)
 
 
-@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
 def test_variances_far_from_zero(opened, rng, name, kernel) -> None:
     """Of numbers around 1000, first ones of 0: squares of them would lose all that varies."""
     x = 1000 + rng((3, 70, 17, 9))
@@ -56,7 +58,7 @@ def test_variances_far_from_zero(opened, rng, name, kernel) -> None:
     np.testing.assert_allclose(got[1, :70], expected[1], rtol=2e-4)
 
 
-@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sums_of_a_gradient(opened, rng, name, kernel, shape) -> None:
     x, dy, mean = rng(shape), rng(shape), rng(shape[1:2])
@@ -69,7 +71,23 @@ def test_sums_of_a_gradient(opened, rng, name, kernel, shape) -> None:
     assert (np.abs(got[:, :channels] - expected) <= 2e-6 * sizes.max(1, keepdims=True)).all()
 
 
-@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize(("name", "kernel"), OF_MATRICES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (127, 129), (2048, 66), (1031, 4)])
+def test_sums_of_the_columns_of_a_matrix(opened, rng, name, kernel, shape) -> None:
+    x, dy = rng(shape), rng(shape)
+    got = run(opened(name), ChannelSums(), {"x": x, "dy": dy}, kernel)
+    exact = dy.astype(np.float64)
+    expected = np.stack([exact.sum(0), (exact * x).sum(0)])
+    assert got.shape == (2, -(-shape[1] // 64) * 64) and not got[:, shape[1] :].any()
+    sizes = np.stack([np.abs(exact).sum(0), np.abs(exact * x).sum(0)])
+    assert (np.abs(got[:, : shape[1]] - expected) <= 2e-6 * sizes.max(1, keepdims=True)).all()
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)
+    wide = x.astype(np.float64)
+    if len(x) > 1:
+        checked(got, np.stack([wide.mean(0), wide.var(0)]), 2e-6)
+
+
+@pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
 def test_what_is_not_finite_makes_nan_of_its_channel_alone(opened, rng, name, kernel) -> None:
     x = rng((2, 6, 5, 3))
     x[1, 4, 2, 2], x[0, 1, 4, 2] = np.nan, np.inf
@@ -81,7 +99,7 @@ def test_what_is_not_finite_makes_nan_of_its_channel_alone(opened, rng, name, ke
     ("shapes", "message"),
     [
         ({"x": (3,)}, r"x must have shape \(n, c, ...\), got \(3,\)"),
-        ({"x": (2, 3, 4), "dy": (2, 3, 4)}, "expected both dy and mean, or neither"),
+        ({"x": (2, 3, 4), "mean": (3,)}, "expected dy beside mean"),
         ({"x": (2, 3, 4), "dy": (2, 3, 5), "mean": (3,)}, r"dy must have shape \(2, 3, 4\)"),
         ({"x": (2, 3, 4), "dy": (2, 3, 4), "mean": (4,)}, r"mean must have shape \(3,\), got"),
     ],

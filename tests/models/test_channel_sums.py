@@ -1,4 +1,4 @@
-"""Batch normalisations in training: a launch for two sums, read where they lie, joined updates."""
+"""Normalisations in training: a launch for two sums, read where they lie, joined updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glnn.graph.builder import Builder
 from glnn.graph.expression import formula
 from glnn.graph.operators import Reduce, Slice
 from glnn.graph.passes import BackendTraits, Pass, optimize
-from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, Linear, ReLU
+from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, LayerNorm, Linear, ReLU
 from glnn.model import Model, Node
 from glnn.training import SGD, CrossEntropyLoss, StepGraph, training_step
 
@@ -43,6 +43,23 @@ def residual(channels: int) -> Model:
         Node("l", Linear(9 * c, 4, seed=4), ("flat",), "l"),
     ]
     return Model(tuple(nodes), (TensorInfo("x", ("N", 3, 5, 6)),), ("l",), "residual")
+
+
+def normed(width: int) -> Model:
+    """Layer normalisations of the rows of two residual branches, and a product of each."""
+    w = width
+    nodes = [
+        Node("n1", LayerNorm(w), ("x",), "n1"),
+        Node("l1", Linear(w, w, seed=1), ("n1",), "l1"),
+        Node("a1", Add(), ("l1", "x"), "a1"),
+        Node("n2", LayerNorm(w), ("a1",), "n2"),
+        Node("l2", Linear(w, w, seed=2), ("n2",), "l2"),
+        Node("a2", Add(), ("l2", "a1"), "a2"),
+        Node("n3", LayerNorm(w), ("a2",), "n3"),
+        Node("flat", Flatten(), ("n3",), "flat"),
+        Node("l", Linear(5 * w, 4, seed=4), ("flat",), "l"),
+    ]
+    return Model(tuple(nodes), (TensorInfo("x", ("N", 5, w)),), ("l",), "normed")
 
 
 def batch(seed: int) -> dict[str, Array]:
@@ -85,6 +102,31 @@ def test_steps_are_those_of_float64(compute, channels, alone) -> None:
     for i in range(3):
         plan.run(batch(i), ())
         expected = exactly(step, expected, batch(i))
+    for name, array in states.read().items():
+        exact = np.asarray(expected[name], np.float64)
+        error = np.abs(array - exact).max() / max(np.abs(exact).max(), 1e-6)
+        assert error < 2e-4, (name, error)
+
+
+@pytest.mark.parametrize("width", [7, 12, 68])
+def test_steps_of_normalised_rows_are_those_of_float64(compute, width) -> None:
+    step = training_step(
+        normed(width), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES, totals=False
+    )
+    plan, states = planned(step, compute)
+    ops = [one.op for one in plan.steps]
+    assert sum(op.name == "channel_sums" for op in ops) == 3
+    if width % 4 == 0:  # the gradients by rows, but for that of the input, with what is added
+        assert sum(op.name == "normalize_gradient" for op in ops) == 2
+        assert not any(isinstance(op, Reduce) and op.kind == "mean" for op in ops)
+    joined = [one.joins for one in plan.steps if one.name == "n1.bias: SGD and 2 more"]
+    assert [len(names) for names in joined] == [3]  # the momenta, by one launch
+    expected: dict[str, Array] = dict(step.states)
+    for i in range(3):
+        x = np.random.default_rng(i).normal(3, 1, (SAMPLES, 5, width)).astype(np.float32)
+        feeds = {**batch(i), "x": x}
+        plan.run(feeds, ())
+        expected = exactly(step, expected, feeds)
     for name, array in states.read().items():
         exact = np.asarray(expected[name], np.float64)
         error = np.abs(array - exact).max() / max(np.abs(exact).max(), 1e-6)

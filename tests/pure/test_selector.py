@@ -12,7 +12,7 @@ from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, selector
 from glnn.kernels.architecture import architecture
@@ -568,3 +568,21 @@ def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:
     found = OpSpec.create(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
     nvidia = replace(DEVICE, vendor="NVIDIA", max_compute_work_group_count=(65535, 65535, 65535))
     assert choose("compute", found, nvidia).name == name
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((2048, 384), "columns_tall"),
+        ((512, 384), "columns"),
+        ((100_000, 384), "columns_two_stage"),
+        ((2048, 8), "columns_two_stage"),
+    ],
+)
+def test_tall_columns_take_one_launch_where_they_are_enough(shape, name) -> None:
+    sums = OpSpec.create(Reduce("sum", (0,)), {"x0": shape}, {"x0": "R"})
+    sizes = {"max_compute_work_group_invocations": 1024, "max_compute_shared_memory_size": 49152}
+    sizes |= {f"max_compute_work_group_{n}": (1024, 1024, 64) for n in ("size", "count")}
+    large = replace(DEVICE, max_shader_storage_block_size=1 << 31, **sizes)
+    assert choose("compute", sums, replace(large, vendor="NVIDIA")).name == name
+    assert choose("compute", sums, replace(large, vendor="ARM")).name != "columns_tall"

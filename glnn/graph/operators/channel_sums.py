@@ -18,13 +18,14 @@ from glnn.graph.operator import Shapes, shrink_size
 
 @dataclass(frozen=True)
 class ChannelSums(HandwrittenOperator):
-    """Two numbers of each channel, as batch normalisation and its gradient need them.
+    """Two numbers of each channel, as normalisations and their gradients need them.
 
     x: (n, c, ...). Result: (2, row), row being c made a multiple of 64, so that each row can be
     bound by itself: the means and the variances of x's channels, of the population, both NaN where
-    x is not finite; or, with dy of x's shape and mean of shape (c,), the sums of dy and of dy (x -
-    mean). Behind c numbers a row has zeros. Ioffe and Szegedy 2015, Batch Normalization, algorithm
-    1 and section 3; variances are joined as by Chan, Golub and LeVeque 1979.
+    x is not finite; or, with dy of x's shape, the sums of dy and of dy (x - mean), mean being of
+    shape (c,), or 0 without it. Behind c numbers a row has zeros. Ioffe and Szegedy 2015, Batch
+    Normalization, algorithm 1 and section 3; variances are joined as by Chan, Golub and LeVeque
+    1979.
     """
 
     name: ClassVar[str] = "channel_sums"
@@ -36,8 +37,8 @@ class ChannelSums(HandwrittenOperator):
         x = shapes["x"]
         if len(x) < 2:
             raise ShapeError(f"channel_sums: x must have shape (n, c, ...), got {x}")
-        if ("dy" in shapes) != ("mean" in shapes):
-            raise ShapeError("channel_sums: expected both dy and mean, or neither")
+        if "mean" in shapes and "dy" not in shapes:
+            raise ShapeError("channel_sums: expected dy beside mean")
         for name, expected in (("dy", x), ("mean", x[1:2])):
             if shapes.get(name, expected) != expected:
                 raise ShapeError(
@@ -52,7 +53,9 @@ class ChannelSums(HandwrittenOperator):
         result = np.zeros(shape, x.dtype)
         with np.errstate(all="ignore"):  # nothing by nothing is NaN
             if "dy" in operands:
-                dy, apart = operands["dy"], x - operands["mean"].reshape(spread)
+                dy, apart = operands["dy"], x
+                if "mean" in operands:
+                    apart = x - operands["mean"].reshape(spread)
                 sums = dy.sum(axes, np.float64), (dy * apart).sum(axes, np.float64)
             else:
                 count = np.float64(prod(x.shape[axis] for axis in axes))
@@ -80,3 +83,7 @@ class ChannelSums(HandwrittenOperator):
         _, row = self.shape_of(shapes)
         inner = prod(pixels)
         return {"n": n, "c": c, "inner": inner, "pixels": n * inner, "row": row}
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return "matrix", 1 where x is one, of rows of channels."""
+        return {"matrix": int(len(shapes["x"]) == 2)}

@@ -1,4 +1,4 @@
-"""Fuse the two reductions of a batch normalisation, or of its gradient, into one operator."""
+"""Fuse the two reductions of a normalisation, or of its gradient, into one operator."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def fuse_channel_sums(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
     """Return `graph` with ChannelSums in the place of the mean and the variance of the channels of
-    images, and of the sums of dy and of dy (x - mean), where that pays.
+    images, and of the sums of dy and of dy (x - mean), of images, or of dy and of dy x, of the
+    columns of matrices, where that pays.
 
     Each of the two is a row of the result. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
-        if (match := _pair(rewriter, node)) is None:
+        if (match := _pair(rewriter, node) or _pair_of_columns(rewriter, node)) is None:
             continue
         reductions, operands = match
         of_each = {name: rewriter.types[value] for name, value in operands.items()}
         if any(one.dtype is not DType.float32 for one in of_each.values()):
             continue  # reductions are of any type, ChannelSums has float32
-        channels = of_each["x"].dims[1:2]
         if "mean" in of_each:
-            of_each["mean"] = TensorType(channels)
+            of_each["mean"] = TensorType(of_each["x"].dims[1:2])
         if is_profitable(ChannelSums(), of_each):
             _replace(rewriter, reductions, operands)
     return rewriter.graph()
@@ -76,6 +76,25 @@ def _pair(
     return (first, node), operands
 
 
+def _pair_of_columns(
+    rewriter: GraphRewriter, node: Node
+) -> tuple[tuple[Node, Node], Mapping[str, Value]] | None:
+    """Return the sums of dy and, by `node`, of dy x, for each column of two matrices, and the
+    operands of both.
+    """
+    if node.operator != Reduce("sum", (0,), False, formula("a * b")):
+        return None
+    dy, x = node.inputs
+    assert dy is not None and x is not None
+    if len(rewriter.shape(dy)) != 2 or rewriter.shape(x) != rewriter.shape(dy):
+        return None
+    plain = Reduce("sum", (0,))
+    for one in rewriter.readers(dy):
+        if one.operator == plain and all(maker is not one for maker in rewriter.ancestors(x)):
+            return (one, node), {"x": x, "dy": dy}
+    return None
+
+
 def _by_channel(
     rewriter: GraphRewriter, node: Node, means: bool, prologue: Expr | None = None
 ) -> bool:
@@ -97,8 +116,7 @@ def _replace(
     """Put the rows of one ChannelSums in the place of `reductions`."""
     named, node = dict(operands), reductions[-1]
     assert node is not None
-    shape = rewriter.shape(node.outputs[0])
-    channels = shape[1]
+    shape, channels = rewriter.shape(node.outputs[0]), rewriter.shape(operands["x"])[1]
     if "mean" in named:
         named["mean"] = rewriter.reshape(node.name, named["mean"], (channels,))
     sums = rewriter.add(node.name, ChannelSums(), *named.values())
