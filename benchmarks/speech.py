@@ -9,7 +9,7 @@ it has: rows whose way ends in "whole".
 
 --beside has another program do the same in the same run: `transformers`, by PyTorch with float16
 on a GPU it supports, else float32 on the CPU, with seeded weights of the shape; `faster-whisper`,
-which transcribes --recording by a folder's model.bin in float32 on the CPU.
+which transcribes --recording by a folder's model.bin in float32 on all cores of the CPU.
 
     python -m benchmarks.speech
     python -m benchmarks.speech tiny.en base small --backend compute --beams 1,5 --repeat 5 --json
@@ -37,6 +37,7 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.cli.screen import Screen, number, progress
+from glnn.core.process import processors
 from glnn.errors import GlnnError
 from glnn.generation.architectures import Config, Packed
 from glnn.generation.speech import whisper
@@ -295,7 +296,8 @@ def faster_whisper(folder: Path, beams: int) -> Callable[[NDArray[Any]], str]:
         raise GlnnError(f"--beside faster-whisper: {error}") from None
     if not (folder / "model.bin").exists():
         raise GlnnError(f"--beside faster-whisper: it reads model.bin, {folder} has none")
-    model = WhisperModel(str(folder), device="cpu", compute_type="float32")
+    threads = processors()  # its own choice is 4
+    model = WhisperModel(str(folder), device="cpu", compute_type="float32", cpu_threads=threads)
 
     def work(samples: NDArray[Any]) -> str:
         found, _ = model.transcribe(
