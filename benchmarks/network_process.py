@@ -29,7 +29,7 @@ NAMES = (GLNN, EAGER, GRAPH, HALF, COMPILED, WEBGPU, CPU)
 REFERENCE = "reference"
 """In the place of a row's name: what others' results are compared with."""
 LEAST = 3  # runs
-WARM_UP = 1.0  # seconds: resnet50 of 8 images took 15.7 ms in its first ones on an H200, then 3.05
+WARM_UP = 0.5  # seconds: the first 0.1 to 0.3 of a process's take up to five times as long
 Found = dict[str, Any]
 Rows = Callable[[int, tuple[str, ...]], Iterator[Found]]
 """Gives a batch's rows so called, each with its `name`; `failed` says why there is no time."""
@@ -75,9 +75,9 @@ class Asked:
         np.save(path, result)
         return {"name": name, "result": str(path)}
 
-    def timed(self, work: Callable[[], object]) -> Found:
-        """Median and least milliseconds of `work`, which waits, after WARM_UP seconds of it."""
-        for seconds, least in ((WARM_UP, 1), (self.seconds, LEAST)):
+    def timed(self, work: Callable[[], object], warm_up: float = WARM_UP) -> Found:
+        """Median and least milliseconds of `work`, which waits, after `warm_up` seconds of it."""
+        for seconds, least in ((warm_up, 1), (self.seconds, LEAST)):
             times: list[float] = []
             begun = time.perf_counter()
             while len(times) < least or time.perf_counter() - begun < seconds:
