@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import rich_click as click
 
 import glnn
@@ -33,10 +32,11 @@ from benchmarks.training_glnn import planned
 from benchmarks.training_process import WORKS, batches
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
+from glnn.cli.feeds import random_feeds
 from glnn.cli.screen import Screen, progress
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
-from glnn.core.types import Array
+from glnn.core.types import Array, Shape
 from glnn.errors import GlnnError
 from glnn.profiling import profile
 
@@ -69,14 +69,17 @@ def sizes(step: Step) -> str:
 
 def inference(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:
     """Return the plan of the network's outputs for so many samples, and inputs of it."""
-    session = glnn.InferenceSession(loaded(name), backend.name)
-    feeds = {
-        info.name: np.random.default_rng(1).standard_normal(
-            (batch, *(int(size) for size in info.shape[1:])), np.float32
-        )
-        for info in session.get_inputs()
-    }
-    return session.plan({name: array.shape for name, array in feeds.items()}), feeds
+    model = loaded(name)
+    shapes: dict[str, Shape] = {}
+    for info in model.inputs:
+        rest = tuple(size for size in info.shape[1:] if isinstance(size, int))
+        if len(rest) + 1 != len(info.shape):
+            raise GlnnError(
+                f"{name}: expected no open size but the batch, {info.name} is {info.shape}"
+            )
+        shapes[info.name] = (batch, *rest)
+    feeds = random_feeds(model, shapes, tuple(shapes))
+    return glnn.InferenceSession(model, backend.name).plan(shapes, feeds=feeds), feeds
 
 
 def training(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:

@@ -609,6 +609,24 @@ def test_steps_of_networks_beside_their_bounds() -> None:
     assert row["share"] == max(row["bytes_ms"], row["operations_ms"]) / row["ms"]
 
 
+def test_steps_of_a_network_of_tokens(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, path = onnx.helper, tmp_path / "tokens.onnx"
+    table = onnx.numpy_helper.from_array(np.ones((3, 4), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["y"])],
+        "tokens",
+        [helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["N", 6])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 6, 4])],
+        [table],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    options = ["--networks", str(path), "--batches", "5", "--repeat", "1", "--roof-mib", "1"]
+    (row,) = json.loads(run("benchmarks.network_steps", *options, "--json"))["rows"]
+    assert (row["op"], row["batch"], row["sizes"]) == ("gather", 5, "3 x 4 > 6 x 4")
+
+
 def test_steps_of_training_beside_their_bounds() -> None:
     options = ["--training", "--networks", "mlp_784_512_10", "--batches", "3", "--repeat", "1"]
     result = json.loads(run("benchmarks.network_steps", *options, "--roof-mib", "1", "--json"))
