@@ -21,6 +21,7 @@ from glnn.gl.transfer import (
     copy_in_parts,
     map_buffer,
     pack_words,
+    parts,
     parts_in_words,
     threaded_copy,
 )
@@ -163,9 +164,6 @@ class Buffer:
         self.pushes = 0
         self.pulls = 0
         self._count = prod(shape)
-        self._copy_parts = parts_in_words(
-            self._count, self._number.itemsize
-        )  # in which it is copied
         self._dense = layout.name in ("R", "packed")  # padding is behind the last number only
         self.shared = memory is not None
         self.fixed = False
@@ -173,7 +171,9 @@ class Buffer:
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
         self._memory = memory
-        self._view: NDArray[Any] | None = None  # of mapped memory, where it lies there as here
+        self._view: NDArray[Any] | None = None  # of mapped memory that has it in rows
+        self._padded_rows: list[Part] | None = None  # of the view, in which it is copied
+        self._copy_parts = [(0, self.words)]
         self._due_segment = (
             0  # the segment of the device's work after which the host sees its content
         )
@@ -185,9 +185,14 @@ class Buffer:
             if offset is not None and memory.host is not None:
                 raise DeviceError("what the host sees of a memory begins where that does")
             self._device, self._copy = memory.device, memory.copy
-            if memory.host is not None and self._dense:
-                flat = memory.host[: self.words].view(self._number)
-                self._view = flat[: self._count].reshape(shape)
+            if memory.host is not None:
+                flat = memory.host[: self.words].view(self._number)[: self._used]
+                self._view = view = layout.view(flat, shape)
+                if view is not None and view.flags.c_contiguous:
+                    self._copy_parts = parts_in_words(view.size, view.itemsize)
+                elif view is not None:
+                    rows = len(view), view.strides[0]
+                    self._padded_rows, self._copy_parts = parts(*rows), parts_in_words(*rows)
         self._host_newer = False
         self._device_newer = False
 
@@ -276,7 +281,9 @@ class Buffer:
             self.layout.fill(words[: self.words].view(self._number), array)
         elif len(cuts) == 1 or not memory.device.timeline.idle:
             threaded_copy(view, array)
-        elif copy_in_parts(view, array, done=lambda part: memory.to_device(*cuts[part])):
+        elif copy_in_parts(
+            view, array, done=lambda part: memory.to_device(*cuts[part]), rows=self._padded_rows
+        ):
             return  # the device began with the first part
         else:
             threaded_copy(view, array)
@@ -325,10 +332,7 @@ class Buffer:
         if self._device_newer and not self._due_segment:
             for fence in self._download_fences:
                 fence.drop()
-            self._download_fences = memory.to_host(
-                self._copy_parts if self._dense else [(0, self.words)]
-            )
-            fences = self._download_fences
+            self._download_fences = fences = memory.to_host(self._copy_parts)
             self._due_segment = fences[-1].segment if fences else device.timeline.current
 
     def pull(self) -> NDArray[Any]:
@@ -392,7 +396,12 @@ class Buffer:
         if (
             len(arrivals) > 1
             and view is not None
-            and copy_in_parts(result, view, ready=lambda part: arrivals[part].wait(checked=False))
+            and copy_in_parts(
+                result,
+                view,
+                ready=lambda part: arrivals[part].wait(checked=False),
+                rows=self._padded_rows,
+            )
         ):
             device.check_reset(f"read {result.nbytes} bytes")  # only now that nobody reads
             return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_ssize_t, c_uint, c_void_p
 from itertools import pairwise
@@ -34,8 +34,8 @@ ALIGNMENT = 256  # bytes: whole lines of caches
 
 
 def parts(count: int, size: int = 4) -> list[Part]:
-    """The parts in which so many numbers of `size` bytes are copied."""
-    most, unit = min(size * count // MIN_PART, MAX_PARTS), ALIGNMENT // size
+    """The parts in which so many numbers or rows of `size` bytes are copied."""
+    most, unit = min(size * count // MIN_PART, MAX_PARTS, count), max(ALIGNMENT // size, 1)
     if most < 2:
         return [(0, count)]
     cuts = [count * i // most // unit * unit for i in range(most)]
@@ -58,16 +58,22 @@ def copy_in_parts(
     source: Array,
     ready: Callable[[int], object] = lambda part: None,
     done: Callable[[int], object] = lambda part: None,
+    rows: Sequence[Part] | None = None,
 ) -> bool:
     """Copy `source` to `target`, arrays of the same shape; whether their types and strides let it.
 
-    ready: called in this thread before a part is read, with its number in `parts`; done: after it
-    was written.
+    ready: called in this thread before a part is read, with its number; done: after it was written.
+    rows: the parts, along the first axis, of arrays whose rows may be padded; without it those of
+    `parts`.
     """
-    flat = target.flags.c_contiguous and source.flags.c_contiguous
-    if not flat or target.dtype != source.dtype or target.itemsize > 4:
+    if target.dtype != source.dtype or target.itemsize > 4:
         return False
-    COPY_POOL.copy(target.reshape(-1), source.reshape(-1), ready, done)
+    if rows is None:
+        if not (target.flags.c_contiguous and source.flags.c_contiguous):
+            return False
+        target, source = target.reshape(-1), source.reshape(-1)
+        rows = parts(len(target), target.itemsize)
+    COPY_POOL.copy(target, source, rows, ready, done)
     return True
 
 
@@ -127,11 +133,11 @@ class CopyPool:
         self,
         target: Array,
         source: Array,
+        cuts: Sequence[Part],
         ready: Callable[[int], object],
         done: Callable[[int], object],
     ) -> None:
-        """Copy the vector `source`, the last part of it in this thread; see `copy_in_parts`."""
-        cuts = parts(len(target), target.itemsize)
+        """Copy `source` in the parts `cuts`, the last one in this thread; see `copy_in_parts`."""
         if len(cuts) == 1:
             ready(0)
             np.copyto(target, source)

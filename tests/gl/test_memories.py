@@ -179,6 +179,24 @@ def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) 
     assert not waits
 
 
+def test_padded_rows_come_in_parts_too(device: Device, monkeypatch) -> None:
+    """The host copies the first rows while the others are on their way."""
+    if not (device.capabilities.buffer_storage and device.capabilities.compute):
+        pytest.skip("no memory is staged here")
+    x, asked = numbers((40, 129), DType.float32), []
+    memory = device.perform(lambda: StagedBlock(40 * 132, device))
+    buffer = Buffer(x.shape, parse("R4"), memory=memory)
+    monkeypatch.setattr(memory, "to_host", lambda cuts: asked.extend(cuts) or to_host(cuts))
+    to_host = type(memory).to_host.__get__(memory)
+
+    def work() -> np.ndarray:
+        compute(device, buffer, memory, stored(x, "R4"))
+        return buffer.fetch()
+
+    np.testing.assert_array_equal(device.perform(work), x)
+    assert asked == [(132 * row, 132 * (row + 5)) for row in range(0, 40, 5)]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_device_that_is_gone(kind: type[BufferBlock], lost: bool, device: Device) -> None:
     x = numbers((129,), DType.float32)

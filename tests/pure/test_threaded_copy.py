@@ -57,6 +57,20 @@ def test_parts_of_small_numbers_are_whole_words(dtype: type, count: int) -> None
     assert all(4 * word == size * first for (first, _), (word, _) in zip(cuts, words, strict=True))
 
 
+@pytest.mark.parametrize(("rows", "row"), [(1, 900), (2, 700), (7, 131), (200, 5)])
+def test_parts_of_padded_rows(rows: int, row: int) -> None:
+    memory = numbers(rows * row).reshape(rows, row)
+    cuts, words = parts(rows, 4 * row), parts_in_words(rows, 4 * row)
+    assert len(cuts) == min(4 * rows * row // 1024, rows)
+    assert [i for first, last in cuts for i in range(first, last)] == list(range(rows))
+    assert words == [(row * first, row * last) for first, last in cuts]
+    target = np.zeros((rows, row - 2), np.int32)
+    done: list[int] = []
+    assert copy_in_parts(target, memory[:, 1:-1], done=done.append, rows=cuts)
+    assert sorted(done) == list(range(len(cuts)))
+    np.testing.assert_array_equal(target, memory[:, 1:-1])
+
+
 def test_what_lies_otherwise_is_copied_at_once_and_rounded() -> None:
     source = np.arange(60, dtype=np.float32).reshape(6, 10) / 4
     for target in (

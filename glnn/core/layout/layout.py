@@ -138,6 +138,12 @@ class Layout(ABC):
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """Return the array of `shape` that `flat` stores, as a new array."""
 
+    def view(self, flat: Array, shape: tuple[int, ...]) -> Array | None:
+        """Return the array of `shape` that `flat` stores, in the same memory; None where its
+        numbers are in another order.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class RowMajor(Layout):
@@ -189,8 +195,11 @@ class RowMajor(Layout):
             self._matrix(flat, array.shape)[:] = array.reshape(self.rows(array.shape), -1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        return np.array(self.view(flat, shape))
+
+    def view(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)
-        return np.array(self._matrix(flat, shape)).reshape(shape)
+        return self._matrix(flat, shape).reshape(shape)
 
     def _matrix(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """Return the rows in `flat` without their padding."""
