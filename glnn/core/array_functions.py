@@ -33,6 +33,7 @@ SMALL_ARRAY = 1 << 10
 ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
 """The number 1 as an array, which NumPy handles faster than a Python number."""
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
+_exact_normal_cdf = np.frompyfunc(lambda x: math.erfc(-x * 0.5**0.5) / 2, 1, 1)
 
 
 def overlaps_itself(array: Array) -> bool:
@@ -100,6 +101,16 @@ def erf(x: Array) -> Array:
     near *= _polynomial(ERF_ABOVE, square)
     near /= _polynomial(ERF_BELOW, square)
     return np.asarray(np.clip(near, -1, 1, out=near), x.dtype)
+
+
+def normal_cdf(x: Array) -> Array:
+    """Return the standard normal distribution's cumulative function, (1 + erf(x / sqrt(2))) / 2."""
+    if x.dtype.itemsize > 4:
+        return np.asarray(_exact_normal_cdf(x), x.dtype)
+    result = erf(x.astype(np.float32, copy=False) * np.float32(0.5**0.5))
+    result += np.float32(1)
+    result *= np.float32(0.5)
+    return result.astype(x.dtype, copy=False)
 
 
 def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
@@ -350,7 +361,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *(np.logical_and, np.logical_or, np.logical_xor, np.logical_not),
         *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert),
         *(np.left_shift, np.right_shift, np.isnan, np.isinf, np.isfinite, np.where),
-        *(div, power, rsqrt, erf, sigmoid, relu),
+        *(div, power, rsqrt, erf, normal_cdf, sigmoid, relu),
         *(np.reshape, np.transpose, np.broadcast_to, np.flip, np.tile, np.roll),
         *(array, arange, cast, reciprocal, concat, cut, pad, gather, cum_sum, round_to_float16),
         *(nearest_table, taps_table, inside_table, window_counts),

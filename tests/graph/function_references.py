@@ -46,6 +46,7 @@ FLOATS: Mapping[str, Callable[..., Any]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
     "erf": scipy.special.erf,
+    "normal_cdf": scipy.special.ndtr,
     "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
     "equal": lambda a, b: a == b,
     "not_equal": lambda a, b: a != b,
