@@ -1,6 +1,7 @@
 #version 310 es
 // Normalisation of rows that lie together: mean and variance in one walk, of blocks whose own mean
-// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another.
+// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another. What a
+// lane reads first stays in registers for the second.
 #ifndef CENTRED
 #define CENTRED 1
 #endif
@@ -41,7 +42,28 @@ vec3 join(vec3 a, vec3 b) {
     float share = b.x / count, further = b.y - a.y;
     return vec3(count, a.y + further * share, a.z + b.z + further * further * a.x * share);
 }
+#if CENTRED
+#define JOINS_SEVERAL
+#endif
 #include "reduce/lanes.glsl"
+
+#if CENTRED && LANES > 1
+// As `join` of one after the other, but with one division for all.
+vec3 joined(int first, const int count, int line) {
+    float base = states[first * RESULTS + line].y, many = 0.0, further = 0.0, squares = 0.0;
+    for (int i = 0; i < count; ++i) {
+        vec3 one = states[(first + i) * RESULTS + line];
+        many += one.x;
+        further += one.x * (one.y - base);
+    }
+    float mean = many > 0.0 ? base + further / many : 0.0;
+    for (int i = 0; i < count; ++i) {
+        vec3 one = states[(first + i) * RESULTS + line];
+        squares += one.z + one.x * (one.y - mean) * (one.y - mean);
+    }
+    return vec3(many, mean, squares);
+}
+#endif
 
 float total(float v) { return v; }
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
@@ -86,13 +108,44 @@ int channel(int row, int i) {
 #define PARAMETER_AT(p, row, i) p[i]
 #endif
 
+// Writes the result of number `i`, `value`.
+void finish(int i, VALUE value, int row, float mean, float scale) {
+    value = (value - mean) * scale;
+#if HAS_WEIGHT
+    value *= PARAMETER_AT(weight, row, i - begin);
+#endif
+#if HAS_BIAS
+    value += PARAMETER_AT(bias, row, i - begin);
+#endif
+    result[i + apart] = value;
+}
+
+#define KEPT 4  // numbers of a row that a lane keeps
+
+// The state of the first `own` of them, 1 or more.
+vec3 state_of(VALUE kept[KEPT], int own) {
+    float mean = 0.0, squares = 0.0;
+#if CENTRED
+    for (int j = 0; j < KEPT; ++j) mean += j < own ? total(kept[j]) : 0.0;
+    mean /= float(own * STEP);
+#endif
+    for (int j = 0; j < KEPT; ++j) {
+        VALUE a = kept[j] - mean;
+        squares += j < own ? total(a * a) : 0.0;
+    }
+    return vec3(float(own * STEP), mean, squares);
+}
+
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         int row = group * RESULTS + line;
         take_row(row);
-        vec3 whole = vec3(0.0);
-        int i = begin + lane;
+        int first = begin + lane, own = min((last - first + LANES - 1) / LANES, KEPT);
+        VALUE kept[KEPT];
+        for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
+        vec3 whole = own > 0 ? state_of(kept, own) : vec3(0.0);
+        int i = first + KEPT * LANES;
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
@@ -100,15 +153,8 @@ void main() {
         float variance = whole.z / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-        for (i = begin + lane; i < last; i += LANES) {
-            VALUE value = (x[i] - whole.y) * scale;
-#if HAS_WEIGHT
-            value *= PARAMETER_AT(weight, row, i - begin);
-#endif
-#if HAS_BIAS
-            value += PARAMETER_AT(bias, row, i - begin);
-#endif
-            result[i + apart] = value;
-        }
+        for (int j = 0; j < KEPT; ++j)
+            if (j < own) finish(first + j * LANES, kept[j], row, whole.y, scale);
+        for (i = first + KEPT * LANES; i < last; i += LANES) finish(i, x[i], row, whole.y, scale);
     }
 }

@@ -1,5 +1,6 @@
 // What the lanes of a workgroup know of a result, put together. Before this file: STATE, a type;
-// `join(STATE, STATE)`; LANES, how many share a result; RESULTS, how many results a workgroup has.
+// `join(STATE, STATE)`, or JOINS_SEVERAL where the kernel has a `joined` of its own behind it; LANES,
+// how many share a result; RESULTS, how many results a workgroup has.
 #include "common/wait.glsl"
 #if LANES >= 1024
 #define FEW 32
@@ -14,11 +15,15 @@
 shared STATE states[LANES * RESULTS];
 
 // Of `count` lanes from `first` on.
+#ifdef JOINS_SEVERAL
+STATE joined(int first, const int count, int line);
+#else
 STATE joined(int first, const int count, int line) {
     STATE whole = states[first * RESULTS + line];
     for (int i = 1; i < count; ++i) whole = join(whole, states[(first + i) * RESULTS + line]);
     return whole;
 }
+#endif
 #endif
 
 // All lanes' states of result `line` together, which every lane gets. To be called by all of them.
