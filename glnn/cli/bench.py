@@ -20,9 +20,9 @@ from glnn.cli.language_models import bench_language_model, is_given, refuse_opti
 from glnn.cli.model_options import ModelFile, save_trace, trace_option
 from glnn.cli.options import (
     FileName,
+    OutputFile,
     WritingCommand,
     backends_option,
-    check_writable,
     device_options,
     fuse_option,
     kernel_option,
@@ -117,7 +117,8 @@ NOT_OF_SUITE = (
 )
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    type=OutputFile(),
     help="With --suite: write what was measured to this file, for docs/boards.md.",
 )
 @device_options
@@ -138,7 +139,7 @@ def bench(
     sequences: int,
     suite: bool,
     minutes: float,
-    report: Path | None,
+    report: str | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -181,8 +182,6 @@ def bench(
     """
     if suite:
         refuse_options(NOT_OF_SUITE, "--suite")
-        if report is not None:
-            check_writable("--report", str(report))
         bench_suite(gpu, report, minutes, as_json, wide)
         return
     refuse_options(("minutes", "report"), "a MODEL")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from glnn.cli.options import print_json, write_report
@@ -18,7 +17,7 @@ ENGINES = (*NAMES, PEER)
 
 
 def bench_suite(
-    gpu: str | None, path: Path | None, minutes: float, as_json: bool, wide: bool
+    gpu: str | None, path: str | None, minutes: float, as_json: bool, wide: bool
 ) -> None:
     """Measure a device, and write the report to `path`, where one is given."""
     with Device(gpu) as device, progress(not as_json) as bar:
@@ -35,7 +34,7 @@ def bench_suite(
         _show(report, Screen(wide), path)
 
 
-def _show(report: dict[str, Any], out: Screen, path: Path | None) -> None:
+def _show(report: dict[str, Any], out: Screen, path: str | None) -> None:
     out.say(f"{report['device']['renderer']}, {report['device']['version']}")
     table = Table((Column("network, ms a run"), *map(figures, ENGINES)))
     for name, times in report["networks"].items():

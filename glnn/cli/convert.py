@@ -42,7 +42,6 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
 @click.option(
     "--labels", metavar="FILE", type=FileName(), help="What OUT says its classes are called."
 )
-@click.option("--overwrite", is_flag=True, help="Replace OUT where it is there already.")
 @weights_option
 @output_options
 def convert(
@@ -51,7 +50,6 @@ def convert(
     format: str | None,
     preprocessing: str | None,
     labels: str | None,
-    overwrite: bool,
     weights: str | None,
     wide: bool,
     as_json: bool,
@@ -82,8 +80,6 @@ def convert(
     alone = is_weights(target) and format is None
     if said and (alone or format == "rovder"):
         raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
-    if not overwrite and Path(target).exists():
-        raise ModelError(f"{target} is there already: --overwrite replaces it")
     if alone:
         report = _weights(source, target, weights)
     else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import rich_click as click
 
 from glnn.cli.options import (
+    OutputFile,
+    WritingCommand,
     backends_option,
-    check_writable,
     device_options,
     print_json,
     write_report,
@@ -27,7 +27,7 @@ from glnn.runtime.options import NAMES
 WRONG = 1
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only kernels of this op; repeats.")
 @click.option(
     "--function", "functions", multiple=True, metavar="NAME", help="Only this function; repeats."
@@ -39,7 +39,8 @@ WRONG = 1
 @click.option(
     "--report",
     "path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    type=OutputFile(),
     help="Write all of it to this file, to be pasted into a report of a fault.",
 )
 @device_options
@@ -52,7 +53,7 @@ def doctor(
     quick: bool,
     full: bool,
     speed: bool,
-    path: Path | None,
+    path: str | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -82,8 +83,6 @@ def doctor(
     if quick and full:
         raise GlnnError("--quick: expected it without --full, got both")
     scope = Scope(_gl_backends(backends), ops or None, functions or None, full, quick)
-    if path is not None:
-        check_writable("--report", str(path))
     with Device(gpu, limits) as device:
         report = _report(device, scope, speed and scope.whole, shown=not as_json)
     if path is not None:
@@ -133,7 +132,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def _show(report: Report, out: Screen, path: Path | None) -> None:
+def _show(report: Report, out: Screen, path: str | None) -> None:
     heads = (Column("op", least=12), Column("backend", least=None), figures("right"))
     bad = (figures("in parts"), figures("not used"), Column("why", 1, least=24))
     listed = Table((*heads, *bad))

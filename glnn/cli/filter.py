@@ -21,6 +21,7 @@ from glnn.cli.options import (
     OutputFile,
     WritingCommand,
     backend_option,
+    check_absent,
     device_options,
     print_json,
 )
@@ -78,6 +79,7 @@ def _check(pairs: Sequence[PicturePair]) -> None:
             raise ModelError(f"{pair.target}: IN and OUT are the same file")
         if pair.target in written:
             raise ModelError(f"{pair.target}: two pictures of IN are called so")
+        check_absent("OUT", pair.target)
         written.add(pair.target)
 
 
@@ -178,7 +180,7 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     """Make the command that applies the filter that `make` returns for its options."""
 
     @click.argument("source", metavar="IN", type=FileName())
-    @click.argument("target", metavar="OUT", type=OutputFile())
+    @click.argument("target", metavar="OUT", type=OutputFile(folder=True))
     @backend_option
     @device_options
     @wraps(make)

@@ -8,7 +8,13 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.options import device_options, print_json
+from glnn.cli.options import (
+    OutputFile,
+    WritingCommand,
+    check_absent,
+    device_options,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.core.settings import Settings
 from glnn.doctor.examination import Certificates
@@ -117,13 +123,14 @@ def _rovder(kernels: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.option("--op", help="Only the kernels of this op.")
 @click.option("--compile", "compiled", is_flag=True, help="Also compile and link each shader here.")
 @click.option(
     "--export",
     "directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    type=OutputFile(folder=True),
     help="Write complete GLSL ES sources to this folder, for offline compilers.",
 )
 @click.option(
@@ -142,7 +149,7 @@ def _rovder(kernels: dict[str, dict[str, Any]]) -> Table:
 def kernels(
     op: str | None,
     compiled: bool,
-    directory: Path | None,
+    directory: str | None,
     architecture: str | None,
     admissible: bool,
     cache: bool,
@@ -190,7 +197,7 @@ def kernels(
     result = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
         offers = _capabilities(gpu, limits) if admissible else None
-        _export(directory, op, architecture, offers)
+        _export(Path(directory), op, architecture, offers)
     if as_json:
         print_json({"kernels": [asdict(row) for row in result]})
     else:
@@ -240,6 +247,8 @@ def _capabilities(gpu: str | None, limits: str | None) -> Capabilities:
 def _export(
     directory: Path, op: str | None, architecture: str | None, offers: Capabilities | None
 ) -> None:
+    for path in directory.glob("*"):
+        check_absent("--export", path)
     try:
         chosen = tuple(k for k in library() if op in (None, k.op))
         written = export(directory, chosen, architecture, offers)

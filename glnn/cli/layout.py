@@ -9,7 +9,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from glnn.cli.options import output_options, print_json
+from glnn.cli.options import OutputFile, WritingCommand, output_options, print_json
 from glnn.cli.screen import Screen, Table, figures
 from glnn.core.layout import parse
 from glnn.errors import GlnnError, LayoutError, extra
@@ -18,18 +18,19 @@ MOST = 64  # rows or columns that fit on a screen or a page
 LARGEST = 1 << 20  # places, padding included
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("layout")
 @click.argument("rows", type=click.IntRange(1, MOST))
 @click.argument("columns", type=click.IntRange(1, MOST))
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    type=OutputFile(),
     help="Also draw the path through memory to this file, .png or .svg.",
 )
 @output_options
 def layout(
-    layout: str, rows: int, columns: int, plot: Path | None, wide: bool, as_json: bool
+    layout: str, rows: int, columns: int, plot: str | None, wide: bool, as_json: bool
 ) -> None:
     """Draw where each element of a ROWS x COLUMNS matrix lies in LAYOUT.
 
@@ -46,7 +47,7 @@ def layout(
     """
     name, offsets = _offsets(layout, rows, columns)
     if plot is not None:
-        draw(name, offsets, plot)
+        draw(name, offsets, Path(plot))
     if as_json:
         print_json({"layout": name, "rows": rows, "columns": columns, "places": offsets.tolist()})
         return

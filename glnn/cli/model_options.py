@@ -12,7 +12,7 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 
 from glnn import data
-from glnn.cli.options import FileName, OutputFile, check_writable
+from glnn.cli.options import FileName, OutputFile
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.preprocessing import COLOURS, FILTERS
 from glnn.model import Model, load
@@ -63,15 +63,8 @@ def trace_option(command: Command) -> Command:
         "--trace",
         metavar="FILE",
         type=OutputFile(),
-        callback=_trace_file,
         help="Write what the host and the GPU did when, in Chrome's trace event format.",
     )(command)
-
-
-def _trace_file(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
-    if path is not None:
-        check_writable("--trace", path)
-    return path
 
 
 def save_trace(trace: Trace, path: str) -> dict[str, Any]:
@@ -253,7 +246,7 @@ def _drawing_options() -> list[Callable[[Any], Any]]:
         click.option(
             "--drawn",
             metavar="FOLDER",
-            type=OutputFile(),
+            type=OutputFile(folder=True),
             help="Write each picture there, called as it is, with its classes or objects drawn on "
             "it.",
         ),

@@ -208,15 +208,38 @@ def backend_names(text: str, backends: Sequence[str] = NAMES) -> tuple[str, ...]
     return tuple(dict.fromkeys(names))
 
 
+REPLACING = "glnn.overwrite"
+"""The key of a context's `meta` that is true where `--overwrite` is given."""
+
+
+def check_absent(option: str, path: str | os.PathLike[str], otherwise: str = "") -> None:
+    """Raise ModelError where the file `path`, which `option` names, is there, unless `--overwrite`
+    is given.
+
+    otherwise: what else the command may do with the file, as "--resume goes on from it, ".
+    """
+    context = click.get_current_context(silent=True)
+    replaced = context is not None and context.meta.get(REPLACING, False)
+    if not replaced and os.path.isfile(path):
+        raise ModelError(f"{option}: {path} is there already: {otherwise}--overwrite replaces it")
+
+
 def check_writable(option: str, path: str) -> None:
-    """Raise ModelError where the file `path`, which `option` names, could not be written."""
+    """Raise ModelError where the file `path`, which `option` names, could not be written, and
+    where it is there and `--overwrite` is not given.
+    """
+    check_absent(option, path)
+    _try_write(option, path)
+
+
+def _try_write(option: str, path: str) -> None:
     try:
         try_write(path)
     except (OSError, ValueError) as error:  # a path that holds a zero byte
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
-def write_report(path: Path, text: str) -> None:
+def write_report(path: str, text: str) -> None:
     """Write what `--report` asks for. Raises ModelError."""
     try:
         with atomic_write(path) as stream:
@@ -275,25 +298,64 @@ class FileName(StringParamType):
 class OutputFile(FileName):
     """The type of a parameter that names a file, or a folder for files, to write."""
 
-    def __init__(self, inside: str = "", replaces: str = "") -> None:
-        """inside: the pattern of files in a folder. replaces: the input that it may be."""
-        self.inside, self.replaces = inside, replaces
+    def __init__(
+        self, folder: bool = False, inside: str = "", replaces: str = "", resumed: str = ""
+    ) -> None:
+        """folder: whether it may be a folder; the command then calls `check_absent` for each file.
+        inside: the pattern of files in the folder. replaces: the input that it may be. resumed: the
+        flag by which the command goes on from the file.
+        """
+        self.folder, self.inside = folder, inside
+        self.replaces, self.resumed = replaces, resumed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name; refuse an empty one, and the one that others take for a pipe."""
+        name = super().convert(value, param, ctx)
+        if name == "-":
+            self.fail("expected the name of a file, got '-': nothing is written to a pipe")
+        if not name:
+            self.fail("expected the name of a file, got ''")
+        return name
 
 
 class WritingCommand(click.RichCommand):
-    """A command some of whose parameters are an `OutputFile`.
+    """A command some of whose parameters are an `OutputFile`; it has `--overwrite` by itself.
 
     Before it does anything it raises ModelError where one of these is the same file as one that
-    another parameter names, as an input, behind links, too.
+    another parameter names, as an input, behind links, too; where the file cannot be written; and
+    where it is there and `--overwrite` is not given.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        outputs = [i for i, one in enumerate(self.params) if isinstance(one.type, OutputFile)]
+        replacing = click.Option(
+            ["--overwrite"],
+            is_flag=True,
+            expose_value=False,
+            callback=_keep_replacing,
+            help="Replace files that are there already; without it they are refused.",
+        )
+        self.params.insert(outputs[-1] + 1, replacing)
+
     def invoke(self, ctx: click.Context) -> Any:
-        for parameter in self.params:
-            if isinstance(parameter.type, OutputFile) and ctx.params.get(parameter.name or ""):
-                self._check(ctx, parameter, parameter.type)
+        for output in self.params:
+            kind = output.type
+            if isinstance(kind, OutputFile) and ctx.params.get(output.name or "") is not None:
+                self._check_inputs(ctx, output, kind)
+                if not kind.folder:
+                    self._check_written(ctx, output, kind)
         return super().invoke(ctx)
 
-    def _check(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
+    def _check_written(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
+        """Raise ModelError where the file of `output` cannot, or should not, be written."""
+        option, path = parameter_name(output), str(ctx.params[output.name or ""])
+        if not ctx.params.get(type.resumed):
+            other = f"--{type.resumed} goes on from it, " if type.resumed else ""
+            check_absent(option, path, other)
+        _try_write(option, path)
+
+    def _check_inputs(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
         """Raise ModelError where `output` is an input's file."""
         target = str(ctx.params[output.name or ""])
         if not os.path.exists(target):
@@ -306,6 +368,11 @@ class WritingCommand(click.RichCommand):
                 if _is_written(target, type.inside, read):
                     names = f"{parameter_name(parameter)} and {parameter_name(output)}"
                     raise ModelError(f"{read}: {names} are the same file")
+
+
+def _keep_replacing(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    """Keep `--overwrite` where `check_absent` finds it."""
+    context.meta[REPLACING] = given
 
 
 def _named_files(value: Any) -> Iterator[Path]:

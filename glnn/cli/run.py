@@ -32,6 +32,7 @@ from glnn.cli.options import (
     FileName,
     WritingCommand,
     backend_option,
+    check_absent,
     device_options,
     fuse_option,
     kernel_option,
@@ -293,6 +294,8 @@ def watch(
     cannot be written.
     """
     target = None if how.folder is None else parse_folder(how.folder)
+    for path in target.glob(FRAMES) if target is not None else ():
+        check_absent("--drawn", path)
     out = Screen(how.wide)
     teller: FrameReporter = Lines() if how.as_json else StatusLine(out.width)
     last, where = None, dict[str, Any]()
@@ -322,6 +325,10 @@ def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
     else:
         for note in where["notes"]:
             out.say(note)
+
+
+FRAMES = "frame-*.png"
+"""The files that `_draw` writes."""
 
 
 def _draw(folder: Path, seen: FrameResult) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import rich_click as click
 
 from glnn.cli.model_options import PictureOptions
-from glnn.cli.options import OutputFile, check_writable
+from glnn.cli.options import OutputFile, check_absent, check_writable
 from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
 from glnn.cli.sources import Inputs, Picture, PictureFile, SampleStream
@@ -30,6 +30,8 @@ from glnn.profiling import Trace
 from glnn.session import InferenceSession
 
 MOST_SHOWN = 10
+RUNS = "run-*.npz"
+"""The files in the folder of --dump, one of each run."""
 T = TypeVar("T")
 
 
@@ -102,6 +104,7 @@ def _check(read: Sequence[Path], targets: Sequence[Path]) -> None:
             raise ModelError(f"--drawn: {target} is read: expected another folder")
         if target in written:
             raise ModelError(f"--drawn: two pictures are called {target.name}")
+        check_absent("--drawn", target)
         written.add(target)
 
 
@@ -146,7 +149,7 @@ def dump_options(command: Command) -> Command:
     return click.option(
         "--dump",
         metavar="FILE.npz|FOLDER",
-        type=OutputFile(inside="run-*.npz"),
+        type=OutputFile(folder=True, inside=RUNS),
         help="Write tensors inside the model there; into a folder one file for each run.",
     )(command)
 
@@ -188,8 +191,6 @@ class Dump:
             if tensors:
                 raise ModelError("--tensor says what --dump writes: --dump is missing")
             return None
-        if not target:
-            raise ModelError("--dump must name an .npz file or a folder, got an empty text")
         result = find_values(model, tensors or None)
         if not target.endswith(".npz"):
             return cls(_folder(target), tuple(result))
@@ -247,6 +248,8 @@ def _folder(target: str) -> Path:
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
         raise ModelError(f"--dump: cannot write to {target}: {fault(error)}") from None
+    for path in folder.glob(RUNS):
+        check_absent("--dump", path)
     check_writable("--dump", os.path.join(target, "run-0000.npz"))
     return folder
 

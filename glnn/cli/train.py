@@ -187,8 +187,6 @@ class TrainingFiles:
     """The checkpoint, from which training can be resumed."""
     plot: str | None
     """Loss and accuracy over the epochs."""
-    overwrite: bool
-    """Whether what is there may be replaced."""
     resume: bool
     """Whether training goes on from the checkpoint."""
     every: int | None
@@ -206,27 +204,13 @@ class TrainingFiles:
                 if (place := Path(named).resolve()) in taken:
                     raise GlnnError(f"--{option}: {named} is written for something else")
                 taken.add(place)
-        for option, path in (("output", self.output), ("plot", self.plot)):
-            if path is not None:
-                self._check(option, path)
-        if self.checkpoint is not None:
-            if not self.resume and not self.overwrite and Path(self.checkpoint).exists():
-                raise GlnnError(
-                    f"--checkpoint: {self.checkpoint} is there already: --resume goes on from it, "
-                    "--overwrite begins anew"
-                )
-            check_writable("--checkpoint", self.checkpoint)
-
-    def _check(self, option: str, path: str) -> None:
-        if option == "output":
-            find(path, None)
-        elif Path(path).suffix not in PLOTS:
-            raise GlnnError(f"--plot: expected a file of {', '.join(PLOTS)}, got {path}")
-        elif find_spec("matplotlib") is None:
-            raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
-        if not self.overwrite and Path(path).exists():
-            raise GlnnError(f"--{option}: {path} is there already: --overwrite replaces it")
-        check_writable(f"--{option}", path)
+        find(self.output, None)
+        if self.plot is not None:
+            if Path(self.plot).suffix not in PLOTS:
+                raise GlnnError(f"--plot: expected a file of {', '.join(PLOTS)}, got {self.plot}")
+            if find_spec("matplotlib") is None:
+                raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
+        check_writable("--output", self.output)
 
     def try_model(self, model: Model) -> None:
         """Raise ModelError now where the output could not be written: its format has no word for
@@ -455,7 +439,7 @@ class Course:
 @click.option(
     "--checkpoint",
     metavar="FILE",
-    type=OutputFile(),
+    type=OutputFile(resumed="resume"),
     help="Keep there what training goes on from (.npz).",
 )
 @click.option(
@@ -465,7 +449,6 @@ class Course:
     help="Steps between two checkpoints: an epoch, if not given.",
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, where there is one.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option(
     "--plot",
     metavar="FILE",

@@ -46,7 +46,6 @@ from glnn.session import InferenceSession
     type=OutputFile(),
     help="The file to write; NAME.html in this folder, if not given.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the file where it is there already.")
 @click.option("--time", "timed", is_flag=True, help="Run the model, and show each step's time.")
 @click.option(
     "--repeat",
@@ -67,7 +66,6 @@ def view(
     model: str,
     inputs: tuple[str, ...],
     output: str | None,
-    overwrite: bool,
     timed: bool,
     repeat: int,
     show: bool,
@@ -97,9 +95,8 @@ def view(
     """
     loaded = load(model)
     path = Path(f"{Path(model).stem}.html" if output is None else output)
-    if path.exists() and not overwrite:
-        raise ModelError(f"{path}: exists already; --overwrite replaces it")
-    check_writable("--output", str(path))
+    if output is None:
+        check_writable("--output", str(path))
     opened = open_backend(backend, gpu=gpu, limits=limits)
     report = plan_report(loaded, inputs, opened, batch, shapes, kernels, fused, precision)
     times: dict[str, float] = {}

@@ -74,7 +74,8 @@ def test_edges(cli: Glnn, tmp_path: Path, name: str) -> None:
         return
     for turned, show, at in ((step, "dx", (4, 5)), (step.T, "dy", (5, 4))):
         Image.fromarray(turned).save(tmp_path / "step.png")
-        cli("filter", name, tmp_path / "step.png", tmp_path / "edge.png", "--show", show)
+        files = (tmp_path / "step.png", tmp_path / "edge.png")
+        assert cli("filter", name, *files, "--show", show, "--overwrite").code == 0
         edge = read(tmp_path / "edge.png")
         assert edge[at] >= 254 and edge[2, 2] == 128
 

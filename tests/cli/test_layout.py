@@ -40,4 +40,4 @@ def test_mistakes(cli: Glnn, tmp_path: Path) -> None:
     assert "0" in cli("layout", "C", 0, 2).refusal
     pytest.importorskip("matplotlib")
     gone = tmp_path / "gone" / "a.png"
-    assert "cannot be written" in cli("layout", "C", 2, 2, "--plot", gone).refusal
+    assert "cannot write to" in cli("layout", "C", 2, 2, "--plot", gone).refusal

@@ -1,9 +1,11 @@
-"""No command writes over a file that it reads."""
+"""No command writes over a file that it reads, or over another without --overwrite."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +13,17 @@ import rich_click as click
 
 from glnn.cli import cli, load
 from glnn.cli.options import OutputFile, WritingCommand
+from glnn.cli.run import WatchOptions, watch
+from glnn.errors import ModelError
 from glnn.layers import Linear
 from glnn.model import Model
 from tests.cli.conftest import Glnn
 
 WRITES = ("Write", "Draw", "Keep there", "Also draw")
 """How the help of an option begins that names a file to write."""
+NO_CAMERA: Any = None
+NO_CLASSIFIER: Any = None
+"""Neither is asked for anything where a file is refused."""
 READS_NOTHING = {"doctor", "layout", "kernels"}
 """Commands that write files and read none."""
 
@@ -50,11 +57,11 @@ def test_every_option_that_writes_says_so() -> None:
     for names, command in COMMANDS.items():
         for parameter in command.params:
             said = str(getattr(parameter, "help", None) or "")
-            if said.startswith(WRITES) and names[0] not in READS_NOTHING:
+            if said.startswith(WRITES):
                 assert isinstance(parameter.type, OutputFile), (names, parameter.name)
                 assert isinstance(command, WritingCommand), names
     verbs = {names[0] for names, _ in OUTPUTS}
-    assert verbs == {"run", "bench", "convert", "train", "filter", "view"}
+    assert verbs == {"run", "bench", "convert", "train", "filter", "view"} | READS_NOTHING
 
 
 @pytest.fixture
@@ -99,9 +106,14 @@ NEEDED = {"resize": ("--size", "4"), "separable": ("--kernel-x", "1", "--kernel-
 """What some filters cannot do without."""
 
 
-@pytest.mark.parametrize(
-    ("names", "option"), OUTPUTS, ids=[" ".join((*names, one)) for names, one in OUTPUTS]
-)
+def ids(outputs: Sequence[tuple[tuple[str, ...], str]]) -> list[str]:
+    return [" ".join((*names, option)) for names, option in outputs]
+
+
+READERS = [(names, option) for names, option in OUTPUTS if names[0] not in READS_NOTHING]
+
+
+@pytest.mark.parametrize(("names", "option"), READERS, ids=ids(READERS))
 def test_an_output_that_is_an_input(
     cli: Glnn, files: Path, names: tuple[str, ...], option: str
 ) -> None:
@@ -157,4 +169,62 @@ def test_other_files_are_written(cli: Glnn, files: Path) -> None:
     asked = ("run", "net.json", "x.npy", "--backend", "cpu", "--json")
     found = cli(*asked, "--trace", "trace.json", "--dump", "dump.npz").json
     assert found["trace"]["file"] == "trace.json"
-    cli(*asked, "--trace", "trace.json", "--dump", "dump.npz")  # once more
+    before = (files / "trace.json").read_bytes()
+    assert cli(*asked, "--trace", "trace.json", "--dump", "dump.npz", "--overwrite").code == 0
+    assert (files / "trace.json").read_bytes() != before
+
+
+WHERE = {"--drawn": "photo.png", "--dump": "run-0000.npz", "--export": "any.comp"}
+"""The file in a folder that an option writes; all others name a file themselves."""
+TO_WRITE = {**GIVEN, "doctor": ((), ()), "kernels": ((), ()), "layout": (("C", "2", "2"), ())}
+BESIDES = {
+    ("bench", "--report"): ("bench", "--suite"),
+    ("run", "--drawn"): ("run", "lenet", "photo.png"),
+    ("train", "--plot"): ("train", "net.json", "points.npz", "--output", "new.json"),
+    ("train", "--checkpoint"): ("train", "net.json", "points.npz", "--output", "new.json"),
+}
+"""Commands that write what an option names, where `GIVEN` has another one."""
+
+
+@pytest.mark.parametrize(("names", "option"), OUTPUTS, ids=ids(OUTPUTS))
+def test_a_file_that_is_there_stays(
+    cli: Glnn, files: Path, names: tuple[str, ...], option: str
+) -> None:
+    (files / "folder").mkdir()
+    name = f"folder/{WHERE[option]}" if option in WHERE else "mine.json"
+    (files / name).write_text("mine")
+    given = BESIDES.get((names[0], option)) or (*names, *TO_WRITE[names[0]][0])
+    given = tuple(one for one in given if one != "--overwrite")
+    target = "folder" if option in WHERE else name
+    if names[0] == "filter":  # its target must be called as a picture
+        (files / "mine.png").write_text("mine")
+        name = target = "mine.png"
+    output = (option, target) if option.startswith("-") else (target, *NEEDED.get(names[-1], ()))
+    said = cli(*given, *output).refusal
+    assert f"{name} is there already: " in said and said.endswith("--overwrite replaces it")
+    assert (files / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "-"])
+@pytest.mark.parametrize(("names", "option"), OUTPUTS, ids=ids(OUTPUTS))
+def test_what_is_no_name_of_a_file(
+    cli: Glnn, files: Path, names: tuple[str, ...], option: str, name: str
+) -> None:
+    given = TO_WRITE[names[0]][0]
+    output = (option, name) if option.startswith("-") else (name, *NEEDED.get(names[-1], ()))
+    said = cli(*names, *given, *output).refusal
+    assert "expected the name of a file, got " in said and repr(name) in said
+    assert not (files / "-").exists()
+
+
+def test_frames_that_are_there_stay(files: Path) -> None:
+    """A camera's are numbered from 0 each time."""
+    (files / "frame-000007.png").write_text("mine")
+    with pytest.raises(ModelError, match=r"frame-000007.png is there already: --overwrite"):
+        watch(NO_CAMERA, NO_CLASSIFIER, dict, WatchOptions(folder=str(files)))
+
+
+def test_help_says_that_files_are_replaced_by_overwrite(cli: Glnn) -> None:
+    for names in dict.fromkeys(names for names, _ in OUTPUTS):
+        said = " ".join(cli(*names, "--help").out.replace("│", " ").split())
+        assert "--overwrite Replace files that are there already" in said, names

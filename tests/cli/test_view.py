@@ -90,9 +90,8 @@ def test_times_are_shown(cli: Glnn, tmp_path: Path) -> None:
 def test_a_file_is_replaced_only_if_asked(cli: Glnn, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("mine")
-    assert (
-        "exists already; --overwrite replaces it" in cli("view", "lenet", "--output", file).refusal
-    )
+    refused = f"--output: {file} is there already: --overwrite replaces it"
+    assert cli("view", "lenet", "--output", file).refusal == refused
     assert file.read_text() == "mine"
     assert cli("view", "lenet", "--output", file, "--overwrite").code == 0
     assert "5 steps" in cli("view", "lenet", "--output", file, "--overwrite").out
