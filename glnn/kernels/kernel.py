@@ -127,8 +127,11 @@ class Kernel:
             self._check_parameters("prologue", along.covered.names)
         with under("architectures"):
             for name, rows in self.architectures.rows.items():
-                for row in rows:
-                    self._check_parameters(name, row.parameters)
+                for i, row in enumerate(rows):
+                    place = name if len(rows) == 1 else f"{name}[{i}]"
+                    self._check_parameters(place, row.parameters)
+                    with under(place):
+                        self.launch.check({**self.defaults, **row.parameters})
         self._check_launch()
 
     def _check_access(self, operand: Operand, allowed: Iterable[str]) -> None:

@@ -364,6 +364,9 @@ class TuningRow:
     def read(cls, value: Any) -> TuningRow:
         """Parse a table such as { TM = 8, TN = 4, timing = { start = 5, term = 13 } }."""
         table = dict(entries(value))
+        if "fit" in table:
+            why = "expected it of the architecture, not of one of its rows: kernels suit as a whole"
+            raise DeclarationError(why, "fit")
         timing = table.pop("timing", None)
         with under("timing"):
             made = None if timing is None else record(TimingModel, TIMING)(timing)
@@ -390,23 +393,25 @@ class Architectures:
 
     @classmethod
     def read(cls, value: Any) -> Architectures:
-        """Parse a table such as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }.
+        """Parse a table such as { NVIDIA = { TN = 8 }, V3D = "unfit", Adreno = { fit = "slow" } }.
 
         Where an architecture has several rows, it has a list of tables.
         """
         rows: dict[str, tuple[TuningRow, ...]] = {}
         fits: dict[str, str] = {}
         for name, part in entries(value):
-            with under(name):
-                if isinstance(part, list):
-                    if not part:
-                        raise expected("one row or more", part)
-                    fits[name], rows[name] = SUITS, tuple(map(TuningRow.read, part))
-                    continue
-                table = dict(entries(part))
+            if isinstance(part, Mapping):
+                table = dict(part)
                 fits[name] = table.pop("fit", SUITS)
-                if table:
-                    rows[name] = (TuningRow.read(table),)
+                with under(name):
+                    rows |= {name: (TuningRow.read(table),)} if table else {}
+            elif isinstance(part, list):
+                if not part:
+                    raise DeclarationError("expected one row or more, got []", name)
+                fits[name] = SUITS
+                rows[name] = tuple(_row(name, i, row) for i, row in enumerate(part))
+            else:
+                fits[name] = part
         return cls(rows, fits)
 
     def fit(self, architecture: str | None) -> str:
@@ -428,6 +433,12 @@ class Finish:
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.extents) - set(get_args(Extent))):
             raise DeclarationError(f"unknown extent {unknown[0]}", "extents")
+
+
+def _row(architecture: str, place: int, value: Any) -> TuningRow:
+    """Read one of several rows. Errors name its place in the list, as NVIDIA[1]."""
+    with under(f"{architecture}[{place}]"):
+        return TuningRow.read(value)
 
 
 def _axis(value: Any) -> tuple[Along, ...]:
@@ -488,8 +499,6 @@ KEYS: Mapping[str, Reader] = {
     "tolerance": share,
 }
 """Readers of all keys of a declaration except `variants` and `aliases`."""
-SHORT = {"operands": "layout", "architectures": "fit"}
-"""The inner key that a plain value stands for, by table whose entries may be plain values."""
 
 
 def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
@@ -543,13 +552,15 @@ def _without(declared: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `declared` with the short forms of its tables spelled out."""
+    """Return `declared` with tables for the short forms of operands and of the epilogue.
+
+    Tables are what `_merged` joins key by key.
+    """
     result = dict(declared)
-    for key, inner in SHORT.items():
-        if isinstance(result.get(key), Mapping):
-            table = result[key].items()
-            whole_form = Mapping if inner == "layout" else (Mapping, list)  # a list of rows
-            result[key] = {n: v if isinstance(v, whole_form) else {inner: v} for n, v in table}
+    if isinstance(operands := result.get("operands"), Mapping):
+        result["operands"] = {
+            n: v if isinstance(v, Mapping) else {"layout": v} for n, v in operands.items()
+        }
     if not isinstance(result.get("epilogue", {}), Mapping):
         result["epilogue"] = {"form": result["epilogue"]}
     return result

@@ -24,6 +24,9 @@ from glnn.kernels.verdicts import Verdicts
 
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 MULTIPROCESSORS = 64  # assumed where the driver does not tell
+KERNEL_SIZES = "accepts_layout", "memory_bound"
+"""Sizes that `suits` may restrict besides those of an operator: 1 where the kernel accepts the
+layout of the first input, else 0; and `Pace.memory_bound`."""
 
 
 def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
@@ -258,7 +261,10 @@ def _ranked(
     in the opposite order. reasons: filled with why kernels that are in no group cannot be tried.
     """
     able: list[Kernel] = []
+    sizes = (*spec.meant_sizes, *KERNEL_SIZES)
     for declared in kernels:
+        # Whatever runs here, so that a name that is misspelt shows on any device:
+        declared.check_names("suits", declared.suits, sizes)
         try:
             adapted = spec.adapted(declared)
         except UnsupportedOpError as unfit:
@@ -304,11 +310,9 @@ def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
-    """Return the sizes that `suits` may restrict: `accepts_layout` is 0 or 1, `memory_bound` is by
-    `Pace.memory_bound`.
-    """
+    """Return the sizes that `suits` may restrict: those of `spec`, and `KERNEL_SIZES`."""
     bound = pace(architecture(device)).memory_bound(spec.cost)
-    return {**spec.meant_sizes, "accepts_layout": int(spec.fits(kernel)), "memory_bound": bound}
+    return {**spec.meant_sizes, **dict(zip(KERNEL_SIZES, (int(spec.fits(kernel)), bound)))}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:

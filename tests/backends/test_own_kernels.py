@@ -200,6 +200,21 @@ def test_a_wrong_declaration_names_its_file_and_all_stays(mine: Path) -> None:
     assert reload() == () and declared() is before
 
 
+def test_tables_of_other_devices_are_looked_at(mine: Path, product: Product) -> None:
+    """A row for a GPU that is not here is refused as the file is read; a size of `suits` that the
+    operator has not, of a kernel that cannot run here, as the operator is first planned.
+    """
+    rows = "[architectures]\nAdreno = [{ WG_X = 8 }, { WG_X = 0 }]\n"
+    write(mine, toml=f"{TOML}\n{rows}")
+    with pytest.raises(ShaderError, match=r"scalar.toml: architectures.Adreno\[1\].workgroup: exp"):
+        reload()
+    unfit = 'suits.mm.max = 4\n[architectures]\nothers = "slow"\nllvmpipe = "unfit"\n'
+    write(mine, toml=TOML.replace("[operands]", f"{unfit}\n[operands]"))
+    reload()
+    with pytest.raises(ShaderError, match=r"scalar.toml: suits: matmul has no mm, only m, "):
+        product()[0].run(None, {"input": X})
+
+
 def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path, product: Product) -> None:
     write(mine, SHADER.replace("float sum = 0.0;", "float sum = nothing;"))
     reload()

@@ -108,7 +108,6 @@ def nested(keys: str, value: object) -> dict[str, object]:
         ("architectures.NVIDIA.timing.start", float("nan"), float("nan")),
         ("architectures.NVIDIA.timing.together", 1.5, 1.5),
         ("architectures.NVIDIA", [], []),
-        ("architectures.NVIDIA", [3], 3),
         ("stages", 1, 1),
         ("generate", 1, 1),
         ("tolerance", 1, 1),
@@ -139,6 +138,39 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({"launch": {"grids": ["n"]}}, "launch: unknown key 'grids'"),
         ({"tune": {"TM": []}}, "tune.TM: every parameter needs a default"),
         ({"architectures": {"NVIDIA": {"TM": 2}}}, "architectures.NVIDIA: TM is not one of"),
+        (
+            {"architectures": {"NVIDIA": [{"A": 1}, {"TM": 2}]}, "tune": {"A": [1]}},
+            r"architectures.NVIDIA\[1\]: TM is not one of",
+        ),
+        (
+            {"architectures": {"V3D": [{"A": 1}, {"A": "2"}]}, "tune": {"A": [1]}},
+            r"architectures.V3D\[1\].A: expected an integer",
+        ),
+        (
+            {"architectures": {"V3D": [{"A": 1}, {"A": 2, "fit": "slow"}]}, "tune": {"A": [1]}},
+            r"architectures.V3D\[1\].fit: expected it of the architecture, not of one of its rows",
+        ),
+        ({"architectures": {"NVIDIA": [3]}}, r"architectures.NVIDIA\[0\]: expected a table, got 3"),
+        (
+            {"architectures": {"V3D": [{}, {"timing": {"start": 1}}]}},
+            r"architectures.V3D\[1\].timing: key 'term' is missing",
+        ),
+        (
+            {
+                "architectures": {"V3D": {"A": 0}},
+                "tune": {"A": [1]},
+                "launch": {"grid": ["n"], "workgroup": ["A"]},
+            },
+            "architectures.V3D.workgroup: expected at least 1 everywhere",
+        ),
+        (
+            {
+                "architectures": {"V3D": [{"A": 1}, {"A": 0}]},
+                "tune": {"A": [1]},
+                "launch": {"grid": ["n / A"]},
+            },
+            r"architectures.V3D\[1\].grid: expected at least 1 everywhere",
+        ),
         ({"architectures": {"nvidia": {}}}, "architectures: unknown architecture nvidia"),
         ({"architectures": {"Mali-T": "unfit"}}, "architectures: unknown architecture Mali-T"),
         ({"architectures": {"V3D": "bad"}}, "architectures.V3D: expected parameters or one of"),
