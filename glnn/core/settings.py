@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from glnn.core.redaction import redact_setting
 from glnn.errors import GlnnError, shown
 
 WAITS = ("block", "spin", "sleep")
@@ -113,17 +114,14 @@ class StandIn:
 def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables of glnn and of GL's libraries, for fault reports.
 
-    Paths are replaced by "(a path)", as they contain people's names; keys are left out.
+    Paths and names of people are taken out (`core.redaction`); keys are left out.
     """
     named = {
         name: text
         for name, text in environment.items()
         if name.startswith(NOTED) and text and not name.endswith("_KEY")
     }
-    return {
-        name: "(a path)" if os.sep in text or text.startswith("~") else text[:80]
-        for name, text in sorted(named.items())
-    }
+    return {name: redact_setting(text, environment)[:80] for name, text in sorted(named.items())}
 
 
 def _cache(folder: str | None) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from glnn.core.process import processors
+from glnn.core.redaction import redact
 from glnn.core.settings import describe_environment
 from glnn.core.trace_spans import duration
 from glnn.doctor.checks import NoVerdict
@@ -504,10 +505,9 @@ class Report:
         }
 
     def text(self) -> str:
-        """The text to paste where a fault is reported."""
-        seen, lines = self.examination, ["glnn doctor", ""]
-        lines += self.machine.lines() if self.machine else ["(no verdict)"]
-        lines += ["", "What follows", ""]
+        """The text to paste where a fault is reported, without names and paths."""
+        about = self.machine.lines() if self.machine else ["(no verdict)"]
+        seen, lines = self.examination, ["What follows", ""]
         lines += self.sentences
         lines += ["", "Kernels", ""]
         lines += [_line(*row) for row in rows(seen)]
@@ -518,7 +518,7 @@ class Report:
             lines += ["", "Limits", "", *self.limits.lines()]
         if self.speed is not None:
             lines += ["", "Speed", "", *self.speed.lines()]
-        return "\n".join(lines) + "\n"
+        return "\n".join(["glnn doctor", "", *about, "", *map(redact, lines)]) + "\n"
 
 
 def rows(seen: Examination) -> list[tuple[str, ...]]:

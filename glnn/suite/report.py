@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date
 from typing import Any
 
+from glnn.core.redaction import redact
 from glnn.doctor.examination import Examination
 from glnn.doctor.report import Machine
 from glnn.doctor.speed import MATMUL, Speed
@@ -17,17 +17,11 @@ from glnn.version import VERSION
 
 FORM = 1
 """The form of the report; docs/boards.md is made of this one."""
-PATH = re.compile(r"(?:[A-Za-z]:\\|~[\w.-]*/|(?<![\w/])/)[^\s:;,'\"()]+")
 MACHINE = (
     *("system", "architecture", "processor", "processors", "memory", "python", "numpy", "blas"),
     "environment",
 )
 """The fields of the machine that are reported."""
-
-
-def without_paths(text: str) -> str:
-    """Replace paths in `text`, which hold people's names."""
-    return PATH.sub("(a path)", text)
 
 
 def suite_report(result: SuiteResult, device: Device) -> dict[str, Any]:
@@ -51,7 +45,7 @@ def suite_report(result: SuiteResult, device: Device) -> dict[str, Any]:
         "language_model": {name: asdict(one) for name, one in result.decoding.items()},
         **_speed(result.speed),
         "doctor": _doctor(result.examination),
-        "left_out": {step: without_paths(why) for step, why in result.left_out.items()},
+        "left_out": {step: redact(why) for step, why in result.left_out.items()},
         "seconds": round(result.seconds),
     }
 
@@ -98,5 +92,5 @@ def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
             "in_parts": sum(one.part is not None for one in kernels),
         }
         if backend in examination.closed:
-            counts[backend]["closed"] = without_paths(examination.closed[backend])
+            counts[backend]["closed"] = redact(examination.closed[backend])
     return {"ok": examination.ok, "backends": counts}

@@ -18,7 +18,7 @@ from glnn.model import Model
 from glnn.suite import measure
 from glnn.suite.measure import SuiteParts, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
-from glnn.suite.report import FORM, suite_report, without_paths
+from glnn.suite.report import FORM, suite_report
 from tests.cli.conftest import cli as cli
 from tests.cli.conftest import environment as environment
 
@@ -117,21 +117,6 @@ def test_a_run_that_takes_too_long_ends_that_network(monkeypatch: pytest.MonkeyP
     with Device() as device:
         result = measure_suite(device, parts=parts)
     assert "a run takes 0 s" in result.left_out["gru on cpu"] and not result.networks["gru"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("cannot read /home/me/a b", "cannot read (a path) b"),
-        ("'/opt/x/y.so': no", "'(a path)': no"),
-        ("~/models/net.onnx", "(a path)"),
-        ("~me/models, and C:\\Users\\me\\net", "(a path), and (a path)"),
-        ("NVIDIA H200/PCIe/SSE2 by NVIDIA", "NVIDIA H200/PCIe/SSE2 by NVIDIA"),
-        ("5 / 3 is no path", "5 / 3 is no path"),
-    ],
-)
-def test_paths_are_left_out(text: str, expected: str) -> None:
-    assert without_paths(text) == expected
 
 
 def test_the_command(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
