@@ -1,7 +1,7 @@
 """Layers that networks have, each a network of its own, and what board compilers make of them.
 
 `benchmarks.board_plan --layers` plans them where a board's own driver opens; an offline compiler
-counts its shaders (see `benchmarks.boards`). FOLDER has the lines of both for each board,
+counts its shaders (see `benchmarks.board_compilers`). FOLDER has the lines of both for each board,
 BOARD.steps and BOARD.lines; the table in Markdown tells of each layer, and where registers spill.
 
     for board in mali-t760 mali-t860 mali-g31 mali-g52 mali-g610 v3d-4.2 v3d-7.1 adreno-630; do
@@ -22,7 +22,7 @@ from typing import Any
 
 import rich_click as click
 
-from benchmarks.boards import cell, spills, statistics
+from benchmarks.board_compilers import cell, spills, statistics
 from benchmarks.command import run
 from benchmarks.convolutions import Case
 from glnn import layers

@@ -12,8 +12,8 @@ its time on, and no measurement: rates are vendors' public figures or, for bandw
 rough.
 
 `benchmarks.board_plan` and `benchmarks.board_decoders` write the steps and the shaders, an offline
-compiler the statistics, one JSON object a line (see `benchmarks.boards`). --measured: are kernels
-ranked as they were timed?
+compiler the statistics, one JSON object a line (see `benchmarks.board_compilers`). --measured: are
+kernels ranked as they were timed?
 
     python -m benchmarks.board_times v3d-7.1 --steps steps --statistics lines
     python -m benchmarks.board_times v3d-7.1 --steps steps --statistics lines --totals \\
@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import rich_click as click
 
+from benchmarks.board_compilers import FOUR, statistics
 from benchmarks.board_plan import Work
-from benchmarks.boards import FOUR, statistics
 from benchmarks.command import run
 from benchmarks.tables import table
 from glnn.cli.options import print_json

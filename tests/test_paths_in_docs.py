@@ -1,4 +1,4 @@
-"""Pages name files, modules and identifiers that exist, and count what there is."""
+"""Pages, kernels and shaders name files, modules, kernels and identifiers that exist."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 import glnn
 from glnn import layers
 from glnn.graph.functions import FUNCTIONS
+from glnn.kernels import Kernel
+from glnn.kernels.library import declared
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -92,6 +94,44 @@ def test_identifiers_that_a_page_names_exist(page: Path, words: set[str]) -> Non
         if not SCHEMES.search(name) and not READERS.search(name)
         if not words.issuperset(name.split("."))
     }
+
+
+SHADERS = [ROOT / name for name in TREE if name.startswith("shaders/")]
+FORMER = re.compile(r"^\| \w+ \| (.*`.*) \|$", re.MULTILINE)
+"""Rows of the table of former names, which are those in backticks."""
+
+
+def test_summaries_name_kernels_that_exist() -> None:
+    """As split_kv, which is one of the operator, or of one that the shader computes, too."""
+    kernels: dict[Path, list[Kernel]] = {}
+    for kernel in declared():
+        kernels.setdefault(kernel.path.parent, []).append(kernel)
+    everywhere = {kernel.name for kernel in declared()}
+    for kernel in declared():
+        beside = {one.name for one in kernels[kernel.path.parent]}
+        first = re.findall(r"^as (\w+)", kernel.summary)
+        assert beside.issuperset(first), (kernel.declaration, kernel.name, kernel.summary)
+        named = set(re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", kernel.summary))
+        assert everywhere.issuperset(named), (kernel.declaration, kernel.name, kernel.summary)
+
+
+def test_no_source_has_a_former_name_of_a_kernel() -> None:
+    """Of those with an underscore, which are no words of anything else."""
+    page = (ROOT / "docs" / "measurements.md").read_text("utf-8")
+    rows = FORMER.findall(page[page.index("## Former names of kernels") :])
+    former = {name for row in rows for name in re.findall(r"`(\w+_\w+)`", row)}
+    former -= {kernel.name for kernel in declared()}
+    assert len(former) > 60
+    word = re.compile(rf"\b({'|'.join(sorted(former))})\b")
+    for path in (*SHADERS, *CURRENT):
+        assert not word.search(path.read_text("utf-8")), path
+
+
+def test_shaders_that_a_shader_names_exist() -> None:
+    there = {path.relative_to(ROOT / "shaders").as_posix() for path in SHADERS}
+    for path in SHADERS:
+        for name in re.findall(r"[\w/]*\w\.(?:comp|vert|glsl|toml)\b", path.read_text("utf-8")):
+            assert any(one == name or one.endswith(f"/{name}") for one in there), (path, name)
 
 
 def test_the_front_page_counts_functions_and_layers() -> None:

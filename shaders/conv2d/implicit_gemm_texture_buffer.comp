@@ -1,5 +1,5 @@
 #version 310 es
-// Implicit GEMM of texels: TM pixels by 4 TN output channels an invocation, as implicit. All weights
+// Implicit GEMM of texels: TM pixels by 4 TN output channels an invocation, as implicit_gemm. All weights
 // of a step are there before they are multiplied (see matmul/gemm_texture_buffer.comp).
 #ifndef WG_X
 #define WG_X 8

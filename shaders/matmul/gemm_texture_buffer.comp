@@ -1,5 +1,5 @@
 #version 310 es
-// C = A B^T: TM rows by 4 TN columns an invocation, as blocked, of texels. All that a step needs of a
+// C = A B^T: TM rows by 4 TN columns an invocation, as gemm_blocked, of texels. All that a step needs of a
 // quad of columns is there before it is multiplied, so that each sum is loaded and stored once a step
 // where registers are few. A CPU fetches a texel for all its lanes several times as fast as it loads
 // from a buffer, whose bounds it holds each lane against. FLAT: of stacks of small matrices.

@@ -1,5 +1,5 @@
-// The sums of TM rows by 4 TN columns, to which four numbers along k at a time are added: what blocked
-// and split_k have in common. See matmul/operands.glsl; weights in neither rows nor columns are tiles
+// The sums of TM rows by 4 TN columns, to which four numbers along k at a time are added, as
+// gemm_blocked and gemm_split_k have them. See matmul/operands.glsl; weights in neither rows nor columns are tiles
 // of 4 x 4, four vec4 of four columns each. UNROLL steps at a time are loaded before they are used.
 #ifndef UNROLL
 #define UNROLL 1

@@ -7,7 +7,7 @@
 // Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. GL does not promise that
 // workgroups that have begun go on: one that waited in vain stores nothing and ends the taking of
 // tasks. In the last launch one workgroup, which never waits, makes what is absent still. Layers one
-// on another are a wave, as in waves.comp; of an upper layer's lanes every other one sums the units
+// on another are a wave, as in wavefront.comp; of an upper layer's lanes every other one sums the units
 // below.
 #ifndef LANES
 #define LANES 128

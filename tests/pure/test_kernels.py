@@ -458,7 +458,7 @@ def test_a_device_whose_registers_are_too_few_is_refused() -> None:
 
 @pytest.mark.parametrize("renderer", ["Mali-T860", "Mali-G52", "Mali-G610", "V3D 7.1", "Adreno"])
 def test_boards_have_kernels_of_their_own(renderer: str) -> None:
-    """By what their compilers make of them: see benchmarks/boards.md."""
+    """By what their compilers make of them: see benchmarks/board_compilers.md."""
     board = replace(DEVICE, renderer=renderer)
     operands = {"x": (1024, 64), "weight": (1024, 64)}
     before = Prologue(call("relu", Arg(0)), ())

@@ -35,7 +35,7 @@ def test_boards() -> None:
     behind = {**line, "file": "matmul-gemm_blocked-prologue.comp"}
     other = {**behind, "target": "v3d-4.2"}
     lines = (line, chosen, document, late, wrong, tiled, behind, other)
-    page = run("benchmarks.boards", given="\n".join(map(json.dumps, lines)))
+    page = run("benchmarks.board_compilers", given="\n".join(map(json.dumps, lines)))
     assert "8 compilations, 1 failed, 1 out of time, 3 with spills." in page
     assert "| matmul-gemm_blocked-prologue.comp | not given | refused | 7 3r, 3 spills |" in page
     assert "| conv2d-direct.comp | does not compile: no main | out of time | refused |" in page

@@ -10,7 +10,7 @@ where it ran out of time), and give all lines to this script; it writes the tabl
         … run $board glnn kernels --export sources/$board --admissible >/dev/null
         … stats $board sources/$board/*
     done >lines
-    python -m benchmarks.boards <lines >benchmarks/boards.md
+    python -m benchmarks.board_compilers <lines >benchmarks/board_compilers.md
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ with a bias and a ReLU. What is generated is there with each of the examples tha
 as `gather-compute-rows`. What a board is not given is not compiled for it. It is `unfit` where its
 declaration says so, as it would spill there; else it is refused for the device's limits, as those
 of invocations, shared memory, storage blocks or texture buffers. Where there are no compute shaders
-cells are empty. `python -m benchmarks.boards` writes this page.
+cells are empty. `python -m benchmarks.board_compilers` writes this page.
 """
 CHOICE = """\
 ## Large matrix products: the default against the baseline
