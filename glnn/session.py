@@ -220,6 +220,7 @@ class InferenceSession(LazyPickle):
         self.name, self.metadata = info.name, info.metadata
         self._inputs, self._outputs = info.inputs, info.outputs
         self._names = tuple(one.name for one in info.outputs)
+        self._known_names = frozenset(self._names)
         self._objects = tuple(one for one in info.outputs if one.dtype is DType.object)
         self._read_by_host = frozenset(one.name for one in info.inputs if one.dtype not in FLOATS)
         self._kinds = kind_numbers(
@@ -392,7 +393,7 @@ class InferenceSession(LazyPickle):
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
         updates = {} if states is None else self._checked(states).updates
-        others, known = self._names, frozenset(self._names)
+        others, known = self._names, self._known_names
         if updates:
             others = tuple(name for name in others if name not in updates.values())
         names = tuple(output_names) if output_names else others
@@ -408,10 +409,8 @@ class InferenceSession(LazyPickle):
             return names, {}
         if not isinstance(out, Mapping):
             raise ShapeError(f"out must map outputs to arrays, got {type(out).__name__}")
-        wanted = frozenset(names)
-        for name in out:
-            if name not in wanted:
-                raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
+        for name in out.keys() - frozenset(names):
+            raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
         for info in self._objects:
             if stays_on_device(out.get(info.name)):
                 raise ShapeError(
@@ -452,31 +451,34 @@ class InferenceSession(LazyPickle):
         """Check and convert the inputs; those like the last that fitted are not checked again."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
-        inputs, arrays = self._inputs, dict[str, Feed]()
+        inputs, kinds, fitted = self._inputs, self._kinds, self._fitted
+        arrays: dict[str, Feed] = {}
         if states is not None:
             inputs = tuple(info for info in inputs if info.name not in states.updates)
             for name in feeds:
                 if name in states.updates:
                     raise ShapeError(f"input {name!r} is a state, which is not fed: states.write()")
         for info in inputs:
-            array, kind = feeds.get(info.name), self._kinds[info.name]
+            name = info.name
+            array, kind = feeds.get(name), kinds[name]
             there = isinstance(array, DeviceArray)
             like = there or type(array) is np.ndarray
-            if not like or (array.shape, array.dtype) != self._fitted.get(kind):  # type: ignore[union-attr]
+            if not like or (array.shape, array.dtype) != fitted.get(kind):  # type: ignore[union-attr]
                 if isinstance(array, DeviceArray):
                     _check_fits(info, array)
                 else:
                     check_names(self.name, inputs, feeds)
                     array = info.fitting(array)
-                self._fitted[kind] = array.shape, array.dtype
-            if there and info.name in self._read_by_host:
+                fitted[kind] = array.shape, array.dtype
+            if there and name in self._read_by_host:
                 array = as_host_array(array)  # type: ignore[arg-type]
-            arrays[info.name] = array  # type: ignore[assignment]
+            arrays[name] = array  # type: ignore[assignment]
         if len(feeds) != len(arrays):
             check_names(self.name, inputs, feeds)
         if self._shared_sizes:
-            shapes = {k: one.shape for k, one in arrays.items()}
-            check_shared_sizes(self._shared_sizes, {**shapes, **(states.shapes if states else {})})
+            shapes = {name: one.shape for name, one in arrays.items()}
+            shapes |= states.shapes if states else {}
+            check_shared_sizes(self._shared_sizes, shapes)
         return arrays
 
     def plan(

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from glnn.backends import Backend, open_backend, opened
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.emit import SizeRange
@@ -377,8 +375,9 @@ class Executor:
         known = host_arrays(feeds)
         shape_inputs = self.graph.shape_input_arrays(known)
         small = backend.device is not None and all_small(known)
+        half = DType.float16.numpy
         wide = frozenset(
-            name for name, one in feeds.items() if name not in known and one.dtype == np.float16
+            name for name, one in feeds.items() if one.dtype == half and name not in known
         )
         key, latest = PlanKey.create(shapes, shape_inputs, small=small, wide=wide), self._latest
         if latest is not None and latest[0] == key and latest[1].backend is backend:

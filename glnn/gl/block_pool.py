@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable
-from functools import partial
 from operator import attrgetter
 
 from glnn.core.settings import Settings
@@ -42,6 +40,10 @@ class BlockPool:
         self._by_size: dict[int, list[UnclearedBlock]] = {}
         """The same by their words, in order."""
         self._free_bytes = self._used_bytes = 0
+        self._returned: list[UnclearedBlock] = []
+        """Blocks that were taken back, which no thread has freed yet."""
+        self._is_told = False
+        """Whether the device frees them with the next use of GL."""
 
     @property
     def nbytes(self) -> int:
@@ -57,34 +59,45 @@ class BlockPool:
         return result
 
     def allocate(
-        self, words: int, slack: int = 0, available: Callable[[], int | None] = lambda: None
-    ) -> Lease:
-        """Return the use of a block of at least `words`, whose content nobody knows.
+        self,
+        count: int,
+        words: int,
+        slack: int = 0,
+        available: Callable[[], int | None] = lambda: None,
+    ) -> list[Lease]:
+        """Return the use of `count` blocks of at least `words` each, whose content nobody knows.
 
-        slack: further words of a new one, where larger ones will be wanted. available: returns the
-        bytes that a new one may take, None where nobody knows. Raises NoRoomError where memory runs
+        slack: further words of new ones, where larger ones will be wanted. available: returns the
+        bytes that new ones may take, None where nobody knows. Raises NoRoomError where memory runs
         out.
         """
         words = max(words, MIN_WORDS)
-        block = self._free_fitting(words, slack)
-        if block is None:
+        leases = self._take_fitting(count, words, slack)
+        if len(leases) < count:
             self._device.collect()  # which gives back what was dropped
-            block = self._free_fitting(words, slack) or self._new_block(words, slack, available)
+            leases += self._take_fitting(count - len(leases), words, slack)
+        if len(leases) < count:
+            slack = self._make_room(count - len(leases), words, slack, available)
+        while len(leases) < count:
+            leases.append(self._lease(UnclearedBlock(words + slack, self._device)))
+        return leases
+
+    def _lease(self, block: UnclearedBlock) -> Lease:
         self._used_bytes += block.nbytes
         return Lease(self, block)
 
-    def _free_fitting(self, words: int, slack: int) -> UnclearedBlock | None:
-        """Take a free block of a fitting size; None where there is none.
+    def _take_fitting(self, count: int, words: int, slack: int) -> list[Lease]:
+        """Take up to `count` free blocks of fitting sizes.
 
         Always in one order, whichever was free first: what takes turns finds its own again.
         """
+        result: list[Lease] = []
         most = MOST_UNUSED * (words + slack)
-        size = min((one for one in self._by_size if words <= one <= most), default=None)
-        if size is None:
-            return None
-        block = self._by_size[size][0]
-        self._remove(block)
-        return block
+        for size in sorted(one for one in self._by_size if words <= one <= most):
+            for block in self._by_size[size][: count - len(result)]:
+                self._remove(block)
+                result.append(self._lease(block))
+        return result
 
     def _remove(self, block: UnclearedBlock) -> None:
         """Have a free block no more."""
@@ -95,32 +108,47 @@ class BlockPool:
         del self._free[block]
         self._free_bytes -= block.nbytes
 
-    def _new_block(
-        self, words: int, slack: int, available: Callable[[], int | None]
-    ) -> UnclearedBlock:
+    def _make_room(
+        self, count: int, words: int, slack: int, available: Callable[[], int | None]
+    ) -> int:
+        """Return the slack that there is room for in `count` new blocks; see `allocate`."""
         free = available()
-        if free is not None and 4 * (words + slack) > free:
-            self._free.clear()  # which are too small, or too large
-            self._by_size.clear()
-            self._free_bytes = slack = 0
-            self._device.collect()
-            free = available()
-            if free is not None and 4 * words > free:
-                raise NoRoomError(
-                    f"a tensor that stays on the device needs {4 * words} bytes, {free} are free; "
-                    f"others that were left there have {self._used_bytes}"
-                )
-        return UnclearedBlock(words + slack, self._device)
+        if free is None or 4 * count * (words + slack) <= free:
+            return slack
+        self._free.clear()  # which are too small, or too large
+        self._by_size.clear()
+        self._free_bytes = 0
+        self._device.collect()
+        free = available()
+        if free is not None and 4 * count * words > free:
+            those = f"{count} tensors that stay on the device need"
+            those = "a tensor that stays on the device needs" if count == 1 else those
+            raise NoRoomError(
+                f"{those} {4 * count * words} bytes, {free} are free; others that were left there "
+                f"have {self._used_bytes}"
+            )
+        return 0
 
     def take_back(self, block: UnclearedBlock) -> None:
         """Have `block` be free with the next use of GL; in any thread."""
-        self._device.drop(partial(self._free_block, block))
+        self._returned.append(block)
+        if not self._is_told:
+            self._is_told = True
+            self._device.drop(self._free_returned)
 
-    def _free_block(self, block: UnclearedBlock) -> None:
-        self._used_bytes -= block.nbytes
-        self._free[block] = None
-        insort(self._by_size.setdefault(block.size, []), block, key=attrgetter("order"))
-        self._free_bytes += block.nbytes
+    def _free_returned(self) -> None:
+        """Have the blocks that were taken back be free, and keep no more than tensors have."""
+        self._is_told = False  # first: what comes from now on is told again
+        sizes: set[int] = set()
+        while self._returned:
+            block = self._returned.pop()
+            self._free[block] = None
+            self._by_size.setdefault(block.size, []).append(block)
+            self._used_bytes -= block.nbytes
+            self._free_bytes += block.nbytes
+            sizes.add(block.size)
+        for size in sizes:
+            self._by_size[size].sort(key=attrgetter("order"))
         while self._free_bytes > self._used_bytes:
             self._remove(next(iter(self._free)))
 

@@ -15,6 +15,7 @@ from glnn.core.symint import Substitution
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import LimitError, NoRoomError
 from glnn.gl import Buffer, BufferBlock, DataTexture, Device
+from glnn.gl.block_pool import BlockPool
 from glnn.gl.buffer import MEMORIES
 from glnn.gl.command_buffer import (
     BoundCommands,
@@ -25,7 +26,7 @@ from glnn.gl.command_buffer import (
 )
 from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
-from glnn.runtime.device_array import DeviceArray, Feed
+from glnn.runtime.device_array import DeviceArray
 from glnn.runtime.executable import Block, Executable, HostStep, Output, TensorSlot
 from glnn.runtime.store import HostStore, Store
 
@@ -121,21 +122,20 @@ class _Arrangement:
     """The sizes of the symbols, and the generation of memory, that it is bound to."""
 
 
-@dataclass(frozen=True, eq=False)
 class _OutputKind:
-    """Block and shape of outputs that are allocated alike, as caches are."""
+    """Outputs that are allocated alike, as caches are: of the size of `block`, and of `shape`."""
 
-    block: Block
-    shape: Shape
-    shape_of: Maker | None
-    """Makes the shape, where that is open."""
+    def __init__(self, block: Block, shape: Shape) -> None:
+        self._block, self._shape, self._shape_of = block, shape, maker(shape)
+        self.outputs: list[tuple[Output, int]] = []
+        """Those outputs, and the number of the block of each."""
 
     def sizes(self, numbers: Sequence[int], device: Device) -> tuple[Shape, int, int]:
         """Return the shape, the words that a run writes, and further words to allocate."""
-        words = self.block.size(numbers)
-        if self.shape_of is None:
-            return self.shape, words, 0
-        return self.shape_of(numbers), words, growth(words, device)
+        words = self._block.size(numbers)
+        if self._shape_of is None:
+            return self._shape, words, 0
+        return self._shape_of(numbers), words, growth(words, device)
 
 
 _Places = tuple[tuple[int, ...], tuple[tuple[int, BufferBlock], ...]]
@@ -155,6 +155,8 @@ class BufferSet:
         self._memories: dict[int, BufferBlock] = {}
         self._attached: dict[int, BufferBlock] = {}
         """By number the blocks that DeviceArrays have, in the place of its own."""
+        self._too_small: dict[str, DeviceArray] = {}
+        """The inputs whose blocks are smaller than what commands bind, by name."""
         self._kept: dict[str, DeviceArray] = {}
         """The outputs that a run writes there, until `keep`."""
         self._replaced: list[tuple[Output, DeviceArray]] = []
@@ -165,16 +167,16 @@ class BufferSet:
         self._on_host: dict[str, Array] = {}
         """Of the tensors that follow from sizes those that the host reads."""
         kinds: dict[Any, _OutputKind] = {}
-        self._device_outputs: list[tuple[Output, int, _OutputKind]] = []
-        """Those that can stay on the device, the numbers of their blocks, and their kinds."""
         for one in executable.io.outputs:
             if one.name in executable.device_outputs:
                 place = executable.device_outputs[one.name]
-                block = executable.blocks[place]
-                kind = kinds.setdefault(
-                    (block.words, one.shape), _OutputKind(block, one.shape, maker(one.shape))
-                )
-                self._device_outputs.append((one, place, kind))
+                alike = executable.blocks[place].words, one.shape
+                kind = kinds.get(alike)
+                if kind is None:
+                    kind = kinds[alike] = _OutputKind(executable.blocks[place], one.shape)
+                kind.outputs.append((one, place))
+        self._device_outputs = tuple(kinds.values())
+        """The outputs that can stay on the device."""
         ends: dict[tuple[Size, ...], int] = {}
         self._device_inputs = {
             name: (place, ends.setdefault(executable.blocks[place].words, len(ends)))
@@ -239,6 +241,7 @@ class BufferSet:
         memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
+        self._too_small = {}
         try:
             if self.device is not None and (arrays or outputs or self._attached):
                 self._attach(sizes, arrays, outputs)
@@ -268,22 +271,28 @@ class BufferSet:
             (place, size), memory = self._device_inputs[name], array.block(device)
             if memory.size >= words_of[size]:
                 attached[place] = memory
+            else:
+                self._too_small[name] = array
         self._kept, self._replaced, available = {}, [], self._shared.available
         device.collect()  # so that outputs that nobody has any more are room for new ones
-        sizes_of: dict[_OutputKind, tuple[Shape, int, int]] = {}
-        for one, place, kind in self._device_outputs:
-            if one.name not in outputs:
-                continue
-            if kind not in sizes_of:
-                sizes_of[kind] = kind.sizes(numbers, device)
-            given, (shape, words, slack) = outputs[one.name], sizes_of[kind]
-            there = None if given is None else self._replaced_memory(one, given, attached)
-            if given is not None and there is not None and there.size >= words:
-                attached[place] = there
-                self._replaced.append((one, given))
-                continue
-            made = DeviceArray.allocate(device, shape, one.dtype, words, slack, available)
-            self._kept[one.name], attached[place] = made, made.block(device)
+        pool = BlockPool.for_device(device)
+        for kind in self._device_outputs:
+            shape, words, slack = kind.sizes(numbers, device)
+            fresh: list[tuple[Output, int]] = []
+            for one, place in kind.outputs:
+                if one.name not in outputs:
+                    continue
+                given = outputs[one.name]
+                there = None if given is None else self._replaced_memory(one, given, attached)
+                if given is not None and there is not None and there.size >= words:
+                    attached[place] = there
+                    self._replaced.append((one, given))
+                else:
+                    fresh.append((one, place))
+            leases = pool.allocate(len(fresh), words, slack, available)
+            for (one, place), lease in zip(fresh, leases, strict=True):
+                self._kept[one.name] = DeviceArray.of_lease(shape, one.dtype, lease)
+                attached[place] = lease.block
         self._attached = attached
         if self._memories:
             for place in attached:
@@ -582,29 +591,20 @@ class BufferSet:
             made.mark_written()
         return made
 
-    def upload(self, feeds: Mapping[str, Feed]) -> None:
+    def upload(self, arrays: Mapping[str, Array]) -> None:
         """Move the inputs to where the device reads them, once it does not read others there.
 
-        A DeviceArray is of `device_inputs`, and on the device.
+        arrays: those of the host, by name; those on the device are as the last binding has them.
         """
         device = self.device
         if device is not None and device.timeline.completed < self._segment:
             device.wait()
-        for one in self.executable.io.inputs:
-            feed = feeds[one.name]
-            if not isinstance(feed, DeviceArray):
-                self.store(one.name).put(feed)
-                continue
-            assert device is not None
-            if not self._is_attached(one.name, feed, device):
-                store = self.store(one.name)
-                assert isinstance(store, Buffer)
-                store.copy_from(feed.buffer(device), device)
-
-    def _is_attached(self, name: str, array: DeviceArray, device: Device) -> bool:
-        """Return True where commands read the input called `name` in the memory of `array`."""
-        place = self.executable.device_inputs.get(name, -1)
-        return self._attached.get(place) is array.block(device)
+        for name, array in arrays.items():
+            self.store(name).put(array)
+        for name, there in self._too_small.items():
+            store = self.store(name)
+            assert isinstance(store, Buffer) and device is not None
+            store.copy_from(there.buffer(device), device)
 
     def keep(self, output: Output) -> DeviceArray | None:
         """Return an output of the last run, on the device; None where the host has to read it.

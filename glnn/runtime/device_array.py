@@ -67,21 +67,19 @@ class DeviceArray:
         device: Device,
         shape: Shape,
         dtype: DType,
-        words: int = 0,
-        slack: int = 0,
         available: Callable[[], int | None] = lambda: None,
     ) -> Self:
         """Return one of FLOATS on `device` that is yet to be written. Only inside `perform`.
 
-        words: that a run may write; 0 for those of the shape. slack, available: see
-        `BlockPool.allocate`, whose errors it raises.
+        available: see `BlockPool.allocate`, whose errors it raises.
         """
         pool = BlockPool.for_device(device)
-        lease = pool.allocate(words or DENSE.size(shape), slack, available)
-        return cls._owning(shape, dtype, lease)
+        (lease,) = pool.allocate(1, DENSE.size(shape), available=available)
+        return cls.of_lease(shape, dtype, lease)
 
     @classmethod
-    def _owning(cls, shape: Shape, dtype: DType, lease: Lease) -> Self:
+    def of_lease(cls, shape: Shape, dtype: DType, lease: Lease) -> Self:
+        """Return one of FLOATS in memory that is yet to be written. Only inside `perform`."""
         result = cls.__new__(cls)._make(shape, dtype.numpy, None, lease.block)
         result._lease = lease
         return result
@@ -95,7 +93,7 @@ class DeviceArray:
         lease, owner._lease = owner._lease, None
         assert lease is not None
         self.give_up()
-        return self._owning(self.shape, dtype, lease)
+        return self.of_lease(self.shape, dtype, lease)
 
     def is_at(self, block: object) -> bool:
         """Return True where its numbers lie in `block`."""

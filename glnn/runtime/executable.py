@@ -18,13 +18,12 @@ from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout, parse
 from glnn.core.layout.layout import DENSE
 from glnn.core.size_table import (
-    Maker,
     Size,
     SizeIndex,
     SizeTable,
     compiled,
     depends,
-    maker,
+    number,
     size_indices,
 )
 from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check
@@ -478,15 +477,17 @@ class Executable:
             return False
         if not self.holds(sizes):
             return False
-        shapes = self._input_shapes(self.numbers(sizes))
-        ends = zip(self.io.inputs, shapes, strict=True)
-        return all(shape == feeds[one.name].shape for one, shape in ends)
+        numbers = self.numbers(sizes)
+        shapes = ((number(shape, numbers), names) for shape, names in self._inputs_by_shape)
+        return all(feeds[name].shape == shape for shape, names in shapes for name in names)
 
     @cached_property
-    def _input_shapes(self) -> Maker:
-        """Returns the shapes of all inputs for the numbers of a binding."""
-        shapes = tuple(one.shape for one in self.io.inputs)
-        return maker(shapes) or (lambda numbers: shapes)
+    def _inputs_by_shape(self) -> Sequence[tuple[Any, Sequence[str]]]:
+        """The shapes of inputs, and the names of those that have each, as caches have one."""
+        result: dict[Any, list[str]] = {}
+        for one in self.io.inputs:
+            result.setdefault(one.shape, []).append(one.name)
+        return list(result.items())
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""

@@ -142,12 +142,14 @@ it is one, a DeviceArray that is given up, whose memory the output may have.
 """
 
 
-def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> dict[str, Feed]:
+def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> Mapping[str, Feed]:
     """Return `feeds`, copied where they may share memory with arrays of `out`.
 
     An output that is an input is taken from there, perhaps once others were written.
     """
     written = [one for one in out.values() if isinstance(one, np.ndarray)]
+    if not written:
+        return feeds
     return {
         name: array.copy()
         if isinstance(array, np.ndarray) and any(np.may_share_memory(array, one) for one in written)
@@ -158,10 +160,11 @@ def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> dict[str, Fe
 
 def check_disjoint(out: Mapping[str, Out]) -> None:
     """Raise ShapeError where two arrays of `out` share memory."""
-    given_up = [one for one in out.values() if isinstance(one, DeviceArray)]
+    given = [(name, one) for name, one in out.items() if one is not DeviceArray]
+    given_up = [one for _, one in given if isinstance(one, DeviceArray)]
     if len({*map(id, given_up)}) < len(given_up):
         raise ShapeError("out has one DeviceArray for two outputs: each replaces its own")
-    arrays = [(name, one) for name, one in out.items() if isinstance(one, np.ndarray)]
+    arrays = [(name, one) for name, one in given if isinstance(one, np.ndarray)]
     for (name, one), (other, another) in combinations(arrays, 2):
         if np.may_share_memory(one, another) and _share_memory(one, another):
             raise ShapeError(
@@ -294,7 +297,6 @@ class Runner:
         self.outputs = tuple(one.name for one in io.outputs)
         """The names of the outputs."""
         self._fixed = frozenset(io.fixed())
-        self._floats = frozenset(one.name for one in io.inputs if one.takes is DType.float32)
         self._narrowed = tuple(one.name for one in io.inputs if one.narrowed)
         self._small = tuple(one.name for one in io.inputs if one.small)
         self._indices = tuple(one for one in io.inputs if one.below)
@@ -378,12 +380,11 @@ class Runner:
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
-        arrays: dict[str, Feed] = {}
-        for one in self.executable.io.inputs:
-            array = feeds[one.name]
-            if isinstance(array, np.ndarray) and one.name in self._floats:
-                array = as_float(array)
-            arrays[one.name] = array
+        arrays: dict[str, Array] = {}
+        for input in self.executable.io.inputs:
+            array = feeds[input.name]
+            if isinstance(array, np.ndarray):
+                arrays[input.name] = as_float(array) if input.takes is DType.float32 else array
         for one in self._indices:
             called = one.called or f"input {one.name!r}"
             check_indices(called, as_host_array(feeds[one.name]), buffers.number(one.below))
@@ -463,23 +464,24 @@ class Runner:
     ) -> InFlightRun:
         self._resources.states_lost = False
         self._before(outputs or ())
+        out = out or {}
         there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
         by_host = there.keys() - self.executable.device_inputs.keys()
         if by_host:
             feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
+        given = {name: one for name, one in out.items() if one is not DeviceArray}
         device_outputs = {
             name: one if isinstance(one, DeviceArray) else None
-            for name, one in (out or {}).items()
-            if stays_on_device(one)
+            for name, one in out.items()
+            if name not in given or stays_on_device(one)
         }
         buffers = self._latest = self._bind(self.executable.sizes(feeds), there, device_outputs)
-        if out:
-            for one in self.executable.io.outputs:
-                if out.get(one.name, DeviceArray) is not DeviceArray:  # which takes any
-                    check_out(one.name, out[one.name], buffers.number(one.shape), one.dtype)
-        self._upload(buffers, unaliased(feeds, out) if out else feeds)
+        for one in self.executable.io.outputs if given else ():
+            if one.name in given:
+                check_out(one.name, given[one.name], buffers.number(one.shape), one.dtype)
+        self._upload(buffers, unaliased(feeds, given))
         buffers.launch()
-        return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
+        return self._in_flight(buffers, self.outputs if outputs is None else outputs, out)
 
     def _bind(
         self,
@@ -545,10 +547,10 @@ class Runner:
         computed = [name for name in names if name not in self._fixed and not kept.get(name)]
 
         def result(name: str) -> Any:
-            output, there = self._outputs.get(name) or self._inner(name), kept.get(name)
+            there = kept.get(name)
             if there is not None:
                 return there
-            to = out.get(name)
+            output, to = self._outputs.get(name) or self._inner(name), out.get(name)
             array = self._array(output, buffers, to if isinstance(to, np.ndarray) else None)
             return DeviceArray.of_host(array) if stays_on_device(to) else array
 

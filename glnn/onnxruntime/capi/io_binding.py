@@ -154,21 +154,25 @@ class IOBinding:
         names = list(self._bound_outputs)
         if not names:
             raise RuntimeError("Error in execution: At least one output should be requested.")
-        there = {
-            name: self._replaced_content(one)
-            for name, one in self._bound_outputs.items()
-            if one is DeviceArray or isinstance(one, DeviceMemory)
-        }
+        on_device: dict[str, DeviceArray | type[DeviceArray]] = {}
+        memories: dict[str, Array | DeviceMemory] = {}
+        for name, target in self._bound_outputs.items():
+            if isinstance(target, (np.ndarray, DeviceMemory)):
+                memories[name] = target
+            if isinstance(target, DeviceMemory):
+                on_device[name] = self._replaced_content(target)
+            elif target is DeviceArray:
+                on_device[name] = DeviceArray
         try:
-            for name, target in self._bound_outputs.items():
-                self._fits(name, target)
-            results = self._session.run_locked(names, self._bound_inputs, options, there)
-            for name, result in zip(names, results, strict=True):
-                target = self._bound_outputs[name]
-                if isinstance(target, (np.ndarray, DeviceMemory)):
-                    check_shape(f"output: {name}", target.shape, result.shape)
+            for name, memory in memories.items():
+                self._fits(name, memory)
+            results = self._session.run_locked(names, self._bound_inputs, options, on_device)
+            by_name = zip(names, results, strict=True)
+            for name, result in by_name if memories else ():
+                if name in memories:
+                    check_shape(f"output: {name}", memories[name].shape, result.shape)
             self._results = [
-                self._write_output(name, result)
+                _written(memories.get(name), result)
                 for name, result in zip(names, results, strict=True)
             ]
         except (OrtException, ValueError) as error:
@@ -176,11 +180,11 @@ class IOBinding:
             message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
             raise RuntimeError(f"Error in execution: {message}") from None
 
-    def _replaced_content(self, target: Target) -> DeviceArray | type[DeviceArray]:
+    def _replaced_content(self, target: DeviceMemory) -> DeviceArray | type[DeviceArray]:
         """Return what the content of an output on the device replaces: where only this output and
         inputs have that, its memory is the run's to write to.
         """
-        if not isinstance(target, DeviceMemory) or target.is_shared:
+        if target.is_shared:
             return DeviceArray
         bound = [one for one in self._bound_outputs.values() if one is target]
         if bound[1:]:
@@ -188,12 +192,12 @@ class IOBinding:
         read = any(one is target for one in self._bound_inputs.values())
         return target.content if read else DeviceArray
 
-    def _fits(self, name: str, target: Target) -> None:
+    def _fits(self, name: str, target: Array | DeviceMemory) -> None:
         """Raise RuntimeError where `target` has another type than an output, InvalidArgument for
         another shape.
         """
         info = self._outputs.get(name)
-        if info is None or not isinstance(target, (np.ndarray, DeviceMemory)):
+        if info is None:
             return  # the run refuses an unknown output
         actual = type_of(target.dtype)
         if actual != info.type:
@@ -204,15 +208,16 @@ class IOBinding:
         if info.shape:
             check_shape(f"output: {name}", target.shape, info.shape)
 
-    def _write_output(self, name: str, result: Any) -> Any:
-        target = self._bound_outputs[name]
-        if isinstance(target, DeviceMemory):
-            target.replace(result)
-            return target
-        if isinstance(target, np.ndarray):
-            np.copyto(target, result)
-            return target
+
+def _written(target: Array | DeviceMemory | None, result: Any) -> Any:
+    """Return what an output is to programs: `target`, which takes `result`, if it has memory."""
+    if target is None:
         return DeviceMemory(result) if isinstance(result, DeviceArray) else result
+    if isinstance(target, DeviceMemory):
+        target.replace(result)
+    else:
+        np.copyto(target, result)
+    return target
 
 
 def _checked(what: str, name: str, value: object) -> OrtValue:

@@ -59,6 +59,7 @@ class DeviceMemory:
     memory. Any thread may use it.
     """
 
+    __slots__ = ("__weakref__", "content", "is_shared", "lock", "number")
     _BY_ADDRESS: ClassVar[WeakValueDictionary[int, DeviceMemory]] = WeakValueDictionary()
     _FIRST_ADDRESS: ClassVar[int] = 1 << 62  # no host has memory there
     _NUMBERS: ClassVar[Iterator[int]] = count()
@@ -523,12 +524,13 @@ class RunInputs:
         """
         result: dict[str, Any] = {}
         fresh: list[tuple[str, Any]] = []
+        kinds, fitted = self._kinds, self._fitted
         for name, value in inputs.items():
             if isinstance(value, DeviceMemory):
-                value = value.content
-            known = type(value) is np.ndarray or isinstance(value, DeviceArray)
-            like = self._fitted.get(self._kinds.get(name))
-            if not known or (value.shape, value.dtype) != like:
+                value, known = value.content, True
+            else:
+                known = type(value) is np.ndarray or isinstance(value, DeviceArray)
+            if not known or (value.shape, value.dtype) != fitted.get(kinds.get(name)):
                 fresh.append((name, value))
                 value = self._array(name, value)
             result[name] = value
