@@ -185,7 +185,9 @@ def show(shape: Sequence[int | str]) -> str:
 
 def check_names(model: str, inputs: Sequence[TensorInfo], feeds: Mapping[str, object]) -> None:
     """Raise ShapeError where one of the `inputs` of `model` is missing in `feeds`, or unknown."""
-    known = [info.name for info in inputs]
+    known = dict.fromkeys(info.name for info in inputs)
+    if known.keys() == feeds.keys():
+        return
     for name in (*known, *feeds):
         if name not in feeds or name not in known:
             fault = "unknown" if name in feeds else "missing"

@@ -94,8 +94,12 @@ class BlockPool:
         result: list[Lease] = []
         most = MOST_UNUSED * (words + slack)
         for size in sorted(one for one in self._by_size if words <= one <= most):
-            for block in self._by_size[size][: count - len(result)]:
-                self._remove(block)
+            alike, missing = self._by_size.pop(size), count - len(result)
+            if alike[missing:]:
+                self._by_size[size] = alike[missing:]
+            for block in alike[:missing]:
+                del self._free[block]
+                self._free_bytes -= block.nbytes
                 result.append(self._lease(block))
         return result
 

@@ -435,6 +435,28 @@ def test_what_does_not_fit(ours, decoder, where, rng) -> None:
         session.run_with_iobinding(binding)
 
 
+def test_caches_that_do_not_fit_like_others(ours, decoder, where, rng) -> None:
+    """What is known of one cache is known of another: only of the same shape, and once it fits."""
+    session, state = opened(ours, decoder, where), ours.capi.onnxruntime_pybind11_state
+    feeds = {"x": rng((1, 1, 8)), "past.k": rng((1, 3, 8)), "past.v": rng((1, 3, 8))}
+    wrong = rng((1, 3, 7))
+    for convert in (lambda array: array, lambda a: ours.OrtValue.ortvalue_from_numpy(a, GPU, 0)):
+        for _ in range(2):
+            some = {name: convert(array) for name, array in feeds.items()}
+            for name in ("past.k", "past.v"):
+                text = f"(?s)Got invalid dimensions for input: {name} .*index: 2 Got: 7 Expected: 8"
+                with pytest.raises(state.InvalidArgument, match=text):
+                    session.run(None, {**some, name: convert(wrong)})
+            text = "(?s)Got invalid dimensions for input: past.k .*index: 2 Got: 7 Expected: 8"
+            for _ in range(2):
+                with pytest.raises(state.InvalidArgument, match=text):
+                    session.run(
+                        None, {**some, **dict.fromkeys(("past.k", "past.v"), convert(wrong))}
+                    )
+            total = feeds["x"] * 3 + feeds["past.k"].sum(1) + feeds["past.v"].sum(1)
+            np.testing.assert_allclose(session.run(["sum"], some)[0], total[0], 1e-5, 1e-5)
+
+
 def test_a_closed_device_is_said(ours, fixed, rng) -> None:
     session = opened(ours, fixed, "compute", limits="es31-minimum")
     binding, past, at = session.io_binding(), rng((40, 8)), np.arange(40)[:, None] < 1

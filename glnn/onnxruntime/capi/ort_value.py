@@ -505,7 +505,7 @@ class RunInputs:
             {one.name: (one.type, self._dims[one.name], one.name in unranked) for one in inputs}
         )
         """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
-        self._fitted: dict[int | None, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._fitted: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """The last shape and dtype that fitted, by these numbers."""
 
     def required(self, inputs: Mapping[str, Any]) -> None:
@@ -523,25 +523,23 @@ class RunInputs:
         Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
         """
         result: dict[str, Any] = {}
-        fresh: list[tuple[str, Any]] = []
-        kinds, fitted = self._kinds, self._fitted
+        kinds, fitted = self._kinds, dict(self._fitted)
+        fresh: list[str] = []
         for name, value in inputs.items():
             if isinstance(value, DeviceMemory):
                 value, known = value.content, True
             else:
                 known = type(value) is np.ndarray or isinstance(value, DeviceArray)
-            if not known or (value.shape, value.dtype) != fitted.get(kinds.get(name)):
-                fresh.append((name, value))
+            kind = kinds.get(name, -1)
+            if not known or (value.shape, value.dtype) != fitted.get(kind):
+                fresh.append(name)
                 value = self._array(name, value)
+                if known and kind >= 0 and self._dims[name] and value.dtype.kind != "O":
+                    fitted[kind] = value.shape, value.dtype  # for the others, once it is checked
             result[name] = value
-        for name, given in fresh:
-            value, kind = result[name], self._kinds.get(name)
-            known = value is given and (type(value) is np.ndarray or isinstance(value, DeviceArray))
-            if known and (value.shape, value.dtype) == self._fitted.get(kind):
-                continue  # like another one that was checked just now
-            result[name] = value = self._check_value(name, value)
-            if known and value is given:
-                self._fitted[kind] = value.shape, value.dtype
+        for name in fresh:
+            result[name] = self._check_value(name, result[name])
+        self._fitted = fitted
         return result
 
     def _array(self, name: str, value: Any) -> Any:
