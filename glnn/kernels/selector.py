@@ -297,7 +297,8 @@ def _reordered(kernel: Kernel, spec: OpSpec) -> int:
     computed = layouts.keys() & set(spec.op.parameters)
     if not kernel.stages or not computed or why_not_spec(kernel, spec) is not None:
         return moved
-    return moved + sum(one.source in computed for one in spec.lowered(kernel).derived.values())
+    derived = spec.lowered(kernel).derived.values()
+    return moved + sum(one.moves and one.source in computed for one in derived)
 
 
 def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:

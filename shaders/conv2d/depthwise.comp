@@ -22,6 +22,16 @@ layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
 vec4 sum[PX];
 
+// Four channels' weights of a tap.
+vec4 weights_at(int quad, int quads, int tap) {
+#if PLAIN
+    ivec4 at = min(ivec4(0, 1, 2, 3) + 4 * quad, c - 1) * (KERNEL_H * KERNEL_W) + tap;
+    return vec4(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+#else
+    return WEIGHT(tap * quads + quad);
+#endif
+}
+
 // The sums along this slice's rows of the windows.
 void walk(int quad, int y, int left, int slice) {
     int quads = (c + 3) / 4;
@@ -45,7 +55,7 @@ void walk(int quad, int y, int left, int slice) {
 #define MET(p, kx) met_at(start, COLUMN(p, kx), quad, image)
 #endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
+            vec4 weights = weights_at(quad, quads, ky * KERNEL_W + kx);
             // A slice without a row adds nothing: 0 times an infinite weight would be NaN.
             if (KERNEL_H % SLICES > 0 && first + slice > ky) weights = vec4(0.0);
             for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx) * weights;

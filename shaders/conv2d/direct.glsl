@@ -5,14 +5,7 @@
 #include "common/launch.glsl"
 #include "common/window.glsl"
 #include "common/pooled.glsl"
-#ifndef PLAIN
-#define PLAIN 0
-#endif
-#if PLAIN  // the weight is taken as it lies
-layout(std430, binding = 1) buffer Weight { float weight[]; };
-#else
 #include "conv2d/weight.glsl"
-#endif
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };

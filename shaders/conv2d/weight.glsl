@@ -1,6 +1,10 @@
 // Weights as vec4: floats, halves (WEIGHT_HALF), bytes (WEIGHT_BYTES) or texels (WEIGHT_TEXTURE).
 // WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: READ_TILE(i) is a TILE, of which
-// OF_TILE(tile, l) is one. The bytes of a tile are read at once.
+// OF_TILE(tile, l) is one. The bytes of a tile are read at once. With PLAIN they are numbers as they
+// lie, (o, c, kh, kw), which kernels find themselves.
+#ifndef PLAIN
+#define PLAIN 0
+#endif
 #ifndef WEIGHT_TEXTURE
 #define WEIGHT_TEXTURE 0
 #endif
@@ -13,7 +17,9 @@
 #ifndef WEIGHT_TILES
 #define WEIGHT_TILES 0
 #endif
-#if WEIGHT_TEXTURE
+#if PLAIN
+layout(std430, binding = 1) buffer Weight { float weight[]; };
+#elif WEIGHT_TEXTURE
 #include "common/texel.glsl"
 uniform highp WEIGHT_SAMPLER weight;
 #define WEIGHT(i) texel(weight, i)

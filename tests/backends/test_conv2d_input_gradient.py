@@ -23,6 +23,9 @@ CASES = [
     ((2, 9, 7, 5), (9, 1, 3, 3), {"stride": (2, 2), "padding": (1, 1, 1, 1), "groups": 9}),
     ((3, 36, 4, 5), (36, 1, 5, 3), {"padding": (2, 1, 2, 1), "dilation": (1, 2), "groups": 36}),
     ((3, 129, 1, 1), (127, 129, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((2, 19, 7, 9), (33, 19, 1, 1), {}),
+    ((16, 20, 2, 2), (36, 20, 1, 1), {}),
+    ((1, 3, 1, 127), (7, 3, 1, 1), {}),
 ]
 
 
@@ -46,6 +49,8 @@ def test_any_shape(opened, rng, name, kernel, x, weight, how) -> None:
     conv = Conv2d(**how)
     if "depthwise" in kernel and not conv.groups == x[1] == weight[0]:
         pytest.skip("it is for as many groups as channels")
+    if kernel == "product" and (conv.stride != (1, 1) or weight[2:] != (1, 1)):
+        pytest.skip("it is for one tap and strides of 1")
     if conv.groups > 1 and kernel not in ("planar", "depthwise_nhwc", "feedback"):
         pytest.skip("it is for one group")
     if kernel.endswith("convolution") and (conv.stride != (1, 1) or conv.dilation == (3, 1)):
@@ -60,6 +65,8 @@ def test_epilogues(opened, rng, name, kernel) -> None:
     x, weight, how = (2, 18, 6, 7), (33, 18, 3, 3), {"padding": (1, 1, 0, 1)}
     if "depthwise" in kernel:
         weight, how = (18, 1, 3, 3), {**how, "groups": 18}
+    if kernel == "product":
+        weight, how = (33, 18, 1, 1), {}
     epilogue = finish(bias=True, full=True, activation="relu")
     conv, op = Conv2d(**how), Conv2dInputGradient((6, 7), **how)
     given = operands(rng, conv, x, weight)

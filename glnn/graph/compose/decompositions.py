@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import prod
 
-from glnn.core.symint import hint
+from glnn.core.symint import hint, same
 from glnn.core.types import Shape
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.index_map import Axis
@@ -55,11 +55,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class DerivedParameter:
-    """An operand made of the fixed one called `source`, by the host, once for each weight."""
+    """An operand made of the fixed one called `source`, by the host, once for each weight.
+
+    turned: True where it is a matrix whose transpose is the source's memory, so that products take
+    it as that lies.
+    """
 
     source: str
     shape: Shape
     operator: Operator
+    turned: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """True where each run moves numbers for it, if runs change the source."""
+        return not (self.operator.view or self.turned)
 
 
 @dataclass(frozen=True)
@@ -157,12 +167,11 @@ def decompose_weight_gradient(
         workgroups = -(-o // tile) * -(-share // tile) * prod(kernel)
         parts = min(parts, -(-parameters["WORKGROUPS"] // workgroups))
     parts = max(parts, 1)
-    return Decomposition(
-        (
-            Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}),
-            Stage("result", Reduce("sum", (0,)), {"x0": "parts"}),
-        )
-    )
+    first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"})
+    if parts == 1:
+        whole = Reshape((o, share, *kernel))
+        return Decomposition((first, Stage("result", whole, {"x": "parts"})))
+    return Decomposition((first, Stage("result", Reduce("sum", (0,)), {"x0": "parts"})))
 
 
 def decompose_input_gradient(
@@ -183,6 +192,26 @@ def decompose_input_gradient(
     stage = Stage("result", convolution, {"x": "dy", "weight": "turned"}, finishes=True)
     derived = DerivedParameter("weight", (shape[1], shape[0], *shape[2:]), moved)
     return Decomposition((stage,), {"turned": derived})
+
+
+def decompose_pointwise_gradient(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """The gradient of a 1 x 1 convolution of stride 1: the pixels of dy by the transposed weights."""
+    assert isinstance(op, Conv2dInputGradient)
+    n, c, h, w = op.shape_of(shapes)
+    out, inner, kh, kw = (Axis(size, axis) for axis, size in enumerate(shapes["weight"]))
+    turned = Rearrange(shapes["weight"], ((inner,), (out, kh, kw)))
+    product = {"x": "rows", "weight": "turned"}
+    return Decomposition(
+        (
+            Stage("rows", Rows(), {"x": "dy"}),
+            Stage("product", Matmul(), product, finishes=True),
+            Stage("result", Images((n, h, w)), {"x": "product"}),
+        ),
+        {"turned": DerivedParameter("weight", (c, shapes["weight"][0]), turned, turned=True)},
+        Rows(),
+    )
 
 
 def decompose_by_patches(
@@ -218,7 +247,9 @@ def decompose_by_patches(
 def kernel_matrix(shapes: Shapes) -> DerivedParameter:
     """The weights with a row for each output channel, in the order of Im2row's columns."""
     o, c, kh, kw = shapes["weight"]
-    return DerivedParameter("weight", (o, kh * kw * c), KernelRows())
+    shape = o, kh * kw * c
+    one_tap = same(kh * kw, 1)
+    return DerivedParameter("weight", shape, Reshape(shape) if one_tap else KernelRows())
 
 
 def decompose_split_k(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
@@ -455,6 +486,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "product": decompose_pointwise_conv,
     "patches": decompose_patches,
     "turned_convolution": decompose_input_gradient,
+    "pointwise_gradient": decompose_pointwise_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,
     "gated": decompose_gated_product,

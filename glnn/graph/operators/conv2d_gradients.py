@@ -128,7 +128,8 @@ class Conv2dInputGradient(HandwrittenOperator):
         kernel = shapes["weight"][2], shapes["weight"][3]
         geometry = windows.defines(kernel, self.stride, self.padding, self.dilation)
         depthwise = int(self.groups == shapes["dy"][1] == shapes["weight"][1] * self.groups)
-        return {**geometry, "GROUPS": self.groups, "DEPTHWISE": depthwise}
+        padded = int(any(self.padding))
+        return {**geometry, "GROUPS": self.groups, "DEPTHWISE": depthwise, "PADDED": padded}
 
 
 @dataclass(frozen=True)
