@@ -197,7 +197,7 @@ def decompose_input_gradient(
 def decompose_pointwise_gradient(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """The gradient of a 1 x 1 convolution of stride 1: the pixels of dy by the transposed weights."""
+    """The gradient of a 1 x 1 convolution of stride 1: pixels of dy by the transposed weights."""
     assert isinstance(op, Conv2dInputGradient)
     n, c, h, w = op.shape_of(shapes)
     out, inner, kh, kw = (Axis(size, axis) for axis, size in enumerate(shapes["weight"]))
