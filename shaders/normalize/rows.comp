@@ -1,7 +1,10 @@
 #version 310 es
 // Normalisation of rows that lie together: mean and variance in one walk, of blocks whose own mean
-// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another. What a
-// lane reads first stays in registers for the second.
+// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another. The
+// first KEPT numbers of a lane are loaded together, and stay in registers for the second walk.
+#ifndef KEPT
+#define KEPT 0
+#endif
 #ifndef CENTRED
 #define CENTRED 1
 #endif
@@ -42,12 +45,12 @@ vec3 join(vec3 a, vec3 b) {
     float share = b.x / count, further = b.y - a.y;
     return vec3(count, a.y + further * share, a.z + b.z + further * further * a.x * share);
 }
-#if CENTRED
-#define JOINS_SEVERAL
+#if CENTRED && KEPT
+#define JOINS_SEVERAL  // by so many registers that Mali's compiler spills some
 #endif
 #include "reduce/lanes.glsl"
 
-#if CENTRED && LANES > 1
+#if defined(JOINS_SEVERAL) && LANES > 1
 // As `join` of one after the other, but with one division for all.
 vec3 joined(int first, const int count, int line) {
     float base = states[first * RESULTS + line].y, many = 0.0, further = 0.0, squares = 0.0;
@@ -120,8 +123,7 @@ void finish(int i, VALUE value, int row, float mean, float scale) {
     result[i + apart] = value;
 }
 
-#define KEPT 4  // numbers of a row that a lane keeps
-
+#if KEPT
 // The state of the first `own` of them, 1 or more.
 vec3 state_of(VALUE kept[KEPT], int own) {
     float mean = 0.0, squares = 0.0;
@@ -135,17 +137,21 @@ vec3 state_of(VALUE kept[KEPT], int own) {
     }
     return vec3(float(own * STEP), mean, squares);
 }
+#endif
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         int row = group * RESULTS + line;
         take_row(row);
-        int first = begin + lane, own = min((last - first + LANES - 1) / LANES, KEPT);
+        int first = begin + lane, i = first + KEPT * LANES;
+        vec3 whole = vec3(0.0);
+#if KEPT
+        int own = min((last - first + LANES - 1) / LANES, KEPT);
         VALUE kept[KEPT];
         for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
-        vec3 whole = own > 0 ? state_of(kept, own) : vec3(0.0);
-        int i = first + KEPT * LANES;
+        if (own > 0) whole = state_of(kept, own);
+#endif
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
@@ -153,8 +159,10 @@ void main() {
         float variance = whole.z / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
+#if KEPT
         for (int j = 0; j < KEPT; ++j)
             if (j < own) finish(first + j * LANES, kept[j], row, whole.y, scale);
+#endif
         for (i = first + KEPT * LANES; i < last; i += LANES) finish(i, x[i], row, whole.y, scale);
     }
 }
