@@ -259,6 +259,44 @@ def test_the_layer(batch_first, rng) -> None:
     assert oracle.error(found["y"], expected) <= 1e-5
 
 
+def projected(net: Net, rows: Value, columns: int) -> Value:
+    """Rows of a layer with a bias."""
+    product = net(Matmul(), rows, net.fixed(columns, H * D))
+    return net.of("a + b", product, net.fixed(columns))
+
+
+def test_samples_around_tokens_first(rng) -> None:
+    """PyTorch's module with batch_first, as it is exported: no rows are transposed."""
+    net = Net()
+    x = net.input("x", N, T, H * D)
+    rows = net(Reshape((T * N, H * D)), net(Transpose((1, 0, 2)), x))
+    whole = net(Reshape((T, N, 3, H, D)), projected(net, rows, 3 * H * D))
+    turned = net(Transpose((2, 1, 3, 0, 4)), whole)
+    q, k, v = (net(Gather(0), turned, constant(np.array(i, np.int64))) for i in range(3))
+    scores = net.of("a * 0.5", matmul(net, q, k, transposed=True))
+    y = net(Transpose((2, 0, 1, 3)), matmul(net, net(Softmax(-1), scores), v))
+    rows = projected(net, net(Reshape((T * N, H * D)), y), H * D)
+    back = net(Transpose((1, 0, 2)), net(Reshape((T, N, H * D)), rows))
+    graph = net.builder.graph([net.of("a + b", back, x)])
+    assert [type(node.operator) for node in steps(graph)] == [Matmul, Attention, Matmul]
+    given = feeds(graph, rng)
+    (expected,) = graph.reference(given["x"].astype(np.float64))
+    found = Executor(graph, "compute", kernels={"attention": "tiled"}).run(given)
+    assert oracle.error(next(iter(found.values())), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("behind", ["output", "sum"])
+def test_rows_that_are_transposed_once_stay(behind, rng) -> None:
+    """Behind the product nothing would meet the transposition."""
+    net = Net()
+    rows = net(Reshape((T * N, H * D)), net(Transpose((1, 0, 2)), net.input("x", N, T, H * D)))
+    y = net(Reshape((T, N, 7)), projected(net, rows, 7))
+    if behind == "sum":
+        y = net.of("a + b", y, net.input("other", T, N, 7))
+    graph = net.builder.graph([y])
+    assert [type(node.operator) for node in steps(graph)] == [Transpose, Matmul]
+
+
 def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     sizes = {"outputs": 1 << 14}
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "tiled")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from glnn.core.symint import same
 from glnn.core.types import Shape, TensorType
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
@@ -13,7 +14,9 @@ from glnn.graph.operators import (
     Concat,
     Conv2d,
     Flip,
+    Gather,
     LocalResponseNorm,
+    Matmul,
     Pad,
     Pointwise,
     Pool2d,
@@ -50,13 +53,16 @@ def sink_transposes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     same.
 
     types: of every value; those of new ones are added. So what follows a product of matrices that
-    is seen as more dimensions goes into its epilogue, and transpositions come together.
+    is seen as more dimensions goes into its epilogue, and transpositions come together: also those
+    of a product's rows, where each reader of the product has another one.
     """
     rewriter = GraphRewriter(graph, types)
     sinking = _TransposeSinking(rewriter)
     for node in rewriter.nodes:
         if isinstance(node.operator, Softmax):
             sinking.softmax(node, node.operator)
+        if isinstance(node.operator, Matmul) and not rewriter.is_fixed(node.outputs[0]):
+            sinking.product(node, node.operator)
         if isinstance(node.operator, Pointwise) and not rewriter.is_fixed(node.outputs[0]):
             following: Node | None = node
             while following is not None:
@@ -69,6 +75,8 @@ class _TransposeSinking:
     rewriter: GraphRewriter
     put: set[Value] = field(default_factory=set)
     """Values reshaped or transposed by this pass: no node is moved in front of them again."""
+    rows_turned: set[Value] = field(default_factory=set)
+    """Results of products whose rows are transposed behind them: see `product`."""
 
     def softmax(self, node: Node, operator: Softmax) -> None:
         """A softmax of rows before a view that leaves these whole."""
@@ -87,6 +95,63 @@ class _TransposeSinking:
             result = graph.add(node.name, Softmax(-1, operator.log), source)
             graph.replace(node, Reshape(shape, True), result)
             graph.prune(value)
+
+    def product(self, node: Node, operator: Matmul) -> None:
+        """A product before the transposition of its rows, which meets another one behind it."""
+        graph, (x, weight) = self.rewriter, node.inputs[:2]
+        if x is None or weight is None or operator.prologue is not None:
+            return
+        source, maker = graph.behind_views(x)
+        if (
+            maker is None
+            or not isinstance(maker.operator, Transpose)
+            or not (graph.is_read_once(x) and graph.is_read_once(source))
+            or len(graph.shape(weight)) != 2
+            or 0 in graph.shape(source)
+        ):
+            return
+        (origin,), (rows, k) = maker.inputs, graph.shape(x)
+        assert origin is not None
+        shape, before = graph.shape(source), graph.shape(origin)
+        turn = tuple(axis % len(shape) for axis in maker.operator.perm)
+        # Attention walks along samples and tokens: more dimensions are windows, of images.
+        if not (same(prod(shape[:2]), rows) and same(prod(shape[2:]), k) and turn[0] > turn[1]):
+            return
+        if not self._meets_transpositions(node.outputs[0]):
+            return
+        inner, name = (turn[1], turn[0], *turn[2:]), node.name
+        if inner != tuple(range(len(inner))):
+            origin = graph.add(name, Transpose(inner), origin)
+        flat = graph.reshape(name, origin, (rows, k))
+        value = graph.add(name, operator, flat, *node.inputs[1:])
+        n = graph.shape(value)[1]
+        value = graph.reshape(name, value, (before[turn[1]], before[turn[0]], n))
+        value = graph.add(name, Transpose((1, 0, 2)), value)
+        self.rows_turned.add(value)
+        graph.replace(node, Reshape((rows, n), True), value)
+        graph.prune(x)
+
+    def _meets_transpositions(self, value: Value) -> bool:
+        """Return True where all that read `value`, through views, slices and work that is the same
+        for every row, are transpositions.
+        """
+        graph, stack = self.rewriter, [value]
+        for _ in range(MOST_SEARCHED):
+            if not stack:
+                return True
+            value = stack.pop()
+            readers = graph.readers(value)
+            if graph.is_output(value) or not readers:
+                return False
+            for node in readers:
+                if isinstance(node.operator, Transpose):
+                    continue
+                others = [v for v in node.inputs if v is not None and v is not value]
+                rowwise = all(graph.is_fixed(v) and len(graph.shape(v)) < 2 for v in others)
+                if not (isinstance(node.operator, View | Slice | Pointwise | Gather) and rowwise):
+                    return False
+                stack += node.outputs
+        return False
 
     def before(self, node: Node) -> Node | None:
         """Move `node` in front of a view or a transposition of an operand; None where it stays
@@ -200,11 +265,12 @@ class _TransposeSinking:
         """
         graph, stack = self.rewriter, [value]
         for _ in range(MOST_SEARCHED):
-            node = graph.runtime_producer(stack.pop())
+            value = stack.pop()
+            node = graph.runtime_producer(value)
             if node is not None and all(map(graph.is_read_once, node.outputs)):
                 if node.operator.has_epilogue:
                     return True
-                if isinstance(node.operator, View | Pointwise):
+                if isinstance(node.operator, View | Pointwise) or value in self.rows_turned:
                     stack += [v for v in node.inputs if v is not None]
             if not stack:
                 break
