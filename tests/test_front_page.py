@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
+import wave
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import rich_click as click
 
 import glnn
+from glnn.cli import cli as command_line
+from glnn.layers import AdaptiveAvgPool2d, Flatten
+from tests.cli.conftest import Glnn, cli
 from tests.generation.gguf_files import small_model
+from tests.generation.speech.whisper_folders import hugging_face, weights
+
+__all__ = ["cli"]  # a fixture
 
 README = Path(__file__).parents[1] / "README.md"
 if not README.exists():
@@ -24,15 +35,79 @@ def test_it_is_a_page() -> None:
     assert not [link for link in links if not (README.parent / link).exists()]
 
 
+COMMANDS = sorted(
+    line
+    for block in re.findall(r"```sh\n(.*?)```|`(glnn [a-z]+ [^`]+)`", TEXT, re.DOTALL)
+    for line in "\n".join(block).splitlines()
+    if re.match(r"(~/glnn/bin/)?glnn ", line)
+)
+LONG = ("doctor", "bench --suite")
+"""Commands of minutes, which tests of their own run in parts: their options are looked at."""
+
+
+def test_commands_are_found() -> None:
+    verbs = {line.split("glnn ")[1].split()[0] for line in COMMANDS}
+    assert verbs == {"info", "run", "chat", "transcribe", "bench", "doctor"}
+    makefile = (README.parent / "Makefile").read_text("utf-8")
+    for target in re.findall(r"^make (\S+)", TEXT, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_run(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Glnn
+) -> None:
+    for package in ("onnx", "tokenizers", "PIL"):
+        pytest.importorskip(package)
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLNN_BACKEND", "cpu")
+    monkeypatch.setattr(sys, "stdin", StringIO("hello\n"))
+    layers = [AdaptiveAvgPool2d(1), Flatten()]
+    glnn.Model.sequential(layers, (3, 32, 32)).save("net.onnx")
+    Path("photos").mkdir()
+    Image.new("RGB", (40, 30), (20, 30, 200)).save("photos/a.jpg")
+    Path("classes.txt").write_text("red\ngreen\nblue\n")
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}a"
+    more = {"llama.context_length": 512, "tokenizer.chat_template": template}
+    small_model(Path("model.gguf"), "llama", **more)
+    hugging_face(Path("tiny.en"), weights(0))
+    with wave.open("talk.wav", "wb") as talk:
+        talk.setparams((1, 2, 16000, 0, "NONE", ""))
+        talk.writeframes(bytes(3200))
+    words = shlex.split(line, comments=True)[1:]
+    if " ".join(words).startswith(LONG):
+        command = command_line.get_command(click.Context(command_line), words[0])
+        assert command is not None
+        command.make_context(words[0], words[1:])  # which refuses what it does not know
+    else:
+        done = cli(*words)
+        assert done.code == 0, done
+
+
+def test_its_numbers_are_those_of_its_pages() -> None:
+    docs = README.parent / "docs"
+    number = r"Of the ([\d,]+) node tests of ONNX's own suite ([\d,]+) pass"
+    (nodes,) = re.findall(number, TEXT)
+    assert f"| node, {nodes[0]} | {nodes[1]} |" in (docs / "onnx.md").read_text("utf-8")
+    tried = (README.parent / "tests/programs/check.py").read_text("utf-8").count("\n    Program(")
+    assert f"{tried} by others" in TEXT
+    rows = (docs / "programs.md").read_text("utf-8").split("## Programs that were tried")[1]
+    assert len(re.findall(r"^\| \S+ \d", rows, re.MULTILINE)) == tried
+
+
+@pytest.mark.parametrize("size", [(224, 224), (299, 299), (96, 128)])
 def test_a_picture_is_classified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    size: tuple[int, int],
 ) -> None:
     pytest.importorskip("onnx")
     image = pytest.importorskip("PIL.Image")
-    from glnn.layers import AdaptiveAvgPool2d, Flatten
-
     layers = [AdaptiveAvgPool2d(1), Flatten()]  # the mean of each channel
-    glnn.Model.sequential(layers, (3, 224, 224)).save(tmp_path / "net.onnx")
+    glnn.Model.sequential(layers, (3, *size)).save(tmp_path / "net.onnx")
     image.new("RGB", (320, 240), (20, 30, 200)).save(tmp_path / "photo.jpg")
     (tmp_path / "classes.txt").write_text("red\ngreen\nblue\n")
     monkeypatch.chdir(tmp_path)

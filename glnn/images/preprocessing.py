@@ -267,14 +267,21 @@ class Preprocessing:
         return tuple(_check_number(name, number) for number in numbers)
 
     @classmethod
-    def imagenet(cls, size: int = 224) -> Preprocessing:
+    def imagenet(cls, size: Size | TensorInfo = 224) -> Preprocessing:
         """Return the preprocessing of torchvision's networks for ImageNet.
 
         The centre 224 of 256 pixels, or as large a part of other sizes, with the means and
         deviations of ImageNet's colours.
+
+        size: pixels of a square, or height and width; or the input whose size it is, 224 where that
+        is open. Raises ShapeError for an input that takes no pictures.
         """
+        if isinstance(size, TensorInfo):
+            size = ImageInput.from_info(size).fixed_size or 224
+        height, width = _height_and_width(size)
+        part = height if height == width else (height, width)
         mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-        return cls(size * 256 // 224, size, mean=mean, std=std)
+        return cls(max(height, width) * 256 // 224, part, mean=mean, std=std)
 
     @classmethod
     def from_json(cls, document: object) -> Preprocessing:

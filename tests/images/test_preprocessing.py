@@ -310,6 +310,19 @@ def test_what_is_left_open_is_the_inputs() -> None:
         Chosen.of(square, {}, {"resize": 32})
 
 
+def test_imagenets_is_as_large_as_the_input() -> None:
+    """By the proportion of 256 to 224; what is kept lies within what was resized."""
+    square, wide = TensorInfo("x", ("N", 3, 299, 299)), TensorInfo("x", ("N", 96, 128, 3))
+    free = TensorInfo("x", ("n", 3, "h", "w"), free=True)
+    for info, resize, crop in ((square, 341, 299), (wide, 146, (96, 128)), (free, 256, 224)):
+        how = Preprocessing.imagenet(info)
+        assert (how.resize, how.crop) == (resize, crop)
+        assert how.mean == Preprocessing.imagenet().mean
+        how.sample(PICTURE, info)
+    with pytest.raises(ShapeError, match="takes no image"):
+        Preprocessing.imagenet(TensorInfo("x", ("N", 64)))
+
+
 @pytest.mark.parametrize("shape", [("N", 64), ("N", 4, 8, 8), ("N", 2, 8, 5)])
 def test_inputs_that_take_no_pictures(shape: tuple[Any, ...]) -> None:
     with pytest.raises(ShapeError, match="takes no image"):
