@@ -32,6 +32,7 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
+from glnn.core.plural import count_of
 from glnn.core.types import MOST, Array, Shape
 from glnn.errors import DeviceError, GlnnError, ModelError, UnsupportedOpError
 from glnn.generation.language_model import MOST_SEQUENCES
@@ -314,7 +315,8 @@ def _show(out: Screen, model: str, profiles: dict[str, Profile], peer: PeerTime 
     if peer is not None:
         apart = ", ".join(f"{error:.1e} on {name}" for name, error in peer.difference.items())
         out.say(
-            f"{PEER} {peer.version}, {peer.provider}, {peer.threads} threads: differs by {apart}"
+            f"{PEER} {peer.version}, {peer.provider}, {count_of(peer.threads, 'thread')}: "
+            f"differs by {apart}"
         )
     for name, timed in profiles.items():
         if timed.layers_ms > timed.total_ms:

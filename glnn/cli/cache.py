@@ -14,6 +14,7 @@ import rich_click as click
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.core.disk_cache import DiskCache
+from glnn.core.plural import count_of
 from glnn.core.settings import Settings
 from glnn.errors import GlnnError, printable
 from glnn.gl.device_file import TableFile, table_files
@@ -117,8 +118,9 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     gone = [row for row in rows if row.kind in kinds or (not kinds and row.what == AGAIN)]
     entries, nbytes = sum(row.entries for row in gone), sum(row.nbytes for row in gone)
     names = " and ".join(dict.fromkeys(row.kind for row in gone))
+    what = count_of(entries, "entry")
     if gone and not yes:
-        _ask(f"Remove {entries} entries, {size(nbytes)}, of {names} from {settings.cache}?")
+        _ask(f"Remove {what}, {size(nbytes)}, of {names} from {settings.cache}?")
     DiskCache(settings.cache).clear(kinds or None)
     for file in table_files(settings.cache):
         if CALLED.get(file.table, file.table) in kinds:
@@ -126,7 +128,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     if as_json:
         print_json({"removed": entries, "bytes": nbytes})
     else:
-        left = f"{entries} entries removed, {size(nbytes)}" if gone else "nothing to remove"
+        left = f"{what} removed, {size(nbytes)}" if gone else "nothing to remove"
         Screen(wide).say(left)
 
 

@@ -18,6 +18,7 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import say
+from glnn.core.plural import count_of
 from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError, shown
 from glnn.generation.generation import Generation
@@ -94,7 +95,7 @@ def _summary_text(summary: dict[str, Any], backend: str) -> str:
     rate = summary["tokens_per_s"]
     shown = "" if rate is None else f", {rate:.3g} tokens/s"
     first = f"first after {summary['first_token_s']:.2g} s"
-    return f"{summary['tokens']} tokens{shown}, {first}, {backend}"
+    return f"{count_of(summary['tokens'], 'token')}{shown}, {first}, {backend}"
 
 
 @click.command()

@@ -16,6 +16,7 @@ from typing import Any
 
 from glnn.core import html
 from glnn.core.layered_layout import LayeredLayout, arrange
+from glnn.core.plural import count_of
 from glnn.core.process import readable_bytes
 from glnn.errors import printable
 
@@ -73,7 +74,7 @@ def graph_page(
     layout = arrange(keys, edges, width=ACROSS, bend=BEND)
     inputs = ", ".join(f"{name} {shape}" for name, shape in report["inputs"].items())
     title = f"{report['model']} on {report['backend']}"
-    about = f"{len(report['steps'])} steps on {report['device']}; inputs {inputs}"
+    about = f"{count_of(len(report['steps']), 'step')} on {report['device']}; inputs {inputs}"
     if times:
         about += f"; {sum(times.values()):.3g} ms by {clock}"
     steps = [

@@ -16,6 +16,7 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, progress
+from glnn.core.plural import count_of
 from glnn.core.settings import Settings
 from glnn.doctor.examination import Certificates
 from glnn.documents.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
@@ -254,7 +255,7 @@ def _export(
         written = export(directory, chosen, architecture, offers)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
-    click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)
+    click.echo(printable(f"wrote {count_of(len(written), 'source')} to {directory}"), err=True)
 
 
 def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:

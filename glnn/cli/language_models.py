@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from glnn.backends import Backend, open_backend
 from glnn.cli.options import parameter_name, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
+from glnn.core.plural import count_of
 from glnn.core.progress_bar import report_work
 from glnn.errors import DeviceError, ModelError
 from glnn.generation.architectures import decoder
@@ -86,7 +87,7 @@ def _device(backend: Backend) -> str:
 
 def _show_memory(report: dict[str, Any], memory: MemoryPlan, out: Screen) -> None:
     title = f"{report['model']} on {report['backend']}, {report['device']}: "
-    title += f"{report['sequences']} sequences of {report['context']} tokens"
+    title += count_of(report["sequences"], f"sequence of {count_of(report['context'], 'token')}")
     heads = ("tokens, up to", "next tokens, up to", "activations")
     runs = Table((Column("run", least=None), *map(figures, heads)))
     for run in memory.runs:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glnn.cli.model_options import PictureOptions
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
+from glnn.core.plural import count_of
 from glnn.core.tensor_info import TensorInfo, show
 from glnn.core.types import Array, Shape
 from glnn.errors import ModelError
@@ -197,7 +198,7 @@ def class_names(
     listed = set(result) == set(range(len(result)))
     if max(result) < classes and not (listed and len(result) < classes):
         return result, []
-    said = f"{len(result)} names, the model has {classes} classes"
+    said = f"{count_of(len(result), 'name')}, the model has {count_of(classes, 'class')}"
     if file is None:
         return None, [f"labels in the model's metadata are not taken: {said}"]
     raise ModelError(f"{file}: {said}")
@@ -370,7 +371,10 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
     if pictures.labels is not None:
         labels = read_labels(pictures.labels)
         if max(labels) >= result.classes:
-            said = f"{max(labels) + 1} names, the model has {result.classes} classes"
+            said = (
+                f"{count_of(max(labels) + 1, 'name')}, the model has "
+                f"{count_of(result.classes, 'class')}"
+            )
             raise ModelError(f"{pictures.labels}: {said}")
         result = replace(result, labels=labels)
     if pictures.boxes is not None:

@@ -61,6 +61,7 @@ from glnn.cli.runner import (
 )
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import SampleReader, SampleStream
+from glnn.core.plural import count_of
 from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
@@ -315,7 +316,7 @@ def watch(
     if last is not None and not how.as_json:
         out.say(_summary(last, where))
         if target is not None:
-            out.say(f"drawn: {last.number + 1} pictures in {target}")
+            out.say(f"drawn: {count_of(last.number + 1, 'picture')} in {target}")
 
 
 def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
@@ -338,7 +339,8 @@ def _draw(folder: Path, seen: FrameResult) -> None:
 def _summary(last: FrameResult, where: Mapping[str, Any]) -> str:
     """Describe the number of frames, and their rate without the first, which had a plan made."""
     rate = f", {last.number / last.seconds:.1f} a second" if last.number else ""
-    return f"{last.number + 1} frames{rate} on {where['backend']}: {where['device']}"
+    frames = count_of(last.number + 1, "frame")
+    return f"{frames}{rate} on {where['backend']}: {where['device']}"
 
 
 LEFT_OUT = 2
@@ -481,10 +483,10 @@ class RunResult:
         self.outputs.show(out, f"{about['backend']}: {about['device']}{software}")
         if self.source is not None and self.source.failed:
             count = len(self.source.failed)
-            out.say(f"could not be read: {count} picture{'' if count == 1 else 's'}, named above")
+            out.say(f"could not be read: {count_of(count, 'picture')}, named above")
         if self.drawn is not None and self.drawn.files:
             folder = Path(self.drawn.files[0]).parent
-            out.say(f"drawn: {len(self.drawn.files)} pictures in {folder}")
+            out.say(f"drawn: {count_of(len(self.drawn.files), 'picture')} in {folder}")
         if self.dump is not None:
             self.dump.show(out)
         if session.choice is not None:
@@ -578,9 +580,11 @@ def _samples_a_run(model: Model, source: SampleStream) -> int:
 def _count_notes(read: int, count: int, source: SampleStream) -> list[str]:
     """Return a note where one run takes another number of samples than there are."""
     there = read if source.total is None else source.total - len(source.failed)
+    takes = f"one run takes {count_of(count, 'sample')}"
     if there > count:
-        return [f"one run takes {count} samples: the first of {there}, the others are left out"]
-    return [f"one run takes {count} samples: the {there} are repeated"] if there < count else []
+        return [f"{takes}: the first of {there}, the others are left out"]
+    repeated = "the one is" if there == 1 else f"the {there} are"
+    return [f"{takes}: {repeated} repeated"] if there < count else []
 
 
 def _watch(

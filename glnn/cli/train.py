@@ -28,6 +28,7 @@ from glnn.cli.options import (
 )
 from glnn.cli.screen import Screen, Table, figures, number, say, say_logged
 from glnn.cli.sources import SampleReader
+from glnn.core.plural import count_of
 from glnn.core.types import MOST
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError, extra
@@ -298,10 +299,11 @@ class TrainingReport:
             rate, seconds = number(row["learning_rate"]), number(row["seconds"])
             table.add(str(row["epoch"]), str(row["step"]), *cells, rate, seconds)
         if len(rows) > SHOWN:
-            out.say(f"{len(rows) - SHOWN} epochs ... (all of them with --json)")
+            out.say(f"{count_of(len(rows) - SHOWN, 'epoch')} ... (all of them with --json)")
         out.show(table)
         held = f", {self.samples[1]} held out" if self.samples[1] else ""
-        out.say(f"{self.samples[0]} samples{held} on {self.backend.name}: {self.device}")
+        samples = count_of(self.samples[0], "sample")
+        out.say(f"{samples}{held} on {self.backend.name}: {self.device}")
         if self.choice is not None:
             out.say(f"auto takes {self.choice}")
         if self.classes:
@@ -540,7 +542,7 @@ def _fit(
         )
     except KeyboardInterrupt:
         if files.checkpoint is not None:
-            has = f"{files.checkpoint} has the first {trainer.steps} steps"
+            has = f"{files.checkpoint} has the first {count_of(trainer.steps, 'step')}"
             say(f"{has}: the same command with --resume goes on from there")
         raise
     return history, perf_counter() - began

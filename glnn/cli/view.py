@@ -30,6 +30,7 @@ from glnn.cli.options import (
 from glnn.cli.plan import plan_report
 from glnn.cli.screen import Screen
 from glnn.core.fileio import atomic_write
+from glnn.core.plural import count_of
 from glnn.core.types import Shape
 from glnn.errors import ModelError, fault
 from glnn.model import Model, load
@@ -120,7 +121,7 @@ def view(
         said = {"model": loaded.name, "backend": report["backend"], "file": str(path)}
         print_json({**said, "steps": steps, "times_ms": times, "clock": clock or None})
     else:
-        Screen(wide).say(f"{path}: {steps} steps on {report['backend']}")
+        Screen(wide).say(f"{path}: {count_of(steps, 'step')} on {report['backend']}")
 
 
 def _profile(

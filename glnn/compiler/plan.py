@@ -23,6 +23,7 @@ from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
 from glnn.core import html
 from glnn.core.cached_property import cached_property
+from glnn.core.plural import count_of
 from glnn.core.process import check_memory, readable_bytes
 from glnn.core.progress_bar import report_work
 from glnn.core.settings import Settings
@@ -313,7 +314,7 @@ class Plan(Runner):
         ]
         heads = ("step", "op", "kernel", "layouts", "shape", "block", "result", "parameters")
         caption = (
-            f"{self.graph.name} on {self.backend.name}: {len(rows)} steps, "
+            f"{self.graph.name} on {self.backend.name}: {count_of(len(rows), 'step')}, "
             f"{readable_bytes(self.nbytes)} of tensors and parameters"
         )
         return html.table(heads, rows, caption=caption, numbers=(5, 6, 7))

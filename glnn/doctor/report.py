@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.plural import count_of
 from glnn.core.process import processors
 from glnn.core.redaction import redact
 from glnn.core.settings import describe_environment
@@ -485,8 +486,8 @@ class Report:
             "limit": len(limits.wrong) + len(limits.before) if limits else 0,
             "reset of the context": seen.lost is not None,
         }
-        said = ", ".join(_count_of(int(n), what) for what, n in counts.items() if n)
-        unknown = f"there is no verdict on {_count_of(len(self.failed), 'check')}"
+        said = ", ".join(count_of(int(n), what) for what, n in counts.items() if n)
+        unknown = f"there is no verdict on {count_of(len(self.failed), 'check')}"
         if not said:
             return f"Nothing wrong was seen, but {unknown}."
         wrong = f"Wrong here: {said}. None of it is used as it is."
@@ -597,9 +598,7 @@ def summary(seen: Examination) -> Iterator[str]:
         typed = f" ({fine} by the types of their arguments)"
         said = [f"functions that are right: {len(_right(functions))}{typed}"] if functions else []
         said += (
-            [f"kernels: {right}, which computed {_count_of(problems, 'problem')}"]
-            if kernels
-            else []
+            [f"kernels: {right}, which computed {count_of(problems, 'problem')}"] if kernels else []
         )
         if said:
             yield f"{backend}: {'; '.join(said)}."
@@ -617,7 +616,7 @@ def _right(functions: Sequence[FunctionResult]) -> set[str]:
 def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str]:
     """Yield how the driver differs from others within what GL allows."""
     if flushing := {one.name for one in functions if one.flushes}:
-        names = _count_of(len(flushing), "function")
+        names = count_of(len(flushing), "function")
         yield f"{backend}: numbers below 1.2e-38 are 0 to {names}, as GL allows."
     for one in functions:
         if one.imprecise:
@@ -648,12 +647,6 @@ def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -
     """Format a row of the table in words."""
     said = [f"{right} right", parts and f"{parts} in parts", wrong and f"{wrong} not used"]
     return f"{op} by {backend}: {', '.join(filter(None, said))}{why and f' ({why})'}"
-
-
-def _count_of(number: int, what: str) -> str:
-    """Format a number of things; the plural is of the first word."""
-    word, *more = what.split(" ")
-    return " ".join([str(number), f"{word}{'' if number == 1 else 's'}", *more])
 
 
 def _count(number: int) -> str:

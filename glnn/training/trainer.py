@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler.backend_autotune import candidates
+from glnn.core.plural import count_of
 from glnn.core.progress_bar import can_draw, numbers_column, rich_bar, share_bar
 from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, shown
@@ -154,7 +155,7 @@ class Trainer:
     def __repr__(self) -> str:
         where = "auto" if self._candidates else self.backend.name
         how = f"{self._loss}, {self._optimizer}"
-        return f"Trainer({self._model.name} on {where}: {how}, {self.steps} steps)"
+        return f"Trainer({self._model.name} on {where}: {how}, {count_of(self.steps, 'step')})"
 
     @property
     def history(self) -> History:

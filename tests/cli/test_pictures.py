@@ -184,7 +184,7 @@ def test_labels(cli: Glnn, mean: Model, photos: Path) -> None:
     wrong = save(mean, photos / "wrong.json", labels=["a"])
     found = cli("run", wrong, photos / "p1.png", *CPU, "--json").json
     assert "label" not in found["top"][0][0]
-    assert any("1 names, the model has 3 classes" in note for note in found["notes"])
+    assert any("1 name, the model has 3 classes" in note for note in found["notes"])
 
 
 def test_drawn(cli: Glnn, mean: Model, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_drawn(cli: Glnn, mean: Model, photos: Path, monkeypatch: pytest.MonkeyP
     drawn = np.asarray(Image.open(out / "large.bmp"))
     assert drawn.shape == (60, 90, 3)
     assert (drawn[-1, -1] == (30, 20, 200)).all() and (drawn != (30, 20, 200)).any()
-    assert f"2 pictures in {out}" in cli(*run, "--drawn", out).out
+    assert f"2 pictures in {out}" in cli(*run, "--drawn", out, "--overwrite").out
     assert "is read" in cli(*run, "--drawn", photos).refusal
     assert "two pictures are called p0.png" in cli(*run, out / "p0.png", "--drawn", "o").refusal
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):

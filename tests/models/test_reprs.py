@@ -33,5 +33,5 @@ def test_a_trainer_and_a_history() -> None:
     assert "0 steps" in repr(trainer)
     images = np.zeros((4, 1, 28, 28), np.float32)
     history = trainer.fit(images, np.arange(4), progress=False)
-    assert "1 steps" in repr(trainer)
+    assert "1 step)" in repr(trainer)
     assert repr(history) == str(history)

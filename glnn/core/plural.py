@@ -1,0 +1,16 @@
+"""Numbers with the noun that they count, in the singular or the plural."""
+
+from __future__ import annotations
+
+import re
+
+
+def count_of(number: int, what: str) -> str:
+    """Return a number of things, as 1 kernel or 2 kernels in parts; the first word is the noun.
+
+    what: in the singular.
+    """
+    noun, *more = what.split(" ")
+    if number != 1:
+        noun = re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s" if noun[-1] != "s" else f"{noun}es"
+    return " ".join([str(number), noun, *more])
