@@ -29,9 +29,10 @@ def batches(found: Found) -> list[int]:
 
 
 def _of(found: Found, batch: int) -> dict[str, dict[str, Row]]:
-    """The rows of a batch by network and library."""
+    """The rows of a batch by network and library, the networks in the order of the zoo."""
     rows = [row for row in found["rows"] if row["batch"] == batch]
-    names = [name for name in NETWORKS if any(row["network"] == name for row in rows)]
+    measured = dict.fromkeys(row["network"] for row in rows)
+    names = [*(n for n in NETWORKS if n in measured), *(n for n in measured if n not in NETWORKS)]
     return {n: {row["name"]: row for row in rows if row["network"] == n} for n in names}
 
 
@@ -118,22 +119,19 @@ def _up(ratio: float) -> str:
 
 
 def beside_graph(found: Found) -> Cells:
-    """Milliseconds of glnn and PyTorch's CUDA graph and what glnn takes over it, by batch."""
-    sizes = batches(found)
-    heads = ["ms, FP32"]
-    for batch in sizes:
-        heads += [f"batch {batch}: glnn", "CUDA graph", "glnn / graph"]
+    """Milliseconds of glnn and PyTorch's CUDA graph, and the ratio, of each network and batch."""
     ratios = Standing.of(found).ratios
+    by_batch = {batch: _of(found, batch) for batch in batches(found)}
     cells = []
-    by_batch = {batch: _of(found, batch) for batch in sizes}
-    for network in (one for one in NETWORKS if any(one in rows for rows in by_batch.values())):
-        line = [network]
-        for batch in sizes:
-            rows, ratio = by_batch[batch].get(network, {}), ratios.get((network, batch))
-            line += [_cell(rows.get(name)) for name in (GLNN, GRAPH)]
-            line.append("-" if ratio is None else f"{ratio:.2f}")
-        cells.append(line)
-    return heads, cells
+    for network in dict.fromkeys(network for rows in by_batch.values() for network in rows):
+        for batch, networks in by_batch.items():
+            if network not in networks:
+                continue
+            times = [_cell(networks[network].get(name)) for name in (GLNN, GRAPH)]
+            ratio = ratios.get((network, batch))
+            over_graph = "-" if ratio is None else f"{ratio:.2f}"
+            cells.append([network, str(batch), *times, over_graph])
+    return ["FP32", "batch", "glnn ms", "CUDA graph ms", "glnn / graph"], cells
 
 
 def slower(found: Found) -> Cells:

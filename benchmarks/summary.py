@@ -155,7 +155,14 @@ def networks_by_others() -> str:
     for batch in sorted(more):
         title = f"All who ran batch {batch}; the error of FP16 is beside float64:\n"
         text += [title, _cells(network_tables.beside(found, batch))]
-    return "\n".join(text)
+    return "\n".join(text) or "Nobody else ran them in this run.\n"
+
+
+def plans_of_networks() -> str:
+    """glnn's plans of the networks at the smallest batch that was measured."""
+    found = measured("networks")
+    batch = min(network_tables.batches(found))
+    return f"Batch {batch}:\n\n{_cells(network_tables.plans(found, batch))}"
 
 
 def _cells(cells: network_tables.Cells) -> str:
@@ -257,7 +264,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "convolutions": convolutions,
     "networks": networks,
     "networks by others": networks_by_others,
-    "plans of networks": lambda: _cells(network_tables.plans(measured("networks"), 1)),
+    "plans of networks": plans_of_networks,
 }
 """What stands between `<!-- table NAME -->` and `<!-- end -->`."""
 
@@ -290,7 +297,7 @@ def bar_chart(title: str, bars: Sequence[Bar], room: int, line: float | None = N
 
     room: pixels behind the longest bar, for its text. line: the value of a vertical line.
     """
-    scale = (WIDE - LEFT - room) / max(bar.value for bar in bars)
+    scale = (WIDE - LEFT - room) / max((bar.value for bar in bars), default=1)
     parts = []
     for i, bar in enumerate(bars):
         y, length, kind = 34 + i * (BAR + GAP), scale * bar.value, "own" if bar.own else "bar"
@@ -324,12 +331,18 @@ def picture(name: str, title: str) -> str:
 
 
 def speeds(title: str) -> str:
-    """Return an SVG of how many times as fast as PyTorch's CUDA graph each network is."""
+    """Return an SVG of how many times as fast as PyTorch's CUDA graph each network is.
+
+    Of the smallest batch of which any was compared, which follows the title.
+    """
     found = measured("networks")
     rows = {(row["network"], row["batch"], row["name"]): row for row in found["rows"]}
     bars = []
-    for (name, batch), ratio in network_tables.Standing.of(found).ratios.items():
-        if batch == 1:
+    ratios = network_tables.Standing.of(found).ratios
+    smallest = min((batch for _, batch in ratios), default=1)
+    title = f"{title}, batch {smallest}"
+    for (name, batch), ratio in ratios.items():
+        if batch == smallest:
             ours, graph = (rows[name, batch, by]["median_ms"] for by in (GLNN, GRAPH))
             text = f"{graph / ours:.2f} ({ours:#.3g} ms, PyTorch {graph:#.3g} ms)"
             bars.append(Bar(name, 1 / ratio, text))
@@ -342,7 +355,7 @@ def written() -> Iterator[tuple[Path, str]]:
         yield path, filled(path.read_text("utf-8"))
     title = "VGG-16, one image, on one NVIDIA H200: milliseconds, less is better"
     yield ROOT / "docs" / "vgg16.svg", picture("vgg16", title)
-    title = "Speed over PyTorch's CUDA graph (the line): one sample, FP32, one NVIDIA H200"
+    title = "Speed over PyTorch's CUDA graph (the line), FP32, one NVIDIA H200"
     yield ROOT / "docs" / "networks.svg", speeds(title)
 
 

@@ -1103,10 +1103,52 @@ def test_networks_beside_a_cuda_graph_are_counted() -> None:
         ["lstm", "8", "glnn: took more than 60 s; PyTorch CUDA graph: not measured"],
     ]
     heads, cells = network_tables.beside_graph(found)
-    assert [len(line) for line in cells] == [len(heads)] * 3 == [7] * 3
-    assert cells[0] == ["resnet18", "1.00", "2.00", "0.50", "4.01", "4.00", "1.00"]
+    assert {len(line) for line in cells} == {len(heads)}
+    assert cells == [
+        ["resnet18", "1", "1.00", "2.00", "0.50"],
+        ["resnet18", "8", "4.01", "4.00", "1.00"],
+        ["lstm", "1", "3.00", "3.00", "1.00"],
+        ["lstm", "8", "took more than 60 s", "-", "-"],
+        ["gpt2", "1", "1.00, wrong: 5e-01", "2.00", "-"],
+    ]
     only_glnn = network_tables.Standing.of({"rows": rows[:1]})
     assert not only_glnn.ratios and "No network was measured by both" in only_glnn.sentence
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("batches", [(1,), (8, 32), (1, 8, 32)])
+def test_the_page_of_networks_is_made_of_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: tuple[int, ...], others: bool
+) -> None:
+    """A row for each network and batch, whatever was measured, and by whom."""
+    from benchmarks import summary
+
+    names = ["glnn", "PyTorch CUDA graph", *(["PyTorch eager"] if others else [])]
+    plan = dict.fromkeys(("gflop", "moved_mb", "roof_ms", "plan_mib", "host_mib"), 1.5)
+    plan |= {"steps": 3, "host_steps": 0, "share": None, "version": "1.0.0"}
+    rows = [
+        {"network": network, "batch": batch, "name": name, "median_ms": ms, "error": 1e-6, **plan}
+        for batch in batches
+        for network in ("a_new_network", "resnet18")
+        for name, ms in zip(names, (1.0, 2.0, 4.0), strict=False)
+    ]
+    rows.append({"network": "lstm", "batch": batches[0], "name": "glnn", "failed": "no"})
+    about = {"device": "GPU", "version": "ES 3.2", "glnn": "1.0.0"}
+    (tmp_path / "networks.json").write_text(json.dumps({**about, "rows": rows}))
+    monkeypatch.setattr(summary, "MEASURED", tmp_path)
+    page = summary.networks()
+    for batch in batches:
+        assert page.index(f"| resnet18 | {batch} | 1.00 | 2.00 | 0.50 |") > 0
+        assert f"| a_new_network | {batch} | 1.00 | 2.00 | 0.50 |" in page
+    assert f"in {2 * len(batches)} of {2 * len(batches)} pairs" in page
+    assert f"| lstm | {batches[0]} | no | - | - |" in page and "Not compared:" in page
+    by_others = summary.networks_by_others()
+    assert by_others.count("PyTorch eager |") == (2 * len(batches) if others else 0)
+    assert others or "Nobody else" in by_others
+    assert f"Batch {batches[0]}:" in summary.plans_of_networks()
+    picture = summary.speeds("Speed")
+    assert f"<title>Speed, batch {batches[0]}</title>" in picture
+    assert picture.count('class="own"') == 2 and "2.00 (1.00 ms, PyTorch 2.00 ms)" in picture
 
 
 def test_who_runs_networks_is_asked_for_by_whole_names_or_beginnings() -> None:
