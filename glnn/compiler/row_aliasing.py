@@ -7,7 +7,7 @@ done to the same row of each is one launch (`update_fusion`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from glnn.compiler.concat_aliasing import with_layouts
 from glnn.compiler.schedule import Schedule
@@ -27,10 +27,10 @@ def alias_rows(schedule: Schedule, live_out: Iterable[str]) -> None:
     if not schedule.backend.subviews:
         return
     fixed = {schedule.tensors[name].memory for name in live_out}
-    gone: set[int] = set()
+    aliased: set[int] = set()
     for at, entry in enumerate(schedule.entries):
         start = _start(schedule, entry)
-        if start is None or not _lasts(schedule, at):
+        if start is None or not _is_unchanged_while_read(schedule, at):
             continue
         out = schedule.tensors[entry.lowered.output].memory
         x = schedule.tensors[entry.lowered.operands["x"]]
@@ -40,9 +40,9 @@ def alias_rows(schedule: Schedule, live_out: Iterable[str]) -> None:
             if tensor.memory == out:
                 place = start + (x.offset or 0) + (tensor.offset or 0)
                 schedule.tensors[name] = replace(tensor, memory=x.memory, offset=place)
-        gone.add(at)
-    if gone:
-        schedule.arrange([at for at in range(len(schedule.entries)) if at not in gone])
+        aliased.add(at)
+    if aliased:
+        schedule.arrange([at for at in range(len(schedule.entries)) if at not in aliased])
 
 
 def _start(schedule: Schedule, entry: ScheduledOp) -> int | None:
@@ -78,7 +78,7 @@ def _readers(schedule: Schedule, memory: str) -> list[ScheduledOp]:
     ]
 
 
-def _lasts(schedule: Schedule, at: int) -> bool:
+def _is_unchanged_while_read(schedule: Schedule, at: int) -> bool:
     """Return True where nobody writes to the memory that the slice number `at` reads until the
     last reader of the slice is done, and nobody else writes to the slice.
     """
@@ -117,11 +117,21 @@ def row_of(schedule: Schedule, memory: str) -> int | None:
     return row
 
 
-def lay_side_by_side(schedule: Schedule, columns: Mapping[str, int], wide: int) -> bool:
-    """Have the matrices `columns` be columns of one whose rows have `wide` numbers.
+@dataclass(frozen=True)
+class SideBySide:
+    """Matrices as columns of a wider one: what differs in the schedule that they are of."""
 
-    columns: by the matrix's memory, for which there is a `row_of`, where each begins. Returns
-    False, and changes nothing, where a kernel cannot write its matrix so.
+    tensors: Mapping[str, Tensor]
+    """The tensors in their memories, by name, where they then lie."""
+    entries: Mapping[int, ScheduledOp]
+    """The entries that make them, by number, with kernels that write there."""
+
+
+def side_by_side(schedule: Schedule, columns: Mapping[str, int], wide: int) -> SideBySide | None:
+    """Return the matrices `columns` as columns of one whose rows have `wide` numbers; None where a
+    kernel cannot write its matrix so. The schedule stays as it is.
+
+    columns: by the matrix's memory, for which there is a `row_of`, where each begins.
     """
     whole = schedule.free(f"{next(iter(columns))} side by side")
     changed: dict[int, ScheduledOp] = {}
@@ -132,7 +142,7 @@ def lay_side_by_side(schedule: Schedule, columns: Mapping[str, int], wide: int) 
         matrix = schedule.tensors[entry.lowered.output]
         row, layout = matrix.shape[1], Strip(PADDED, first, wide)
         if (made := with_layouts(schedule, entry, {"out": layout})) is None:
-            return False
+            return None
         changed[maker] = made
         for name, tensor in schedule.tensors.items():
             if name == entry.lowered.output:
@@ -141,9 +151,7 @@ def lay_side_by_side(schedule: Schedule, columns: Mapping[str, int], wide: int) 
                 line, place = divmod(tensor.offset or 0, row)
                 at = line * wide + first + place
                 moved[name] = replace(tensor, memory=whole, offset=at)
-    schedule.tensors.update(moved)
-    schedule.replace({number: (entry,) for number, entry in changed.items()})
-    return True
+    return SideBySide(moved, changed)
 
 
 def _makers(schedule: Schedule, memory: str) -> list[int]:

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from glnn.compiler.row_aliasing import lay_side_by_side, row_of
+from glnn.compiler.row_aliasing import SideBySide, row_of, side_by_side
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
 from glnn.compiler.state_binding import MemoryOffsets, move_memories
@@ -50,14 +50,14 @@ def fuse_updates(schedule: Schedule, wholes: Iterable[str], live_out: Iterable[s
 class _Member:
     """An entry that may be joined with others.
 
-    at: its place among the entries. out: the tensor that it makes. alone: the operands whose memory
-    nobody has arranged yet. rows: those that are a row of such a memory.
+    at: its place among the entries. out: the tensor that it makes. unplaced: the operands whose
+    memory may still be put anywhere. rows: those that are a row of a matrix in such a memory.
     """
 
     entry: ScheduledOp
     at: int
     out: Tensor
-    alone: tuple[str, ...]
+    unplaced: tuple[str, ...]
     rows: tuple[str, ...]
 
     @property
@@ -93,7 +93,7 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
         if not plain or lowered.epilogue or out.memory not in wholes or not _dense(out):
             continue
         kind: list[object] = [lowered.op, entry.choice, out.memory]
-        alone: dict[str, str] = {}
+        unplaced: dict[str, str] = {}
         rows: dict[str, str] = {}
         for name, tensor in lowered.operands.items():
             operand = schedule.tensors[tensor]
@@ -118,15 +118,15 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
             elif made.count(operand.memory) != 1 or not _free(schedule, operand.memory, fixed):
                 break
             else:
-                kind.append(
-                    list(alone).index(operand.memory) if operand.memory in alone else len(alone)
-                )
-                alone.setdefault(operand.memory, name)
+                known = list(unplaced)
+                place = known.index(operand.memory) if operand.memory in known else len(known)
+                kind.append(place)
+                unplaced.setdefault(operand.memory, name)
         else:
-            if not any((*kind, memory) in taken for memory in (*alone, *rows)):
-                member = _Member(entry, at, out, tuple(alone.values()), tuple(rows.values()))
+            if not any((*kind, memory) in taken for memory in (*unplaced, *rows)):
+                member = _Member(entry, at, out, tuple(unplaced.values()), tuple(rows.values()))
                 kinds.setdefault(tuple(kind), []).append(member)
-                taken |= {(*kind, memory) for memory in (*alone, *rows)}
+                taken |= {(*kind, memory) for memory in (*unplaced, *rows)}
     for members in kinds.values():
         yield from _adjoining(sorted(members, key=lambda member: member.first))
 
@@ -206,11 +206,16 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     this puts others into; or leave all as it is, where no kernel takes so much.
     """
     first, last = run[0], run[-1]
-    if not all(_stack_rows(schedule, run, name) for name in first.rows):
-        return set()
+    stacks: list[SideBySide] = []
+    for name in first.rows:
+        if (stack := _stack_rows(schedule, run, name)) is None:
+            return set()
+        stacks.append(stack)
     type = TensorType((last.first + last.words - first.first,))
-    lowered, places = first.entry.lowered, _side_by_side(schedule, run)
+    lowered, places = first.entry.lowered, _adjoining_places(schedule, run)
     before, operands = dict(schedule.tensors), dict(lowered.operands)
+    for stack in stacks:
+        schedule.tensors.update(stack.tensors)
     for name, tensor in lowered.operands.items():
         operand = schedule.tensors[tensor]
         if operand.shape != ():
@@ -227,17 +232,19 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
         schedule.tensors = before
         return set()
     schedule.tensors[output] = replace(first.out, type=type)
+    for stack in stacks:
+        schedule.replace({number: (entry,) for number, entry in stack.entries.items()})
     move_memories(schedule, places)
-    gone = {member.at for member in run}
-    at = max(gone)
-    left = [i for i in range(end) if i not in gone]
+    joined = {member.at for member in run}
+    at = max(joined)
+    left = [i for i in range(end) if i not in joined]
     schedule.arrange([*(i for i in left if i < at), end, *(i for i in left if i > at)])
     return {memory for memory, _ in places.values()}
 
 
-def _stack_rows(schedule: Schedule, run: Run, name: str) -> bool:
-    """Have the matrices of which operand `name` of each member is a row lie side by side, in the
-    order of the results; return False where that cannot be.
+def _stack_rows(schedule: Schedule, run: Run, name: str) -> SideBySide | None:
+    """Return the matrices of which operand `name` of each member is a row side by side, in the
+    order of the results; None where they cannot lie so.
     """
     tensors = [schedule.tensors[member.entry.lowered.operands[name]] for member in run]
     columns = {
@@ -245,15 +252,15 @@ def _stack_rows(schedule: Schedule, run: Run, name: str) -> bool:
         for member, tensor in zip(run, tensors, strict=True)
     }
     wide = run[-1].first + aligned(run[-1].words) - run[0].first
-    return lay_side_by_side(schedule, columns, wide)
+    return side_by_side(schedule, columns, wide)
 
 
-def _side_by_side(schedule: Schedule, run: Run) -> MemoryOffsets:
-    """Return places side by side for operands of `run` that have none yet, in the order of its
-    results.
+def _adjoining_places(schedule: Schedule, run: Run) -> MemoryOffsets:
+    """Return places one behind the other for operands of `run` that have none yet, in the order of
+    its results.
     """
     places: MemoryOffsets = {}
-    for name in run[0].alone:
+    for name in run[0].unplaced:
         tensors = [(member, member.entry.lowered.operands[name]) for member in run]
         whole = schedule.free(f"{tensors[0][1]} and others")
         for member, tensor in tensors:

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compiler import Executor
+from glnn.compiler import Executor, update_fusion
 from glnn.compiler.plan import Plan
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.states import States
 from glnn.core.tensor_info import TensorInfo
 from glnn.core.types import Array, DType, TensorType
+from glnn.errors import LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import formula
 from glnn.graph.operators import Reduce, Slice
@@ -131,6 +134,31 @@ def test_steps_of_normalised_rows_are_those_of_float64(compute, width) -> None:
         exact = np.asarray(expected[name], np.float64)
         error = np.abs(array - exact).max() / max(np.abs(exact).max(), 1e-6)
         assert error < 2e-4, (name, error)
+
+
+def test_what_no_kernel_does_together_leaves_the_schedule_as_it_is(
+    compute: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrices whose rows would have lain side by side, too."""
+    step = training_step(residual(16), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES)
+    rows: list[tuple[str, ...]] = []
+    join = update_fusion._join
+
+    def refuse(lowered: LoweredOp) -> None:
+        raise LimitError("too many results")
+
+    def join_in_vain(schedule: Schedule, run: update_fusion.Run) -> set[str]:
+        before = dict(schedule.tensors), list(schedule.entries)
+        with monkeypatch.context() as patched:
+            patched.setattr(schedule, "add", refuse)
+            assert join(schedule, run) == set()
+        assert (schedule.tensors, schedule.entries) == before
+        rows.append(run[0].rows)
+        return set()
+
+    monkeypatch.setattr(update_fusion, "_join", join_in_vain)
+    plan, _ = planned(step, compute)
+    assert any(rows) and not any(one.joins for one in plan.steps)
 
 
 def test_two_sums_are_one_launch_and_no_slice_is_made(compute) -> None:
