@@ -412,6 +412,8 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
         ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled_32x32", "two_stage_tiled"),
         ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled_32x32", "two_stage_tiled"),
         ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled_32x32", "gemm_tiled_64x64"),
+        # of one tap
+        ((32, 384, 4, 4), 64, 1, 1, "product", "two_stage_tiled"),
         # few channels, few images
         ((64, 3, 32, 32), 64, 7, 2, "nhwc", "two_stage"),
         ((4, 64, 8, 8), 64, 3, 1, "convolution", "two_stage_tiled"),
@@ -428,6 +430,34 @@ def test_nvidia_has_products_for_gradients_of_convolutions(
     gradient = Conv2dWeightGradient((size, size), *how)
     spec = OpSpec.create(gradient, {"x": x, "dy": dy}, {"x": "nhwC4c", "dy": "nhwC4c"})
     assert choose("compute", spec, NVIDIA).name == by_weight
+
+
+@pytest.mark.parametrize(("images", "adds_up"), [(32, False), (33, True)])
+def test_gradients_of_few_pixels_are_in_one_part(images, adds_up) -> None:
+    """Of up to 512 pixels, which a workgroup adds up by itself: no launch adds up parts."""
+    shape, dy = (images, 384, 4, 4), (images, 64, 4, 4)
+    gradient = Conv2dWeightGradient((1, 1))
+    spec = OpSpec.create(gradient, {"x": shape, "dy": dy}, {"x": "nhwC4c", "dy": "nhwC4c"})
+    stages = spec.lowered(choose("compute", spec, NVIDIA)).stages
+    assert (stages[-1].op.name == "reduce") == adds_up
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "groups", "name"),
+    [
+        ((32, 144, 16, 16), (24, 144, 1, 1), 1, "pointwise_few_channels"),
+        ((32, 64, 4, 4), (384, 64, 1, 1), 1, "pointwise"),
+        ((32, 384, 4, 4), (384, 1, 3, 3), 384, "depthwise_row_major_weight_split_rows"),
+        ((32, 96, 32, 32), (96, 1, 3, 3), 96, "depthwise_row_major_weight"),
+    ],
+)
+def test_weights_that_runs_change_are_taken_as_they_lie(x, weight, groups, name) -> None:
+    op = Conv2d(padding=(weight[2] // 2,) * 4, groups=groups)
+    lie = {"x": "nhwC4c", "weight": "R"}
+    spec = OpSpec.create(op, {"x": x, "weight": weight}, lie)
+    assert choose("compute", spec, NVIDIA).name == name
+    fixed = OpSpec.create(op, {"x": x, "weight": weight}, {"x": "nhwC4c"})
+    assert "row_major" not in choose("compute", fixed, NVIDIA).name
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
