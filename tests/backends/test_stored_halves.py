@@ -62,7 +62,7 @@ def exactly(array: Array) -> Array:
 @WITHIN
 @pytest.mark.parametrize("kernel", rounding("conv2d"))
 def test_convolutions(opened, rng, kernel) -> None:
-    """Images where that can be, weights, a residual and the result as halves; the bias float32."""
+    """Images and weights where that can be, a residual and the result as halves; bias float32."""
     backend = opened("compute")
     stored = next(k.fp16_operands for k in kernels_for("conv2d", "compute") if k.name == kernel)
     taken = 0
@@ -70,8 +70,9 @@ def test_convolutions(opened, rng, kernel) -> None:
     for x_shape, w_shape, attributes in next(of_kind, CONVOLUTIONS):
         op = Conv2d(**attributes)
         shape = op.shape_of({"x": x_shape, "weight": w_shape})
-        x, weight, bias = rng(x_shape), halved(rng(w_shape)), rng(w_shape[:1])
+        x, weight, bias = rng(x_shape), rng(w_shape), rng(w_shape[:1])
         x = halved(x) if "x" in stored else x
+        weight = halved(weight) if "weight" in stored else weight
         operands = {"x": x, "weight": weight, "e1": bias, "e2": halved(rng(shape))}
         if reason := backend.why_not(problem_of(op, operands, BOTH, rounded=True), kernel):
             if (
