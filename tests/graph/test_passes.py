@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,13 +12,16 @@ from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.core.types import Array, TensorType
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Node
+from glnn.graph.operators import Reshape, Transpose
 from glnn.graph.passes import BackendTraits, optimize, split_concats
 from glnn.graph.passes.simplification import prune_dead_nodes
 from glnn.layers import (
+    GELU,
     Add,
     BatchNorm2d,
     Bias,
     Concat,
+    Conv1d,
     Conv2d,
     Dropout,
     Flatten,
@@ -33,6 +37,7 @@ from glnn.layers import (
 from glnn.model import Model
 from glnn.model.node import Node as LayerNode
 from tests import oracle
+from tests.graph.nets import Net
 from tests.references import results
 
 MOST = 3  # operands
@@ -256,6 +261,34 @@ def test_a_dropout_is_no_step() -> None:
     nodes = [("a", Linear(3, 2), "input"), ("b", Dropout(), "a"), ("c", ReLU(), "b")]
     fused = steps(passed(model(nodes, "b", "c")))
     assert [node.outputs[0].name for node in fused] == ["a", "b", "c"]
+
+
+def test_images_are_not_seen_otherwise_on_the_way(rng) -> None:
+    """A convolution of one dimension is one of two: between two of them an image stays as it is."""
+    fused = chain(Conv1d(4, 8, 3), GELU(), Conv1d(8, 4, 3), shape=(4, 9))
+    first, last = (node for node in fused if node.operator.name == "conv2d")
+    assert last.inputs[0] is first.outputs[0]
+    given, x = (
+        Model.sequential([Conv1d(4, 8, 3), Conv1d(8, 4, 3)], (4, 9)),
+        {"input": rng((2, 4, 9))},
+    )
+    (got,), (expected,) = results(passed(given), x).values(), results(given.graph, x).values()
+    assert oracle.error(got, expected) <= 1e-7
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 3, 5), (2, 8, 1, 5), (2, 8, 5, 1)])
+def test_channels_of_an_image_are_last_before_it_is_seen_as_rows(rng, shape) -> None:
+    """So a layout that has them last already makes the transposition free."""
+    net, rows = Net(0), prod(shape[2:])
+    image = net.builder.input("x", TensorType(shape))
+    seen = net(Transpose((0, 2, 1)), net(Reshape((shape[0], shape[1], rows)), image))
+    graph = net.builder.graph([net.of("a * a", seen)])
+    short = optimize(graph, graph.infer_types({"x": TensorType(shape)}), BackendTraits(MOST))
+    assert [node.operator for node in short.nodes if isinstance(node.operator, Transpose)] == [
+        Transpose((0, 2, 3, 1))
+    ]
+    x = rng(shape)
+    np.testing.assert_array_equal(short.reference(x)[0], graph.reference(x)[0])
 
 
 def test_what_no_output_needs_goes() -> None:

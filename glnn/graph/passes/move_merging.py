@@ -26,6 +26,8 @@ from glnn.graph.operators.move import (
 from glnn.graph.operators.views import Reshape, View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
+CHANNELS_LAST = (0, 2, 3, 1)
+"""The transposition of an image whose channels some layouts have last already."""
 Factors = tuple[Axis, ...]
 """Factors of a dimension, the outermost first: walks that begin at 0, of two or more places
 each.
@@ -146,8 +148,11 @@ class MoveChain:
             if (order := self._order) is not None:
                 turned = Transpose(order)
                 (type,) = turned.infer([TensorType(self.shape)])
-                alike = same(type.shape, self.result)
-                return (turned,) if alike else (turned, Reshape(self.result, True))
+                if same(type.shape, self.result):
+                    return (turned,)
+                if self._without_ones(order) == self._without_ones(CHANNELS_LAST):
+                    turned = Transpose(CHANNELS_LAST)
+                return turned, Reshape(self.result, True)
         if not beyond and (cut := self._cut) is not None:
             return (cut,)
         dims = [list(factors) for factors in self.dims]
@@ -194,6 +199,10 @@ class MoveChain:
         left = iter(ones)
         order_known = tuple(next(left) if along is None else along for along in order)
         return (*order_known, *left)
+
+    def _without_ones(self, order: tuple[int, ...]) -> list[int]:
+        """Return the dimensions of `order` whose sizes are not 1, or not there."""
+        return [i for i in order if i >= len(self.shape) or not same(self.shape[i], 1)]
 
     @property
     def _cut(self) -> Slice | None:
@@ -417,11 +426,13 @@ class _MoveMerging:
 
     def _better(self, steps: Sequence[MoveStep], operators: tuple[Operator, ...]) -> bool:
         """Return True where `operators` have fewer moves than `steps`, or as many without views of
-        images as something else.
+        images as something else, or channels of images last.
         """
         before, after = _count_moves([operator for _, operator in steps]), _count_moves(operators)
         if after < before:
             return True
+        if operators[0] == Transpose(CHANNELS_LAST) and isinstance(steps[0][1], View):
+            return after == before
         if len(operators) > 1 or len(steps) < 2:
             return False
         (operator,) = operators

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -22,19 +23,38 @@ def remove_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     instead; outputs are kept.
 
     types: of every value. That is identities, transpositions into the same order, slices of
-    everything, pads of nothing and the like.
+    everything, pads of nothing and the like; also views of views in the shape of what these are
+    views of, as an image would lose its layout on the way.
     """
     sources: dict[Value, Value] = {}
     kept: list[Node] = []
+    views: dict[Value, Value] = {}
+    undone = False
     for node in graph.nodes:
         read = node.with_values(sources)
-        if (source := _identity_source(read, types)) is None:
+        source = _identity_source(read, types)
+        if source is None and isinstance(node.operator, View):
+            (viewed,), (seen,) = read.reads, node.outputs
+            source, views[seen] = _seen_again(viewed, seen, views, types), viewed
+            undone |= source is not None
+        if source is None:
             kept.append(read)
         elif (result := node.outputs[0]) not in graph.outputs:
             sources[result] = source
         else:
             kept.append(replace(node, operator=Identity(), inputs=(source,)))
-    return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
+    left = Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
+    return prune_dead_nodes(left) if undone else left  # views on the way have no reader left
+
+
+def _seen_again(
+    viewed: Value, result: Value, views: Mapping[Value, Value], types: Mapping[Value, TensorType]
+) -> Value | None:
+    """Return what `viewed` is a view of, perhaps by several, in the shape of `result`."""
+    value = views.get(viewed)
+    while value is not None and not same(types[value].dims, types[result].dims):
+        value = views.get(value)
+    return value
 
 
 def _identity_source(node: Node, types: dict[Value, TensorType]) -> Value | None:
