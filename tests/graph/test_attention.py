@@ -285,6 +285,39 @@ def test_samples_around_tokens_first(rng) -> None:
     assert oracle.error(next(iter(found.values())), expected) <= 1e-5
 
 
+@pytest.mark.parametrize("crossed", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_projections_of_the_same_rows_are_one_product(crossed, masked, rng) -> None:
+    """Queries, keys and values of self-attention; of others' rows, keys and values."""
+    heads, width, keys = 3, 12, 7 if crossed else T
+    net, size = Net(), heads * width
+    x = net.input("x", N * T, 8)
+    y = net.input("y", N * keys, 8) if crossed else x
+
+    def turned(rows: Value, tokens: int, bias: bool) -> Value:
+        product = net(Matmul(), rows, net.fixed(size, 8))
+        if bias:
+            product = net.of("a + b", product, net.fixed(size))
+        cut = net(Reshape((N, tokens, heads, width)), product)
+        return net(Transpose((0, 2, 1, 3)), cut)
+
+    q, k, v = turned(x, T, True), turned(y, keys, False), turned(y, keys, True)
+    scores = net.of("a * 0.1", matmul(net, q, k, transposed=True))
+    if masked:
+        scores = net.of("a + b", scores, net.input("mask", T, keys))
+    z = net(Transpose((0, 2, 1, 3)), matmul(net, net(Softmax(-1), scores), v))
+    graph = net.builder.graph([net(Reshape((N, T, size)), z)])
+    given = feeds(graph, rng)
+    kernel = "tiled_masked" if masked else "tiled"
+    executor = Executor(graph, "compute", kernels={"attention": kernel})
+    plan = executor.plan({name: array.shape for name, array in given.items()})
+    products = [step.shape for step in plan.steps if step.op.name == "matmul"]
+    assert products == ([(N * T, size), (N * keys, 2 * size)] if crossed else [(N * T, 3 * size)])
+    (expected,) = graph.reference(*(array.astype(np.float64) for array in given.values()))
+    found = executor.run(given)
+    assert oracle.error(next(iter(found.values())), expected) <= 1e-5
+
+
 @pytest.mark.parametrize("behind", ["output", "sum"])
 def test_rows_that_are_transposed_once_stay(behind, rng) -> None:
     """Behind the product nothing would meet the transposition."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from glnn.core.symint import divides
 from glnn.core.types import Shape, TensorType
-from glnn.graph.epilogue import Epilogue
+from glnn.graph.builder import constant
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
+    Attention,
     Concat,
     Conv2d,
     Matmul,
@@ -20,6 +25,7 @@ from glnn.graph.operators import (
     Slice,
     Transpose,
 )
+from glnn.graph.operators.attention import Walk
 from glnn.graph.passes.decoder_fusion import appends_token
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
@@ -32,10 +38,10 @@ def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     of outputs.
 
     So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
-    keys and values of attention, are one launch. What each gave is a slice of channels, which its
-    readers, convolutions, pools and rotary embeddings, take where it lies, or move. What goes into
-    a concatenation stays by itself: it is placed there. types: of every value; those of new ones
-    are added.
+    keys and values of attention, are one launch. One without a bias gets zeros where others have
+    one. What each gave is a slice of channels, which its readers, convolutions, pools, attention
+    and rotary embeddings, take where it lies, or move. What goes into a concatenation stays by
+    itself: it is placed there. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     siblings: dict[_SiblingKey, list[Node]] = {}
@@ -54,7 +60,8 @@ class _SiblingKey:
 
     x: Value
     operator: Operator
-    epilogue: Epilogue | None
+    epilogue: Epilogue
+    """Of a node without one, a bias."""
     weight: Shape
     """The shape of the weight of an output."""
     numbers: tuple[Value | None, ...]
@@ -84,6 +91,8 @@ class _SiblingKey:
             return None
         pairs = zip(extents, node.extras, strict=True)
         numbers = tuple(value if extent == "one" else None for extent, value in pairs)
+        if node.epilogue is None:
+            return cls(x, operator, BIASED, shape[1:], (None,))
         return cls(x, operator, node.epilogue, shape[1:], numbers)
 
 
@@ -92,6 +101,8 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     step.
     """
     operator, made = reader.operator, reader.outputs[0]
+    if isinstance(operator, Attention):
+        return reader.epilogue is None and _walks_rows(rewriter, reader, operator, value)
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False
     if isinstance(operator, Rotary):  # which begins at any number of a row
@@ -108,19 +119,49 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
 
 
+def _walks_rows(rewriter: GraphRewriter, reader: Node, operator: Attention, value: Value) -> bool:
+    """Return True where attention walks along rows of `value` and within them, which may lie
+    farther apart then.
+    """
+    shape = rewriter.shape(value)
+    if len(shape) != 2 or value in reader.inputs[3:]:
+        return False
+    size, lengths = shape[1], (operator.width, operator.width, operator.columns)
+    for read, walk, length in zip(reader.inputs, operator.at, lengths, strict=False):
+        if read is not value:
+            continue
+        heads = 0 if divides(size, walk.head) else (operator.heads - 1) * walk.head
+        within = walk.start % size + heads + length
+        if within > size or not (divides(size, walk.sample) and divides(size, walk.token)):
+            return False
+    return True
+
+
+def _farther_apart(walk: Walk, size: int, whole: int, start: int) -> Walk:
+    """Return a walk along rows of `size` numbers as one along rows of `whole`, from number `start`
+    of a row on.
+    """
+    sample, head, token = (
+        step // size * whole if divides(size, step) else step
+        for step in (walk.sample, walk.head, walk.token)
+    )
+    first = walk.start // size * whole + walk.start % size + start
+    return Walk(first, sample, head, token, walk.step)
+
+
 def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) -> None:
     """Replace `nodes` by slices of one stacked node."""
     name = f"{nodes[0].name} and {len(nodes) - 1} more"
     weights = [node.inputs[1] for node in nodes]
     value = rewriter.add(name, key.operator, key.x, rewriter.add(name, Concat(0), *weights))
     sizes = [rewriter.shape(node.outputs[0])[1] for node in nodes]
-    if key.epilogue is not None:
+    if any(node.epilogue is not None for node in nodes):
         spread = (1,) * (len(rewriter.shape(value)) - 2)
         operands: list[Value] = []
         for i, number in enumerate(key.numbers):
             if number is None:
                 extras = [
-                    rewriter.reshape(name, node.extras[i], (size, *spread))
+                    rewriter.reshape(name, _extra(rewriter, node, i), (size, *spread))
                     for node, size in zip(nodes, sizes, strict=True)
                 ]
                 number = rewriter.add(name, Concat(0), *extras)
@@ -132,8 +173,27 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
             if isinstance(turn := reader.operator, Rotary):
                 rest = reader.inputs[1:]
                 rewriter.replace(reader, replace(turn, start=turn.start + start), value, *rest)
+            elif isinstance(attention := reader.operator, Attention):
+                result, whole = node.outputs[0], sum(sizes)
+                pairs = zip(reader.inputs, attention.at, strict=False)
+                walks = [
+                    _farther_apart(walk, size, whole, start) if read is result else walk
+                    for read, walk in pairs
+                ]
+                inputs = (value if read is result else read for read in reader.inputs)
+                rewriter.replace(reader, replace(attention, at=tuple(walks)), *inputs)
         if rewriter.readers(node.outputs[0]):
             rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
         else:
             rewriter.remove(node)
         start += size
+
+
+def _extra(rewriter: GraphRewriter, node: Node, i: int) -> Value:
+    """Return operand `i` of the epilogue of `node`: zeros where it has none."""
+    if node.epilogue is not None:
+        return node.extras[i]
+    type = rewriter.types[node.outputs[0]]
+    zeros = constant(np.zeros(type.shape[1], type.dtype.numpy))
+    rewriter.types[zeros] = zeros.type
+    return zeros
