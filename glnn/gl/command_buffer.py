@@ -362,7 +362,8 @@ class _ReboundCalls:
         """The places of all other calls."""
         self._most = device.capabilities.max_compute_work_group_count
         self._ranges: list[tuple[int, Callable[..., object], int, int, int, int]] = []
-        self._dispatches: list[tuple[int, Callable[..., object], int, int, int]] = []
+        self._dispatches: dict[tuple[Callable[..., object], int, int, int], list[int]] = {}
+        """The places of calls that are the same, by what runs the program and its groups."""
         self._captures: list[tuple[Any, ...]] = []
         self._count = count
         self._constants: dict[int, int] = {}
@@ -388,7 +389,7 @@ class _ReboundCalls:
         if program.stride or arguments != (0, 0, 0):
             return False
         x, y, z = map(self._index, groups)
-        self._dispatches.append((call, run, x, y, z))
+        self._dispatches.setdefault((run, x, y, z), []).append(call)
         return True
 
     def add_capture(
@@ -420,12 +421,14 @@ class _ReboundCalls:
             else:
                 left.append(call)
         most_x, most_y, most_z = self._most
-        for call, run, x, y, z in self._dispatches:
+        for (run, x, y, z), alike in self._dispatches.items():
             groups = values[x], values[y], values[z]
             if 0 <= groups[0] <= most_x and 0 <= groups[1] <= most_y and 0 <= groups[2] <= most_z:
-                calls[call] = run, groups
+                dispatch = run, groups
+                for call in alike:
+                    calls[call] = dispatch
             else:
-                left.append(call)
+                left += alike
         for call, draw, targets, kind, stride, size, most, *ends in self._captures:
             vertices, instances, first, to = (values[place] for place in ends)
             fits = first + vertices <= most and to + vertices * instances * stride <= size
@@ -505,13 +508,19 @@ class BoundCommands:
             if self._changes is None or replaced:
                 self._changes = self._changes_of_open()
             anew += self._changes.write(numbers, self._calls)
+        # One call for all equal commands: a run reads less memory, which the CPU's caches hold.
+        known: dict[Command | str, GlCall] = {}
         for i in anew:
-            make, arguments, places = self._makers[i]
-            if places:
-                arguments = list(arguments)
-                for place, value in places:
-                    arguments[place] = value(numbers)
-            self._calls[i] = make(self, *arguments)
+            command = self._written[i]
+            key = repr(command) if command[0] == "uniform" else command  # 0.0 is not -0.0, nor 0
+            if key not in known:
+                make, arguments, places = self._makers[i]
+                if places:
+                    arguments = list(arguments)
+                    for place, value in places:
+                        arguments[place] = value(numbers)
+                known[key] = make(self, *arguments)
+            self._calls[i] = known[key]
         self._bound_anew = True
 
     def _changes_of_open(self) -> _ReboundCalls:

@@ -101,13 +101,24 @@ def test_what_writes_nothing_has_no_barrier(device: Device) -> None:
 
 def test_zero_has_a_sign(work: Work) -> None:
     """Uniforms are compared when they are left out, and 0 == -0."""
-    for target, factor in (("b", 0.0), ("c", -0.0)):
+    for target, factor in (("b", 0.0), ("c", -0.0), ("d", 0.0), ("e", -0.0)):
         work.scale("a", target, factor)
     commands = work.bound()
     for _ in range(3):
         work.start("a", 1.0)
         commands()
-        assert [np.signbit(work.value(name)) for name in "bc"] == [False, True]
+        assert [np.signbit(work.value(name)) for name in "bcde"] == [False, True] * 2
+
+
+def test_equal_commands_have_one_call(work: Work) -> None:
+    for source, target in ("ab", "bc", "ca") * 4:
+        work.scale(source, target, 2.0)
+    commands = work.bound()
+    calls = [call for call in commands._calls if call[0].__name__ != "apply_uniforms"]
+    assert len({id(call) for call in calls}) == len(set(calls)) < len(calls) / 2
+    work.start("a", 1.0)
+    commands()
+    assert work.value("a") == 2.0**12
 
 
 def test_branches_have_one_barrier_together(work: Work) -> None:
