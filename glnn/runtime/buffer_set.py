@@ -138,8 +138,10 @@ class _OutputKind:
         return self._shape_of(numbers), words, growth(words, device)
 
 
-_Places = tuple[tuple[int, ...], tuple[tuple[int, BufferBlock], ...]]
-"""Where states lie, by the numbers of their memories, and the blocks of DeviceArrays."""
+_Places = tuple[tuple[int, ...], tuple[int, ...], tuple[BufferBlock, ...]]
+"""Where states lie, by the numbers of their memories; the blocks that DeviceArrays take the place
+of, and theirs.
+"""
 
 
 class BufferSet:
@@ -368,7 +370,7 @@ class BufferSet:
         """Return the commands for where the states lie now, for the sizes of the last binding."""
         made_for = self.sizes, self._generation
         states = tuple([self._shared.states[one.name].current for one in self.executable.states])
-        places = states, tuple(self._attached.items())
+        places = states, tuple(self._attached), tuple(self._attached.values())
         result = self._take_arrangement(places)
         if result is None:
             result = _Arrangement(_DeviceParts({}, self._shared.weights))
@@ -390,8 +392,9 @@ class BufferSet:
         """Remove and return the arrangement for `places`, else one to be bound to these anew; None
         where another one may be kept beside those that there are.
         """
-        if places in self._arrangements:
-            return self._arrangements.pop(places)
+        known = self._arrangements.pop(places, None)
+        if known is not None:
+            return known
         alike = [one for one in self._arrangements if one[0] == places[0]]
         return self._arrangements.pop(alike[0]) if len(alike) >= ALTERNATING else None
 
@@ -488,7 +491,8 @@ class BufferSet:
 
     def _forget_stores(self, now: _Arrangement) -> None:
         """Drop or resize the stores of tensors whose sizes or places differ between bindings."""
-        for name in self.executable.open_buffers & now.stores.keys():
+        open_buffers = self.executable.open_buffers
+        for name in [name for name in now.stores if name in open_buffers]:
             del now.stores[name]
         for store, shape in now.open_stores:
             store.resize(shape(self.numbers))
