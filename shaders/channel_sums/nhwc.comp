@@ -33,7 +33,7 @@ void main() {
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
     int apart = LANES * quads, last = pixels * quads;
     int i = min(quad, quads - 1) + lane * quads;
-    State whole = NOTHING;
+    State whole = IDENTITY;
 #if HAS_DY
     vec4 middle = vec4(0.0);
 #if HAS_MEAN

@@ -29,7 +29,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x);
     for (int place = int(WORKGROUP_ID.y); place < row; place += int(WORKGROUP_COUNT.y)) {
         int channel = min(place, c - 1);
-        State whole = NOTHING;
+        State whole = IDENTITY;
 #if HAS_DY
         float middle = 0.0;
 #endif

@@ -21,7 +21,7 @@ State join(State a, State b) {
 #include "common/nan.glsl"
 #include "reduce/lanes.glsl"
 
-const State NOTHING = State(NUMBER(0.0), NUMBER(0.0), 0.0);
+const State IDENTITY = State(NUMBER(0.0), NUMBER(0.0), 0.0);
 
 #if HAS_DY
 State with(State whole, NUMBER x, NUMBER dy, NUMBER mean) {

@@ -37,7 +37,8 @@ layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 #include "common/tile.glsl"
 uniform int n, c, h, w, o, oh, ow, pixels;
-#define FEW 4  // pixels of a tile for which each tap is looked at
+// A tile of more pixels takes every tap, so that the search for those that it needs stays short.
+#define MOST_CHECKED 4
 
 int tap = -1, channel = 0;  // of the step to fetch
 int fetched;                // the first channel of the step that was fetched
@@ -45,7 +46,7 @@ int first_pixel, last_pixel;  // of the tile
 ivec3 places[A_LOADS];        // the image, the row and the column of each load
 
 // The pixel of an image of dy that a place of x meets at a tap; -1 where it meets none.
-int met(ivec2 place, int at_tap) {
+int dy_pixel(ivec2 place, int at_tap) {
     int y = place.x + PADDING_TOP - at_tap / KERNEL_W * DILATION_H;
     int column = place.y + PADDING_LEFT - at_tap % KERNEL_W * DILATION_W;
     if (y < 0 || column < 0 || y % STRIDE_H != 0 || column % STRIDE_W != 0) return -1;
@@ -58,18 +59,18 @@ ivec2 place_of(int pixel) {
     return ivec2(pixel / w, pixel % w);
 }
 
-// Whether a place of the tile may meet dy at a tap.
-bool matters(int at_tap) {
-    if (last_pixel - first_pixel >= FEW) return true;
+// Whether a place of the tile may meet dy at a tap, whose product is then to be added.
+bool needs_tap(int at_tap) {
+    if (last_pixel - first_pixel >= MOST_CHECKED) return true;
     for (int pixel = first_pixel; pixel <= last_pixel; ++pixel)
-        if (met(place_of(pixel), at_tap) >= 0) return true;
+        if (dy_pixel(place_of(pixel), at_tap) >= 0) return true;
     return false;
 }
 
-// The next tap that matters; behind the last one, any.
+// The next tap that the tile needs; behind the last one, any.
 int next_tap(int at_tap) {
     for (++at_tap; at_tap < KERNEL_H * KERNEL_W; ++at_tap)
-        if (matters(at_tap)) return at_tap;
+        if (needs_tap(at_tap)) return at_tap;
     return KERNEL_H * KERNEL_W - 1;
 }
 
@@ -78,7 +79,7 @@ void fetch(int of_step) {
     int quads = (o + 3) / 4;
     for (int i = 0; i < A_LOADS; ++i) {
         int depth = channel + a_item(i * INVOCATIONS + lane).x;
-        int pixel = met(places[i].yz, tap);
+        int pixel = dy_pixel(places[i].yz, tap);
         int at = (places[i].x * oh * ow + max(pixel, 0)) * quads + min(depth / 4, quads - 1);
         a_next[i] = first_of(dy[at], pixel < 0 ? 0 : o - depth);
     }
@@ -119,7 +120,7 @@ void main() {
     last_pixel = (min(tile_row + BM, pixels) - 1) / n;
     int taps = 0;
     for (int at = 0; at < KERNEL_H * KERNEL_W; ++at)
-        if (matters(at)) ++taps;
+        if (needs_tap(at)) ++taps;
     if (taps > 0) {
         tap = next_tap(-1);
         int steps = taps * ((o + BK - 1) / BK);

@@ -42,7 +42,7 @@ shared ivec2 pixels[4 * BK];
 
 int part, tap;
 ivec2 shift;        // from a pixel of dy, times the stride, to the one of x at the tap
-ivec2 corner, met;  // the pixels of an image of dy that the tap meets: the first, and how many
+ivec2 tap_first, tap_count;  // pixels of an image of dy whose windows have the tap on x, along x and y
 int first, depth;   // the first pixel of the part, among those of all images, and how many
 int fetched;        // the first depth of the step that was fetched
 
@@ -53,32 +53,33 @@ ivec2 range(int shift, int stride, int size, int places) {
     return ivec2(from, max(behind - from, 0));
 }
 
-// How many rows of dy that the tap meets lie before one of them all.
-int met_before(int row) {
+// The number of such rows of dy, of all images, before a row.
+int tap_rows_before(int row) {
     int image = row / oh;
-    return image * met.y + clamp(row - image * oh - corner.y, 0, met.y);
+    return image * tap_count.y + clamp(row - image * oh - tap_first.y, 0, tap_count.y);
 }
 
-void aim() {
+// Finds the pixels that this workgroup adds up.
+void locate_pixels() {
     part = int(WORKGROUP_ID.z) / TAPS;
     tap = int(WORKGROUP_ID.z) - part * TAPS;
     shift = ivec2(tap % KERNEL_W * DILATION_W - PADDING_LEFT,
                   tap / KERNEL_W * DILATION_H - PADDING_TOP);
     ivec2 columns = range(shift.x, STRIDE_W, w, ow), rows = range(shift.y, STRIDE_H, h, oh);
-    corner = ivec2(columns.x, rows.x);
-    met = ivec2(columns.y, rows.y);
+    tap_first = ivec2(columns.x, rows.x);
+    tap_count = ivec2(columns.y, rows.y);
     int all = n * oh, row = min(part * chunk, all);
-    int before = met_before(row);
-    first = before * met.x;
-    depth = (met_before(min(row + chunk, all)) - before) * met.x;
+    int before = tap_rows_before(row);
+    first = before * tap_count.x;
+    depth = (tap_rows_before(min(row + chunk, all)) - before) * tap_count.x;
 }
 
 // Finds where the pixels of a step lie; of those behind the last, where the last does.
 void find(int of_step) {
     for (int i = lane; i < BK; i += INVOCATIONS) {
         int pixel = first + min(of_step * BK + i, depth - 1);
-        int row = pixel / met.x, image = row / met.y;
-        ivec2 at = corner + ivec2(pixel - row * met.x, row - image * met.y);
+        int row = pixel / tap_count.x, image = row / tap_count.y;
+        ivec2 at = tap_first + ivec2(pixel - row * tap_count.x, row - image * tap_count.y);
         ivec2 on_x = at * ivec2(STRIDE_W, STRIDE_H) + shift;
         pixels[of_step % 4 * BK + i] = ivec2(((image * oh + at.y) * ow + at.x) * ((o + 3) / 4),
                                              ((image * h + on_x.y) * w + on_x.x) * ((c + 3) / 4));
@@ -119,7 +120,7 @@ void finish_at(int of_row, int of_quad, vec4 sums) {
 
 void main() {
     place();
-    aim();
+    locate_pixels();
     if (depth > 0) {
         find(0);
         find(1);

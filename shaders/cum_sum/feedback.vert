@@ -24,9 +24,9 @@ int word(int place) {
     int along = place % pitch / apart, from = place - along * apart;
     int first = REVERSE == 1 ? along + EXCLUSIVE : 0;
     int last = REVERSE == 1 ? extent : along + 1 - EXCLUSIVE;
-    NUMBER sum = NOTHING;
+    NUMBER sum = IDENTITY;
     for (int i = first; i < last;) {
-        NUMBER run = NOTHING;
+        NUMBER run = IDENTITY;
         for (int stop = min(i + RUN, last); i < stop; ++i) run = BOTH(run, X(from + i * apart));
         sum = BOTH(sum, run);
     }

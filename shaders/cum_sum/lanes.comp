@@ -27,18 +27,18 @@ void add_up(NUMBER own, int lane, int line, out NUMBER upto, out NUMBER before, 
     sums[here] = own;
     for (int step = 1; step < LANES; step *= 2) {
         wait();
-        NUMBER other = lane >= step ? sums[here - step] : NOTHING;
+        NUMBER other = lane >= step ? sums[here - step] : IDENTITY;
         wait();
         sums[here] = BOTH(sums[here], other);
     }
     wait();
     upto = sums[here];
-    before = lane > 0 ? sums[here - 1] : NOTHING;
+    before = lane > 0 ? sums[here - 1] : IDENTITY;
     all = sums[line * LANES + LANES - 1];
     wait();
 #else
     upto = all = own;
-    before = NOTHING;
+    before = IDENTITY;
 #endif
 }
 
@@ -48,12 +48,12 @@ void main() {
          group += int(WORKGROUP_COUNT.y)) {
         int o = group * RESULTS + line;
         take_result(min(o, lines - 1));
-        NUMBER sum = NOTHING;
+        NUMBER sum = IDENTITY;
         for (int begin = 0; begin < extent; begin += LANES) {
             int i = min(begin + lane, extent - 1);
             bool there = o < lines && i == begin + lane;
             take_number(REVERSE == 1 ? extent - 1 - i : i);
-            NUMBER own = NOTHING, upto, before, all;
+            NUMBER own = IDENTITY, upto, before, all;
             if (there) own = x[at[0]];
             add_up(own, lane, line, upto, before, all);
             if (there) result[at[0]] = BOTH(sum, EXCLUSIVE == 1 ? before : upto);

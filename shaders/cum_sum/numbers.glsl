@@ -18,9 +18,9 @@
 #define NUMBER int
 #endif
 #if PRODUCT
-#define NOTHING NUMBER(1)
+#define IDENTITY NUMBER(1)
 #define BOTH(a, b) ((a) * (b))
 #else
-#define NOTHING NUMBER(0)
+#define IDENTITY NUMBER(0)
 #define BOTH(a, b) ((a) + (b))
 #endif

@@ -65,7 +65,7 @@ int a_from[A_LOADS], b_from[B_LOADS];  // where the loads of the first step lie,
 #endif
 
 // Finds where the loads of the first step lie.
-void aim() {
+void locate_operands() {
     int deepest = max(k - 1, 0);
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
@@ -167,7 +167,7 @@ void main() {
 #if BATCHED
     batch = int(WORKGROUP_ID.z);
 #endif
-    aim();
+    locate_operands();
 
     // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
 #if TOGETHER

@@ -20,7 +20,7 @@ vec4 vector(int i) {
     int plane = group * h * w;
     int top = WINDOW_TOP(pixel / ow), height = WINDOW_HEIGHT(pixel / ow);
     int left = WINDOW_LEFT(pixel % ow), width = WINDOW_WIDTH(pixel % ow);
-    vec4 value = vec4(NOTHING);
+    vec4 value = vec4(IDENTITY);
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;

@@ -16,7 +16,7 @@ vec4 pool(int image, int y, int column, int quad) {
     quad += x_first / 4;
     int top = WINDOW_TOP(y), height = WINDOW_HEIGHT(y);
     int left = WINDOW_LEFT(column), width = WINDOW_WIDTH(column);
-    vec4 value = vec4(NOTHING);
+    vec4 value = vec4(IDENTITY);
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         int row = (image * h + clamp(iy, 0, h - 1)) * w;

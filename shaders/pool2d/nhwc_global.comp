@@ -24,7 +24,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.y);
     int place = lane * WG_X + int(gl_LocalInvocationID.x);
     for (int image = int(WORKGROUP_ID.z); image < n; image += int(WORKGROUP_COUNT.z)) {
-        vec4 value = vec4(NOTHING);
+        vec4 value = vec4(IDENTITY);
         if (quad < quads)
             for (int i = lane; i < h * w; i += WG_Y)
                 value = joined(value, X_AT((image * h * w + i) * (x_pixel / 4) + x_first / 4 + quad));

@@ -14,7 +14,7 @@ uniform int x_row, out_row;
 float pool(int plane, int y, int column) {
     int top = WINDOW_TOP(y), height = WINDOW_HEIGHT(y);
     int left = WINDOW_LEFT(column), width = WINDOW_WIDTH(column);
-    float value = NOTHING;
+    float value = IDENTITY;
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         int row = plane + clamp(iy, 0, h - 1) * w;

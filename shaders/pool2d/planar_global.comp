@@ -19,7 +19,7 @@ void main() {
         int image = plane / c;
         int channel = plane - image * c;
         int first = image * x_row + channel * h * w;
-        float value = NOTHING;
+        float value = IDENTITY;
         for (int i = lane; i < h * w; i += WG_X) value = joined(value, x[first + i]);
         lanes[lane] = value;
         wait();

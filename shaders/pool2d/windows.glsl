@@ -43,10 +43,10 @@ uniform float divisor;
 #include "common/nan.glsl"
 
 #if MODE == 0
-#define NOTHING uintBitsToFloat(0xff800000u)  // minus infinity
+#define IDENTITY uintBitsToFloat(0xff800000u)  // minus infinity
 #define joined(value, tap) greater(value, tap)
 #else
-#define NOTHING 0.0
+#define IDENTITY 0.0
 #define joined(value, tap) ((value) + (tap))
 #endif
 

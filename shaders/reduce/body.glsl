@@ -1,7 +1,7 @@
 // The reduction of the numbers of a result, in a fixed order: runs of numbers, then the runs.
 // With WIDE four numbers are fetched at once: neighbours along what is reduced or, with COLUMNS,
 // neighbouring results. The host writes the operands, how each is fetched, the expressions, and
-// what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
+// what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; IDENTITY, which changes no
 // other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
 // or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
 // fetched before they are added up, FETCHES before the place of their extreme is looked for.
@@ -118,7 +118,7 @@ int finish(Extreme whole) {
 #else
 #define VALUE NUMBER
 #endif
-#define START VALUE(NOTHING)
+#define START VALUE(IDENTITY)
 #endif
 #if COLUMNS && WIDE || ARG
 #define STATE VALUE

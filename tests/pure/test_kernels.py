@@ -552,7 +552,7 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     # other matrix of a gate takes a fifth block, and there are no texture buffers.
     sliced = ["split_kv_masked", "split_kv_masked_few_keys"]
     masked = ["direct_masked", "flash_masked", "flash_masked_narrow", *sliced, "tiled_masked"]
-    rotary = ["numbers_rotary", "chunked_rotary", "one_pass_rotary"]
+    rotary = ["per_element_rotary", "chunked_rotary", "one_pass_rotary"]
     several = [*masked, "split_kv_rotary", *rotary, "gemv_gated", "cross_rm_cm_8x32"]
     assert [k.name for k in refused if not k.texture_buffers] == several
     some = replace(least, max_texture_buffer_size=1 << 16)

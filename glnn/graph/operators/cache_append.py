@@ -61,5 +61,5 @@ class CacheAppend(Cached):
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         rows, heads, tokens, width = shapes["past"]
-        all_numbers = (tokens + 1) * width
-        return {**super().sizes(shapes), "numbers": all_numbers, "matrices": rows * heads}
+        elements = (tokens + 1) * width
+        return {**super().sizes(shapes), "elements": elements, "matrices": rows * heads}

@@ -20,14 +20,14 @@ from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 from glnn.graph.passes.move_merging import MoveChain
 from glnn.graph.passes.transpose_sinking import regroup
 
-Legs = list[tuple[int, int]]
-"""Legs of a dimension, sizes and strides, the outermost first."""
+StridedDims = list[tuple[int, int]]
+"""Sizes and strides of the nested dimensions that one dimension is, the outermost first."""
 
 
-def merge_legs(legs: Iterable[tuple[int, int]]) -> Legs:
-    """Merge neighbouring legs that are one walk, and leave out legs of one place."""
-    result: Legs = []
-    for size, apart in legs:
+def merge_strided_dims(dims: Iterable[tuple[int, int]]) -> StridedDims:
+    """Merge neighbours that one stride describes, and leave out those of one place."""
+    result: StridedDims = []
+    for size, apart in dims:
         if same(size, 1):
             continue
         if result and same(result[-1][1], size * apart):
@@ -37,11 +37,11 @@ def merge_legs(legs: Iterable[tuple[int, int]]) -> Legs:
     return result
 
 
-def legs_of(chain: MoveChain, dim: int) -> Legs:
-    """Return the legs of dimension `dim` of the chain's result, in the memory of the chain's
-    operand.
+def strided_dims_of(chain: MoveChain, dim: int) -> StridedDims:
+    """Return the sizes and strides of dimension `dim` of the chain's result, in the memory of the
+    chain's operand.
     """
-    return merge_legs(
+    return merge_strided_dims(
         (one.size, 0 if one.axis is None else one.step * prod(chain.shape[one.axis + 1 :]))
         for one in chain.dims[dim]
     )
@@ -53,8 +53,8 @@ class StridedRead:
 
     value: Value
     start: int
-    stack: Legs
-    """Legs of samples and heads: two at most, of masks three."""
+    stack: StridedDims
+    """Samples and heads: two dimensions at most, of masks three."""
     token: int
     step: int
 
@@ -63,15 +63,15 @@ class StridedRead:
         cls, value: Value, chain: MoveChain, tokens: int, most: int
     ) -> StridedRead | None:
         """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
-        `value`, its stack of at most so many legs. None where it cannot be one.
+        `value`, its stack of at most so many dimensions. None where it cannot be one.
         """
-        rows, numbers = legs_of(chain, 0), legs_of(chain, 1)
+        rows, numbers = strided_dims_of(chain, 0), strided_dims_of(chain, 1)
         token, start = 0, 0
         if tokens > 1:
             size, token = rows.pop() if rows else (1, 0)
             if size % tokens:
                 return None
-            rows = merge_legs([*rows, (size // tokens, token * tokens)])
+            rows = merge_strided_dims([*rows, (size // tokens, token * tokens)])
         for place, apart in zip(chain.base, _strides_of(chain.shape), strict=True):
             start += place * apart
         step = numbers[0][1] if numbers else 1
@@ -97,12 +97,12 @@ class StridedRead:
 
     def mask_walk(self, heads: int) -> tuple[Walk, int] | None:
         """Return the same of masks of so many heads, and how many samples have masks of their own,
-        0 where all have; None where neither a stride nor turns describe them.
+        0 where all have; None where neither a stride nor a repetition describes them.
         """
         *samples, (size, head) = self.stack or [(heads, 0)]
         if not divides(heads, size):
             return None
-        samples = merge_legs([*samples, (size // heads, head * heads)])
+        samples = merge_strided_dims([*samples, (size // heads, head * heads)])
         sample, masks = samples[-1] if samples else (0, 0), 0
         if len(samples) == 2 and same(samples[0][1], 0):
             masks = samples[1][0]
@@ -426,15 +426,17 @@ def _absorb_moves(
     chain: MoveChain | None = MoveChain.identity((count * queries, columns))
     node, best = weighted, (weighted, heads or count, (0, 1, 2))
     while chain is not None:
-        legs = merge_legs(leg for dim in range(len(chain.dims)) for leg in legs_of(chain, dim))
-        for many in (heads,) if heads else {count, *(size for size, _ in legs)}:
+        dims = merge_strided_dims(
+            one for dim in range(len(chain.dims)) for one in strided_dims_of(chain, dim)
+        )
+        for many in (heads,) if heads else {count, *(size for size, _ in dims)}:
             if not divides(many, count):
                 continue
             apart = (count // many, many * queries * columns), (many, queries * columns)
             outer = (*apart, (queries, columns))
             for order in permutations(range(3)):
-                walked = merge_legs([*(outer[i] for i in order), (columns, 1)])
-                if same(walked, legs):
+                walked = merge_strided_dims([*(outer[i] for i in order), (columns, 1)])
+                if same(walked, dims):
                     best = node, many, (order[0], order[1], order[2])
         value = node.outputs[0]
         (reader, *_) = rewriter.readers(value) or (None,)

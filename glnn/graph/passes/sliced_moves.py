@@ -48,7 +48,7 @@ def _recognize(rewriter: GraphRewriter, node: Node, concat: Concat) -> None:
     axis = concat.axis % len(shape)
     if (shift := _shift(pieces, shape, axis)) is not None:
         _put_roll(rewriter, node, source, axis, shift)
-    elif axis == len(shape) - 1 and (order := _order_of_digits(pieces, shape)) is not None:
+    elif axis == len(shape) - 1 and (order := _interleaved_axes(pieces, shape)) is not None:
         _put_interleaving(rewriter, node, source, order)
 
 
@@ -96,10 +96,11 @@ def _put_roll(rewriter: GraphRewriter, node: Node, source: Value, axis: int, shi
     rewriter.replace_by(node, rewriter.add(node.name, Roll(shifts, axes), source))
 
 
-def _order_of_digits(pieces: Sequence[_Piece], shape: Shape) -> tuple[int, ...] | None:
-    """Return the axes of which each piece takes every n-th place, in the order in which their
-    first places are digits of the piece's number, the greatest digit first; None where they are
-    none.
+def _interleaved_axes(pieces: Sequence[_Piece], shape: Shape) -> tuple[int, ...] | None:
+    """Return the axes that `pieces` interleave, the slowest first; None where they interleave none.
+
+    Each piece takes every n-th place along each of these axes. Piece 0 begins at place 0 of all,
+    the next ones count the first places up as an odometer does, the last axis of the result first.
     """
     steps = [step for _, _, step in pieces[0].walks]
     strided = [axis for axis, step in enumerate(steps) if step > 1]
@@ -110,13 +111,14 @@ def _order_of_digits(pieces: Sequence[_Piece], shape: Shape) -> tuple[int, ...] 
             if step != expected or start >= step or not same(count * step, size):
                 return None
     starts = [tuple(piece.walks[axis][0] for axis in strided) for piece in pieces]
+    # Exporters loop over the axes in an order of their own, so that each order is tried.
     for order in permutations(range(len(strided))):
-        digits = [0] * len(strided)
-        for number, found in enumerate(starts):
+        expected_start = [0] * len(strided)
+        for number, start_of_piece in enumerate(starts):
             rest = number
             for i in reversed(order):
-                rest, digits[i] = divmod(rest, steps[strided[i]])
-            if tuple(digits) != found:
+                rest, expected_start[i] = divmod(rest, steps[strided[i]])
+            if tuple(expected_start) != start_of_piece:
                 break
         else:
             return tuple(strided[i] for i in order)

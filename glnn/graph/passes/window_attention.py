@@ -102,8 +102,8 @@ def _operand_by_tokens(rewriter: GraphRewriter, node: Node) -> Value | None:
     return x if same(rewriter.shape(x), rewriter.shape(result)) else None
 
 
-def _again(rewriter: GraphRewriter, node: Node, x: Value) -> Value:
-    """Return what `node` makes of the tokens x (rows, numbers) in the place of its own."""
+def _apply_to_tokens(rewriter: GraphRewriter, node: Node, x: Value) -> Value:
+    """Apply the operator of `node` to the tokens x (rows, numbers), and return the result."""
     if isinstance(node.operator, View):
         return x
     before, inputs = _operand_by_tokens(rewriter, node), list[Value]()
@@ -167,7 +167,7 @@ def _windows_of(
         return None
     for windows in _possible_windows(image, tokens, shift):
         cut = _cut_shape(image, windows)
-        if _alike(chain, image, Reshape(cut), TO_WINDOWS, Reshape(chain.result)):
+        if _is_same_move(chain, image, Reshape(cut), TO_WINDOWS, Reshape(chain.result)):
             return windows
     return None
 
@@ -204,8 +204,8 @@ def _cut_shape(image: Shape, windows: Windows) -> Shape:
     return images, windows.rows, windows.height, windows.columns, windows.width, numbers
 
 
-def _alike(chain: MoveChain, shape: Shape, *operators: Operator) -> bool:
-    """Return True where `chain` is what `operators` do to a tensor of `shape`."""
+def _is_same_move(chain: MoveChain, shape: Shape, *operators: Operator) -> bool:
+    """Return True where `chain` moves a tensor of `shape` as `operators` do."""
     other: MoveChain | None = MoveChain.identity(shape)
     for operator in operators:
         other = None if other is None else other.then(operator)
@@ -248,13 +248,15 @@ def _images_behind(
             back = Roll(tuple(-n for n in reader.operator.shifts), reader.operator.axes)
             whole = same(rewriter.shape(value), image)
             rolled = whole and _start_of(back, image) == (windows.down, windows.right)
-            return (path, reader) if rolled and _joins(chain, rows, image, windows) else None
+            return (
+                (path, reader) if rolled and _merges_windows(chain, rows, image, windows) else None
+            )
         if reader.epilogue is not None or not isinstance(reader.operator, View | Move):
             return None
         value = reader.outputs[0]
         chain = chain.then(reader.operator, rewriter.shape(value))
         unrolled = (windows.down, windows.right) == (0, 0)
-        if chain is not None and unrolled and _joins(chain, rows, image, windows):
+        if chain is not None and unrolled and _merges_windows(chain, rows, image, windows):
             return path, reader
         reader = _only_reader(rewriter, value)
     return None
@@ -264,11 +266,11 @@ def _only_reader(rewriter: GraphRewriter, value: Value) -> Node | None:
     return rewriter.readers(value)[0] if rewriter.is_read_once(value) else None
 
 
-def _joins(chain: MoveChain, rows: Shape, image: Shape, windows: Windows) -> bool:
-    """Return True where `chain` joins rows of windows to images, in whatever shape."""
+def _merges_windows(chain: MoveChain, rows: Shape, image: Shape, windows: Windows) -> bool:
+    """Return True where `chain` puts the rows of windows back into images, in whatever shape."""
     images, high, tall, across, wide, numbers = _cut_shape(image, windows)
     cut = Reshape((images, high, across, tall, wide, numbers))
-    return _alike(chain, rows, cut, TO_WINDOWS, Reshape(chain.result))
+    return _is_same_move(chain, rows, cut, TO_WINDOWS, Reshape(chain.result))
 
 
 def _put(
@@ -290,11 +292,11 @@ def _put(
         value = partition.image
         value = rewriter.reshape(node.name, value, (tokens, rewriter.shape(value)[-1]))
         for one in reversed(path):
-            value = _again(rewriter, one, value)
+            value = _apply_to_tokens(rewriter, one, value)
         made[operand] = value
     attended = rewriter.add(node.name, fused, *(made.get(v, v) for v in node.inputs))
     value = rewriter.reshape(node.name, attended, (tokens, fused.heads * fused.columns))
     for one in behind:
-        value = _again(rewriter, one, value)
+        value = _apply_to_tokens(rewriter, one, value)
     shape = rewriter.shape(last.outputs[0])
     rewriter.replace_by(last, rewriter.reshape(last.name, value, shape))

@@ -243,7 +243,7 @@ def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
     return [
         f"#define NUMBER {STORED[dtype.kind]}",
         f"#define NUMBERS {VECTORS[dtype.kind]}",
-        f"#define NOTHING {nothing}",
+        f"#define IDENTITY {nothing}",
         f"#define SETTLED(x) ({'x' if arg else WRAPPED.get(dtype, '{}').format('x')})",
     ]
 

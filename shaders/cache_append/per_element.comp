@@ -1,5 +1,5 @@
 #version 310 es
-// A cache with a token more: a number an invocation, a head of a sequence a row of workgroups.
+// A cache with a token more: an element an invocation, a head of a sequence a row of workgroups.
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -15,16 +15,16 @@ layout(std430, binding = 3) buffer Places { int places[]; };
 layout(std430, binding = 4) buffer Table { float rotary[]; };
 #endif
 layout(std430, binding = 2) buffer Out { float result[]; };
-uniform int heads, width, context, start, numbers, matrices, x_row, rotary_row;
+uniform int heads, width, context, start, elements, matrices, x_row, rotary_row;
 #define NUMBER(head, i) x[(head) + (i)]
 #define TABLE(row, i) rotary[(row) + (i)]
 #include "common/rotary.glsl"
 
 void main() {
-    int number = int(INVOCATION_ID.x), matrix = int(INVOCATION_ID.y), before = numbers - width;
-    if (number >= numbers || matrix >= matrices) return;
-    if (number < before) {
-        result[matrix * numbers + number] = past[matrix * before + number];
+    int element = int(INVOCATION_ID.x), matrix = int(INVOCATION_ID.y), before = elements - width;
+    if (element >= elements || matrix >= matrices) return;
+    if (element < before) {
+        result[matrix * elements + element] = past[matrix * before + element];
         return;
     }
     int row = matrix / heads, from = row * x_row + start + (matrix - row * heads) * width;
@@ -33,5 +33,5 @@ void main() {
 #else
     const int angles = 0;
 #endif
-    result[matrix * numbers + number] = rotated(from, angles, number - before);
+    result[matrix * elements + element] = rotated(from, angles, element - before);
 }
