@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.tables import four_digits, markdown
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
-from glnn.suite.report import FORM
+from glnn.suite.report import FORMAT
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -43,8 +43,8 @@ driver, or add it to `benchmarks/boards/` under the board's name.
 
 """
 NOTE = """
-`{peer}` is ONNX Runtime on the same machine's CPU, where it was installed. "Busy" is how many
-seconds a thread that only computes took for each of its own: above 1.2 other programs ran, and
+`{peer}` is ONNX Runtime on the same machine's CPU, where it was installed. "Slowdown" is how
+many seconds a thread that only computes took for each of its own: above 1.2 other programs ran, and
 times are too long. Errors beside NumPy were at most {worst:.1e}.
 
 """
@@ -61,12 +61,13 @@ of the largest transfer.
 
 
 def reports(folder: Path = FOLDER) -> dict[str, Json]:
-    """Read the reports by the names of their files. Raises ValueError for one of another form."""
+    """Read the reports by the names of their files. Raises ValueError for another format."""
     found: dict[str, Json] = {}
     for path in sorted(folder.glob("*.json")):
         report = json.loads(path.read_text("utf-8"))
-        if report.get("form") != FORM:
-            raise ValueError(f"{path}: expected a report of form {FORM}, got {report.get('form')}")
+        if report.get("format") != FORMAT:
+            got = report.get("format")
+            raise ValueError(f"{path}: expected a report of format {FORMAT}, got {got}")
         found[path.stem] = report
     return found
 
@@ -83,7 +84,7 @@ def page(found: dict[str, Json]) -> str:
         HEAD,
         "## Devices\n\n",
         markdown(
-            ["name", "device", "driver", "processor", "glnn", "right", "busy"],
+            ["name", "device", "driver", "processor", "glnn", "right", "slowdown"],
             [[f"`{name}`", *_device(report)] for name, report in found.items()],
         ),
         NOTE.format(peer=PEER, worst=max(errors, default=0.0)),
@@ -123,7 +124,7 @@ def _device(report: Json) -> Iterator[str]:
         kernels = sum(one["kernels"] for one in doctor["backends"].values())
         wrong = [name for one in doctor["backends"].values() for name in one["wrong"]]
         yield f"not {', '.join(wrong)}" if wrong else f"{kernels} kernels" if doctor["ok"] else "no"
-    yield four_digits(report["busy"] and round(report["busy"], 2))
+    yield four_digits(report["slowdown"] and round(report["slowdown"], 2))
 
 
 def _rows(

@@ -1320,9 +1320,9 @@ def test_the_page_of_boards_is_of_its_files() -> None:
     assert PAGE.read_text("utf-8") == page(found)
 
 
-def test_a_report_of_another_form_is_refused(tmp_path: Path) -> None:
+def test_a_report_of_another_format_is_refused(tmp_path: Path) -> None:
     from benchmarks.boards_page import reports
 
-    (tmp_path / "board.json").write_text('{"form": 0}')
-    with pytest.raises(ValueError, match="expected a report of form 1, got 0"):
+    (tmp_path / "board.json").write_text('{"format": 0}')
+    with pytest.raises(ValueError, match="expected a report of format 1, got 0"):
         reports(tmp_path)

@@ -15,8 +15,8 @@ from glnn.gl import Device
 from glnn.suite.measure import SuiteResult
 from glnn.version import VERSION
 
-FORM = 1
-"""The form of the report; docs/boards.md is made of this one."""
+FORMAT = 1
+"""The version of the report's format; docs/boards.md is made of this one."""
 MACHINE = (
     *("system", "architecture", "processor", "processors", "memory", "python", "numpy", "blas"),
     "environment",
@@ -28,7 +28,7 @@ def suite_report(result: SuiteResult, device: Device) -> dict[str, Any]:
     """Return the report of `result`, measured on `device`, as plain dicts, lists and numbers."""
     offers = device.capabilities
     return {
-        "form": FORM,
+        "format": FORMAT,
         "glnn": VERSION,
         "date": date.today().isoformat(),
         "device": {
@@ -58,9 +58,12 @@ def _machine(machine: Machine | None) -> dict[str, Any] | None:
 
 
 def _speed(speed: Speed | None) -> dict[str, Any]:
-    """Return the measured products, launches and transfers."""
+    """Return the measured products, launches and transfers.
+
+    slowdown: seconds by the clock for a second of a thread's own, more than 1 where others ran.
+    """
     if speed is None:
-        return {"products": [], "launches": {}, "transfers": [], "busy": None}
+        return {"products": [], "launches": {}, "transfers": [], "slowdown": None}
     return {
         "products": [
             {"n": one.size, "flops": one.flops, "seconds": dict(one.on_device)}
@@ -70,7 +73,7 @@ def _speed(speed: Speed | None) -> dict[str, Any]:
             one.backend: {"alone_s": one.alone, "chained_s": one.chained} for one in speed.launches
         },
         "transfers": [asdict(one) for one in speed.transfers],
-        "busy": speed.waiting,
+        "slowdown": speed.waiting,
     }
 
 

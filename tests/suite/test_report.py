@@ -18,7 +18,7 @@ from glnn.model import Model
 from glnn.suite import measure
 from glnn.suite.measure import SuiteParts, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
-from glnn.suite.report import FORM, suite_report
+from glnn.suite.report import FORMAT, suite_report
 from tests.cli.conftest import cli as cli
 from tests.cli.conftest import environment as environment
 
@@ -77,7 +77,7 @@ def test_nobody_is_named(report: dict[str, Any]) -> None:
 
 
 def test_it_has_what_was_measured(report: dict[str, Any]) -> None:
-    assert report["form"] == FORM and report["glnn"] and report["seconds"] > 0
+    assert report["format"] == FORMAT and report["glnn"] and report["seconds"] > 0
     assert list(report["networks"]) == ["lenet", "lenet, 3"]
     for times in report["networks"].values():
         assert {"cpu", "feedback"} <= set(times)
@@ -132,7 +132,7 @@ def test_the_command(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     result = cli("bench", "--suite", "--minutes", 3, "--report", path)
     assert (result.code, result.err) == (0, "")
     assert "lenet, 3" in result.out and "glnn doctor" in result.out
-    assert json.loads(path.read_text())["form"] == FORM
+    assert json.loads(path.read_text())["format"] == FORMAT
 
 
 @pytest.mark.parametrize(
