@@ -17,7 +17,7 @@ from glnn.backends import NAMES
 from glnn.cli.bench_suite import bench_suite
 from glnn.cli.feeds import read_feeds
 from glnn.cli.language_models import bench_language_model, is_given, refuse_options
-from glnn.cli.model_options import ModelFile, save_trace, trace_option
+from glnn.cli.model_options import ModelName, save_trace, trace_option
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -59,7 +59,7 @@ NOT_OF_SUITE = (
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelFile(), required=False)
+@click.argument("model", type=ModelName(), required=False)
 @click.argument("inputs", nargs=-1, type=FileName())
 @backends_option(NAMES, "Backends to time; all that open, if not given.")
 @click.option(

@@ -9,7 +9,7 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.model_options import ModelFile, load_with, weights_option
+from glnn.cli.model_options import ModelName, load_with, weights_option
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -25,7 +25,7 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
 @click.command(cls=WritingCommand)
-@click.argument("source", metavar="IN", type=ModelFile())
+@click.argument("source", metavar="IN", type=ModelName())
 @click.argument("target", metavar="OUT", type=OutputFile())
 @click.option(
     "--format",

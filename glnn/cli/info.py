@@ -12,7 +12,7 @@ from glnn.backends import NAMES, open_backend
 from glnn.backends.backend_choice_cache import CachedChoice
 from glnn.backends.gl import GlBackend
 from glnn.cli.language_models import refuse_options
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import device_options, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.core.settings import Settings
@@ -27,7 +27,7 @@ from glnn.version import VERSION
 
 
 @click.command()
-@click.argument("model", required=False, type=ModelFile())
+@click.argument("model", required=False, type=ModelName())
 @click.option("--batch", type=click.IntRange(1, MOST), help="Of MODEL: the number of samples.")
 @shape_option
 @device_options

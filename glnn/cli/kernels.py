@@ -26,7 +26,7 @@ from glnn.gl.limit_overrides import LimitOverrides
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.library import declared, kernels_for
-from glnn.kernels.report import Row, rows
+from glnn.kernels.report import KernelRow, rows
 from glnn.kernels.verdicts import Verdicts
 from glnn.version import VERSION
 
@@ -205,7 +205,7 @@ def kernels(
         Screen(wide).show(_table(result))
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[KernelRow]) -> Table:
     has_folders = any(row.folder for row in rows)
     listed = Table(
         (
@@ -272,7 +272,7 @@ def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:
 
 def _rows(
     op: str | None, compiled: bool, gpu: str | None, limits: str | None, forget: bool, shown: bool
-) -> list[Row]:
+) -> list[KernelRow]:
     try:
         device = Device(gpu, limits)
     except DeviceError as error:

@@ -22,7 +22,7 @@ from glnn.profiling import Trace
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class ModelFile(FileName):
+class ModelName(FileName):
     """The type of a parameter that names a model: one of glnn's own, or a file."""
 
     def shell_complete(

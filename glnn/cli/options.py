@@ -370,9 +370,9 @@ class WritingCommand(click.RichCommand):
                     raise ModelError(f"{read}: {names} are the same file")
 
 
-def _keep_replacing(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+def _keep_replacing(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     """Keep `--overwrite` where `check_absent` finds it."""
-    context.meta[REPLACING] = given
+    context.meta[REPLACING] = value
 
 
 def _named_files(value: Any) -> Iterator[Path]:

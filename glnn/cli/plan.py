@@ -13,7 +13,7 @@ import rich_click as click
 from glnn.backends import Backend, open_backend
 from glnn.cli.feeds import match_files, read_sized
 from glnn.cli.language_models import plan_language_model, refuse_options
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     FileName,
     backend_option,
@@ -44,7 +44,7 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 
 
 @click.command()
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelName())
 @click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @batch_option

@@ -19,7 +19,7 @@ from rich.cells import cell_len, set_cell_size
 
 from glnn.cli.feeds import DTYPES, batch_size, match_files, open_samples, read_feeds
 from glnn.cli.model_options import (
-    ModelFile,
+    ModelName,
     PictureOptions,
     load_with,
     picture_options,
@@ -350,7 +350,7 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelName())
 @click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @click.option(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.backends import Backend
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -387,7 +387,7 @@ class Course:
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelName())
 @click.argument("data", type=FileName())
 @click.option(
     "--epochs",

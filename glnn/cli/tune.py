@@ -11,7 +11,7 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
 from glnn.cli.feeds import input_shapes
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     BACKEND,
     device_options,
@@ -40,7 +40,7 @@ SIZES = (
 
 
 @click.command()
-@click.argument("model", required=False, type=ModelFile())
+@click.argument("model", required=False, type=ModelName())
 @click.option(
     "--size",
     "sizes",

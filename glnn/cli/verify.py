@@ -5,7 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from glnn.cli.feeds import read_feeds
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     FileName,
     backend_option,
@@ -28,7 +28,7 @@ DIVERGED = 1
 
 
 @click.command()
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelName())
 @click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @click.option(

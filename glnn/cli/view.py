@@ -12,7 +12,7 @@ from glnn.backends import Backend, open_backend
 from glnn.cli.bench import profile_sessions
 from glnn.cli.feeds import read_feeds
 from glnn.cli.graph_page import graph_page
-from glnn.cli.model_options import ModelFile
+from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -39,7 +39,7 @@ from glnn.session import InferenceSession
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelFile())
+@click.argument("model", type=ModelName())
 @click.argument("inputs", nargs=-1, type=FileName())
 @click.option(
     "--output",

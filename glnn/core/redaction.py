@@ -41,7 +41,7 @@ def redact(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """
     for folder in (Path(__file__).parents[2], Path(__file__).resolve().parents[2]):
         text = text.replace(f"{folder}{os.sep}", "")
-    text = QUOTED.sub(lambda found: f"{found['quote']}{PATH}{found['quote']}", text)
+    text = QUOTED.sub(lambda match: f"{match['quote']}{PATH}{match['quote']}", text)
     text = PLAIN.sub(_path, text)
     for name in sorted(_names(environment), key=len, reverse=True):
         inside = rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
@@ -56,9 +56,9 @@ def redact_setting(value: str, environment: Mapping[str, str] = os.environ) -> s
     return redact(value, environment)
 
 
-def _path(found: re.Match[str]) -> str:
+def _path(match: re.Match[str]) -> str:
     """Return `PATH`, and the bracket that was opened before the path, or the text's full stop."""
-    text = found[0]
+    text = match[0]
     behind = text[len(text.rstrip(" .")) :]
     text = text.rstrip(" .")
     unopened = text.endswith(")") and text.count(")") > text.count("(")

@@ -33,7 +33,7 @@ PADDING_FILTERS = "center", "format", "batch", "slice", "wordwrap", "attr"
 
 
 class _Generation(Extension):
-    """What a template marks as an answer is written as it is: the marks are for training."""
+    """The tag {% generation %}, whose body is written as it is: the mark is for training."""
 
     tags = {"generation"}  # noqa: RUF012 (Jinja's own way)
 

@@ -292,16 +292,16 @@ class Engine:
                 self._step()
 
     @contextmanager
-    def _exclusive(self, wanted: Callable[[], bool]) -> Iterator[bool]:
-        """Wait until no other thread makes a step, and keep others from it; or until not `wanted`.
+    def _exclusive(self, has_work: Callable[[], bool]) -> Iterator[bool]:
+        """Wait until no other thread makes a step, and keep others from it, as long as `has_work`.
 
-        Gives whether it is still.
+        Yields whether it has.
         """
         mine = False
         try:
             with self._lock:
-                self._stepped.wait_for(lambda: self._stepper != getpid() or not wanted())
-                mine = wanted()
+                self._stepped.wait_for(lambda: self._stepper != getpid() or not has_work())
+                mine = has_work()
                 if mine:
                     self._stepper = getpid()
             yield mine

@@ -92,11 +92,11 @@ class Generation(Iterator[str]):
         """Return the next piece, computing what it takes."""
         while not self._request.cancelled:
             if self._added.certain:
-                return self._taken()
+                return self._take_piece()
             if next(self._steps, None) is None:
                 self._finish()
         if self.finish_reason and self._added.certain:
-            return self._taken()
+            return self._take_piece()
         raise StopIteration
 
     def read(self) -> str:
@@ -107,10 +107,10 @@ class Generation(Iterator[str]):
             self._finish()
         found = ""
         while self._added.certain and (self.finish_reason or not self._request.cancelled):
-            found += self._taken()
+            found += self._take_piece()
         return found
 
-    def _taken(self) -> str:
+    def _take_piece(self) -> str:
         self._pieces.append(self._added.certain.popleft())
         return self._pieces[-1]
 

@@ -195,12 +195,12 @@ def folder_config(folder: Path) -> Config:
     )
 
 
-def _check_plain(said: Settings, known: Mapping[str, tuple[bool | str, ...]]) -> None:
-    """Raise ModelError where entries ask for what does not run here. known: see PLAIN.
+def _check_plain(said: Settings, allowed: Mapping[str, tuple[bool | str, ...]]) -> None:
+    """Raise ModelError where entries ask for what does not run here. allowed: see PLAIN.
 
     Entries that transformers' own model does not read are not looked at.
     """
-    for key, values in known.items():
+    for key, values in allowed.items():
         found = said.get(key, type(values[0]), values[0])
         if found not in values:
             raise ModelError(

@@ -82,14 +82,14 @@ class ModelFile:
     config: Config
     weights: GGUFFile | FolderWeights
 
-    def context(self, asked: int | None) -> int:
+    def context(self, requested: int | None) -> int:
         """Return the most tokens of a sequence. Raises ModelError where the model has fewer.
 
-        asked: None for the model's own, at most USUAL_CONTEXT.
+        requested: None for the model's own, at most USUAL_CONTEXT.
         """
-        if asked is None:
+        if requested is None:
             return min(self.config.context, USUAL_CONTEXT)
-        return whole_number("context", asked, self.config.context)
+        return whole_number("context", requested, self.config.context)
 
     def tokenizer(self) -> Tokenizer:
         """Return its tokenizer. Raises ModelError for one that does not run here."""

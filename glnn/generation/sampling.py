@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.core.types import Array
 from glnn.errors import ModelError, shown
-from glnn.graph.operators.sample import draw, kept
+from glnn.graph.operators.sample import candidates, draw
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Sampling:
             )
         if self.temperature == 0:
             return int(scores.argmax())
-        tokens = kept(scores, self.top_k, self.top_p, self.min_p)
+        tokens = candidates(scores, self.top_k, self.top_p, self.min_p)
         return draw(scores, tokens, self.temperature, generator.random())
 
 

@@ -87,8 +87,8 @@ class Settings:
         keys = (key[begun:] for key in self._entries if key.startswith(self._prefix))
         return [key for key in keys if key not in self._read]
 
-    def _refusal(self, key: str, wanted: str, got: object) -> ModelError:
-        return ModelError(f"{self.path}: {self._prefix + key!r} {wanted}, got {shown(got)}")
+    def _refusal(self, key: str, expected: str, got: object) -> ModelError:
+        return ModelError(f"{self.path}: {self._prefix + key!r} {expected}, got {shown(got)}")
 
 
 def setting(

@@ -1,4 +1,4 @@
-"""How fast a language model reads prompts and adds tokens."""
+"""Measurement of the tokens a second that a language model reads and adds."""
 
 from __future__ import annotations
 

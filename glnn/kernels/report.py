@@ -32,7 +32,7 @@ _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sa
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelRow:
     """A kernel in the table. reason: why it cannot run on the device; None where it can.
 
     parameters: the parameters it would run with here. defaults: the origin of these. stages: the
@@ -140,7 +140,7 @@ def table(
     *,
     compile: bool = False,
     verdicts: Verdicts | None = None,
-) -> list[Row]:
+) -> list[KernelRow]:
     """List all kernels, or those of `op`, and whether each can run on `device`.
 
     compile: True to also compile and link each admissible shader with its default parameters.
@@ -155,7 +155,7 @@ def rows(
     *,
     compile: bool = False,
     verdicts: Verdicts | None = None,
-) -> Iterator[Row]:
+) -> Iterator[KernelRow]:
     """Yield the rows of `table` one at a time."""
     seen = list(verdicts.seen()) if verdicts else []
     for kernel in declared():
@@ -166,7 +166,7 @@ def rows(
             if reason is None and said and None not in wrong:
                 reason = f"wrong: {wrong[0]}"
             fitting = (fitted(kernel, device.capabilities) if device else None) or kernel
-            yield Row(
+            yield KernelRow(
                 kernel.name,
                 kernel.op,
                 kernel.backend,

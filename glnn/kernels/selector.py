@@ -56,8 +56,8 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
         same = (tuple(table.items()) for table in tables)
         key = stage.op.name, stage.kernel, stage.finishes, out, *same
         if key not in known:
-            beside = _epilogue_operands(spec, lowered) if stage.finishes else {}
-            known[key] = _stage_layout(stage, operands, operand_layouts, spec, beside, ask)
+            finish = _epilogue_operands(spec, lowered) if stage.finishes else {}
+            known[key] = _stage_layout(stage, operands, operand_layouts, spec, finish, ask)
         layouts[stage.name] = known[key]
 
 
@@ -83,17 +83,17 @@ def _stage_layout(
     operands: dict[str, TensorType],
     computed_layouts: dict[str, str],
     spec: OpSpec,
-    beside: Mapping[str, tuple[TensorType, str | None]],
+    epilogue_operands: Mapping[str, tuple[TensorType, str | None]],
     ask: Ask,
 ) -> str:
     """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
 
     operands: the operands' types. computed_layouts: the layouts of those that are computed.
-    beside: the type and the layout of each operand of the epilogue, where the stage takes it.
+    epilogue_operands: the type and the layout of each, where the stage takes the epilogue.
     """
     epilogue = spec.epilogue if stage.finishes else None
-    operands = {**operands, **{name: type for name, (type, _) in beside.items()}}
-    known = {name: layout for name, (_, layout) in beside.items() if layout is not None}
+    operands = {**operands, **{name: type for name, (type, _) in epilogue_operands.items()}}
+    known = {name: layout for name, (_, layout) in epilogue_operands.items() if layout is not None}
     stage_spec = OpSpec.create(stage.op, operands, {**computed_layouts, **known}, epilogue)
     try:
         return stage_spec.chosen_layouts(ask(stage_spec, stage.kernel))["out"].name

@@ -191,12 +191,12 @@ class _Api:
     async def _complete(self, request: Request) -> Response:
         return await self._text(request, await self._read(request, completion_request), chat=False)
 
-    async def _text(self, request: Request, asked: TextRequest, chat: bool) -> Response:
+    async def _text(self, request: Request, wanted_text: TextRequest, chat: bool) -> Response:
         """Answer with a text, whole or in pieces."""
-        answer = answers.TextAnswer(self._name, chat, asked.include_usage)
-        job = TextJob(asked.tokens, asked.options)
+        answer = answers.TextAnswer(self._name, chat, wanted_text.include_usage)
+        job = TextJob(wanted_text.tokens, wanted_text.options)
         self._submit(request, job)
-        if asked.stream:
+        if wanted_text.stream:
             headers = {"Cache-Control": "no-cache"}
             events = self._events(job, answer)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -1,4 +1,4 @@
-"""One thread that computes the requests of all clients, step by step and in turn."""
+"""The thread that computes the requests of all clients, step by step and in turn."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class CachedAttention(Cached):
         result = np.zeros(queries.shape, queries.dtype)
         for token, place, first in self._seen(operands):
             rows = range(first, place if self.has_own_keys else place + 1)
-            scores, values = self._scores(operands, token, queries[token], rows, own=True)
+            scores, values = self._scores(operands, token, queries[token], rows, with_token=True)
             powers = np.exp(scores - scores.max(-1, keepdims=True))
             mean = (powers / powers.sum(-1, keepdims=True)) @ values
             result[token] = mean.reshape(self.heads, self.width)
@@ -90,15 +90,20 @@ class CachedAttention(Cached):
                 yield token, place, max(first, place - self.window + 1) if self.window else first
 
     def _scores(
-        self, operands: Mapping[str, Array], token: int, queries: Array, rows: range, own: bool
+        self,
+        operands: Mapping[str, Array],
+        token: int,
+        queries: Array,
+        rows: range,
+        with_token: bool,
     ) -> tuple[Array, Array]:
         """Return scores (kv_heads, group, n) and values (kv_heads, n, width) of some rows.
 
-        own: behind them those that x has of the token itself, if there are.
+        with_token: whether those of the token itself, if x has them, come behind.
         """
         cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
         keys, values = cache[rows.start : rows.stop].transpose(1, 2, 0, 3)
-        if own and self.has_own_keys:
+        if with_token and self.has_own_keys:
             key = self.rotated(operands, self.keys_start, self.kv_heads)[token]
             end = self.values_start + self.kv_heads * self.width
             value = operands["x"][token, self.values_start : end].reshape(key.shape)
@@ -167,7 +172,7 @@ class AttentionParts(CachedAttention):
 
     @property
     def parts(self) -> int:
-        """How many parts the longest sequence has."""
+        """The number of parts of the longest sequence."""
         return -(-(self.window or self.context) // self.keys)
 
     def shape_of(self, shapes: Shapes) -> Shape:

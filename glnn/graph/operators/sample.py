@@ -21,12 +21,12 @@ NOT_A_NUMBER = -1
 """The result for logits of which one is NaN, or the greatest infinite."""
 
 
-def kept(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
+def candidates(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
     """Return which of the logits `scores`, of one row, may be drawn, in the order of their numbers.
 
     top_k: of so many greatest; 0 of all. top_p: of the fewest of these that have this probability
     together. min_p: of those whose probability is at least so much of the greatest's. Of equal
-    logits all are kept, or none.
+    logits all are candidates, or none.
     """
     powers = np.exp(scores - scores.max())
     least = -np.inf
@@ -58,8 +58,9 @@ class Sample(HandwrittenOperator):
     """A number of each row of logits, drawn by their probabilities.
 
     x: (rows, n), logits. rules: (rows, 4), temperature, top_k, top_p and min_p of each row: see
-    `kept`; a temperature of 0 or less takes the first of the greatest. random: (rows,) from 0 to 1.
-    Result: (rows,) int32, NOT_A_NUMBER for a row with a NaN, or of which the greatest is infinite.
+    `candidates`; a temperature of 0 or less takes the first of the greatest. random: (rows,) from 0
+    to 1. Result: (rows,) int32, NOT_A_NUMBER for a row with a NaN, or of which the greatest is
+    infinite.
     """
 
     name: ClassVar[str] = "sample"
@@ -98,7 +99,7 @@ class Sample(HandwrittenOperator):
             if temperature <= 0:
                 result[row] = scores.argmax()
                 continue
-            tokens = kept(scores, int(top_k), top_p, min_p)
+            tokens = candidates(scores, int(top_k), top_p, min_p)
             result[row] = draw(scores, tokens, temperature, float(random[row]))
         return result
 
