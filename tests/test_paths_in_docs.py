@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import rich_click as click
 
 import glnn
 from glnn import layers
+from glnn.cli import cli
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels import Kernel
 from glnn.kernels.library import declared
@@ -94,6 +97,40 @@ def test_identifiers_that_a_page_names_exist(page: Path, words: set[str]) -> Non
         if not SCHEMES.search(name) and not READERS.search(name)
         if not words.issuperset(name.split("."))
     }
+
+
+def parses(command: str) -> bool:
+    """Whether `command`, as "run net.onnx --top 5", is one of glnn's with options that it has."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:  # a quotation that is open
+        return False
+    name, found = "glnn", cli.get_command(click.Context(cli), words.pop(0))
+    while isinstance(found, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        found = found.get_command(click.Context(found), name)
+    if found is None:
+        return False
+    if isinstance(found, click.Group) and not words:
+        return True
+    try:
+        found.make_context(name, words)
+    except click.exceptions.Exit:  # --help
+        return True
+    except click.UsageError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_in_blocks_are_commands(page: Path) -> None:
+    """Behind two blanks or more there may be a remark, of a pipe or a list what follows."""
+    blocks = re.findall(r"```\w*\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        if match := re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?glnn ([a-z].*)", line):
+            command = re.split(r" (?:\||&&|>) ", match[1])[0]
+            ends = [at.start() for at in re.finditer(r" {2,}", command)]
+            assert any(parses(command[:end]) for end in (len(command), *ends)), (page.name, line)
 
 
 SHADERS = [ROOT / name for name in TREE if name.startswith("shaders/")]
