@@ -1312,6 +1312,14 @@ def test_speech_of_a_shape() -> None:
         assert row["seconds_per_s"] > 0
 
 
+def test_tables_and_pictures_of_pages_are_those_that_were_measured() -> None:
+    """`python -m benchmarks.summary` would change nothing."""
+    from benchmarks import summary
+
+    for path, text in summary.written():
+        assert path.read_text("utf-8") == text, path.name
+
+
 def test_the_page_of_boards_is_of_its_files() -> None:
     from benchmarks.boards_page import PAGE, page, reports
 
