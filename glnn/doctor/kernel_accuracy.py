@@ -59,6 +59,7 @@ from glnn.graph.operators import (
     SeparableConv2d,
     Sobel,
     Softmax,
+    SoftmaxGradient,
     Subsample,
     TopK,
 )
@@ -166,6 +167,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "pack": [(Pack(), {"x": TensorType((67, 37), DType.int8)})],
     "sobel": [(Sobel(), {"x": TensorType((73, 131), DType.uint8)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
+    "softmax_gradient": [(SoftmaxGradient(), dict.fromkeys(("dy", "x"), (37, 132)))],
     "reduce": [
         (Reduce("sum", (1,)), {"x0": (37, 131)}),
         (Reduce("mean", (0,), True), {"x0": (37, 131)}),
@@ -346,7 +348,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (CacheAppend(3, 10, 12), _operands(x=(5, 37), past=(5, 3, 7, 10), **TURNED)),
     ],
     "cache_update": [
-        (CacheUpdate(3, 10, 12, 2, 35), _operands(x=(5, 67), cache=(24, 60), **TURNED)),
+        (CacheUpdate(3, 10, 12, 2, 35), _operands(x=(5, 67), cache=(24, 60), **TURNED))
     ],
     "sample": [(Sample(), {"x": (5, 637), "rules": (5, 4), "random": (5,)})],
     "cached_attention": [
@@ -398,9 +400,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             BIASED_TANH,
         )
     ],
-    "winograd_input": [
-        (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
-    ],
+    "winograd_input": [(WinogradInput(n, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for n in (2, 4)],
     "winograd_output": [
         (
             WinogradOutput((2, 7, 6), tile),

@@ -8,7 +8,7 @@ from math import prod
 
 from glnn.core.symint import hint, same
 from glnn.core.types import Shape
-from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression import Arg, Expr, call, formula
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
@@ -25,7 +25,12 @@ from glnn.graph.operators.conv2d_lowering import (
 from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange, Slice
-from glnn.graph.operators.normalization import Normalize, NormalizeGradient, Softmax
+from glnn.graph.operators.normalization import (
+    Normalize,
+    NormalizeGradient,
+    Softmax,
+    SoftmaxGradient,
+)
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.quantized_matmul import QuantizedMatmul, gated
 from glnn.graph.operators.reductions import LEAST, Reduce
@@ -415,6 +420,22 @@ def decompose_normalize_gradient(
     return Decomposition(tuple(stages))
 
 
+def decompose_softmax_gradient(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Compute the sum of dy x of each row, then the results."""
+    assert isinstance(op, SoftmaxGradient)
+    product = formula("where(equal(a, 0.0), 0.0, a * b)")
+    result = Pointwise(formula("where(equal(a, c), 0.0, b * (a - c))"))
+    reads = {"x0": "dy", "x1": "x"}
+    return Decomposition(
+        (
+            Stage("sum", Reduce("sum", (1,), True, product), reads),
+            Stage("result", result, {**reads, "x2": "sum"}),
+        )
+    )
+
+
 def decompose_normed_product(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -495,6 +516,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "rotated": decompose_rotated_attention,
     "split_keys": decompose_split_keys,
     "softmax": decompose_softmax,
+    "softmax_gradient": decompose_softmax_gradient,
     "moments": decompose_normalize,
     "moments_gradient": decompose_normalize_gradient,
     "reduce_parts": decompose_reduce,

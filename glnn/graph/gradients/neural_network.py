@@ -39,6 +39,7 @@ from glnn.graph.operators import (
     Resample,
     Slice,
     Softmax,
+    SoftmaxGradient,
     Subsample,
     Transpose,
 )
@@ -179,6 +180,11 @@ def softmax_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if operator.log:
         total = ctx(Reduce("sum", (operator.axis,), True), g)
         return (ctx.pointwise("a - exp(b) * c", g, y, total),)
+    shape = y.type.shape
+    if operator.axis % len(shape) == len(shape) - 1:
+        rows = prod(shape[:-1]), shape[-1]
+        by_rows = ctx(SoftmaxGradient(), ctx.reshape(g, rows), ctx.reshape(y, rows))
+        return (ctx.reshape(by_rows, shape),)
     product = formula("where(equal(a, 0.0), 0.0, a * b)")
     total = ctx(Reduce("sum", (operator.axis,), True, product), g, y)
     return (ctx.pointwise("where(equal(a, c), 0.0, b * (a - c))", g, y, total),)

@@ -20,6 +20,7 @@ from glnn.graph.operators.normalization import (
     Normalize,
     NormalizeGradient,
     Softmax,
+    SoftmaxGradient,
 )
 from glnn.graph.operators.normed_matmul import NormedMatmul
 from glnn.graph.operators.pointwise import Pointwise
@@ -111,6 +112,7 @@ __all__ = [
     "Slice",
     "Sobel",
     "Softmax",
+    "SoftmaxGradient",
     "Split",
     "Squeeze",
     "Subsample",

@@ -359,6 +359,60 @@ class Softmax(HandwrittenOperator):
 
 
 @dataclass(frozen=True)
+class SoftmaxGradient(HandwrittenOperator):
+    """The gradient by rows of their softmax: x times what dy is above the sum of dy x.
+
+    x: (rows, n), the softmax; dy: of its shape, the gradient by it. What dy is 0 for adds nothing
+    to the sum, and where dy is the sum the gradient is 0, whatever x is: a row of NaN, as one that
+    is masked altogether, gives 0 where nothing depends on it. An epilogue does the rest.
+    """
+
+    name: ClassVar[str] = "softmax_gradient"
+    has_epilogue: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("dy", "x")
+    samples: ClassVar[bool] = True
+    nan_operands: ClassVar[tuple[str, ...]] = ("dy",)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, dy = shapes["x"], shapes["dy"]
+        if len(x) != 2:
+            raise ShapeError(f"softmax_gradient: x must have shape (rows, n), got {x}")
+        if dy != x:
+            raise ShapeError(f"softmax_gradient: dy must have shape {x}, got {dy}")
+        return x
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        dy, x = operands["dy"], operands["x"]
+        count, extent = self.shape_of({name: array.shape for name, array in operands.items()})
+        result = np.empty(x.shape, x.dtype)
+        with np.errstate(all="ignore"):
+            for part in runs(count, extent) if x.size else ():
+                g, row = dy[part], x[part]
+                products = np.where(g == 0, 0, g * row)
+                total = products.sum(axis=1, keepdims=True, dtype=np.float64).astype(x.dtype)
+                result[part] = np.where(g == total, 0, row * (g - total))
+        return result
+
+    def flops(self, shapes: Shapes) -> int:
+        return 4 * prod(shapes["x"])
+
+    def shrink(self, shapes: Shapes) -> Shapes:
+        rows, extent = shapes["x"]
+        return dict.fromkeys(shapes, (shrink_size(rows), extent))
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][1]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        rows, extent = shapes["x"]
+        return {"rows": rows, "extent": extent, "sample_rows": 1}
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return "wide", 1 where rows are whole vec4s."""
+        return {"wide": int(divides(4, shapes["x"][1]))}
+
+
+@dataclass(frozen=True)
 class LocalResponseNorm(HandwrittenOperator):
     """x / (k + alpha / size s) ** beta, s being the sum of the squares of `size` channels.
 
