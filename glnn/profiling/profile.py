@@ -19,6 +19,7 @@ from glnn.core import html
 from glnn.core.trace_spans import duration
 from glnn.gl import Timer
 from glnn.gl.timer import SHARE
+from glnn.profiling.timing import warm_up
 
 Work = Callable[[], object]
 WARM_UP = 3
@@ -120,6 +121,7 @@ def _profile(
     advance: Callable[[], None],
 ) -> Profile:
     backend, device = plan.backend, plan.backend.device
+    warm_up(lambda: plan.run(feeds))
     total = wall_ms(lambda: plan.run(feeds), repeat)
     cpu = processor_ms(lambda: plan.run(feeds), repeat)
     advance()

@@ -11,6 +11,7 @@ from glnn.backends import Backend
 from glnn.gl import Timer
 
 WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
+FIRST_SECONDS = 0.3  # in which runs of a new process take up to four times as long on NVIDIA
 LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too much
 
 
@@ -24,6 +25,14 @@ class Timing:
     seconds: float
     by_timer: bool
     runs: tuple[float, ...] = field(default=(), compare=False)
+
+
+def warm_up(work: Callable[[], object]) -> None:
+    """Run `work`, which waits for the device, until the runs of a new process are over."""
+    start = perf_counter()
+    work()
+    while perf_counter() - start < FIRST_SECONDS:
+        work()
 
 
 def time_work(

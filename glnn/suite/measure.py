@@ -26,6 +26,7 @@ from glnn.gl import Device
 from glnn.model import Model
 from glnn.profiling.bandwidth import copy_bandwidth
 from glnn.profiling.onnxruntime_peer import PEER, OnnxRuntime, import_peer
+from glnn.profiling.timing import warm_up
 from glnn.runtime.options import NAMES
 from glnn.session import InferenceSession
 from glnn.suite.decoder import CONFIG, RandomWeights
@@ -34,8 +35,8 @@ from glnn.validation.comparison import relative_error
 
 MINUTES, MOST_MINUTES = 10.0, 24 * 60.0  # of a run: usually, and at most
 """The time after which nothing more is begun."""
-WARM, ENOUGH, LEAST, MOST = 2, 1.0, 3, 50
-"""Runs before those that count; seconds of those that are enough; their number."""
+ENOUGH, LEAST, MOST = 1.0, 3, 50
+"""Seconds of runs that are enough; their number."""
 LONGEST = 20.0
 """Seconds of a first run, less what is compiled in it, from which on a network is not timed."""
 PROMPT, TOKENS = 64, 32
@@ -265,12 +266,11 @@ def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:
     start = perf_counter()
     found = run()
     first = perf_counter() - start
+    start = perf_counter()
+    warm_up(run)
+    if (spent := perf_counter() - start) > LONGEST:
+        raise DeviceError(f"a run takes {spent:.0f} s")
     times: list[float] = []
-    for _ in range(WARM if first < 1 else 1):
-        start = perf_counter()
-        run()
-        if (spent := perf_counter() - start) > LONGEST:
-            raise DeviceError(f"a run takes {spent:.0f} s")
     while len(times) < LEAST or (len(times) < MOST and sum(times) < ENOUGH):
         start = perf_counter()
         run()
