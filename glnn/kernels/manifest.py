@@ -331,26 +331,32 @@ class TimingModel:
 
     start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
     multiprocessor runs at once. wait: nanoseconds of a term of the sums, for all that run at once.
-    term: nanoseconds of a term of the sums, for each of them.
+    term: nanoseconds of a term of the sums, for each of them. finish: microseconds of a long
+    epilogue for each of them, beside a short one.
     """
 
     start: float
     term: float
     wait: float = 0.0
     together: int = 1
+    finish: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.start, self.term, self.wait) < 0 or self.together < 1:
+        if min(self.start, self.term, self.wait, self.finish) < 0 or self.together < 1:
             raise DeclarationError("expected times of at least 0, and one or more together")
 
-    def microseconds(self, workgroups: int, terms: int, multiprocessors: int) -> float:
+    def microseconds(
+        self, workgroups: int, terms: int, multiprocessors: int, long: bool = False
+    ) -> float:
         """Return the predicted time of so many workgroups, each of sums of so many terms.
 
-        What all kernels spend on the operands' bytes alike is left out.
+        long: whether their epilogue is (`codegen.expression.is_long`). What all kernels spend on
+        the operands' bytes alike is left out.
         """
         each = -(-workgroups // multiprocessors)
         rounds = -(-each // self.together)
-        return self.start + terms * (rounds * self.wait + each * self.term) / 1000
+        finish = each * self.finish if long else 0.0
+        return self.start + terms * (rounds * self.wait + each * self.term) / 1000 + finish
 
 
 @dataclass(frozen=True)
@@ -460,7 +466,10 @@ def _values(value: Any) -> tuple[int, ...]:
 
 
 RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
-TIMING: Mapping[str, Reader] = {"start": real, "term": real, "wait": real, "together": whole}
+TIMING: Mapping[str, Reader] = {
+    **dict.fromkeys(("start", "term", "wait", "finish"), real),
+    "together": whole,
+}
 OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,
     "binding": whole,

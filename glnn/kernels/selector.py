@@ -14,6 +14,7 @@ from glnn.graph.compose.decompositions import Decomposition, Stage
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
 from glnn.kernels.capability_check import fitted_rows, why_not_device, why_not_here, why_not_spec
+from glnn.kernels.codegen.expression import is_long
 from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
@@ -307,7 +308,9 @@ def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float
         return inf
     workgroups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     terms = spec.op.depth({name: spec.shape(name) for name in spec.op_shapes})
-    return kernel.timing.microseconds(workgroups, terms, device.multiprocessors or MULTIPROCESSORS)
+    long = spec.epilogue is not None and is_long(spec.epilogue)
+    processors = device.multiprocessors or MULTIPROCESSORS
+    return kernel.timing.microseconds(workgroups, terms, processors, long)
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:

@@ -14,7 +14,7 @@ from glnn.core.glsl import shaders_folder
 from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities
-from glnn.graph.epilogue import Prologue
+from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import (
     Conv2d,
@@ -333,10 +333,34 @@ def test_the_fastest_row_is_chosen_by_its_timing(tmp_path) -> None:
     assert first.timing.microseconds(20, 50, 8) == pytest.approx(1 + 50 * 3 * 0.1)
     assert second.timing.microseconds(20, 50, 8) == pytest.approx(9 + 50 * (0.04 + 3 * 0.01))
     assert second.timing.microseconds(40, 50, 8) == pytest.approx(9 + 50 * (2 * 0.04 + 5 * 0.01))
+    long = TimingModel(start=1, term=100, finish=0.5)
+    assert long.microseconds(20, 50, 8) == first.timing.microseconds(20, 50, 8)
+    assert long.microseconds(20, 50, 8, long=True) == pytest.approx(1 + 50 * 3 * 0.1 + 3 * 0.5)
     assert first.with_parameters(TM=4).timing is None  # it is of these parameters alone
-    for values in ({"start": -1, "term": 1}, {"start": 1, "term": 1, "together": 0}):
+    wrong = {"start": -1}, {"together": 0}, {"finish": -1}
+    for values in ({"start": 1, "term": 1, **one} for one in wrong):
         with pytest.raises(ShaderError, match="at least 0, and one or more together"):
             TimingModel(**values)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "plain", "fast"),
+    [
+        # rows, columns and terms; what took at most 1.05 times the time of the fastest row on an
+        # H200, with a bias alone and with GELU behind it
+        ((4096, 1536, 384), {(48, 128), (64, 64)}, {(48, 128), (64, 64)}),
+        ((8192, 1536, 384), {(96, 128), (128, 128)}, {(128, 128), (48, 128), (64, 64)}),
+    ],
+    ids=str,
+)
+def test_long_epilogues_take_tiles_that_finish_soon(sizes, plain, fast) -> None:
+    m, n, k = sizes
+    device = replace(NVIDIA, multiprocessors=132)
+    gelu = BIASED.then(Epilogue(call("gelu", Arg(0))))
+    for epilogue, tiles in ((BIASED, plain), (gelu, fast)):
+        operands = {"x": (m, k), "weight": (n, k), "e1": (n,)}
+        taken = choose("compute", OpSpec.create(Matmul(), operands, {}, epilogue), device)
+        assert tile(taken) in tiles
 
 
 def test_rows_that_a_device_does_not_admit_are_left_out() -> None:
