@@ -37,6 +37,7 @@ from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
 from glnn.graph.passes.rotary_recognition import recognize_rotary
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
+from glnn.graph.passes.slice_hoisting import hoist_slices
 from glnn.graph.passes.sliced_moves import recognize_sliced_moves
 from glnn.graph.passes.transpose_sinking import sink_transposes
 from glnn.graph.passes.weight_packing import pack_weights
@@ -87,6 +88,8 @@ class Pass(Enum):
     """Batch normalisations go into weights."""
     ATTENTION = "attention"
     """Attention in pieces becomes one operator, where the backend gains by that."""
+    SLICES = "slices"
+    """Work on rows is done for those alone that a slice takes, where nothing reads others."""
     CHANNEL_SUMS = "channel_sums"
     """The two reductions of a batch normalisation, or of its gradient, become one, where the
     backend gains by that."""
@@ -257,6 +260,8 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.CONCATS, _graph_pass(share_concat_prefixes)),
     (Pass.ATTENTION, _profitable_pass(fuse_attention)),
     (Pass.ATTENTION, _profitable_pass(fuse_windows)),
+    (Pass.SLICES, _typed_pass(hoist_slices)),
+    (Pass.IDENTITIES, _typed_pass(remove_identities)),
     (Pass.CHANNEL_SUMS, _profitable_pass(fuse_channel_sums)),
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),

@@ -1,0 +1,126 @@
+"""What only a slice of rows is taken of is computed for these rows, and gives the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.compiler import Executor
+from glnn.core.types import TensorType
+from glnn.graph.compose.matmul import matmul
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operators import (
+    Attention,
+    Matmul,
+    Normalize,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+)
+from glnn.graph.passes import BackendTraits, optimize
+from tests import oracle
+from tests.graph.nets import Net
+
+N, T, H, D = 2, 6, 2, 8  # samples, tokens, heads, numbers of a head
+C = H * D
+
+
+def linear(net: Net, x: Value, columns: int) -> Value:
+    """A layer with a bias, for each token."""
+    rows = net(Reshape((N * T, x.type.shape[-1]), True), x)
+    y = net.of(
+        "a + b", net(Matmul(), rows, net.fixed(columns, x.type.shape[-1])), net.fixed(columns)
+    )
+    return net(Reshape((N, T, columns), True), y)
+
+
+def norm(net: Net, x: Value) -> Value:
+    return net(Normalize(1), x, net.fixed(C), net.fixed(C))
+
+
+def attended(net: Net, x: Value, mask: Value | None) -> Value:
+    """Self-attention of all tokens."""
+    parts = (net(Reshape((N, T, H, D), True), linear(net, x, C)) for _ in range(3))
+    q, k, v = (net(Transpose((0, 2, 1, 3)), one) for one in parts)
+    scores = net.of("a * 0.1", matmul(net, q, k, transposed=True))
+    if mask is not None:
+        scores = net.of("a + b", scores, mask)
+    y = matmul(net, net(Softmax(-1), scores), v)
+    return net(Reshape((N, T, C), True), net(Transpose((0, 2, 1, 3)), y))
+
+
+def layer(net: Net, x: Value, masked: bool) -> Value:
+    """A layer of a transformer, with a normalisation before each of its parts."""
+    mask = net.builder.input("mask", TensorType((T, T))) if masked else None
+    x = net.of("a + b", x, linear(net, attended(net, norm(net, x), mask), C))
+    wide = net.of("gelu(a)", linear(net, norm(net, x), 4 * C))
+    return norm(net, net.of("a + b", linear(net, wide, C), x))
+
+
+def rows_of_products(graph: Graph) -> list[int]:
+    """The rows of each product of its plan."""
+    plan = Executor(graph, "compute").plan({v.name: v.type.shape for v in graph.inputs})
+    return [step.shape[0] for step in plan.steps if step.op.name == "matmul"]
+
+
+def check(graph: Graph, rng) -> None:
+    given = {v.name: rng(v.type.shape) for v in graph.inputs}
+    expected = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    for backend in ("compute", "cpu"):
+        found = Executor(graph, backend).run(given)
+        for got, right in zip(found.values(), expected, strict=True):
+            assert oracle.error(got, right) <= 1e-5, backend
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(T - 1, T, 1), (-1, T, 1), (0, 1, 1), (1, 3, 1), (1, 6, 3)]
+)
+def test_a_layer_is_computed_for_tokens_that_are_taken(start, end, step, masked, rng) -> None:
+    net = Net(0)
+    y = layer(net, net.builder.input("x", TensorType((N, T, C))), masked)
+    graph = net.builder.graph([net(Slice((start,), (end,), (1,), (step,)), y)])
+    taken = N * len(range(T)[start:end:step])
+    whole, *rest = rows_of_products(graph)
+    assert whole == N * T and rest[-3:] == [taken] * 3  # keys and values are of all tokens
+    check(graph, rng)
+
+
+@pytest.mark.parametrize("reads", ["output", "channels", "sum"])
+def test_rows_that_others_need_are_computed(reads, rng) -> None:
+    net = Net(0)
+    y = layer(net, net.builder.input("x", TensorType((N, T, C))), False)
+    taken = net(Slice((1,), (2,), (2 if reads == "channels" else 1,), (1,)), y)
+    outputs = [taken]
+    if reads == "output":
+        outputs.append(y)
+    if reads == "sum":
+        outputs.append(net.of("a * b", y, taken))
+    graph = net.builder.graph(outputs)
+    assert N not in rows_of_products(graph)
+    check(graph, rng)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("start", "end", "step"), [(T - 1, T, 1), (1, 3, 1), (1, 6, 3)])
+def test_attention_is_of_the_queries_that_are_taken(start, end, step, masked, rng) -> None:
+    net = Net(0)
+    y = layer(net, net.builder.input("x", TensorType((N, T, C))), masked)
+    graph = net.builder.graph([net(Slice((start,), (end,), (1,), (step,)), y)])
+    types = graph.infer_types({v.name: v.type for v in graph.inputs})
+    short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: True))
+    (attention,) = (n.operator for n in short.nodes if isinstance(n.operator, Attention))
+    assert (attention.queries, attention.keys) == (len(range(T)[start:end:step]), T)
+    given = [rng(v.type.shape).astype(np.float64) for v in graph.inputs]
+    assert oracle.error(short.reference(*given)[0], graph.reference(*given)[0]) <= 1e-12
+
+
+def test_work_that_differs_by_row_stays(rng) -> None:
+    """A sum with an embedding of places, whose rows are not those of all samples."""
+    net = Net(0)
+    y = linear(net, net.builder.input("x", TensorType((N, T, C))), 4)
+    y = linear(net, net.of("a + b", y, net.fixed(T, 4)), 8)
+    graph = net.builder.graph([net(Slice((2,), (3,), (1,), (1,)), y)])
+    assert rows_of_products(graph) == [N * T, N]
+    check(graph, rng)
