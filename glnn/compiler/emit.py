@@ -36,7 +36,7 @@ from glnn.gl.command_encoder import BlockPart, CommandEncoder
 from glnn.gl.program import Program
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
-from glnn.graph.operators import If, Loop
+from glnn.graph.operators import CacheAppend, If, Loop
 from glnn.kernels.reference import Preparation
 from glnn.runtime.array_program import ArrayProgram
 from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
@@ -417,9 +417,15 @@ class _Emitter:
             assert slot.block is not None
             operands[name] = BlockPart(slot.block, slot.layout.words(lowered.parameters[name].type))
         operands |= kept
-        states = self.outline is not None and bool(self.outline.carried)
         out = self._part(lowered.output)
-        return self.backend.prepare(entry.choice, entry.spec, operands, out, states)
+        return self.backend.prepare(entry.choice, entry.spec, operands, out, self._runs_often)
+
+    @cached_property
+    def _runs_often(self) -> bool:
+        """Return True where runs of little work follow one another: of a decoder, of training."""
+        if self.outline is not None and self.outline.carried:
+            return True
+        return any(isinstance(one.lowered.op, CacheAppend) for one in self.schedule.entries)
 
     def _cpu_step(
         self, entry: ScheduledOp, sized: Mapping[str, str], numbers: Mapping[str, int]

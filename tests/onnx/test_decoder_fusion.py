@@ -16,9 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.exported_decoder import FloatWeights, write_decoder
 from glnn import DeviceArray, InferenceSession
+from glnn.backends import programs
 from glnn.errors import DeviceError
 from glnn.generation.architectures import Config, Rope
 from glnn.gl import Device
+from glnn.kernels.architecture import architecture
 from tests import oracle
 
 F = TensorProto.FLOAT
@@ -169,11 +171,16 @@ def test_weights_of_halves_stay_halves(device, rng) -> None:
     assert set(step.fp16) >= {"weight", "up"}
 
 
-@pytest.mark.parametrize(("batch", "prompt"), [(1, 7), (3, 1), (2, 2)])
-def test_a_decoder_with_growing_caches(device, tmp_path: Path, batch, prompt) -> None:
+@pytest.mark.parametrize(("batch", "prompt", "apart"), [(1, 7, True), (3, 1, False), (2, 2, True)])
+def test_a_decoder_with_growing_caches(
+    device, tmp_path: Path, monkeypatch, batch, prompt, apart
+) -> None:
     """Ten steps as ONNX Runtime has them, by beams that change places, and the launches of a
     layer.
+
+    apart: whether sizes that two products have programs for are no reason to write uniforms.
     """
+    monkeypatch.setattr(programs, "APART", (architecture(device.capabilities),) if apart else ())
     config = Config("llama", 2, 48, 6, 2, 16, 96, 512, 1e-5, Rope(10000.0))
     path = tmp_path / "model.onnx"
     write_decoder(path, config, FloatWeights(config, 80))
@@ -208,6 +215,8 @@ def test_a_decoder_with_growing_caches(device, tmp_path: Path, batch, prompt) ->
     assert found["normed_matmul"] == 2 * 2 + 1
     assert found["normalize"] == 0
     assert found["rotary"] == 2
+    commands = session._executor._latest[1].executable.commands.commands
+    assert any(name == "uniform" for name, *_ in commands) is not apart
 
 
 class Caches:
