@@ -409,7 +409,9 @@ class InferenceSession(LazyPickle):
             return names, {}
         if not isinstance(out, Mapping):
             raise ShapeError(f"out must map outputs to arrays, got {type(out).__name__}")
-        for name in out.keys() - frozenset(names):
+        wanted = frozenset(names)
+        if not out.keys() <= wanted:
+            name = next(name for name in out if name not in wanted)
             raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
         for info in self._objects:
             if stays_on_device(out.get(info.name)):
