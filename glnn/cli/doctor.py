@@ -16,7 +16,7 @@ from glnn.cli.options import (
 )
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.doctor.checks import Checks
-from glnn.doctor.examination import Scope, examine_device
+from glnn.doctor.examination import ExaminationScope, examine_device
 from glnn.doctor.limits import Limits, probe_limits
 from glnn.doctor.report import Report, describe_machine, rows
 from glnn.doctor.speed import Speed, measure_speed
@@ -82,7 +82,7 @@ def doctor(
     """
     if quick and full:
         raise GlnnError("--quick: expected it without --full, got both")
-    scope = Scope(_gl_backends(backends), ops or None, functions or None, full, quick)
+    scope = ExaminationScope(_gl_backends(backends), ops or None, functions or None, full, quick)
     with Device(gpu, limits) as device:
         report = _report(device, scope, speed and scope.whole, shown=not as_json)
     if path is not None:
@@ -99,7 +99,7 @@ def _gl_backends(backends: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(name for name in backends or NAMES if name != "cpu")
 
 
-def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
+def _report(device: Device, scope: ExaminationScope, speed: bool, shown: bool) -> Report:
     """Examine `device`. Limits are tried only where the scope is the whole device."""
     checks = Checks()
     limits: Limits | None = None

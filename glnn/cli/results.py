@@ -46,13 +46,13 @@ class OutputSummary:
     @classmethod
     def from_array(cls, name: str, array: Array) -> OutputSummary:
         """Summarise `array`, the output called `name`."""
-        summary = Summary(name)
+        summary = RunningSummary(name)
         summary.add(array)
         return summary.output
 
 
 @dataclass
-class Summary:
+class RunningSummary:
     """Statistics of one output over several runs."""
 
     name: str
@@ -252,7 +252,7 @@ class Classes:
     """The right class of each; None where it is not known."""
     notes: list[str] = field(default_factory=list)
     """Notes on how the samples were converted."""
-    others: dict[str, Summary] = field(default_factory=dict)
+    others: dict[str, RunningSummary] = field(default_factory=dict)
     """The model's other outputs, by name."""
     scored: bool = False
     """Whether the scores are no probabilities."""
@@ -274,7 +274,7 @@ class Classes:
             if name != self.output:
                 batch = np.asarray(array)
                 batched = batch.ndim > 0 and len(batch) > count
-                summary = self.others.setdefault(name, Summary(name))
+                summary = self.others.setdefault(name, RunningSummary(name))
                 summary.add(batch[:count] if batched else batch)
         return result
 

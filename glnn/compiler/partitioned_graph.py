@@ -54,7 +54,7 @@ _Key = tuple[tuple[TensorType, ...], tuple[tuple[str, object], ...] | None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Shared:
+class _SharedOptions:
     """Planning options that all parts of a graph share; see Plan."""
 
     backend: Backend
@@ -101,7 +101,7 @@ class PartitionedGraph:
         late: Sequence[Node],
         head: Plan | PartitionedGraph,
         requested: Sequence[Value],
-        shared: _Shared,
+        shared: _SharedOptions,
         shape_inputs: Iterable[str],
         checked_inputs: Mapping[str, str],
         *,
@@ -116,14 +116,14 @@ class PartitionedGraph:
         self.why = _why(graph, late)
         self._now = _ready(graph, late, shape_inputs, by_numbers=by_numbers)
         self._bodies = {
-            body: Plans(body, shared, {})
+            body: PartPlans(body, shared, {})
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, shared, _passed_on(head.graph, requested, checked_inputs))
+        self._tail = PartPlans(tail, shared, _passed_on(head.graph, requested, checked_inputs))
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -199,14 +199,16 @@ def _type_here(type: TensorType, array: Array) -> TensorType:
     return type if type.holds else TensorType.of(array)
 
 
-class Plans:
+class PartPlans:
     """The plans of a part, by the shapes of its inputs: the last few are kept.
 
     A plan is for the numbers, too, that sizes depend on. Where more of these come than plans are
     kept, the host computes what depends on them, and one plan does for all.
     """
 
-    def __init__(self, graph: Graph, shared: _Shared, checked_inputs: Mapping[str, str]) -> None:
+    def __init__(
+        self, graph: Graph, shared: _SharedOptions, checked_inputs: Mapping[str, str]
+    ) -> None:
         """checked_inputs: see Plan."""
         self._graph, self._shared, self._checked_inputs = graph, shared, checked_inputs
         self._kept: OrderedDict[_Key, Plan | PartitionedGraph] = OrderedDict()
@@ -339,7 +341,7 @@ def plan_graph(
             if states is not None:
                 raise UnsupportedOpError(f"{why}, so there is no single plan, which states need")
             first = _head(graph, late)
-            shared = _Shared(backend, weights, precision, samples, without)
+            shared = _SharedOptions(backend, weights, precision, samples, without)
             if checked_inputs is None:
                 checked_inputs = {value.name: f"input {value.name!r}" for value in graph.inputs}
             outputs: Sequence[Value] = first.outputs

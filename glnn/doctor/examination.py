@@ -160,7 +160,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ExaminationScope:
     """The backends, kernels and functions to examine."""
 
     backends: tuple[str, ...] = tuple(GL)
@@ -199,7 +199,7 @@ class Scope:
 class Examination:
     """The result of an examination."""
 
-    scope: Scope
+    scope: ExaminationScope
     """The backends, kernels and functions that were examined."""
     closed: dict[str, str]
     """The backends that do not open, and why."""
@@ -238,7 +238,7 @@ class Examination:
 
 
 def examine_device(
-    device: Device, scope: Scope | None = None, progress: Progress = silent
+    device: Device, scope: ExaminationScope | None = None, progress: Progress = silent
 ) -> Examination:
     """Examine the functions and kernels of `device`, and keep what was seen, with a
     certificate.
@@ -246,7 +246,7 @@ def examine_device(
     scope: all of it unless given. Nothing is kept before all was looked at. What raises an
     exception is left without a verdict. Raises DeviceError where no backend opens.
     """
-    start, scope, checks = time.perf_counter(), scope or Scope(), Checks(device)
+    start, scope, checks = time.perf_counter(), scope or ExaminationScope(), Checks(device)
     opened, closed = _open_backends(device, scope, checks)
     looks: list[list[FunctionCheck]] = []
     if scope.ops is None or scope.functions is not None:
@@ -294,7 +294,7 @@ def examine_device(
     return replace(examination, failed=tuple(checks.failed))
 
 
-def _forms(backend: GlBackend, scope: Scope, checks: Checks) -> list[Form]:
+def _forms(backend: GlBackend, scope: ExaminationScope, checks: Checks) -> list[Form]:
     """Return the forms of the kernels in `scope`."""
     if scope.functions is not None and scope.ops is None:
         return []
@@ -320,7 +320,7 @@ def one_of_each(some: Sequence[Form]) -> list[Form]:
 
 
 def _open_backends(
-    device: Device, scope: Scope, checks: Checks
+    device: Device, scope: ExaminationScope, checks: Checks
 ) -> tuple[list[GlBackend], dict[str, str]]:
     """Open the backends, and return those that open, with the reasons why others do not.
 

@@ -66,7 +66,7 @@ FORMAT_NAMES = {
 _BY_CODE = {row.code: row for row in GGML_FORMATS.values()}
 
 
-class Texts(Sequence[str]):
+class LazyTexts(Sequence[str]):
     """Strings of a file, decoded when they are asked for."""
 
     def __init__(self, raw: bytes, ends: array[int]) -> None:
@@ -91,11 +91,11 @@ class Texts(Sequence[str]):
         return self._raw[begin : self._ends[place]].decode("utf-8", "replace")
 
 
-Value = bool | int | float | str | Array | Texts
+Value = bool | int | float | str | Array | LazyTexts
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class GGUFTensor:
     """A tensor of a file: its name, its shape (row major), and its place."""
 
     name: str
@@ -120,7 +120,7 @@ class TensorEntry:
 class TensorBlocks:
     """The blocks of a tensor in an open file, read as they are asked for; see `Blocks`."""
 
-    def __init__(self, file: IO[bytes], entry: TensorEntry, block_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], entry: GGUFTensor, block_bytes: int) -> None:
         self._file, self._entry, self._width = file, entry, block_bytes
 
     def __len__(self) -> int:
@@ -155,7 +155,7 @@ class GGUFFile:
         except OSError as error:
             raise ModelError(f"{self.path}: cannot be read: {fault(error)}") from None
         try:
-            reader = _Reader(self._file)
+            reader = _HeaderReader(self._file)
             self.metadata, entries = reader.header()
             self.tensors = {entry.name: entry for entry in entries}
         except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ class GGUFFile:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def entry(self, name: str) -> TensorEntry:
+    def entry(self, name: str) -> GGUFTensor:
         """Return the tensor called `name`. Raises ModelError where there is none."""
         if name not in self.tensors:
             raise ModelError(f"{self.path}: there is no tensor {name!r}")
@@ -218,7 +218,7 @@ class GGUFFile:
         blocks = JoinedBlocks([self.blocks(entry) for entry in entries])
         return format, format.pack(blocks, sum(entry.shape[0] for entry in entries), k)
 
-    def blocks(self, entry: TensorEntry) -> TensorBlocks:
+    def blocks(self, entry: GGUFTensor) -> TensorBlocks:
         """Return the blocks of a tensor, to be read. Raises ModelError where its format does not
         run here.
         """
@@ -232,7 +232,7 @@ class GGUFFile:
         packed = format.pack(self.blocks(entry), n, k)
         return format.unpack(packed, n, k, slice(None)).reshape(entry.shape)
 
-    def format_of(self, entry: TensorEntry) -> QuantizedFormat:
+    def format_of(self, entry: GGUFTensor) -> QuantizedFormat:
         """Return the format of a tensor. Raises ModelError for one that does not run here."""
         if entry.format is None:
             known = ", ".join(str(one) for one in GGML_FORMATS.values())
@@ -243,14 +243,14 @@ class GGUFFile:
         return entry.format
 
     def value(self, key: str, kind: type[Any], default: Any = None) -> Any:
-        """Return the value of `key` as `kind`: bool, int, float, str, Texts or np.ndarray.
+        """Return the value of `key` as `kind`: bool, int, float, str, LazyTexts or np.ndarray.
 
         default, and errors: see `setting`.
         """
         return setting(self.path, self.metadata, key, kind, default)
 
 
-class _Reader:
+class _HeaderReader:
     """Reads the header of a file, never more than the file has."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -291,7 +291,7 @@ class _Reader:
         except UnicodeDecodeError:
             raise ValueError(f"{what} is no UTF-8: {shown(raw)}") from None
 
-    def header(self) -> tuple[Mapping[str, Value], Sequence[TensorEntry]]:
+    def header(self) -> tuple[Mapping[str, Value], Sequence[GGUFTensor]]:
         """Return the entries by key, and the tensors. Raises ValueError for all that is wrong."""
         magic = self._take(min(4, self._rest()), "its beginning")
         if magic != MAGIC:
@@ -330,7 +330,7 @@ class _Reader:
         value = np.frombuffer(self._take(NUMBERS[code].itemsize, what), NUMBERS[code])[0]
         return value.item()  # type: ignore[no-any-return]
 
-    def _list(self, what: str) -> Array | Texts:
+    def _list(self, what: str) -> Array | LazyTexts:
         code = self._number("I", what)
         if code in NUMBERS:
             width = NUMBERS[code].itemsize
@@ -346,7 +346,7 @@ class _Reader:
                 raise ValueError(f"a string in {what} has {length} bytes, more than {MOST_TEXT}")
             raw += self._take(length, what)
             ends.append(len(raw))
-        return Texts(bytes(raw), ends)
+        return LazyTexts(bytes(raw), ends)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         """Return a tensor's name, shape, format and offset."""
@@ -361,7 +361,7 @@ class _Reader:
 
 def _tensor_entries(
     rows: Sequence[tuple[str, tuple[int, ...], int, int]], origin: int, alignment: int, size: int
-) -> list[TensorEntry]:
+) -> list[GGUFTensor]:
     """Return the tensors of `rows`, by their places. Raises ValueError unless each has its own."""
     result = [_entry(row, origin, alignment, size) for row in rows]
     name, times = Counter(entry.name for entry in result).most_common(1)[0] if result else ("", 0)
@@ -377,7 +377,7 @@ def _tensor_entries(
 
 def _entry(
     row: tuple[str, tuple[int, ...], int, int], origin: int, alignment: int, size: int
-) -> TensorEntry:
+) -> GGUFTensor:
     name, shape, code, offset = row
     if offset % alignment:
         raise ValueError(f"{name!r:.60} begins at {offset}, which is no multiple of {alignment}")
@@ -391,7 +391,7 @@ def _entry(
             f"{name!r:.60} {shape} takes {nbytes} bytes from {origin + offset} on, the file has "
             f"{size}"
         )
-    return TensorEntry(name, shape, code, origin + offset, nbytes)
+    return GGUFTensor(name, shape, code, origin + offset, nbytes)
 
 
 def _nbytes(name: str, shape: tuple[int, ...], format: QuantizedFormat) -> int:

@@ -23,7 +23,7 @@ from glnn.generation.architectures import (
     longrope_magnitude,
     yarn_magnitude,
 )
-from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, Settings
+from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, ModelEntries
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
 from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks
@@ -139,7 +139,7 @@ def folder_config(folder: Path) -> Config:
     Raises ModelError where its architecture does not run here or an entry is missing or odd.
     """
     path = folder / "config.json"
-    said = Settings(path, json_entries(path))
+    said = ModelEntries(path, json_entries(path))
     kind = said.get("model_type", str)
     said = said.with_defaults(DEFAULTS.get(kind, {}))
     if kind not in ARCHITECTURES:
@@ -195,7 +195,7 @@ def folder_config(folder: Path) -> Config:
     )
 
 
-def _check_plain(said: Settings, allowed: Mapping[str, tuple[bool | str, ...]]) -> None:
+def _check_plain(said: ModelEntries, allowed: Mapping[str, tuple[bool | str, ...]]) -> None:
     """Raise ModelError where entries ask for what does not run here. allowed: see PLAIN.
 
     Entries that transformers' own model does not read are not looked at.
@@ -214,7 +214,7 @@ def _check_plain(said: Settings, allowed: Mapping[str, tuple[bool | str, ...]]) 
         )
 
 
-def _global_layers(said: Settings, kind: str, layers: int) -> frozenset[int]:
+def _global_layers(said: ModelEntries, kind: str, layers: int) -> frozenset[int]:
     """Return the layers that have no window though others may have one."""
     types, known = said.get("layer_types", list, []), ("full_attention", "sliding_attention")
     if types:
@@ -232,7 +232,7 @@ def _global_layers(said: Settings, kind: str, layers: int) -> frozenset[int]:
     return every_nth(every, layers) if every else frozenset()
 
 
-def _rope(said: Settings, more: Settings, base: float) -> Rope:
+def _rope(said: ModelEntries, more: ModelEntries, base: float) -> Rope:
     """Return the angles that the entries `more` describe. base: where they do not say theirs."""
     base = more.above(1, "rope_theta", base)
     kind = more.get("rope_type", str, more.get("type", str, "default"))
@@ -270,7 +270,7 @@ def _rope(said: Settings, more: Settings, base: float) -> Rope:
     )
 
 
-def _yarn_magnitude(more: Settings, factor: float) -> float:
+def _yarn_magnitude(more: ModelEntries, factor: float) -> float:
     """Return what YaRN multiplies rotated numbers by: as it is said, or follows from factors."""
     share, shared = more.get("mscale", float, 0.0), more.get("mscale_all_dim", float, 0.0)
     found = yarn_magnitude(factor)
@@ -291,7 +291,7 @@ def weight_files(folder: Path) -> list[Path]:
         if not (found := sorted(folder.glob("*.safetensors"))):
             raise ModelError(f"{folder}: there is no file of safetensors")
         return found
-    names = Settings(index, json_entries(index)).get("weight_map", dict).values()
+    names = ModelEntries(index, json_entries(index)).get("weight_map", dict).values()
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelError(f"{index}: 'weight_map' must name files beside it, got {shown(name)}")
@@ -422,7 +422,7 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
             f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
         )
     path = folder / "tokenizer_config.json"
-    said = Settings(path, optional_entries(path))
+    said = ModelEntries(path, optional_entries(path))
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token", "eot_token"):
         token = said.any(key)
@@ -447,7 +447,7 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
 
 def _end_tokens(path: Path, vocabulary: int) -> list[int]:
     """Return the tokens that end texts by the entry eos_token_id; none where it is not there."""
-    found = Settings(path, optional_entries(path)).any("eos_token_id")
+    found = ModelEntries(path, optional_entries(path)).any("eos_token_id")
     numbers = [] if found is None else found if isinstance(found, list) else [found]
     for one in numbers:
         if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < vocabulary:
@@ -457,7 +457,7 @@ def _end_tokens(path: Path, vocabulary: int) -> list[int]:
     return numbers
 
 
-def _template(folder: Path, said: Settings) -> str:
+def _template(folder: Path, said: ModelEntries) -> str:
     """Return the template of chats; empty where there is none."""
     path = folder / "chat_template.jinja"
     if path.exists():

@@ -25,7 +25,7 @@ from glnn.generation.architectures import (
 )
 from glnn.generation.gguf import MAGIC, GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
-from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, Settings, whole_number
+from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, ModelEntries, whole_number
 from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
 from glnn.graph.operators.rotary import MOST_WIDTH
 
@@ -124,7 +124,7 @@ def gguf_config(file: GGUFFile) -> Config:
     """
     name = file.value("general.architecture", str)
     architecture_named(name)
-    said = Settings(file.path, file.metadata, f"{name}.")
+    said = ModelEntries(file.path, file.metadata, f"{name}.")
     layers = said.size("block_count", most=MOST_LAYERS)
     width, heads = said.size("embedding_length"), said.size("attention.head_count")
     head_width = said.size("attention.key_length", max(width // heads, 1))
@@ -166,7 +166,7 @@ def gguf_config(file: GGUFFile) -> Config:
     return config
 
 
-def _check_unread(said: Settings, metadata: Mapping[str, Any], prefix: str) -> None:
+def _check_unread(said: ModelEntries, metadata: Mapping[str, Any], prefix: str) -> None:
     """Raise ModelError for a key below `prefix` that nothing asked for and may change logits."""
     for key in said.unread():
         value = metadata[prefix + key]
@@ -178,7 +178,7 @@ def _check_unread(said: Settings, metadata: Mapping[str, Any], prefix: str) -> N
             )
 
 
-def _rope(said: Settings, context: int, file: GGUFFile) -> Rope:
+def _rope(said: ModelEntries, context: int, file: GGUFFile) -> Rope:
     """Return the angles of a model that was trained for `context` tokens."""
     # A factor without a type is linear; so was scale_linear, before there were types.
     factor = said.above(0, "rope.scaling.factor", said.above(0, "rope.scale_linear", 1.0))

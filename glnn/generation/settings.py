@@ -15,7 +15,7 @@ MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22,
 MOST_NUMBER = float(np.finfo(np.float32).max)  # as which backends compute with it
 
 
-class Settings:
+class ModelEntries:
     """The entries of a model's file, or of a part of it, checked as they are read.
 
     All methods raise ModelError where an entry is missing, unless there is a default, or odd.
@@ -73,13 +73,13 @@ class Settings:
             raise self._refusal(key, "must be numbers above 0", found)
         return tuple(map(float, found))
 
-    def part(self, key: str) -> Settings:
+    def part(self, key: str) -> ModelEntries:
         """Return the entries below an entry; none where it is not there."""
-        return Settings(self.path, self.get(key, dict, {}))
+        return ModelEntries(self.path, self.get(key, dict, {}))
 
-    def with_defaults(self, entries: Mapping[str, Any]) -> Settings:
+    def with_defaults(self, entries: Mapping[str, Any]) -> ModelEntries:
         """Return these entries, and `entries` in the place of those that are left out."""
-        return Settings(self.path, {**entries, **self._entries}, self._prefix)
+        return ModelEntries(self.path, {**entries, **self._entries}, self._prefix)
 
     def unread(self) -> list[str]:
         """Return the keys behind the prefix that nothing asked for."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, extra, fault, shown
-from glnn.generation.gguf import GGUFFile, Texts
+from glnn.generation.gguf import GGUFFile, LazyTexts
 from glnn.registry import module_for
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -193,7 +193,7 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
     if kind not in makers:
         known = ", ".join(makers)
         raise ModelError(f"{file.path}: tokenizer {kind!r} does not run here: {known} do")
-    tokens = file.value("tokenizer.ggml.tokens", Texts)
+    tokens = file.value("tokenizer.ggml.tokens", LazyTexts)
     size = file.entry("token_embd.weight").shape[0]
     if len(tokens) > size:
         raise ModelError(f"{file.path}: it has {len(tokens)} tokens, embeddings for {size}")
@@ -224,7 +224,7 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
     return Tokenizer(inner, number("bos"), frozenset(ends), begins, template, names)
 
 
-def _add_special(inner: Any, tokens: Texts, types: Any) -> None:
+def _add_special(inner: Any, tokens: LazyTexts, types: Any) -> None:
     """Have tokens of control, and those that a user defined, be found in texts as they are.
 
     The unknown token is one of control: nothing of a text is written as it.
@@ -244,7 +244,7 @@ def _byte_pairs(file: GGUFFile, tokens: list[str]) -> Any:
     if name not in PRE_TOKENIZERS:
         known = ", ".join(PRE_TOKENIZERS)
         raise ModelError(f"{file.path}: pre-tokenizer {name!r} does not run here: {known} do")
-    merges = file.value("tokenizer.ggml.merges", Texts)
+    merges = file.value("tokenizer.ggml.merges", LazyTexts)
     pairs = [tuple(one.split(" ", 1)) for one in merges]
     if any(len(pair) != 2 for pair in pairs):
         raise ModelError(f"{file.path}: tokenizer.ggml.merges must be pairs with a space between")

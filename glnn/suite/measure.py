@@ -14,7 +14,7 @@ from time import perf_counter
 from glnn.backends import open_backend
 from glnn.core.types import Array
 from glnn.doctor.checks import Checks
-from glnn.doctor.examination import Examination, Scope, examine_device
+from glnn.doctor.examination import Examination, ExaminationScope, examine_device
 from glnn.doctor.report import Machine, describe_machine
 from glnn.doctor.speed import SIDES, SIZES, Speed, measure_speed
 from glnn.errors import DeviceError, GlnnError
@@ -166,7 +166,7 @@ class _Suite:
         )
 
     def _examine(self) -> None:
-        scope = Scope(ops=self._parts.ops, quick=True)
+        scope = ExaminationScope(ops=self._parts.ops, quick=True)
         self._result.examination = examine_device(self._device, scope, self._examined)
 
     def _examined(self, what: str, done: int, total: int) -> None:

@@ -19,7 +19,7 @@ from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.compiler import evaluate
 from glnn.doctor.checks import Checks
-from glnn.doctor.examination import Certificates, Scope, examine_device, one_of_each
+from glnn.doctor.examination import Certificates, ExaminationScope, examine_device, one_of_each
 from glnn.doctor.function_accuracy import check_functions, function_checks
 from glnn.doctor.kernel_accuracy import Form, KernelDoctor, forms
 from glnn.doctor.report import faults, rows, summary
@@ -41,7 +41,7 @@ from glnn.model import Model
 from glnn.session import InferenceSession
 from glnn.validation.examination import examine_choices
 
-NORM = Scope(("compute",), ("local_response_norm",))
+NORM = ExaminationScope(("compute",), ("local_response_norm",))
 ODD = "if (n == 3 && channel == 36) squares += 5.0;"  # a size that first uses need not have
 
 
@@ -102,7 +102,7 @@ def test_a_kernel_that_is_wrong_in_some_sizes(own, cached, rng, monkeypatch) -> 
 def test_a_function_that_is_wrong_for_some_values(own, cached, rng, monkeypatch) -> None:
     before, after = "quotient = (1.0", "quotient = (abs(x) > 3.0 && abs(x) < 3.1 ? 0.5 : 1.0"
     _replaced(monkeypatch, "functions/tanh.glsl", before, after)
-    scope = Scope(("compute",), ("pointwise",), ("tanh", "sigmoid", "exp", "abs"))
+    scope = ExaminationScope(("compute",), ("pointwise",), ("tanh", "sigmoid", "exp", "abs"))
     found = examine_device(own, scope)
     wrong = [one for one in found.functions if one.wrong]
     assert [(one.name, one.dtype) for one in wrong] == [("tanh", "float32")]
@@ -154,10 +154,10 @@ def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) ->
 def test_a_mended_driver_is_believed_again(own, cached, monkeypatch) -> None:
     with monkeypatch.context() as context:
         _replaced(context, "functions/tanh.glsl", "(1.0 - decay)", "(0.9 - decay)")
-        assert not examine_device(own, Scope(("compute",), None, ("tanh",))).ok
+        assert not examine_device(own, ExaminationScope(("compute",), None, ("tanh",))).ok
     spec = OpSpec.create(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
     assert Compute(own).why_not(spec)
-    assert examine_device(own, Scope(("compute",), None, ("tanh",))).ok
+    assert examine_device(own, ExaminationScope(("compute",), None, ("tanh",))).ok
     assert Compute(own).why_not(spec) is None
 
 
@@ -221,7 +221,7 @@ def test_an_interruption_keeps_nothing(own, cached) -> None:
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"form": 1', "nested", "negative"])
 def test_a_damaged_certificate_is_none(own, cached, damage) -> None:
-    examine_device(own, Scope(("compute",), None, ("abs",)))
+    examine_device(own, ExaminationScope(("compute",), None, ("abs",)))
     (path,) = cached.glob("certificates/*.json")
     whole = json.loads(path.read_text("utf-8"))
     (key,) = whole["certificates"]
@@ -233,7 +233,7 @@ def test_a_damaged_certificate_is_none(own, cached, damage) -> None:
         version = open_backend("compute", own).verdicts.file.version
         assert not Certificates.load(cached, own.capabilities, version).found
     with pytest.warns(UserWarning, match="damaged"):
-        examine_device(own, Scope(("compute",), None, ("abs",)))  # which gives a new one
+        examine_device(own, ExaminationScope(("compute",), None, ("abs",)))  # which gives a new one
     (kept,) = Certificates.load(cached, own.capabilities, version).found.values()
     assert kept.holds and kept.looked == "abs()"
 
@@ -289,7 +289,7 @@ def test_a_function_that_raises_is_not_used(own, cached, monkeypatch, error) -> 
         raise error
 
     monkeypatch.setattr("glnn.doctor.function_accuracy.run", raising)
-    seen = examine_device(own, Scope(("compute",), None, ("tanh", "exp")))
+    seen = examine_device(own, ExaminationScope(("compute",), None, ("tanh", "exp")))
     assert {one.name for one in seen.functions if one.wrong} == {"tanh", "exp"}
 
 
@@ -326,7 +326,7 @@ def test_what_there_is_not() -> None:
         ({"backends": ()}, "--backend"),
     ):
         with pytest.raises(GlnnError, match=f"{said}: expected one .*of .* got"):
-            Scope(**scope)
+            ExaminationScope(**scope)
 
 
 @pytest.mark.skipif(not os.environ.get("GLNN_EXHAUSTIVE"), reason="make check-doctor has it")

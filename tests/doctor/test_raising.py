@@ -14,7 +14,7 @@ import pytest
 from glnn import __version__
 from glnn.backends.feedback import Feedback
 from glnn.doctor import limits, speed
-from glnn.doctor.examination import Certificates, Scope, examine_device
+from glnn.doctor.examination import Certificates, ExaminationScope, examine_device
 from glnn.doctor.function_accuracy import run
 from glnn.doctor.limit_probes import probes
 from glnn.doctor.limits import probe_limits
@@ -62,7 +62,7 @@ ERRORS = [
     UnsupportedOpError("no"),
     Warning("no"),
 ]
-SCOPE = Scope(("feedback",), ("pack",), ("abs", "exp"))
+SCOPE = ExaminationScope(("feedback",), ("pack",), ("abs", "exp"))
 LISTING = {
     "opening": "glnn.doctor.examination.GL",
     "functions": "glnn.doctor.examination.function_checks",
@@ -219,7 +219,7 @@ def test_a_reset_at_a_kernel_that_raises_nothing(cached, monkeypatch) -> None:
 def _lost_at_a_kernel(cached) -> None:
     """The doctor looks at a kernel, of which nothing is said but that the context was reset."""
     with Device() as device:
-        seen = examine_device(device, Scope(("feedback",), ("pack",), full=True))
+        seen = examine_device(device, ExaminationScope(("feedback",), ("pack",), full=True))
         (kernel,) = seen.kernels
         assert seen.lost is not None and "on feedback: " in seen.lost
         assert "was reset by its driver" in seen.lost

@@ -21,7 +21,7 @@ from glnn.generation.hugging_face import (
     optional_entries,
     weight_files,
 )
-from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, Settings
+from glnn.generation.settings import MOST_CONTEXT, MOST_LAYERS, MOST_VOCABULARY, ModelEntries
 from glnn.generation.speech.ctranslate2 import CTranslate2File
 from glnn.generation.speech.log_mel import BINS, HOP, RATE, WINDOW
 from glnn.generation.speech.onnx_weights import (
@@ -380,7 +380,7 @@ def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]
 def _folder_config(folder: Path) -> WhisperConfig:
     """Return the sizes of a model of Hugging Face."""
     path = folder / "config.json"
-    said = Settings(path, json_entries(path))
+    said = ModelEntries(path, json_entries(path))
     if (kind := said.get("model_type", str)) != "whisper":
         raise ModelError(f"{path}: model_type {kind!r:.60} is no speech to text: whisper is")
     if (activation := said.get("activation_function", str, "gelu")) != "gelu":
@@ -414,7 +414,7 @@ def _bins(path: Path, bins: int) -> int:
             f"{path}: features must have {' or '.join(map(str, BINS))} bins, got {bins}"
         )
     beside = path.parent / "preprocessor_config.json"
-    said = Settings(beside, optional_entries(beside))
+    said = ModelEntries(beside, optional_entries(beside))
     wanted = {"feature_size": bins, "sampling_rate": RATE, "hop_length": HOP, "n_fft": WINDOW}
     for key, number in wanted.items():
         if (got := said.get(key, int, number)) != number:
@@ -587,10 +587,10 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
     )
 
 
-def _settings(folder: Path) -> list[Settings]:
+def _settings(folder: Path) -> list[ModelEntries]:
     """Return the files that say how texts are chosen, the first of which is believed first."""
     names = ("generation_config.json", "config.json")
-    return [Settings(folder / name, optional_entries(folder / name)) for name in names]
+    return [ModelEntries(folder / name, optional_entries(folder / name)) for name in names]
 
 
 def _alignment_heads(folder: Path, config: Config) -> tuple[tuple[int, int], ...]:
@@ -614,7 +614,7 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)
 
 
-def _is_multilingual(settings: Sequence[Settings], vocabulary: int) -> bool:
+def _is_multilingual(settings: Sequence[ModelEntries], vocabulary: int) -> bool:
     """Return True for a model of several languages: as its settings say, else by its tokens."""
     for said in settings:
         if (found := said.optional("is_multilingual", bool)) is not None:
@@ -623,7 +623,7 @@ def _is_multilingual(settings: Sequence[Settings], vocabulary: int) -> bool:
 
 
 def _token_list(
-    settings: Iterable[Settings], keys: Sequence[str], vocabulary: int
+    settings: Iterable[ModelEntries], keys: Sequence[str], vocabulary: int
 ) -> tuple[int, ...]:
     """Return the tokens that the first such entry lists; none where there is none."""
     for said in settings:

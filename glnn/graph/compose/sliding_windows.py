@@ -37,7 +37,7 @@ from glnn.graph.operators import (
     Unflatten,
     Unsqueeze,
 )
-from glnn.graph.operators.host import Table
+from glnn.graph.operators.host import ConstantTable
 from glnn.graph.operators.windows import output
 
 Sizes = tuple[int, ...]
@@ -470,7 +470,7 @@ def _windows_fit(windows: Window) -> bool:
 
 
 @dataclass(frozen=True)
-class WindowCounts(Table):
+class WindowCounts(ConstantTable):
     """The number of elements that the mean of each window is over, float32."""
 
     name: ClassVar[str] = "window_counts"

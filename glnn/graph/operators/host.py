@@ -44,7 +44,7 @@ class HostOperator(Operator):
         return self.display_name
 
 
-class Table(HostOperator):
+class ConstantTable(HostOperator):
     """An operator without operands, whose results are made of its attributes by NumPy."""
 
     table: ClassVar[bool] = True

@@ -30,7 +30,7 @@ from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Gather, GatherND, Identity, Reduce, Resample, Slice, Transpose
-from glnn.graph.operators.host import HostOperator, Table
+from glnn.graph.operators.host import ConstantTable, HostOperator
 from glnn.onnx.operators.call import Converter, OperatorCall
 
 F64 = np.float64
@@ -84,7 +84,7 @@ class WideResample(HostOperator):
 
 
 @dataclass(frozen=True)
-class ResizeTable(Table):
+class ResizeTable(ConstantTable):
     """Numbers of which an axis of another size is made."""
 
     resized: AxisResampling

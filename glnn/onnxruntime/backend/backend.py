@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
-from glnn.onnxruntime.capi.options import Attribute, RunOptions, SessionOptions
+from glnn.onnxruntime.capi.options import OptionAttribute, RunOptions, SessionOptions
 
 
 class OnnxRuntimeBackendRep:
@@ -79,5 +79,5 @@ class OnnxRuntimeBackend:
 def _set(options: Any, values: Mapping[str, Any]) -> None:
     """Give `options` the values of those attributes that they have."""
     for name, value in values.items():
-        if isinstance(getattr(type(options), name, None), Attribute):
+        if isinstance(getattr(type(options), name, None), OptionAttribute):
             setattr(options, name, value)

@@ -174,7 +174,7 @@ def _one_of(kind: type[Any]) -> Callable[[object], Any]:
     return check
 
 
-class Attribute:
+class OptionAttribute:
     """An attribute of options: its default, and what it is checked by when it is set.
 
     Setting it raises TypeError for a value of another type.
@@ -204,16 +204,16 @@ class _Options:
     Classes derived from those here have what attributes they like.
     """
 
-    log_severity_level = Attribute(-1, _whole)
-    log_verbosity_level = Attribute(0, _whole)
-    logid = Attribute("", _text)
+    log_severity_level = OptionAttribute(-1, _whole)
+    log_verbosity_level = OptionAttribute(0, _whole)
+    logid = OptionAttribute("", _text)
     _entries: dict[str, str]
 
     def __init__(self) -> None:
         self.__dict__["_entries"] = {}
 
     def __setattr__(self, name: str, value: object) -> None:
-        known = isinstance(getattr(type(self), name, None), Attribute)
+        known = isinstance(getattr(type(self), name, None), OptionAttribute)
         if not known and type(self) in (SessionOptions, RunOptions):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         object.__setattr__(self, name, value)
@@ -244,21 +244,21 @@ class SessionOptions(_Options):
     said where it is.
     """
 
-    enable_cpu_mem_arena = Attribute(True, _flag)
-    enable_mem_pattern = Attribute(True, _flag)
-    enable_mem_reuse = Attribute(True, _flag)
-    enable_profiling = Attribute(False, _flag)
-    execution_mode = Attribute(ExecutionMode.ORT_SEQUENTIAL, _one_of(ExecutionMode))
-    execution_order = Attribute(ExecutionOrder.DEFAULT, _one_of(ExecutionOrder))
-    graph_optimization_level = Attribute(
+    enable_cpu_mem_arena = OptionAttribute(True, _flag)
+    enable_mem_pattern = OptionAttribute(True, _flag)
+    enable_mem_reuse = OptionAttribute(True, _flag)
+    enable_profiling = OptionAttribute(False, _flag)
+    execution_mode = OptionAttribute(ExecutionMode.ORT_SEQUENTIAL, _one_of(ExecutionMode))
+    execution_order = OptionAttribute(ExecutionOrder.DEFAULT, _one_of(ExecutionOrder))
+    graph_optimization_level = OptionAttribute(
         GraphOptimizationLevel.ORT_ENABLE_ALL, _one_of(GraphOptimizationLevel)
     )
-    inter_op_num_threads = Attribute(0, _whole)
-    intra_op_num_threads = Attribute(0, _whole)
-    optimized_model_filepath = Attribute("", _text)
-    profile_file_prefix = Attribute("onnxruntime_profile_", _text)
-    use_deterministic_compute = Attribute(False, _flag)
-    use_per_session_threads = Attribute(True, _flag)
+    inter_op_num_threads = OptionAttribute(0, _whole)
+    intra_op_num_threads = OptionAttribute(0, _whole)
+    optimized_model_filepath = OptionAttribute("", _text)
+    profile_file_prefix = OptionAttribute("onnxruntime_profile_", _text)
+    use_deterministic_compute = OptionAttribute(False, _flag)
+    use_per_session_threads = OptionAttribute(True, _flag)
     _named: dict[str, int]
     _denoted: dict[str, int]
     _initializers: dict[str, OrtValue]
@@ -343,8 +343,8 @@ class SessionOptions(_Options):
 class RunOptions(_Options):
     """Options of a run: all are kept, and all but `terminate` have no effect."""
 
-    only_execute_path_to_fetches = Attribute(False, _flag)
-    terminate = Attribute(False, _flag)
+    only_execute_path_to_fetches = OptionAttribute(False, _flag)
+    terminate = OptionAttribute(False, _flag)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keep `value`. Raises RuntimeError for a key that is empty or too long."""
