@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -610,14 +610,24 @@ class BufferSet:
             assert isinstance(store, Buffer) and device is not None
             store.copy_from(there.buffer(device), device)
 
-    def keep(self, output: Output) -> DeviceArray | None:
-        """Return an output of the last run, on the device; None where the host has to read it.
+    def keep(self, outputs: Iterable[Output]) -> dict[str, DeviceArray]:
+        """Return outputs of the last run on the device, by name, without those that the host has to
+        read.
 
-        No further run overwrites it: it has the memory that commands wrote to, or a copy.
+        No further run overwrites them: each has the memory that commands wrote to, or a copy.
         """
-        result, device = self._kept.pop(output.name, None), self.device
-        if result is not None or device is None or output.fixed:
-            return result
+        result: dict[str, DeviceArray] = {}
+        for one in outputs:
+            there = self._kept.pop(one.name, None) or self._copied(one)
+            if there is not None:
+                result[one.name] = there
+        return result
+
+    def _copied(self, output: Output) -> DeviceArray | None:
+        """Return a copy of an output on the device; None where the host has to read it."""
+        device = self.device
+        if device is None or output.fixed:
+            return None
         store = self.result(output.name)
         if not _is_dense(store):
             return None

@@ -82,7 +82,8 @@ class InFlightRun:
     """A run under way in one of a runner's BufferSets.
 
     names: of the outputs that were asked for. computed: those of them that commands compute, whose
-    download is asked for at once. take: returns one of them, once the device is done.
+    download is asked for at once. kept: those that stay on the device. take: returns another one,
+    once the device is done.
     """
 
     def __init__(
@@ -90,9 +91,10 @@ class InFlightRun:
         buffers: BufferSet,
         names: Sequence[str],
         computed: Iterable[str],
-        take: Callable[[str], Array],
+        kept: Mapping[str, DeviceArray],
+        take: Callable[[str], Any],
     ) -> None:
-        self.buffers, self._names, self._take = buffers, names, take
+        self.buffers, self._names, self._kept, self._take = buffers, names, kept, take
         self._found: dict[str, Array] | None = None
         self._error: BaseException | None = None
         self.fence: Fence | None = None
@@ -123,12 +125,15 @@ class InFlightRun:
             try:
                 if self.fence is not None:
                     self.wait()
-                self._found = {name: self._take(name) for name in self._names}
+                kept: Mapping[str, Any] = self._kept
+                self._found = {
+                    name: kept[name] if name in kept else self._take(name) for name in self._names
+                }
             except BaseException as error:
                 self._error = error
                 raise
             finally:
-                del self._take  # it refers to the runner, which may refer to this
+                del self._take, self._kept  # it refers to the runner, which may refer to this
                 if self.under_way is not None:  # so that nothing keeps the arrays but who has them
                     with suppress(ValueError):
                         self.under_way.remove(self)
@@ -543,18 +548,15 @@ class Runner:
     ) -> InFlightRun:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
         wanted = [name for name in dict.fromkeys(names) if stays_on_device(out.get(name))]
-        kept = {name: buffers.keep(self._outputs[name]) for name in wanted}
-        computed = [name for name in names if name not in self._fixed and not kept.get(name)]
+        kept = buffers.keep([self._outputs[name] for name in wanted])
+        computed = [name for name in names if name not in kept and name not in self._fixed]
 
         def result(name: str) -> Any:
-            there = kept.get(name)
-            if there is not None:
-                return there
             output, to = self._outputs.get(name) or self._inner(name), out.get(name)
             array = self._array(output, buffers, to if isinstance(to, np.ndarray) else None)
             return DeviceArray.of_host(array) if stays_on_device(to) else array
 
-        return InFlightRun(buffers, names, computed, result)
+        return InFlightRun(buffers, names, computed, kept, result)
 
     def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
         """Return an output as the run in `buffers` left it, in `out` or in a new array."""
