@@ -28,11 +28,10 @@ C = H * D
 
 def linear(net: Net, x: Value, columns: int) -> Value:
     """A layer with a bias, for each token."""
-    rows = net(Reshape((N * T, x.type.shape[-1]), True), x)
-    y = net.of(
-        "a + b", net(Matmul(), rows, net.fixed(columns, x.type.shape[-1])), net.fixed(columns)
-    )
-    return net(Reshape((N, T, columns), True), y)
+    samples, _, width = x.type.shape
+    rows = net(Reshape((samples * T, width), True), x)
+    y = net.of("a + b", net(Matmul(), rows, net.fixed(columns, width)), net.fixed(columns))
+    return net(Reshape((samples, T, columns), True), y)
 
 
 def norm(net: Net, x: Value) -> Value:
@@ -41,13 +40,14 @@ def norm(net: Net, x: Value) -> Value:
 
 def attended(net: Net, x: Value, mask: Value | None) -> Value:
     """Self-attention of all tokens."""
-    parts = (net(Reshape((N, T, H, D), True), linear(net, x, C)) for _ in range(3))
+    samples = x.type.shape[0]
+    parts = (net(Reshape((samples, T, H, D), True), linear(net, x, C)) for _ in range(3))
     q, k, v = (net(Transpose((0, 2, 1, 3)), one) for one in parts)
     scores = net.of("a * 0.1", matmul(net, q, k, transposed=True))
     if mask is not None:
         scores = net.of("a + b", scores, mask)
     y = matmul(net, net(Softmax(-1), scores), v)
-    return net(Reshape((N, T, C), True), net(Transpose((0, 2, 1, 3)), y))
+    return net(Reshape((samples, T, C), True), net(Transpose((0, 2, 1, 3)), y))
 
 
 def layer(net: Net, x: Value, masked: bool) -> Value:
@@ -104,9 +104,10 @@ def test_rows_that_others_need_are_computed(reads, rng) -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("start", "end", "step"), [(T - 1, T, 1), (1, 3, 1), (1, 6, 3)])
-def test_attention_is_of_the_queries_that_are_taken(start, end, step, masked, rng) -> None:
+@pytest.mark.parametrize("samples", [1, N])
+def test_attention_is_of_the_queries_that_are_taken(samples, start, end, step, masked, rng) -> None:
     net = Net(0)
-    y = layer(net, net.builder.input("x", TensorType((N, T, C))), masked)
+    y = layer(net, net.builder.input("x", TensorType((samples, T, C))), masked)
     graph = net.builder.graph([net(Slice((start,), (end,), (1,), (step,)), y)])
     types = graph.infer_types({v.name: v.type for v in graph.inputs})
     short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: True))

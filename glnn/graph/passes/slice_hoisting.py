@@ -111,8 +111,9 @@ class _SlicedRows:
         if isinstance(operator, Normalize):
             return operator.dims is not None and prefix + operator.dims <= len(shape)
         if isinstance(operator, Attention):
-            by_queries = operator.order == (0, 2, 1) and operator.windows is None
-            return by_queries and prefix == 2 == len(self.lead)
+            one = same(operator.batch, 1)
+            counted = [i for i in operator.order[:prefix] if i > 0 or not one]
+            return counted == ([2] if one else [0, 2]) and operator.windows is None
         if not isinstance(operator, Pointwise):
             return False
         others = (graph.shape(v) for v in node.reads if v not in self._rows_read(node))
