@@ -5,14 +5,15 @@
 // powers of what the scores are below it (Milakov and Gimelshein 2018).
 //
 // For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
-// and keys that come BK depths at a time through shared memory, row by row in vec4; powers of these
-// in shared memory; products with values, which come BK keys at a time. What comes next is loaded
-// before the present is multiplied. Rows of tiles are permuted, so that invocations that stand
-// beside one another, of TM queries and four keys in a row each, read rows beside one another.
+// and keys that come BK depths at a time through shared memory, depth by depth; powers of these in
+// shared memory, key by key; products of these with values, which come BK keys at a time. What comes
+// next is loaded while the present is multiplied, and stored in the other turn of its memory. As in
+// common/tile.glsl, runs of four invocations cover 2 x 2 of the tile, and an invocation's queries,
+// keys and columns are groups of four spread over it. Scores are vec4 of four queries each, so that
+// the softmax is one of vectors.
 //
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
-// whole kernel. So what takes long, as the softmax, finds its scores in shared memory, and the results
-// in another array than that of the sums.
+// whole kernel: what is done to each key, group or row of an invocation is called in the text.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -29,17 +30,19 @@
 #define VN 2
 #endif
 #ifndef BK
-#define BK 32
+#define BK 8
 #endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
-#define BQ (WG_Y * TM)       // queries of a workgroup
-#define BN (WG_X * TN)       // keys of a step
-#define GROUPS (TN / 4)      // of four keys of an invocation
-#define COLUMNS (WG_X * VN)  // of values, in vec4
-#define DEPTHS (BK / 4)      // of a tile, in vec4
-#define ROW (DEPTHS + 1)     // from a row of a tile to the next: other banks
-#define POWERS (BN / 4 + 1)  // from a query's powers to the next one's
+#define BQ (WG_Y * TM)        // queries of a workgroup
+#define BN (WG_X * TN)        // keys of a step
+#define COLUMNS (WG_X * VN)   // of values, in vec4
+#define GM (TM / 4)           // groups of four queries of an invocation
+#define GN (TN / 4)           // groups of four keys
+#define QP (BQ + 4)           // from a depth to the next: other banks
+#define KP (BN + 4)
+#define POWERS (BQ / 4 + 1)   // from a key's powers to the next one's, in vec4
+#define DEPTHS (BK / 4)
 #define Q_LOADS ((BQ * DEPTHS + LANES - 1) / LANES)
 #define K_LOADS ((BN * DEPTHS + LANES - 1) / LANES)
 #define V_LOADS ((BK * COLUMNS + LANES - 1) / LANES)
@@ -48,228 +51,243 @@
 #else
 #define LOADS V_LOADS
 #endif
-#if (BQ + BN) * ROW > BK * COLUMNS
-#define TILE ((BQ + BN) * ROW)
+#if TM == 4
+#define EACH_GROUP(call) call(0);
+#define EACH_ROW(call) call(0); call(1); call(2); call(3);
+#elif TM == 8
+#define EACH_GROUP(call) call(0); call(1);
+#define EACH_ROW(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
 #else
-#define TILE (BK * COLUMNS)
+#error TM must be 4 or 8
 #endif
-#if TN % 4 != 0 || TN > 8 || BK % 4 != 0
-#error TN must be 4 or 8, BK a multiple of four
+#if TN == 4
+#define EACH_KEY(call) call(0); call(1); call(2); call(3);
+#elif TN == 8
+#define EACH_KEY(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#else
+#error TN must be 4 or 8
 #endif
+#if BK % 4 != 0
+#error BK must be a multiple of four
+#endif
+#if LANES % DEPTHS != 0
+#error WG_X WG_Y must be a multiple of BK / 4
+#endif
+// Four numbers from `at` on, of which `left`, at least one, are there.
+#if WIDE
+#define LOAD(numbers, at, left) numbers[(at) >> 2]
+#else
+#define LOAD FOUR
+#endif
+#define LOG2_E 1.44269504
+#define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-shared vec4 tile[TILE];            // queries, then keys, each by its depths; then values, key by key
-shared vec4 powers[BQ * POWERS];   // of the scores, query by query
-shared float parts[BQ * WG_X];     // greatest scores and sums of a query that each invocation has
-#if WINDOWED
-// Places in their image of the workgroup's queries, and of the keys of two steps.
-shared int places[BQ + 2 * BN];
-#define QUERY(i) places[i]
-#define KEY(token) places[BQ + (token) % (2 * BN)]
-#else
-#define QUERY(i) (first_query + (i))
-#define KEY(token) (token)
-#endif
+shared float q_tile[2 * BK * QP], k_tile[2 * BK * KP];
+shared vec4 v_tile[2 * BK * COLUMNS];
+shared vec4 powers[BN * POWERS];
+shared vec4 parts[WG_X * POWERS];  // greatest scores, or sums, of each invocation's keys
 
-int lane, row, column;          // this invocation's place among scores
+int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
+int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
 vec4 next[LOADS];               // what was loaded ahead
-vec4 score[TM * GROUPS], total[TM * VN];
-// Of each query: the greatest score, the sum of this invocation's powers, and what those of former
-// steps are to be multiplied by.
-float most[TM], sum[TM], less[TM];
+vec4 score[TN * GM], total[TM * VN];
+// Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
+// of former steps are to be multiplied by.
+vec4 most[GM], sum[GM], less[GM];
 
-// Finds the places of the keys of a step, from `first` on.
-void find_keys(int first) {
-#if WINDOWED
-    for (int i = lane; i < BN; i += LANES) KEY(first + i) = place(first + i);
-#endif
+// 2^-x for an x of 0 or more: at 151 it is 0, and what drivers give for more is their own.
+vec4 halved(vec4 x) {
+    return exp2(-min(x, vec4(151.0)));
 }
 
-// Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
-void fetch_scores(int first, int depth) {
+void find_queries() {
     for (int i = 0; i < Q_LOADS; ++i) {
-        int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
-        int query = at % WG_Y * TM + at / WG_Y;
-        at = Q_FROM + QUERY(query) * q_token + from;
-        next[i] = FOUR(q, at, first_query + query < queries ? width - from : 0);
-    }
-    for (int i = 0; i < K_LOADS; ++i) {
-        int item = i * LANES + lane, from = depth + item % DEPTHS * 4, at = item / DEPTHS;
-        int token = first + at % (BN / 4) * 4 + at / (BN / 4);
-        at = K_FROM + KEY(token) * k_token + from;
-        next[Q_LOADS + i] = FOUR(k, at, token < keys ? width - from : 0);
+        int query = first_query + (i * LANES + lane) / DEPTHS;
+        q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
     }
 }
 
-void store_scores() {
+// Finds where the keys of the step from `first` on lie.
+void find_keys(int first) {
+    for (int i = 0; i < K_LOADS; ++i) {
+        int key = first + (i * LANES + lane) / DEPTHS;
+        k_from[i] = K_FROM + place(min(key, keys - 1)) * k_token;
+    }
+}
+
+// Loads queries and keys from a depth on. No load is tested, which would make it be waited for: what
+// is behind the last query, key or depth is a number before it, and `store_scores` has zeros behind
+// the last depth.
+void fetch_scores(int depth) {
+    int from = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
+    for (int i = 0; i < Q_LOADS; ++i) next[i] = LOAD(q, q_from[i] + from, width - from);
+    for (int i = 0; i < K_LOADS; ++i) next[Q_LOADS + i] = LOAD(k, k_from[i] + from, width - from);
+}
+
+void store_scores(int turn, int depth) {
+    if (depth + lane % DEPTHS * 4 >= width)
+        for (int i = 0; i < Q_LOADS + K_LOADS; ++i) next[i] = vec4(0.0);
+    int to = turn * BK + lane % DEPTHS * 4;
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane;
         if (BQ * DEPTHS % LANES != 0 && item >= BQ * DEPTHS) break;
-        tile[item / DEPTHS * ROW + item % DEPTHS] = next[i];
+        for (int j = 0; j < 4; ++j) q_tile[(to + j) * QP + item / DEPTHS] = next[i][j];
     }
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane;
         if (BN * DEPTHS % LANES != 0 && item >= BN * DEPTHS) break;
-        tile[(BQ + item / DEPTHS) * ROW + item % DEPTHS] = next[Q_LOADS + i];
+        for (int j = 0; j < 4; ++j) k_tile[(to + j) * KP + item / DEPTHS] = next[Q_LOADS + i][j];
     }
 }
 
-// Loads the values of keys from `first` on; zeros behind the last.
+// Loads the values of keys from `first` on; `store_values` has zeros behind the last.
 void fetch_values(int first) {
     for (int i = 0; i < V_LOADS; ++i) {
-        int item = i * LANES + lane, from = (first_column + item % COLUMNS) * 4;
-        int token = first + item / COLUMNS, at = V_FROM + KEY(token) * v_token + from;
-        next[i] = FOUR(v, at, token < keys ? columns - from : 0);
+        int item = i * LANES + lane, token = min(first + item / COLUMNS, keys - 1);
+        int from = min((first_column + item % COLUMNS) * 4, (columns - 1) & ~3);
+        next[i] = LOAD(v, V_FROM + place(token) * v_token + from, columns - from);
     }
 }
 
-void store_values() {
+void store_values(int turn, int first) {
+    if (first + BK > keys)
+        for (int i = 0; i < V_LOADS; ++i)
+            if (first + (i * LANES + lane) / COLUMNS >= keys) next[i] = vec4(0.0);
     for (int i = 0; i < V_LOADS; ++i) {
         int item = i * LANES + lane;
         if (BK * COLUMNS % LANES != 0 && item >= BK * COLUMNS) break;
-        tile[item] = next[i];
+        v_tile[turn * BK * COLUMNS + item] = next[i];
     }
 }
 
-// Adds to the scores the products of a tile's depths, of the first `groups` groups of keys alone.
-void multiply_scores(const int groups) {
-    for (int d = 0; d < DEPTHS; ++d) {
-        vec4 a[TM];
-        for (int i = 0; i < TM; ++i) a[i] = tile[(i * WG_Y + row) * ROW + d];
-        for (int g = 0; g < groups; ++g) {
-            vec4 b[4];
-            for (int j = 0; j < 4; ++j)
-                b[j] = tile[(BQ + j * (BN / 4) + g * WG_X + column) * ROW + d];
-            for (int i = 0; i < TM; ++i) {
-                vec4 s = score[i * GROUPS + g];
-                s += a[i].x * vec4(b[0].x, b[1].x, b[2].x, b[3].x);
-                s += a[i].y * vec4(b[0].y, b[1].y, b[2].y, b[3].y);
-                s += a[i].z * vec4(b[0].z, b[1].z, b[2].z, b[3].z);
-                s += a[i].w * vec4(b[0].w, b[1].w, b[2].w, b[3].w);
-                score[i * GROUPS + g] = s;
-            }
-        }
-    }
+// Four queries, or keys, at a depth of both turns.
+vec4 queries_at(int depth, int quad) {
+    int at = depth * QP + quad * 4;
+    return vec4(q_tile[at], q_tile[at + 1], q_tile[at + 2], q_tile[at + 3]);
 }
 
-// Adds to the results the products of powers and values of a tile, from key `first` of `count` of
-// the step on.
-void multiply_values(int first, int count) {
-    int end = (min(count - first, BK) + 3) / 4;
-    for (int key = 0; key < end; ++key) {
-        vec4 b[4 * VN];
-        for (int k = 0; k < 4; ++k)
-            for (int j = 0; j < VN; ++j)
-                b[k * VN + j] = tile[(key * 4 + k) * COLUMNS + j * WG_X + column];
-        for (int i = 0; i < TM; ++i) {
-            vec4 a = powers[(i * WG_Y + row) * POWERS + first / 4 + key];
-            for (int j = 0; j < VN; ++j) {
-                vec4 t = total[i * VN + j];
-                t += a.x * b[j];
-                t += a.y * b[VN + j];
-                t += a.z * b[2 * VN + j];
-                t += a.w * b[3 * VN + j];
-                total[i * VN + j] = t;
-            }
-        }
-    }
+vec4 keys_at(int depth, int quad) {
+    int at = depth * KP + quad * 4;
+    return vec4(k_tile[at], k_tile[at + 1], k_tile[at + 2], k_tile[at + 3]);
 }
 
-// Where this invocation's powers of a query are among those of all.
-int own_powers(int i) {
-    return (i * WG_Y + row) * POWERS + column;
-}
-
-// Scales the scores of `count` keys from `first` on, adds the mask, and shares the greatest of each
-// query; LEAST behind the last. Scores are in the powers' memory since.
-void share_greatest(int first, int count) {
-    for (int i = 0; i < TM; ++i)
-        for (int g = 0; g < GROUPS; ++g) powers[own_powers(i) + g * WG_X] = score[i * GROUPS + g];
-    for (int i = 0; i < TM; ++i) {
-        vec4 greatest = vec4(LEAST);
-        ivec4 positive = ivec4(0);    // the greatest bits, which tell of infinity and NaN
-        uvec4 negative = uvec4(0u);   // the same, of negative numbers, and minus infinity is none
-        for (int g = 0; g < GROUPS; ++g) {
-            int key = (g * WG_X + column) * 4, at = own_powers(i) + g * WG_X;
-            vec4 s = powers[at] * scale;
-#if HAS_MASK
-            int of_query = mask_from + min(first_query + row * TM + i, queries - 1) * mask_token;
-            ivec4 of_key = min(first + key + ivec4(0, 1, 2, 3), ivec4(keys - 1)) * mask_step;
-            s += vec4(mask[of_query + of_key.x], mask[of_query + of_key.y],
-                      mask[of_query + of_key.z], mask[of_query + of_key.w]);
-#endif
-            s = mix(vec4(LEAST), s, lessThan(ivec4(key, key + 1, key + 2, key + 3), ivec4(count)));
-            positive = max(positive, floatBitsToInt(s));
-            negative = max(negative, floatBitsToUint(s));
-            greatest = max(greatest, s);
-            powers[at] = s;
-        }
-        bool sound = all(lessThan(positive, ivec4(0x7f800000))) &&
-                     all(lessThanEqual(negative, uvec4(0xff800000u)));
-        vec2 two = max(greatest.xy, greatest.zw);
-        parts[(i * WG_Y + row) * WG_X + column] = sound ? max(two.x, two.y) : NAN;
-    }
-}
-
-// Shares the powers of the step's scores.
-void share_powers(int count) {
-    for (int i = 0; i < TM; ++i) {
-        float now = most[i];
-        for (int j = 0; j < WG_X; ++j) now = greater(now, parts[(i * WG_Y + row) * WG_X + j]);
-        less[i] = decayed(now - most[i]);
-        most[i] = now;
-        vec4 added = vec4(0.0);
-        for (int g = 0; g < GROUPS; ++g) {
-            int key = (g * WG_X + column) * 4, at = own_powers(i) + g * WG_X;
-            vec4 power = decayed(vec4(now) - powers[at]);
-            power = mix(vec4(0.0), power, lessThan(ivec4(key, key + 1, key + 2, key + 3), ivec4(count)));
-            powers[at] = power;
-            added += power;
-        }
-        sum[i] = sum[i] * less[i] + dot(added, vec4(1.0));
-    }
-}
-
-// Has the results of former steps decay.
-void decay_results() {
-    for (int i = 0; i < TM; ++i)
-        for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i];
-}
-
-// Stores the results divided by the queries' sums; nothing that is finite where no score was.
-void finish() {
-    vec4 found[TM * VN];
-    for (int i = 0; i < TM * VN; ++i) found[i] = total[i];
-    for (int i = 0; i < TM; ++i)
-        parts[(i * WG_Y + row) * WG_X + column] = is_finite(most[i]) ? sum[i] : NAN;
-    wait();
-    for (int i = 0; i < TM; ++i) {
-        int query = row * TM + i;
-        float all = 0.0;
-        for (int j = 0; j < WG_X; ++j) all += parts[(i * WG_Y + row) * WG_X + j];
-        bool sound = is_finite(all) && all > 0.0;
-        float factor = 1.0 / all;
-        int to = OUT_FROM + QUERY(query) * out_token;
-        for (int j = 0; j < VN; ++j) {
-            int from = (first_column + j * WG_X + column) * 4;
-            if (first_query + query >= queries || from >= columns) continue;
-            vec4 numbers = sound ? found[i * VN + j] * factor : vec4(NOTHING);
-#if WIDE
-            result[(to + from) >> 2] = numbers;
-#else
+// Adds to the scores the products of a turn's depths, of the first `gn` groups of keys alone.
+void multiply_scores(int turn, const int gn) {
+    for (int step = 0; step < BK; ++step) {
+        vec4 a[GM], b[GN];
+        for (int g = 0; g < GM; ++g) a[g] = queries_at(turn * BK + step, g * WG_Y + row);
+        for (int j = 0; j < gn; ++j) b[j] = keys_at(turn * BK + step, j * WG_X + column);
+        for (int j = 0; j < gn; ++j)
             for (int c = 0; c < 4; ++c)
-                if (from + c < columns) result[to + from + c] = numbers[c];
+                for (int g = 0; g < GM; ++g) score[(j * 4 + c) * GM + g] += b[j][c] * a[g];
+    }
+}
+
+// Adds to the results the products of a turn's values and their powers, from `key` of the step on.
+void multiply_values(int turn, int key) {
+    for (int step = 0; step < BK; ++step) {
+        vec4 a[GM], b[VN];
+        for (int g = 0; g < GM; ++g) a[g] = powers[(key + step) * POWERS + g * WG_Y + row];
+        for (int j = 0; j < VN; ++j)
+            b[j] = v_tile[(turn * BK + step) * COLUMNS + j * WG_X + column];
+        for (int g = 0; g < GM; ++g)
+            for (int i = 0; i < 4; ++i)
+                for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] += a[g][i] * b[j];
+    }
+}
+
+// Which of the step's keys this invocation's n-th is.
+int key_of(const int n) {
+    return (n / 4 * WG_X + column) * 4 + n % 4;
+}
+
+int step_first, step_count;  // the step's first key, and how many it has
+
+void scale_key(const int n) {
+    for (int g = 0; g < GM; ++g) {
+        vec4 s = score[n * GM + g] * (scale * LOG2_E);
+#if HAS_MASK
+        ivec4 query = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+        query = query * mask_token + (mask_from + min(step_first + key_of(n), keys - 1) * mask_step);
+        s += vec4(mask[query.x], mask[query.y], mask[query.z], mask[query.w]) * LOG2_E;
 #endif
-        }
+        score[n * GM + g] = s;
+    }
+}
+
+void drop_key(const int n) {
+    if (key_of(n) >= step_count)
+        for (int g = 0; g < GM; ++g) score[n * GM + g] = vec4(-INFINITE);
+}
+
+// Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
+// leaves no softmax.
+void share_greatest(const int g) {
+    vec4 greatest = score[g];
+    uvec4 sizes = floatBitsToUint(greatest) & 0x7fffffffu;
+    for (int n = 1; n < TN; ++n) {
+        greatest = max(greatest, score[n * GM + g]);
+        sizes = max(sizes, floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
+    }
+    greatest = mix(greatest, vec4(INFINITE), greaterThan(sizes, uvec4(0x7f800000u)));
+    parts[column * POWERS + g * WG_Y + row] = greatest;
+}
+
+void find_greatest(const int g) {
+    vec4 now = most[g];
+    for (int c = 0; c < WG_X; ++c) now = max(now, parts[c * POWERS + g * WG_Y + row]);
+    less[g] = halved(now - most[g]);
+    most[g] = now;
+    sum[g] *= less[g];
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] *= less[g][i];
+}
+
+void share_powers(const int n) {
+    for (int g = 0; g < GM; ++g) {
+        vec4 power = halved(most[g] - score[n * GM + g]);
+        sum[g] += power;
+        powers[key_of(n) * POWERS + g * WG_Y + row] = power;
+    }
+}
+
+void share_sum(const int g) {
+    vec4 all = sum[g];
+    for (int i = 0; i < 4; ++i)
+        if (!is_finite(most[g][i])) all[i] = NAN;
+    parts[column * POWERS + g * WG_Y + row] = all;
+}
+
+void find_sum(const int g) {
+    vec4 all = vec4(0.0);
+    for (int c = 0; c < WG_X; ++c) all += parts[c * POWERS + g * WG_Y + row];
+    sum[g] = all;
+}
+
+// Stores a row's results divided by its sum; nothing that is finite where no score was.
+void finish(const int i) {
+    int query = first_query + (i / 4 * WG_Y + row) * 4 + i % 4;
+    if (query >= queries) return;
+    float all = sum[i / 4][i % 4], factor = 1.0 / all;
+    bool sound = is_finite(all) && all > 0.0;
+    int to = OUT_FROM + place(query) * out_token;
+    for (int j = 0; j < VN; ++j) {
+        int from = (first_column + j * WG_X + column) * 4;
+        vec4 numbers = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+#if WIDE
+        if (from < columns) result[(to + from) >> 2] = numbers;
+#else
+        for (int c = 0; c < 4; ++c)
+            if (from + c < columns) result[to + from + c] = numbers[c];
+#endif
     }
 }
 
 void main() {
     lane = int(gl_LocalInvocationIndex);
 #if WG_X % 8 == 0 && WG_Y % 4 == 0
-    // Runs of 32 invocations cover 4 x 8 patches of the scores, and runs of four 2 x 2 of it, so that
-    // they share what they read, as in common/tile.glsl.
     int patch_of_32 = lane / 32;
     column = patch_of_32 % (WG_X / 8) * 8 + lane % 2 + lane / 4 % 4 * 2;
     row = patch_of_32 / (WG_X / 8) * 4 + lane / 2 % 2 + lane / 16 % 2 * 2;
@@ -280,45 +298,63 @@ void main() {
     find_head(int(WORKGROUP_ID.z));
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
-    bool busy = first_query + row * TM < queries;  // some of its queries are there
+    bool busy = first_query + row * 4 < queries;  // some of its queries are there
     for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
-    for (int i = 0; i < TM; ++i) {
-        most[i] = LEAST;
-        sum[i] = 0.0;
+    for (int g = 0; g < GM; ++g) {
+        most[g] = vec4(LEAST);
+        sum[g] = vec4(0.0);
     }
-#if WINDOWED
-    for (int i = lane; i < BQ; i += LANES) places[i] = place(first_query + i);
+    find_queries();
     find_keys(0);
+    fetch_scores(0);
+    store_scores(0, 0);
     wait();
-#endif
-    fetch_scores(0, 0);
     for (int first = 0; first < keys; first += BN) {
-        int count = min(BN, keys - first);
-        for (int i = 0; i < TM * GROUPS; ++i) score[i] = vec4(0.0);
+        int turn = 0;
+        step_first = first;
+        step_count = min(BN, keys - first);
+        for (int i = 0; i < TN * GM; ++i) score[i] = vec4(0.0);
         for (int depth = 0; depth < width; depth += BK) {
-            wait();
-            store_scores();
-            wait();
-            if (depth + BK < width) fetch_scores(first, depth + BK);
+            bool more = depth + BK < width;
+            if (more) fetch_scores(depth + BK);
             else fetch_values(first);
-            if (busy && (GROUPS == 1 || count > 4 * WG_X)) multiply_scores(GROUPS);
-            else if (busy) multiply_scores(1);
+            if (busy && (GN == 1 || step_count > 4 * WG_X)) multiply_scores(turn, GN);
+            else if (busy) multiply_scores(turn, 1);
+            if (!more) break;
+            turn = 1 - turn;
+            store_scores(turn, depth + BK);
+            wait();
         }
-        share_greatest(first, count);
-        find_keys(first + BN);
+        store_values(0, first);
+        if (busy) {
+            EACH_KEY(scale_key)
+            if (step_count < BN) { EACH_KEY(drop_key) }
+            EACH_GROUP(share_greatest)
+        }
         wait();
-        store_values();
-        share_powers(count);
-        for (int key = 0; key < count; key += BK) {
+        if (busy) {
+            EACH_GROUP(find_greatest)
+            EACH_KEY(share_powers)
+        }
+        wait();
+        turn = 0;
+        for (int key = 0; key < step_count; key += BK) {
+            bool more = key + BK < step_count;
+            if (more) {
+                fetch_values(first + key + BK);
+            } else {
+                find_keys(first + BN);
+                fetch_scores(0);
+            }
+            if (busy) multiply_values(turn, key);
+            turn = 1 - turn;
+            if (more) store_values(turn, first + key + BK);
+            else store_scores(0, 0);
             wait();
-            if (key + BK < count) fetch_values(first + key + BK);
-            else if (first + BN < keys) fetch_scores(first + BN, 0);
-            if (key == 0) decay_results();
-            if (busy) multiply_values(key, count);
-            if (key + BK >= count) break;
-            wait();
-            store_values();
         }
     }
-    finish();
+    EACH_GROUP(share_sum)
+    wait();
+    EACH_GROUP(find_sum)
+    EACH_ROW(finish)
 }

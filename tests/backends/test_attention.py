@@ -70,11 +70,11 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"WG_Y": 16, "TM": 1, "TN": 8},
-        {"WG_Y": 8, "TM": 5, "TN": 8, "VN": 1},
-        {"WG_X": 16, "WG_Y": 4, "TM": 7, "VN": 1},
-        {"WG_Y": 4, "TM": 8, "BK": 16},
-        {"WG_X": 4, "WG_Y": 8, "TM": 3, "TN": 8, "VN": 4},
+        {"TM": 8, "TN": 8},
+        {"WG_Y": 16, "TM": 8, "BK": 16},
+        {"WG_X": 16, "TM": 8, "VN": 1},
+        {"WG_X": 16, "WG_Y": 4, "TN": 8, "VN": 1},
+        {"WG_X": 4, "TN": 8, "VN": 4, "BK": 4},
     ],
     ids=str,
 )
