@@ -32,6 +32,9 @@
 #ifndef BK
 #define BK 8
 #endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (WG_Y * TM)        // queries of a workgroup
@@ -173,29 +176,76 @@ vec4 keys_at(int depth, int quad) {
     return vec4(k_tile[at], k_tile[at + 1], k_tile[at + 2], k_tile[at + 3]);
 }
 
-// Adds to the scores the products of a turn's depths, of the first `gn` groups of keys alone.
-void multiply_scores(int turn, const int gn) {
-    for (int step = 0; step < BK; ++step) {
-        vec4 a[GM], b[GN];
-        for (int g = 0; g < GM; ++g) a[g] = queries_at(turn * BK + step, g * WG_Y + row);
-        for (int j = 0; j < gn; ++j) b[j] = keys_at(turn * BK + step, j * WG_X + column);
-        for (int j = 0; j < gn; ++j)
-            for (int c = 0; c < 4; ++c)
-                for (int g = 0; g < GM; ++g) score[(j * 4 + c) * GM + g] += b[j][c] * a[g];
-    }
+// Loads what this invocation multiplies at a depth of both turns, of the first `gn` groups of keys
+// alone, and adds the products to the scores.
+void take_scores(int depth, const int gn, out vec4 a[GM], out vec4 b[GN]) {
+    for (int g = 0; g < GM; ++g) a[g] = queries_at(depth, g * WG_Y + row);
+    for (int j = 0; j < gn; ++j) b[j] = keys_at(depth, j * WG_X + column);
 }
 
-// Adds to the results the products of a turn's values and their powers, from `key` of the step on.
-void multiply_values(int turn, int key) {
-    for (int step = 0; step < BK; ++step) {
-        vec4 a[GM], b[VN];
-        for (int g = 0; g < GM; ++g) a[g] = powers[(key + step) * POWERS + g * WG_Y + row];
-        for (int j = 0; j < VN; ++j)
-            b[j] = v_tile[(turn * BK + step) * COLUMNS + j * WG_X + column];
-        for (int g = 0; g < GM; ++g)
-            for (int i = 0; i < 4; ++i)
-                for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] += a[g][i] * b[j];
+void add_scores(const int gn, vec4 a[GM], vec4 b[GN]) {
+    for (int j = 0; j < gn; ++j)
+        for (int c = 0; c < 4; ++c)
+            for (int g = 0; g < GM; ++g) score[(j * 4 + c) * GM + g] += b[j][c] * a[g];
+}
+
+void multiply_scores(int turn, const int gn) {
+    vec4 a[GM], b[GN];
+#if AHEAD
+    vec4 a_next[GM], b_next[GN];
+    int first = turn * BK;
+    take_scores(first, gn, a, b);
+    for (int step = 1; step < BK - 1; step += 2) {
+        take_scores(first + step, gn, a_next, b_next);
+        add_scores(gn, a, b);
+        take_scores(first + step + 1, gn, a, b);
+        add_scores(gn, a_next, b_next);
     }
+    take_scores(first + BK - 1, gn, a_next, b_next);
+    add_scores(gn, a, b);
+    add_scores(gn, a_next, b_next);
+#else
+    for (int step = 0; step < BK; ++step) {
+        take_scores(turn * BK + step, gn, a, b);
+        add_scores(gn, a, b);
+    }
+#endif
+}
+
+// Loads the powers of a key of the step, and its value at a place of both turns, and adds the
+// products to the results.
+void take_values(int key, int at, out vec4 a[GM], out vec4 b[VN]) {
+    for (int g = 0; g < GM; ++g) a[g] = powers[key * POWERS + g * WG_Y + row];
+    for (int j = 0; j < VN; ++j) b[j] = v_tile[at * COLUMNS + j * WG_X + column];
+}
+
+void add_values(vec4 a[GM], vec4 b[VN]) {
+    for (int g = 0; g < GM; ++g)
+        for (int i = 0; i < 4; ++i)
+            for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] += a[g][i] * b[j];
+}
+
+void multiply_values(int turn, int key) {
+    vec4 a[GM], b[VN];
+#if AHEAD
+    vec4 a_next[GM], b_next[VN];
+    int first = turn * BK;
+    take_values(key, first, a, b);
+    for (int step = 1; step < BK - 1; step += 2) {
+        take_values(key + step, first + step, a_next, b_next);
+        add_values(a, b);
+        take_values(key + step + 1, first + step + 1, a, b);
+        add_values(a_next, b_next);
+    }
+    take_values(key + BK - 1, first + BK - 1, a_next, b_next);
+    add_values(a, b);
+    add_values(a_next, b_next);
+#else
+    for (int step = 0; step < BK; ++step) {
+        take_values(key + step, turn * BK + step, a, b);
+        add_values(a, b);
+    }
+#endif
 }
 
 // Which of the step's keys this invocation's n-th is.

@@ -72,7 +72,7 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
     [
         {"TM": 8, "TN": 8},
         {"WG_Y": 16, "TM": 8, "BK": 16},
-        {"WG_X": 16, "TM": 8, "VN": 1},
+        {"WG_X": 16, "TM": 8, "VN": 1, "AHEAD": 1},
         {"WG_X": 16, "WG_Y": 4, "TN": 8, "VN": 1},
         {"WG_X": 4, "TN": 8, "VN": 4, "BK": 4},
     ],
