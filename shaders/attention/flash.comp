@@ -129,6 +129,7 @@ void fetch_scores(int depth) {
     for (int i = 0; i < K_LOADS; ++i) next[Q_LOADS + i] = LOAD(k, k_from[i] + from, width - from);
 }
 
+// Queries are scaled on the way, for powers of two.
 void store_scores(int turn, int depth) {
     if (depth + lane % DEPTHS * 4 >= width)
         for (int i = 0; i < Q_LOADS + K_LOADS; ++i) next[i] = vec4(0.0);
@@ -136,7 +137,8 @@ void store_scores(int turn, int depth) {
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane;
         if (BQ * DEPTHS % LANES != 0 && item >= BQ * DEPTHS) break;
-        for (int j = 0; j < 4; ++j) q_tile[(to + j) * QP + item / DEPTHS] = next[i][j];
+        vec4 scaled = next[i] * (scale * LOG2_E);
+        for (int j = 0; j < 4; ++j) q_tile[(to + j) * QP + item / DEPTHS] = scaled[j];
     }
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane;
@@ -255,15 +257,17 @@ int key_of(const int n) {
 
 int step_first, step_count;  // the step's first key, and how many it has
 
-void scale_key(const int n) {
+// Begins the scores of a key: with the mask, since what is loaded before the products takes no
+// registers of its own.
+void begin_key(const int n) {
     for (int g = 0; g < GM; ++g) {
-        vec4 s = score[n * GM + g] * (scale * LOG2_E);
 #if HAS_MASK
-        ivec4 query = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
-        query = query * mask_token + (mask_from + min(step_first + key_of(n), keys - 1) * mask_step);
-        s += vec4(mask[query.x], mask[query.y], mask[query.z], mask[query.w]) * LOG2_E;
+        ivec4 at = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+        at = at * mask_token + (mask_from + min(step_first + key_of(n), keys - 1) * mask_step);
+        score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]) * LOG2_E;
+#else
+        score[n * GM + g] = vec4(0.0);
 #endif
-        score[n * GM + g] = s;
     }
 }
 
@@ -363,7 +367,7 @@ void main() {
         int turn = 0;
         step_first = first;
         step_count = min(BN, keys - first);
-        for (int i = 0; i < TN * GM; ++i) score[i] = vec4(0.0);
+        EACH_KEY(begin_key)
         for (int depth = 0; depth < width; depth += BK) {
             bool more = depth + BK < width;
             if (more) fetch_scores(depth + BK);
@@ -377,7 +381,6 @@ void main() {
         }
         store_values(0, first);
         if (busy) {
-            EACH_KEY(scale_key)
             if (step_count < BN) { EACH_KEY(drop_key) }
             EACH_GROUP(share_greatest)
         }
