@@ -4,16 +4,17 @@
 // keys WG_X TN at a time, and keeps for each query the greatest score so far and the sum of the
 // powers of what the scores are below it (Milakov and Gimelshein 2018).
 //
-// For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
-// and keys that come BK depths at a time through shared memory, depth by depth; powers of these in
-// shared memory, key by key; products of these with values, which come BK keys at a time. What comes
-// next is loaded while the present is multiplied, and stored in the other turn of its memory. As in
-// common/tile.glsl, runs of four invocations cover 2 x 2 of the tile, and an invocation's queries,
-// keys and columns are groups of four spread over it. Scores are vec4 of four queries each, so that
-// the softmax is one of vectors.
+// Queries stay in shared memory, depth by depth, QD depths of them at a time. For each step along
+// the keys: an invocation has the scores of TM queries and TN keys, by keys that come BK depths at a
+// time through shared memory, key by key; powers of these in shared memory, key by key, too; products
+// of these with values, as many numbers at a time as of keys. What comes next is loaded while the
+// present is multiplied, and stored in the other turn of its memory. As in common/tile.glsl, runs of
+// four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries each, so that the
+// softmax is one of vectors.
 //
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
-// whole kernel: what is done to each key, group or row of an invocation is called in the text.
+// whole kernel: what is done to each key, group or row of an invocation is called in the text. It
+// waits for loads where the text branches: the last chunk of a step has a text of its own.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -30,29 +31,29 @@
 #define VN 2
 #endif
 #ifndef BK
-#define BK 8
+#define BK 16
 #endif
-#ifndef AHEAD
-#define AHEAD 0
+#ifndef QD
+#define QD 32
 #endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
-#define BQ (WG_Y * TM)        // queries of a workgroup
-#define BN (WG_X * TN)        // keys of a step
-#define COLUMNS (WG_X * VN)   // of values, in vec4
-#define GM (TM / 4)           // groups of four queries of an invocation
-#define GN (TN / 4)           // groups of four keys
-#define QP (BQ + 4)           // from a depth to the next: other banks
-#define KP (BN + 4)
-#define POWERS (BQ / 4 + 1)   // from a key's powers to the next one's, in vec4
-#define DEPTHS (BK / 4)
-#define Q_LOADS ((BQ * DEPTHS + LANES - 1) / LANES)
-#define K_LOADS ((BN * DEPTHS + LANES - 1) / LANES)
-#define V_LOADS ((BK * COLUMNS + LANES - 1) / LANES)
-#if Q_LOADS + K_LOADS > V_LOADS
-#define LOADS (Q_LOADS + K_LOADS)
-#else
-#define LOADS V_LOADS
+#define BQ (WG_Y * TM)       // queries of a workgroup
+#define BN (WG_X * TN)       // keys of a step
+#define COLUMNS (WG_X * VN)  // of values, in vec4
+#define GM (TM / 4)          // groups of four queries of an invocation
+#define QUADS (BQ / 4)
+#define QP (QUADS + 1)       // from a depth, or a key's powers, to the next: other banks
+#define DEPTHS (BK / 4)      // of a chunk of keys, in vec4
+#define ROW (DEPTHS + 1)     // from a key to the next: other banks
+#define BV (TN * DEPTHS / VN)  // values of a chunk
+#define LOADS (TN * DEPTHS / WG_Y)  // of a chunk, by each invocation
+#define TURN (BN * ROW)
+#if BK % 4 != 0 || QD % BK != 0 || LOADS * WG_Y != TN * DEPTHS || BV * VN != TN * DEPTHS
+#error BK must be a multiple of four, QD of BK, TN BK / 4 of WG_Y and VN
+#endif
+#if BN % BV != 0 || BV % 4 != 0 || LANES % DEPTHS != 0
+#error VN WG_X must be a multiple of BK / 4, TN BK / 4 of 4 VN
 #endif
 #if TM == 4
 #define EACH_GROUP(call) call(0);
@@ -70,11 +71,16 @@
 #else
 #error TN must be 4 or 8
 #endif
-#if BK % 4 != 0
-#error BK must be a multiple of four
-#endif
-#if LANES % DEPTHS != 0
-#error WG_X WG_Y must be a multiple of BK / 4
+#if LOADS == 1
+#define EACH_LOAD(call) call(0);
+#elif LOADS == 2
+#define EACH_LOAD(call) call(0); call(1);
+#elif LOADS == 4
+#define EACH_LOAD(call) call(0); call(1); call(2); call(3);
+#elif LOADS == 8
+#define EACH_LOAD(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#else
+#error TN BK / 4 must be 1, 2, 4 or 8 times WG_Y
 #endif
 // Four numbers from `at` on, of which `left`, at least one, are there.
 #if WIDE
@@ -86,16 +92,19 @@
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-shared float q_tile[2 * BK * QP], k_tile[2 * BK * KP];
-shared vec4 v_tile[2 * BK * COLUMNS];
-shared vec4 powers[BN * POWERS];
-shared vec4 parts[WG_X * POWERS];  // greatest scores, or sums, of each invocation's keys
+shared vec4 q_tile[QD * QP];
+shared vec4 tile[2 * TURN];            // keys, or values
+shared vec4 powers[BN * QP];
+shared vec4 parts[WG_X * QUADS];      // greatest scores, or sums, of each invocation's keys
 
 int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
-int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
+int first_key, key_count;       // of this step
+int k_from[LOADS];              // where the keys begin that this invocation loads
+int from, to;                   // of what is loaded and stored
 vec4 next[LOADS];               // what was loaded ahead
 vec4 score[TN * GM], total[TM * VN];
+vec4 a[4 * GM], b[VN];          // what is multiplied: queries at four depths, or a key's powers; values
 // Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
@@ -105,165 +114,157 @@ vec4 halved(vec4 x) {
     return exp2(-min(x, vec4(151.0)));
 }
 
-void find_queries() {
-    for (int i = 0; i < Q_LOADS; ++i) {
-        int query = first_query + (i * LANES + lane) / DEPTHS;
-        q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
+// Loads queries from a depth on, and stores them, scaled for powers of two; zeros behind the last
+// depth.
+void load_queries(int depth) {
+    for (int item = lane; item < QUADS * QD / 4; item += LANES) {
+        int quad = item / (QD / 4), from = depth + item % (QD / 4) * 4;
+        ivec4 at = first_query + quad * 4 + ivec4(0, 1, 2, 3);
+        at = min(at, ivec4(queries - 1));
+        at = Q_FROM + from + ivec4(place(at.x), place(at.y), place(at.z), place(at.w)) * q_token;
+        vec4 x = FOUR(q, at.x, width - from), y = FOUR(q, at.y, width - from);
+        vec4 z = FOUR(q, at.z, width - from), w = FOUR(q, at.w, width - from);
+        int to = (from - depth) * QP + quad;
+        q_tile[to] = vec4(x.x, y.x, z.x, w.x) * (scale * LOG2_E);
+        q_tile[to + QP] = vec4(x.y, y.y, z.y, w.y) * (scale * LOG2_E);
+        q_tile[to + 2 * QP] = vec4(x.z, y.z, z.z, w.z) * (scale * LOG2_E);
+        q_tile[to + 3 * QP] = vec4(x.w, y.w, z.w, w.w) * (scale * LOG2_E);
     }
 }
 
-// Finds where the keys of the step from `first` on lie.
+// Finds where the keys lie that this invocation loads of the step from `from` on.
+void find_key(const int i) {
+    k_from[i] = K_FROM + place(min(from + (i * LANES + lane) / DEPTHS, keys - 1)) * k_token;
+}
+
 void find_keys(int first) {
-    for (int i = 0; i < K_LOADS; ++i) {
-        int key = first + (i * LANES + lane) / DEPTHS;
-        k_from[i] = K_FROM + place(min(key, keys - 1)) * k_token;
-    }
+    from = first;
+    EACH_LOAD(find_key)
 }
 
-// Loads queries and keys from a depth on. No load is tested, which would make it be waited for: what
-// is behind the last query, key or depth is a number before it, and `store_scores` has zeros behind
-// the last depth.
-void fetch_scores(int depth) {
-    int from = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
-    for (int i = 0; i < Q_LOADS; ++i) next[i] = LOAD(q, q_from[i] + from, width - from);
-    for (int i = 0; i < K_LOADS; ++i) next[Q_LOADS + i] = LOAD(k, k_from[i] + from, width - from);
+// Loads keys from a depth on. No load is tested, which would make it be waited for: what is behind
+// the last key or depth is a number before it, and `store_keys` has zeros behind the last depth.
+void fetch_key(const int i) {
+    next[i] = LOAD(k, k_from[i] + from, width - from);
 }
 
-// Queries are scaled on the way, for powers of two.
-void store_scores(int turn, int depth) {
-    if (depth + lane % DEPTHS * 4 >= width)
-        for (int i = 0; i < Q_LOADS + K_LOADS; ++i) next[i] = vec4(0.0);
-    int to = turn * BK + lane % DEPTHS * 4;
-    for (int i = 0; i < Q_LOADS; ++i) {
-        int item = i * LANES + lane;
-        if (BQ * DEPTHS % LANES != 0 && item >= BQ * DEPTHS) break;
-        vec4 scaled = next[i] * (scale * LOG2_E);
-        for (int j = 0; j < 4; ++j) q_tile[(to + j) * QP + item / DEPTHS] = scaled[j];
-    }
-    for (int i = 0; i < K_LOADS; ++i) {
-        int item = i * LANES + lane;
-        if (BN * DEPTHS % LANES != 0 && item >= BN * DEPTHS) break;
-        for (int j = 0; j < 4; ++j) k_tile[(to + j) * KP + item / DEPTHS] = next[Q_LOADS + i][j];
-    }
+void fetch_keys(int depth) {
+    from = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
+    EACH_LOAD(fetch_key)
 }
 
-// Loads the values of keys from `first` on; `store_values` has zeros behind the last.
+void drop_load(const int i) {
+    next[i] = vec4(0.0);
+}
+
+void store_key(const int i) {
+    tile[to + i * (LANES / DEPTHS * ROW)] = next[i];
+}
+
+void store_keys(int turn, int depth) {
+    if (depth + lane % DEPTHS * 4 >= width) { EACH_LOAD(drop_load) }
+    to = turn * TURN + lane / DEPTHS * ROW + lane % DEPTHS;
+    EACH_LOAD(store_key)
+}
+
+// Loads values from key `from` on; `store_values` has zeros behind the last.
+void fetch_value(const int i) {
+    int item = i * LANES + lane, token = min(from + item / COLUMNS, keys - 1);
+    int at = min((first_column + item % COLUMNS) * 4, (columns - 1) & ~3);
+    next[i] = LOAD(v, V_FROM + place(token) * v_token + at, columns - at);
+}
+
 void fetch_values(int first) {
-    for (int i = 0; i < V_LOADS; ++i) {
-        int item = i * LANES + lane, token = min(first + item / COLUMNS, keys - 1);
-        int from = min((first_column + item % COLUMNS) * 4, (columns - 1) & ~3);
-        next[i] = LOAD(v, V_FROM + place(token) * v_token + from, columns - from);
-    }
+    from = first;
+    EACH_LOAD(fetch_value)
+}
+
+void drop_value(const int i) {
+    if (from + (i * LANES + lane) / COLUMNS >= keys) next[i] = vec4(0.0);
+}
+
+void store_value(const int i) {
+    tile[to + i * LANES] = next[i];
 }
 
 void store_values(int turn, int first) {
-    if (first + BK > keys)
-        for (int i = 0; i < V_LOADS; ++i)
-            if (first + (i * LANES + lane) / COLUMNS >= keys) next[i] = vec4(0.0);
-    for (int i = 0; i < V_LOADS; ++i) {
-        int item = i * LANES + lane;
-        if (BK * COLUMNS % LANES != 0 && item >= BK * COLUMNS) break;
-        v_tile[turn * BK * COLUMNS + item] = next[i];
-    }
-}
-
-// Four queries, or keys, at a depth of both turns.
-vec4 queries_at(int depth, int quad) {
-    int at = depth * QP + quad * 4;
-    return vec4(q_tile[at], q_tile[at + 1], q_tile[at + 2], q_tile[at + 3]);
-}
-
-vec4 keys_at(int depth, int quad) {
-    int at = depth * KP + quad * 4;
-    return vec4(k_tile[at], k_tile[at + 1], k_tile[at + 2], k_tile[at + 3]);
-}
-
-// Loads what this invocation multiplies at a depth of both turns, of the first `gn` groups of keys
-// alone, and adds the products to the scores.
-void take_scores(int depth, const int gn, out vec4 a[GM], out vec4 b[GN]) {
-    for (int g = 0; g < GM; ++g) a[g] = queries_at(depth, g * WG_Y + row);
-    for (int j = 0; j < gn; ++j) b[j] = keys_at(depth, j * WG_X + column);
-}
-
-void add_scores(const int gn, vec4 a[GM], vec4 b[GN]) {
-    for (int j = 0; j < gn; ++j)
-        for (int c = 0; c < 4; ++c)
-            for (int g = 0; g < GM; ++g) score[(j * 4 + c) * GM + g] += b[j][c] * a[g];
-}
-
-void multiply_scores(int turn, const int gn) {
-    vec4 a[GM], b[GN];
-#if AHEAD
-    vec4 a_next[GM], b_next[GN];
-    int first = turn * BK;
-    take_scores(first, gn, a, b);
-    for (int step = 1; step < BK - 1; step += 2) {
-        take_scores(first + step, gn, a_next, b_next);
-        add_scores(gn, a, b);
-        take_scores(first + step + 1, gn, a, b);
-        add_scores(gn, a_next, b_next);
-    }
-    take_scores(first + BK - 1, gn, a_next, b_next);
-    add_scores(gn, a, b);
-    add_scores(gn, a_next, b_next);
-#else
-    for (int step = 0; step < BK; ++step) {
-        take_scores(turn * BK + step, gn, a, b);
-        add_scores(gn, a, b);
-    }
-#endif
-}
-
-// Loads the powers of a key of the step, and its value at a place of both turns, and adds the
-// products to the results.
-void take_values(int key, int at, out vec4 a[GM], out vec4 b[VN]) {
-    for (int g = 0; g < GM; ++g) a[g] = powers[key * POWERS + g * WG_Y + row];
-    for (int j = 0; j < VN; ++j) b[j] = v_tile[at * COLUMNS + j * WG_X + column];
-}
-
-void add_values(vec4 a[GM], vec4 b[VN]) {
-    for (int g = 0; g < GM; ++g)
-        for (int i = 0; i < 4; ++i)
-            for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] += a[g][i] * b[j];
-}
-
-void multiply_values(int turn, int key) {
-    vec4 a[GM], b[VN];
-#if AHEAD
-    vec4 a_next[GM], b_next[VN];
-    int first = turn * BK;
-    take_values(key, first, a, b);
-    for (int step = 1; step < BK - 1; step += 2) {
-        take_values(key + step, first + step, a_next, b_next);
-        add_values(a, b);
-        take_values(key + step + 1, first + step + 1, a, b);
-        add_values(a_next, b_next);
-    }
-    take_values(key + BK - 1, first + BK - 1, a_next, b_next);
-    add_values(a, b);
-    add_values(a_next, b_next);
-#else
-    for (int step = 0; step < BK; ++step) {
-        take_values(key + step, turn * BK + step, a, b);
-        add_values(a, b);
-    }
-#endif
+    from = first;
+    if (first + BV > keys) { EACH_LOAD(drop_value) }
+    to = turn * TURN + lane;
+    EACH_LOAD(store_value)
 }
 
 // Which of the step's keys this invocation's n-th is.
 int key_of(const int n) {
-    return (n / 4 * WG_X + column) * 4 + n % 4;
+    return n * WG_X + column;
 }
 
-int step_first, step_count;  // the step's first key, and how many it has
+int k_at;  // where this invocation's first key is at the depths to multiply
+
+void add_scores(const int n) {
+    vec4 numbers = tile[k_at + n * WG_X * ROW];
+    for (int g = 0; g < GM; ++g) {
+        vec4 s = score[n * GM + g];
+        s += numbers.x * a[g];
+        s += numbers.y * a[GM + g];
+        s += numbers.z * a[2 * GM + g];
+        s += numbers.w * a[3 * GM + g];
+        score[n * GM + g] = s;
+    }
+}
+
+void add_few_scores(const int n) {
+    if (n * WG_X < key_count) add_scores(n);
+}
+
+// Adds to the scores the products of a chunk's depths, of queries from `depth` of those in shared
+// memory on.
+void multiply_scores(int turn, int depth) {
+    for (int i = 0; i < DEPTHS; ++i) {
+        int at = (depth + 4 * i) * QP + row;
+        for (int g = 0; g < GM; ++g) {
+            a[g] = q_tile[at + g * WG_Y];
+            a[GM + g] = q_tile[at + QP + g * WG_Y];
+            a[2 * GM + g] = q_tile[at + 2 * QP + g * WG_Y];
+            a[3 * GM + g] = q_tile[at + 3 * QP + g * WG_Y];
+        }
+        k_at = turn * TURN + column * ROW + i;
+        if (key_count > BN - WG_X) {
+            EACH_KEY(add_scores)
+        } else {
+            EACH_KEY(add_few_scores)
+        }
+    }
+}
+
+void add_row(const int i) {
+    for (int j = 0; j < VN; ++j) total[i * VN + j] += a[i / 4][i % 4] * b[j];
+}
+
+void add_value(int key, int at) {
+    for (int g = 0; g < GM; ++g) a[g] = powers[key * QP + g * WG_Y + row];
+    for (int j = 0; j < VN; ++j) b[j] = tile[at + j * WG_X + column];
+    EACH_ROW(add_row)
+}
+
+// Adds to the results the products of a chunk's values and their powers, from `key` of the step on.
+void multiply_values(int turn, int key) {
+    for (int i = 0; i < BV; i += 4) {
+        int at = turn * TURN + i * COLUMNS;
+        add_value(key + i, at);
+        add_value(key + i + 1, at + COLUMNS);
+        add_value(key + i + 2, at + 2 * COLUMNS);
+        add_value(key + i + 3, at + 3 * COLUMNS);
+    }
+}
 
 // Begins the scores of a key: with the mask, since what is loaded before the products takes no
 // registers of its own.
-void begin_key(const int n) {
+void begin_scores(const int n) {
     for (int g = 0; g < GM; ++g) {
 #if HAS_MASK
         ivec4 at = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
-        at = at * mask_token + (mask_from + min(step_first + key_of(n), keys - 1) * mask_step);
+        at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
         score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]) * LOG2_E;
 #else
         score[n * GM + g] = vec4(0.0);
@@ -271,39 +272,45 @@ void begin_key(const int n) {
     }
 }
 
-void drop_key(const int n) {
-    if (key_of(n) >= step_count)
+void drop_scores(const int n) {
+    if (key_of(n) >= key_count)
         for (int g = 0; g < GM; ++g) score[n * GM + g] = vec4(-INFINITE);
+}
+
+vec4 greatest[GM];
+uvec4 sizes[GM];  // of scores, as bits: infinity is less than NaN
+
+void find_greatest(const int n) {
+    for (int g = 0; g < GM; ++g) {
+        greatest[g] = max(greatest[g], score[n * GM + g]);
+        sizes[g] = max(sizes[g], floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
+    }
 }
 
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
-    vec4 greatest = score[g];
-    uvec4 sizes = floatBitsToUint(greatest) & 0x7fffffffu;
-    for (int n = 1; n < TN; ++n) {
-        greatest = max(greatest, score[n * GM + g]);
-        sizes = max(sizes, floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
-    }
-    greatest = mix(greatest, vec4(INFINITE), greaterThan(sizes, uvec4(0x7f800000u)));
-    parts[column * POWERS + g * WG_Y + row] = greatest;
+    vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
+    parts[column * QUADS + g * WG_Y + row] = all;
 }
 
-void find_greatest(const int g) {
+void decay_sums(const int g) {
     vec4 now = most[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, parts[c * POWERS + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, parts[c * QUADS + g * WG_Y + row]);
     less[g] = halved(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
-    for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < VN; ++j) total[(g * 4 + i) * VN + j] *= less[g][i];
+}
+
+void decay_results(const int i) {
+    for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i / 4][i % 4];
 }
 
 void share_powers(const int n) {
     for (int g = 0; g < GM; ++g) {
         vec4 power = halved(most[g] - score[n * GM + g]);
         sum[g] += power;
-        powers[key_of(n) * POWERS + g * WG_Y + row] = power;
+        powers[key_of(n) * QP + g * WG_Y + row] = power;
     }
 }
 
@@ -311,12 +318,12 @@ void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(most[g][i])) all[i] = NAN;
-    parts[column * POWERS + g * WG_Y + row] = all;
+    parts[column * QUADS + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += parts[c * POWERS + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += parts[c * QUADS + g * WG_Y + row];
     sum[g] = all;
 }
 
@@ -358,53 +365,65 @@ void main() {
         most[g] = vec4(LEAST);
         sum[g] = vec4(0.0);
     }
-    find_queries();
+    if (width <= QD) load_queries(0);
     find_keys(0);
-    fetch_scores(0);
-    store_scores(0, 0);
+    fetch_keys(0);
+    store_keys(0, 0);
     wait();
-    for (int first = 0; first < keys; first += BN) {
-        int turn = 0;
-        step_first = first;
-        step_count = min(BN, keys - first);
-        EACH_KEY(begin_key)
-        for (int depth = 0; depth < width; depth += BK) {
-            bool more = depth + BK < width;
-            if (more) fetch_scores(depth + BK);
-            else fetch_values(first);
-            if (busy && (GN == 1 || step_count > 4 * WG_X)) multiply_scores(turn, GN);
-            else if (busy) multiply_scores(turn, 1);
-            if (!more) break;
+    int turn = 0;
+    for (first_key = 0; first_key < keys; first_key += BN) {
+        key_count = min(BN, keys - first_key);
+        EACH_KEY(begin_scores)
+        int depth = 0;
+        for (; depth + BK < width; depth += BK) {
+            if (width > QD && depth % QD == 0) {
+                load_queries(depth);
+                wait();
+            }
+            fetch_keys(depth + BK);
+            if (busy) multiply_scores(turn, depth % QD);
             turn = 1 - turn;
-            store_scores(turn, depth + BK);
+            store_keys(turn, depth + BK);
             wait();
         }
-        store_values(0, first);
+        if (width > QD && depth % QD == 0) {
+            load_queries(depth);
+            wait();
+        }
+        fetch_values(first_key);
         if (busy) {
-            if (step_count < BN) { EACH_KEY(drop_key) }
+            multiply_scores(turn, depth % QD);
+            if (key_count < BN) { EACH_KEY(drop_scores) }
+            for (int g = 0; g < GM; ++g) {
+                greatest[g] = vec4(-INFINITE);
+                sizes[g] = uvec4(0u);
+            }
+            EACH_KEY(find_greatest)
             EACH_GROUP(share_greatest)
         }
+        turn = 1 - turn;
+        store_values(turn, first_key);
         wait();
         if (busy) {
-            EACH_GROUP(find_greatest)
+            EACH_GROUP(decay_sums)
+            EACH_ROW(decay_results)
             EACH_KEY(share_powers)
         }
         wait();
-        turn = 0;
-        for (int key = 0; key < step_count; key += BK) {
-            bool more = key + BK < step_count;
-            if (more) {
-                fetch_values(first + key + BK);
-            } else {
-                find_keys(first + BN);
-                fetch_scores(0);
-            }
+        int key = 0;
+        for (; key + BV < key_count; key += BV) {
+            fetch_values(first_key + key + BV);
             if (busy) multiply_values(turn, key);
             turn = 1 - turn;
-            if (more) store_values(turn, first + key + BK);
-            else store_scores(0, 0);
+            store_values(turn, first_key + key + BV);
             wait();
         }
+        find_keys(first_key + BN);
+        fetch_keys(0);
+        if (busy) multiply_values(turn, key);
+        turn = 1 - turn;
+        store_keys(turn, 0);
+        wait();
     }
     EACH_GROUP(share_sum)
     wait();

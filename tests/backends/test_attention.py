@@ -71,10 +71,11 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
     "values",
     [
         {"TM": 8, "TN": 8},
-        {"WG_Y": 16, "TM": 8, "BK": 16},
-        {"WG_X": 16, "TM": 8, "VN": 1, "AHEAD": 1},
-        {"WG_X": 16, "WG_Y": 4, "TN": 8, "VN": 1},
-        {"WG_X": 4, "TN": 8, "VN": 4, "BK": 4},
+        {"TM": 8, "TN": 8, "VN": 1, "BK": 32},
+        {"WG_X": 16, "TM": 4, "VN": 1, "QD": 64},
+        {"WG_X": 16, "WG_Y": 4, "TM": 8, "VN": 1},
+        {"WG_X": 16, "WG_Y": 4, "TN": 8, "VN": 1, "BK": 8},
+        {"WG_Y": 4, "TN": 8, "VN": 4, "BK": 8},
     ],
     ids=str,
 )
