@@ -34,12 +34,14 @@ from glnn.profiling.timing import time_work
 from glnn.validation.comparison import relative_error
 
 ENCODERS = {
-    "vit": (12, 197, 64, False),
-    "distilbert": (12, 128, 64, False),
-    "gpt2": (12, 64, 64, True),
-    "whisper": (6, 1500, 64, False),
+    "vit": (12, 197, 197, 64, False),
+    "distilbert": (12, 128, 128, 64, False),
+    "gpt2": (12, 64, 64, 64, True),
+    "whisper": (6, 1500, 1500, 64, False),
+    "gpt2-token": (12, 1, 512, 64, False),
+    "whisper-token": (6, 1, 1500, 64, False),
 }
-"""Heads, tokens, numbers of a head, and whether a mask is added, by network."""
+"""Heads, queries, keys, numbers of a head, and whether a mask is added, by network."""
 SWIN = {"swin1": (8, 3), "swin2": (4, 6), "swin3": (2, 12), "swin4": (1, 24)}
 """Windows along each side of an image, and heads, by stage of Swin-T."""
 BATCHES = (1, 8, 32)
@@ -48,7 +50,8 @@ BATCHES = (1, 8, 32)
 def case(name: str) -> tuple[Attention, dict[str, Array]]:
     """Return attention as vit_8 has it, a network or stage and its batch, and random operands.
 
-    Queries, keys and values lie in one tensor, as one product makes them. Raises GlnnError for an
+    Queries, keys and values lie in one tensor, as one product makes them, but for those of a token
+    after many. Raises GlnnError for an
     unknown name.
     """
     network, _, batch = name.rpartition("_")
@@ -60,14 +63,18 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
     if network in SWIN:
         side, heads = SWIN[network]
         windows, width, masked = Windows(side, side, 7, 7, 3 % (7 * side), 3), 32, True
-        tokens, samples = windows.tokens, images * windows.count
+        queries = tokens = windows.tokens
+        samples = images * windows.count
     else:
-        heads, tokens, width, masked = ENCODERS[network]
+        heads, queries, tokens, width, masked = ENCODERS[network]
         samples = images
     all_tokens, row = tokens * samples // images, 3 * heads * width
     x = generator.standard_normal((images, all_tokens, 3, heads, width), np.float32)
     at = tuple(Walk(i * heads * width, all_tokens * row, width, row) for i in range(3))
     operands, masks = dict.fromkeys("qkv", x), 0
+    if queries != tokens:
+        operands["q"] = generator.standard_normal((images, queries, heads, width), np.float32)
+        at = (Walk(0, queries * heads * width, width, heads * width), *at[1:])
     if masked:  # of windows: a bias of each head and the mask of each window of an image
         masks = 1 if windows is None else windows.count
         shape = (masks, 1 if windows is None else heads, tokens, tokens)
@@ -76,7 +83,7 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
             operands["mask"][:] = np.triu(np.full((tokens, tokens), -np.inf, np.float32), 1)
         each = tokens * tokens
         at = (*at, Walk(0, shape[1] * each, each if shape[1] > 1 else 0, tokens))
-    op = Attention(samples, heads, tokens, tokens, width, width, at, width**-0.5, masks=masks)
+    op = Attention(samples, heads, queries, tokens, width, width, at, width**-0.5, masks=masks)
     return replace(op, windows=windows), operands
 
 
