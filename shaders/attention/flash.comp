@@ -88,7 +88,6 @@
 #else
 #define LOAD FOUR
 #endif
-#define LOG2_E 1.44269504
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
@@ -109,13 +108,7 @@ vec4 a[4 * GM], b[VN];          // what is multiplied: queries at four depths, o
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
 
-// 2^-x for an x of 0 or more: at 151 it is 0, and what drivers give for more is their own.
-vec4 halved(vec4 x) {
-    return exp2(-min(x, vec4(151.0)));
-}
-
-// Loads queries from a depth on, and stores them, scaled for powers of two; zeros behind the last
-// depth.
+// Loads queries from a depth on, and stores them, scaled; zeros behind the last depth.
 void load_queries(int depth) {
     for (int item = lane; item < QUADS * QD / 4; item += LANES) {
         int quad = item / (QD / 4), from = depth + item % (QD / 4) * 4;
@@ -125,10 +118,10 @@ void load_queries(int depth) {
         vec4 x = FOUR(q, at.x, width - from), y = FOUR(q, at.y, width - from);
         vec4 z = FOUR(q, at.z, width - from), w = FOUR(q, at.w, width - from);
         int to = (from - depth) * QP + quad;
-        q_tile[to] = vec4(x.x, y.x, z.x, w.x) * (scale * LOG2_E);
-        q_tile[to + QP] = vec4(x.y, y.y, z.y, w.y) * (scale * LOG2_E);
-        q_tile[to + 2 * QP] = vec4(x.z, y.z, z.z, w.z) * (scale * LOG2_E);
-        q_tile[to + 3 * QP] = vec4(x.w, y.w, z.w, w.w) * (scale * LOG2_E);
+        q_tile[to] = vec4(x.x, y.x, z.x, w.x) * scale;
+        q_tile[to + QP] = vec4(x.y, y.y, z.y, w.y) * scale;
+        q_tile[to + 2 * QP] = vec4(x.z, y.z, z.z, w.z) * scale;
+        q_tile[to + 3 * QP] = vec4(x.w, y.w, z.w, w.w) * scale;
     }
 }
 
@@ -265,7 +258,7 @@ void begin_scores(const int n) {
 #if HAS_MASK
         ivec4 at = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
         at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
-        score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]) * LOG2_E;
+        score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
 #else
         score[n * GM + g] = vec4(0.0);
 #endif
@@ -297,7 +290,7 @@ void share_greatest(const int g) {
 void decay_sums(const int g) {
     vec4 now = most[g];
     for (int c = 0; c < WG_X; ++c) now = max(now, parts[c * QUADS + g * WG_Y + row]);
-    less[g] = halved(now - most[g]);
+    less[g] = decayed(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
 }
@@ -308,7 +301,7 @@ void decay_results(const int i) {
 
 void share_powers(const int n) {
     for (int g = 0; g < GM; ++g) {
-        vec4 power = halved(most[g] - score[n * GM + g]);
+        vec4 power = decayed(most[g] - score[n * GM + g]);
         sum[g] += power;
         powers[key_of(n) * QP + g * WG_Y + row] = power;
     }

@@ -65,6 +65,7 @@ vec4 hostile_min(vec4 a, vec4 b) {
     return a;
 }
 int hostile_max(int a, int b) { return max(a, b); }
+uvec4 hostile_max(uvec4 a, uvec4 b) { return max(a, b); }
 ivec4 hostile_min(ivec4 a, ivec4 b) { return min(a, b); }
 int hostile_min(int a, int b) { return min(a, b); }
 #if defined(GL_ES) || __VERSION__ >= 420
@@ -145,7 +146,7 @@ def test_softmax(hostile, name, kernel) -> None:
     check(hostile(name), Softmax(), {"x": scores()}, kernel)
 
 
-@pytest.mark.parametrize("kernel", ["tiled_masked", "split_kv_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["flash_masked", "split_kv_masked", "direct_masked"])
 def test_attention(hostile, kernel) -> None:
     mask = scores()
     (queries, keys), rows = mask.shape, Walk(token=7)

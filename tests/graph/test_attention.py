@@ -187,7 +187,7 @@ def test_one_operator_does_it_all(block, rng) -> None:
     assert len(steps(graph, pays=False)) > 3
     given = feeds(graph, rng)
     (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
-    kernel = "tiled" if len(node.inputs) == 3 else "tiled_masked"
+    kernel = "flash" if len(node.inputs) == 3 else "flash_masked"
     for asked in ({}, {"attention": kernel}):
         found = Executor(graph, "compute", kernels=asked).run(given)
         assert oracle.error(next(iter(found.values())), expected) <= 1e-5, asked
@@ -200,7 +200,7 @@ def test_keys_of_several_heads_of_queries(rng) -> None:
     ]
     given = feeds(graph, rng)
     (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
-    found = Executor(graph, "compute", kernels={"attention": "tiled"}).run(given)
+    found = Executor(graph, "compute", kernels={"attention": "flash"}).run(given)
     assert oracle.error(next(iter(found.values())), expected) <= 1e-5
 
 
@@ -255,7 +255,7 @@ def test_the_layer(batch_first, rng) -> None:
     kinds = [type(node.operator) for node in steps(graph)]
     assert kinds.count(Attention) == 1 and set(kinds) == {Attention, Matmul}, kinds
     (expected,) = graph.reference(x.astype(np.float64), y.astype(np.float64))
-    found = Executor(graph, "compute", kernels={"attention": "tiled"}).run({"a": x, "b": y})
+    found = Executor(graph, "compute", kernels={"attention": "flash"}).run({"a": x, "b": y})
     assert oracle.error(found["y"], expected) <= 1e-5
 
 

@@ -124,7 +124,7 @@ def steps(graph: Graph) -> list[Node]:
 def error(graph: Graph, backend: str, x: np.ndarray) -> float:
     """The error of what a session gives, by float64; of all kernels that there are for it."""
     (expected,) = graph.reference(x.astype(np.float64))
-    asked = ("flash_masked", "tiled_masked", "direct_masked") if backend == "compute" else ("",)
+    asked = ("flash_masked", "split_kv_masked", "direct_masked") if backend == "compute" else ("",)
     errors = []
     for kernel in asked:
         kernels = {"attention": kernel} if kernel else {}
@@ -154,7 +154,7 @@ def test_nothing_is_moved(rng, shift: tuple[int, int], by_three: bool) -> None:
 @pytest.mark.parametrize("shift", SHIFTS[:2], ids=str)
 def test_any_number_of_images(rng, shift: tuple[int, int]) -> None:
     graph = block(shift, "N")
-    executor = Executor(graph, "compute", kernels={"attention": "tiled_masked"})
+    executor = Executor(graph, "compute", kernels={"attention": "flash_masked"})
     for images in (2, 3, 5, 1):
         x = rng((images, HIGH, WIDE, C))
         (expected,) = graph.reference(x.astype(np.float64))
@@ -210,6 +210,6 @@ def test_what_is_none_stays(rng, other) -> None:
     assert attention.windows is None
     x = rng((2, HIGH, WIDE, C))
     expected = graph.reference(x.astype(np.float64))
-    found = Executor(graph, "compute", kernels={"attention": "tiled_masked"}).run({"x": x})
+    found = Executor(graph, "compute", kernels={"attention": "flash_masked"}).run({"x": x})
     for got, wanted in zip(found.values(), expected, strict=True):
         assert oracle.error(got, wanted) <= 1e-5
