@@ -7,7 +7,7 @@ relative error against NumPy in float64. The first line of a case is of the kern
 chooses. With --rows each of these is tried, too, a kernel's name with parameters.
 
     python -m benchmarks.attention
-    python -m benchmarks.attention --cases vit_8,whisper_1 --rows "tiled TM=8; tiled WG_Y=16"
+    python -m benchmarks.attention --cases vit_8,whisper_1 --rows "flash TM=8; flash WG_Y=16"
 """
 
 from __future__ import annotations

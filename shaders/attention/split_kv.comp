@@ -1,5 +1,5 @@
 #version 310 es
-// softmax(scale Q K^T + mask) V of a head for few queries, as tiled.comp but with most of what it
+// softmax(scale Q K^T + mask) V of a head for few queries, as flash.comp but with most of what it
 // reads under way at once: a workgroup takes 4 WG_Y queries and walks along the keys WG_X at a time.
 //
 // For each step along the keys: an invocation has the scores of one key and four queries, by

@@ -332,7 +332,7 @@ def test_rows_that_are_transposed_once_stay(behind, rng) -> None:
 
 def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     sizes = {"outputs": 1 << 14}
-    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "tiled")
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash")
     assert kernel.is_suited(sizes, "NVIDIA") and not kernel.is_suited(sizes, "llvmpipe")
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash_narrow")
     windows = {"queries": 49, "columns": 32}
