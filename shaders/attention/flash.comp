@@ -4,13 +4,13 @@
 // keys WG_X TN at a time, and keeps for each query the greatest score so far and the sum of the
 // powers of what the scores are below it (Milakov and Gimelshein 2018).
 //
-// Queries stay in shared memory, depth by depth, QD depths of them at a time. For each step along
-// the keys: an invocation has the scores of TM queries and TN keys, by keys that come BK depths at a
-// time through shared memory, key by key; powers of these in shared memory, key by key, too; products
-// of these with values, as many numbers at a time as of keys. What comes next is loaded while the
-// present is multiplied, and stored in the other turn of its memory. As in common/tile.glsl, runs of
-// four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries each, so that the
-// softmax is one of vectors.
+// For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
+// and keys that come BK depths at a time through shared memory, row by row; powers of these, and
+// values that they are multiplied with, which come WG_X keys at a time. What comes next is loaded
+// while the present is multiplied, and stored in the other turn of the same memory: NVIDIA's driver
+// gives the workgroups of a multiprocessor 48 KiB together, so that one that takes little is not alone
+// there. As in common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of
+// four queries each, so that the softmax is one of vectors.
 //
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
 // whole kernel: what is done to each key, group or row of an invocation is called in the text. It
@@ -28,13 +28,10 @@
 #define TN 4
 #endif
 #ifndef VN
-#define VN 2
+#define VN 1
 #endif
 #ifndef BK
 #define BK 16
-#endif
-#ifndef QD
-#define QD 32
 #endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
@@ -42,45 +39,79 @@
 #define BN (WG_X * TN)       // keys of a step
 #define COLUMNS (WG_X * VN)  // of values, in vec4
 #define GM (TM / 4)          // groups of four queries of an invocation
+#define DEPTHS (BK / 4)      // of a chunk, in vec4
+#define ROW (DEPTHS + 1)     // from a query or key to the next: other banks
+#define Q_ROW (TM * ROW + 1) // from an invocation's queries to those of the next
 #define QUADS (BQ / 4)
-#define QP (QUADS + 1)       // from a depth, or a key's powers, to the next: other banks
-#define DEPTHS (BK / 4)      // of a chunk of keys, in vec4
-#define ROW (DEPTHS + 1)     // from a key to the next: other banks
-#define BV (TN * DEPTHS / VN)  // values of a chunk
-#define LOADS (TN * DEPTHS / WG_Y)  // of a chunk, by each invocation
-#define TURN (BN * ROW)
-#if BK % 4 != 0 || QD % BK != 0 || LOADS * WG_Y != TN * DEPTHS || BV * VN != TN * DEPTHS
-#error BK must be a multiple of four, QD of BK, TN BK / 4 of WG_Y and VN
+#define P_ROW (QUADS + 1)    // from a key's powers to the next
+#define K_AT (WG_Y * Q_ROW)       // where in a turn the keys are, behind the queries
+#define TURN (K_AT + BN * ROW)
+#define P_AT (WG_X * COLUMNS)     // and the powers, behind values
+#define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
+#define K_LOADS (TN * DEPTHS / WG_Y)
+#define V_ITEMS (WG_X * COLUMNS)
+#define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
+#if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
+#error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
 #endif
-#if BN % BV != 0 || BV % 4 != 0 || LANES % DEPTHS != 0
-#error VN WG_X must be a multiple of BK / 4, TN BK / 4 of 4 VN
+#if BK % 4 != 0 || P_AT + WG_X * P_ROW > TURN
+#error BK must be a multiple of four, and so large that values and powers have room
 #endif
+#define EACH_OF_1(call) call(0);
+#define EACH_OF_2(call) call(0); call(1);
+#define EACH_OF_4(call) call(0); call(1); call(2); call(3);
+#define EACH_OF_8(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
 #if TM == 4
-#define EACH_GROUP(call) call(0);
-#define EACH_ROW(call) call(0); call(1); call(2); call(3);
+#define EACH_GROUP EACH_OF_1
+#define EACH_ROW EACH_OF_4
 #elif TM == 8
-#define EACH_GROUP(call) call(0); call(1);
-#define EACH_ROW(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#define EACH_GROUP EACH_OF_2
+#define EACH_ROW EACH_OF_8
 #else
 #error TM must be 4 or 8
 #endif
 #if TN == 4
-#define EACH_KEY(call) call(0); call(1); call(2); call(3);
+#define EACH_KEY EACH_OF_4
 #elif TN == 8
-#define EACH_KEY(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#define EACH_KEY EACH_OF_8
 #else
 #error TN must be 4 or 8
 #endif
-#if LOADS == 1
-#define EACH_LOAD(call) call(0);
-#elif LOADS == 2
-#define EACH_LOAD(call) call(0); call(1);
-#elif LOADS == 4
-#define EACH_LOAD(call) call(0); call(1); call(2); call(3);
-#elif LOADS == 8
-#define EACH_LOAD(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#if DEPTHS == 1
+#define EACH_DEPTH EACH_OF_1
+#elif DEPTHS == 2
+#define EACH_DEPTH EACH_OF_2
+#elif DEPTHS == 4
+#define EACH_DEPTH EACH_OF_4
 #else
-#error TN BK / 4 must be 1, 2, 4 or 8 times WG_Y
+#define EACH_DEPTH EACH_OF_8
+#endif
+#if Q_LOADS == 1
+#define EACH_Q_LOAD EACH_OF_1
+#elif Q_LOADS == 2
+#define EACH_Q_LOAD EACH_OF_2
+#elif Q_LOADS == 4
+#define EACH_Q_LOAD EACH_OF_4
+#else
+#define EACH_Q_LOAD EACH_OF_8
+#endif
+#if K_LOADS == 1
+#define EACH_K_LOAD EACH_OF_1
+#elif K_LOADS == 2
+#define EACH_K_LOAD EACH_OF_2
+#elif K_LOADS == 4
+#define EACH_K_LOAD EACH_OF_4
+#else
+#define EACH_K_LOAD EACH_OF_8
+#endif
+#if V_LOADS == 1
+#define EACH_V_LOAD EACH_OF_1
+#elif V_LOADS == 2
+#define EACH_V_LOAD EACH_OF_2
+#elif V_LOADS == 4
+#define EACH_V_LOAD EACH_OF_4
+#else
+#define EACH_V_LOAD EACH_OF_8
 #endif
 // Four numbers from `at` on, of which `left`, at least one, are there.
 #if WIDE
@@ -91,100 +122,106 @@
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-shared vec4 q_tile[QD * QP];
-shared vec4 tile[2 * TURN];            // keys, or values
-shared vec4 powers[BN * QP];
-shared vec4 parts[WG_X * QUADS];      // greatest scores, or sums, of each invocation's keys
+// In each turn queries and keys, or values and powers; between these, behind where values are, what
+// rows have in common: greatest scores, or sums, of each invocation's keys.
+shared vec4 tile[2 * TURN];
 
 int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
 int first_key, key_count;       // of this step
-int k_from[LOADS];              // where the keys begin that this invocation loads
+int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
 int from, to;                   // of what is loaded and stored
-vec4 next[LOADS];               // what was loaded ahead
+vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
 vec4 score[TN * GM], total[TM * VN];
-vec4 a[4 * GM], b[VN];          // what is multiplied: queries at four depths, or a key's powers; values
+vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or powers; values
 // Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
 
-// Loads queries from a depth on, and stores them, scaled; zeros behind the last depth.
-void load_queries(int depth) {
-    for (int item = lane; item < QUADS * QD / 4; item += LANES) {
-        int quad = item / (QD / 4), from = depth + item % (QD / 4) * 4;
-        ivec4 at = first_query + quad * 4 + ivec4(0, 1, 2, 3);
-        at = min(at, ivec4(queries - 1));
-        at = Q_FROM + from + ivec4(place(at.x), place(at.y), place(at.z), place(at.w)) * q_token;
-        vec4 x = FOUR(q, at.x, width - from), y = FOUR(q, at.y, width - from);
-        vec4 z = FOUR(q, at.z, width - from), w = FOUR(q, at.w, width - from);
-        int to = (from - depth) * QP + quad;
-        q_tile[to] = vec4(x.x, y.x, z.x, w.x) * scale;
-        q_tile[to + QP] = vec4(x.y, y.y, z.y, w.y) * scale;
-        q_tile[to + 2 * QP] = vec4(x.z, y.z, z.z, w.z) * scale;
-        q_tile[to + 3 * QP] = vec4(x.w, y.w, z.w, w.w) * scale;
-    }
+void find_query(const int i) {
+    int query = first_query + (i * LANES + lane) / DEPTHS;
+    q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
 }
 
-// Finds where the keys lie that this invocation loads of the step from `from` on.
 void find_key(const int i) {
     k_from[i] = K_FROM + place(min(from + (i * LANES + lane) / DEPTHS, keys - 1)) * k_token;
 }
 
+// Finds where the keys lie that this invocation loads of the step from `first` on.
 void find_keys(int first) {
     from = first;
-    EACH_LOAD(find_key)
+    EACH_K_LOAD(find_key)
 }
 
-// Loads keys from a depth on. No load is tested, which would make it be waited for: what is behind
-// the last key or depth is a number before it, and `store_keys` has zeros behind the last depth.
+void fetch_query(const int i) {
+    q_next[i] = LOAD(q, q_from[i] + from, width - from);
+}
+
 void fetch_key(const int i) {
-    next[i] = LOAD(k, k_from[i] + from, width - from);
+    k_next[i] = LOAD(k, k_from[i] + from, width - from);
 }
 
-void fetch_keys(int depth) {
+// Loads queries and keys from a depth on. No load is tested, which would make it be waited for: what
+// is behind the last query, key or depth is a number before it, and `store_scores` has zeros behind
+// the last depth.
+void fetch_scores(int depth) {
     from = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
-    EACH_LOAD(fetch_key)
+    EACH_Q_LOAD(fetch_query)
+    EACH_K_LOAD(fetch_key)
 }
 
-void drop_load(const int i) {
-    next[i] = vec4(0.0);
+void drop_query(const int i) {
+    q_next[i] = vec4(0.0);
+}
+
+void drop_key(const int i) {
+    k_next[i] = vec4(0.0);
+}
+
+void store_query(const int i) {
+    int query = i * (LANES / DEPTHS) + lane / DEPTHS;
+    tile[to + query / TM * Q_ROW + query % TM * ROW] = q_next[i] * scale;
 }
 
 void store_key(const int i) {
-    tile[to + i * (LANES / DEPTHS * ROW)] = next[i];
+    tile[to + K_AT + (i * (LANES / DEPTHS) + lane / DEPTHS) * ROW] = k_next[i];
 }
 
-void store_keys(int turn, int depth) {
-    if (depth + lane % DEPTHS * 4 >= width) { EACH_LOAD(drop_load) }
-    to = turn * TURN + lane / DEPTHS * ROW + lane % DEPTHS;
-    EACH_LOAD(store_key)
+void store_scores(int turn, int depth) {
+    if (depth + lane % DEPTHS * 4 >= width) {
+        EACH_Q_LOAD(drop_query)
+        EACH_K_LOAD(drop_key)
+    }
+    to = turn * TURN + lane % DEPTHS;
+    EACH_Q_LOAD(store_query)
+    EACH_K_LOAD(store_key)
 }
 
-// Loads values from key `from` on; `store_values` has zeros behind the last.
 void fetch_value(const int i) {
     int item = i * LANES + lane, token = min(from + item / COLUMNS, keys - 1);
     int at = min((first_column + item % COLUMNS) * 4, (columns - 1) & ~3);
-    next[i] = LOAD(v, V_FROM + place(token) * v_token + at, columns - at);
+    v_next[i] = LOAD(v, V_FROM + place(token) * v_token + at, columns - at);
 }
 
+// Loads values from key `first` on; `store_values` has zeros behind the last.
 void fetch_values(int first) {
     from = first;
-    EACH_LOAD(fetch_value)
+    EACH_V_LOAD(fetch_value)
 }
 
 void drop_value(const int i) {
-    if (from + (i * LANES + lane) / COLUMNS >= keys) next[i] = vec4(0.0);
+    if (from + (i * LANES + lane) / COLUMNS >= keys) v_next[i] = vec4(0.0);
 }
 
 void store_value(const int i) {
-    tile[to + i * LANES] = next[i];
+    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[to + i * LANES] = v_next[i];
 }
 
 void store_values(int turn, int first) {
     from = first;
-    if (first + BV > keys) { EACH_LOAD(drop_value) }
+    if (first + WG_X > keys) { EACH_V_LOAD(drop_value) }
     to = turn * TURN + lane;
-    EACH_LOAD(store_value)
+    EACH_V_LOAD(store_value)
 }
 
 // Which of the step's keys this invocation's n-th is.
@@ -192,16 +229,32 @@ int key_of(const int n) {
     return n * WG_X + column;
 }
 
-int k_at;  // where this invocation's first key is at the depths to multiply
+int q_at, k_at;  // where this invocation's first query and key are at the depths to multiply
+
+void take_query(const int i) {
+    a[i] = tile[q_at + i * ROW];
+}
 
 void add_scores(const int n) {
     vec4 numbers = tile[k_at + n * WG_X * ROW];
     for (int g = 0; g < GM; ++g) {
         vec4 s = score[n * GM + g];
-        s += numbers.x * a[g];
-        s += numbers.y * a[GM + g];
-        s += numbers.z * a[2 * GM + g];
-        s += numbers.w * a[3 * GM + g];
+        s.x += numbers.x * a[4 * g].x;
+        s.y += numbers.x * a[4 * g + 1].x;
+        s.z += numbers.x * a[4 * g + 2].x;
+        s.w += numbers.x * a[4 * g + 3].x;
+        s.x += numbers.y * a[4 * g].y;
+        s.y += numbers.y * a[4 * g + 1].y;
+        s.z += numbers.y * a[4 * g + 2].y;
+        s.w += numbers.y * a[4 * g + 3].y;
+        s.x += numbers.z * a[4 * g].z;
+        s.y += numbers.z * a[4 * g + 1].z;
+        s.z += numbers.z * a[4 * g + 2].z;
+        s.w += numbers.z * a[4 * g + 3].z;
+        s.x += numbers.w * a[4 * g].w;
+        s.y += numbers.w * a[4 * g + 1].w;
+        s.z += numbers.w * a[4 * g + 2].w;
+        s.w += numbers.w * a[4 * g + 3].w;
         score[n * GM + g] = s;
     }
 }
@@ -210,22 +263,25 @@ void add_few_scores(const int n) {
     if (n * WG_X < key_count) add_scores(n);
 }
 
-// Adds to the scores the products of a chunk's depths, of queries from `depth` of those in shared
-// memory on.
-void multiply_scores(int turn, int depth) {
-    for (int i = 0; i < DEPTHS; ++i) {
-        int at = (depth + 4 * i) * QP + row;
-        for (int g = 0; g < GM; ++g) {
-            a[g] = q_tile[at + g * WG_Y];
-            a[GM + g] = q_tile[at + QP + g * WG_Y];
-            a[2 * GM + g] = q_tile[at + 2 * QP + g * WG_Y];
-            a[3 * GM + g] = q_tile[at + 3 * QP + g * WG_Y];
-        }
-        k_at = turn * TURN + column * ROW + i;
-        if (key_count > BN - WG_X) {
-            EACH_KEY(add_scores)
-        } else {
+void add_depths(const int i) {
+    q_at += i == 0 ? 0 : 1;
+    k_at += i == 0 ? 0 : 1;
+    EACH_ROW(take_query)
+    EACH_KEY(add_scores)
+}
+
+// Adds to the scores the products of a chunk's depths.
+void multiply_scores(int turn) {
+    q_at = turn * TURN + row * Q_ROW;
+    k_at = turn * TURN + K_AT + column * ROW;
+    if (key_count > BN - WG_X) {
+        EACH_DEPTH(add_depths)
+    } else {
+        for (int i = 0; i < DEPTHS; ++i) {
+            EACH_ROW(take_query)
             EACH_KEY(add_few_scores)
+            ++q_at;
+            ++k_at;
         }
     }
 }
@@ -234,21 +290,27 @@ void add_row(const int i) {
     for (int j = 0; j < VN; ++j) total[i * VN + j] += a[i / 4][i % 4] * b[j];
 }
 
-void add_value(int key, int at) {
-    for (int g = 0; g < GM; ++g) a[g] = powers[key * QP + g * WG_Y + row];
-    for (int j = 0; j < VN; ++j) b[j] = tile[at + j * WG_X + column];
+int p_at, v_at;  // where this invocation's powers and values of a key are
+
+void add_value(const int i) {
+    for (int g = 0; g < GM; ++g) a[g] = tile[p_at + i * P_ROW + g * WG_Y];
+    for (int j = 0; j < VN; ++j) b[j] = tile[v_at + i * COLUMNS + j * WG_X];
     EACH_ROW(add_row)
 }
 
-// Adds to the results the products of a chunk's values and their powers, from `key` of the step on.
-void multiply_values(int turn, int key) {
-    for (int i = 0; i < BV; i += 4) {
-        int at = turn * TURN + i * COLUMNS;
-        add_value(key + i, at);
-        add_value(key + i + 1, at + COLUMNS);
-        add_value(key + i + 2, at + 2 * COLUMNS);
-        add_value(key + i + 3, at + 3 * COLUMNS);
+// Adds to the results the products of the values of a turn and their powers, which are in the other.
+void multiply_values(int turn) {
+    v_at = turn * TURN + column;
+    p_at = (1 - turn) * TURN + P_AT + row;
+#if WG_X % 8 == 0
+    for (int i = 0; i < WG_X; i += 8) {
+        EACH_OF_8(add_value)
+        v_at += 8 * COLUMNS;
+        p_at += 8 * P_ROW;
     }
+#else
+    EACH_OF_4(add_value)
+#endif
 }
 
 // Begins the scores of a key: with the mask, since what is loaded before the products takes no
@@ -256,7 +318,7 @@ void multiply_values(int turn, int key) {
 void begin_scores(const int n) {
     for (int g = 0; g < GM; ++g) {
 #if HAS_MASK
-        ivec4 at = min(first_query + (g * WG_Y + row) * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+        ivec4 at = min(first_query + row * TM + g * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
         at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
         score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
 #else
@@ -280,16 +342,18 @@ void find_greatest(const int n) {
     }
 }
 
+int parts_at;  // where those of the rows are that this invocation shares
+
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
     vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
-    parts[column * QUADS + g * WG_Y + row] = all;
+    tile[parts_at + column * QUADS + g * WG_Y + row] = all;
 }
 
 void decay_sums(const int g) {
     vec4 now = most[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, parts[c * QUADS + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, tile[parts_at + c * QUADS + g * WG_Y + row]);
     less[g] = decayed(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
@@ -299,42 +363,50 @@ void decay_results(const int i) {
     for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i / 4][i % 4];
 }
 
-void share_powers(const int n) {
+void find_powers(const int n) {
     for (int g = 0; g < GM; ++g) {
         vec4 power = decayed(most[g] - score[n * GM + g]);
         sum[g] += power;
-        powers[key_of(n) * QP + g * WG_Y + row] = power;
+        score[n * GM + g] = power;
     }
+}
+
+int shared_n;  // which of its keys' powers an invocation shares
+
+void share_powers(const int n) {
+    if (n == shared_n)
+        for (int g = 0; g < GM; ++g)
+            tile[to + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
 }
 
 void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(most[g][i])) all[i] = NAN;
-    parts[column * QUADS + g * WG_Y + row] = all;
+    tile[column * QUADS + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += parts[c * QUADS + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += tile[c * QUADS + g * WG_Y + row];
     sum[g] = all;
 }
 
 // Stores a row's results divided by its sum; nothing that is finite where no score was.
 void finish(const int i) {
-    int query = first_query + (i / 4 * WG_Y + row) * 4 + i % 4;
+    int query = first_query + row * TM + i;
     if (query >= queries) return;
     float all = sum[i / 4][i % 4], factor = 1.0 / all;
     bool sound = is_finite(all) && all > 0.0;
-    int to = OUT_FROM + place(query) * out_token;
+    int begin = OUT_FROM + place(query) * out_token;
     for (int j = 0; j < VN; ++j) {
-        int from = (first_column + j * WG_X + column) * 4;
+        int at = (first_column + j * WG_X + column) * 4;
         vec4 numbers = sound ? total[i * VN + j] * factor : vec4(NOTHING);
 #if WIDE
-        if (from < columns) result[(to + from) >> 2] = numbers;
+        if (at < columns) result[(begin + at) >> 2] = numbers;
 #else
         for (int c = 0; c < 4; ++c)
-            if (from + c < columns) result[to + from + c] = numbers[c];
+            if (at + c < columns) result[begin + at + c] = numbers[c];
 #endif
     }
 }
@@ -352,16 +424,16 @@ void main() {
     find_head(int(WORKGROUP_ID.z));
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
-    bool busy = first_query + row * 4 < queries;  // some of its queries are there
+    bool busy = first_query + row * TM < queries;  // some of its queries are there
     for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
     for (int g = 0; g < GM; ++g) {
         most[g] = vec4(LEAST);
         sum[g] = vec4(0.0);
     }
-    if (width <= QD) load_queries(0);
+    EACH_Q_LOAD(find_query)
     find_keys(0);
-    fetch_keys(0);
-    store_keys(0, 0);
+    fetch_scores(0);
+    store_scores(0, 0);
     wait();
     int turn = 0;
     for (first_key = 0; first_key < keys; first_key += BN) {
@@ -369,23 +441,16 @@ void main() {
         EACH_KEY(begin_scores)
         int depth = 0;
         for (; depth + BK < width; depth += BK) {
-            if (width > QD && depth % QD == 0) {
-                load_queries(depth);
-                wait();
-            }
-            fetch_keys(depth + BK);
-            if (busy) multiply_scores(turn, depth % QD);
+            fetch_scores(depth + BK);
+            if (busy) multiply_scores(turn);
             turn = 1 - turn;
-            store_keys(turn, depth + BK);
-            wait();
-        }
-        if (width > QD && depth % QD == 0) {
-            load_queries(depth);
+            store_scores(turn, depth + BK);
             wait();
         }
         fetch_values(first_key);
+        parts_at = (1 - turn) * TURN + P_AT;
         if (busy) {
-            multiply_scores(turn, depth % QD);
+            multiply_scores(turn);
             if (key_count < BN) { EACH_KEY(drop_scores) }
             for (int g = 0; g < GM; ++g) {
                 greatest[g] = vec4(-INFINITE);
@@ -397,25 +462,30 @@ void main() {
         turn = 1 - turn;
         store_values(turn, first_key);
         wait();
+        shared_n = 0;
+        to = (1 - turn) * TURN + P_AT;
         if (busy) {
             EACH_GROUP(decay_sums)
             EACH_ROW(decay_results)
+            EACH_KEY(find_powers)
             EACH_KEY(share_powers)
         }
         wait();
-        int key = 0;
-        for (; key + BV < key_count; key += BV) {
-            fetch_values(first_key + key + BV);
-            if (busy) multiply_values(turn, key);
+        for (++shared_n; shared_n * WG_X < key_count; ++shared_n) {
+            fetch_values(first_key + shared_n * WG_X);
+            if (busy) multiply_values(turn);
             turn = 1 - turn;
-            store_values(turn, first_key + key + BV);
+            store_values(turn, first_key + shared_n * WG_X);
+            to = (1 - turn) * TURN + P_AT;
+            if (busy) { EACH_KEY(share_powers) }
             wait();
         }
         find_keys(first_key + BN);
-        fetch_keys(0);
-        if (busy) multiply_values(turn, key);
+        fetch_scores(0);
+        if (busy) multiply_values(turn);
         turn = 1 - turn;
-        store_keys(turn, 0);
+        wait();  // the powers are where queries and keys go
+        store_scores(turn, 0);
         wait();
     }
     EACH_GROUP(share_sum)

@@ -70,12 +70,12 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"TM": 8, "TN": 8},
-        {"TM": 8, "TN": 8, "VN": 1, "BK": 32},
-        {"WG_X": 16, "TM": 4, "VN": 1, "QD": 64},
-        {"WG_X": 16, "WG_Y": 4, "TM": 8, "VN": 1},
-        {"WG_X": 16, "WG_Y": 4, "TN": 8, "VN": 1, "BK": 8},
-        {"WG_Y": 4, "TN": 8, "VN": 4, "BK": 8},
+        {"TM": 8, "TN": 8, "VN": 2},
+        {"TM": 8, "TN": 8, "BK": 32},
+        {"WG_Y": 16, "TM": 8, "TN": 8, "VN": 2, "BK": 8},
+        {"WG_X": 16, "WG_Y": 4, "TM": 8},
+        {"WG_X": 16, "WG_Y": 4, "TN": 8},
+        {"WG_Y": 4, "TN": 8, "VN": 4},
     ],
     ids=str,
 )
