@@ -303,8 +303,9 @@ def _reordered(kernel: Kernel, spec: OpSpec) -> int:
 
 
 def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the microseconds of `spec` that the timing of `kernel` predicts; inf without one."""
-    if kernel.timing is None:
+    """Return the microseconds of `spec` that the timing of `kernel` predicts; inf without one, and
+    where it cannot compute it."""
+    if kernel.timing is None or why_not_spec(kernel, spec) is not None:
         return inf
     workgroups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     terms = spec.op.depth({name: spec.shape(name) for name in spec.op_shapes})

@@ -33,6 +33,9 @@
 #ifndef BK
 #define BK 16
 #endif
+#ifndef TURNS
+#define TURNS 2
+#endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (WG_Y * TM)       // queries of a workgroup
@@ -77,15 +80,6 @@
 #else
 #error TN must be 4 or 8
 #endif
-#if DEPTHS == 1
-#define EACH_DEPTH EACH_OF_1
-#elif DEPTHS == 2
-#define EACH_DEPTH EACH_OF_2
-#elif DEPTHS == 4
-#define EACH_DEPTH EACH_OF_4
-#else
-#define EACH_DEPTH EACH_OF_8
-#endif
 #if Q_LOADS == 1
 #define EACH_Q_LOAD EACH_OF_1
 #elif Q_LOADS == 2
@@ -124,7 +118,7 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
 // In each turn queries and keys, or values and powers; between these, behind where values are, what
 // rows have in common: greatest scores, or sums, of each invocation's keys.
-shared vec4 tile[2 * TURN];
+shared vec4 tile[TURNS * TURN];
 
 int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
@@ -137,6 +131,18 @@ vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, o
 // Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
+
+// The other turn; this one where there is one.
+int other(int turn) {
+    return TURNS == 2 ? 1 - turn : turn;
+}
+
+// Waits, where there is one turn, until all have read what is stored over.
+void leave() {
+#if TURNS == 1
+    wait();
+#endif
+}
 
 void find_query(const int i) {
     int query = first_query + (i * LANES + lane) / DEPTHS;
@@ -231,30 +237,24 @@ int key_of(const int n) {
 
 int q_at, k_at;  // where this invocation's first query and key are at the depths to multiply
 
-void take_query(const int i) {
-    a[i] = tile[q_at + i * ROW];
+// Loads four queries at four depths, as vec4 of queries.
+void take_queries(const int g) {
+    vec4 x = tile[q_at + 4 * g * ROW], y = tile[q_at + (4 * g + 1) * ROW];
+    vec4 z = tile[q_at + (4 * g + 2) * ROW], w = tile[q_at + (4 * g + 3) * ROW];
+    a[4 * g] = vec4(x.x, y.x, z.x, w.x);
+    a[4 * g + 1] = vec4(x.y, y.y, z.y, w.y);
+    a[4 * g + 2] = vec4(x.z, y.z, z.z, w.z);
+    a[4 * g + 3] = vec4(x.w, y.w, z.w, w.w);
 }
 
 void add_scores(const int n) {
     vec4 numbers = tile[k_at + n * WG_X * ROW];
     for (int g = 0; g < GM; ++g) {
         vec4 s = score[n * GM + g];
-        s.x += numbers.x * a[4 * g].x;
-        s.y += numbers.x * a[4 * g + 1].x;
-        s.z += numbers.x * a[4 * g + 2].x;
-        s.w += numbers.x * a[4 * g + 3].x;
-        s.x += numbers.y * a[4 * g].y;
-        s.y += numbers.y * a[4 * g + 1].y;
-        s.z += numbers.y * a[4 * g + 2].y;
-        s.w += numbers.y * a[4 * g + 3].y;
-        s.x += numbers.z * a[4 * g].z;
-        s.y += numbers.z * a[4 * g + 1].z;
-        s.z += numbers.z * a[4 * g + 2].z;
-        s.w += numbers.z * a[4 * g + 3].z;
-        s.x += numbers.w * a[4 * g].w;
-        s.y += numbers.w * a[4 * g + 1].w;
-        s.z += numbers.w * a[4 * g + 2].w;
-        s.w += numbers.w * a[4 * g + 3].w;
+        s += numbers.x * a[4 * g];
+        s += numbers.y * a[4 * g + 1];
+        s += numbers.z * a[4 * g + 2];
+        s += numbers.w * a[4 * g + 3];
         score[n * GM + g] = s;
     }
 }
@@ -263,26 +263,19 @@ void add_few_scores(const int n) {
     if (n * WG_X < key_count) add_scores(n);
 }
 
-void add_depths(const int i) {
-    q_at += i == 0 ? 0 : 1;
-    k_at += i == 0 ? 0 : 1;
-    EACH_ROW(take_query)
-    EACH_KEY(add_scores)
-}
-
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores(int turn) {
     q_at = turn * TURN + row * Q_ROW;
     k_at = turn * TURN + K_AT + column * ROW;
-    if (key_count > BN - WG_X) {
-        EACH_DEPTH(add_depths)
-    } else {
-        for (int i = 0; i < DEPTHS; ++i) {
-            EACH_ROW(take_query)
+    for (int i = 0; i < DEPTHS; ++i) {
+        EACH_GROUP(take_queries)
+        if (key_count > BN - WG_X) {
+            EACH_KEY(add_scores)
+        } else {
             EACH_KEY(add_few_scores)
-            ++q_at;
-            ++k_at;
         }
+        ++q_at;
+        ++k_at;
     }
 }
 
@@ -301,7 +294,7 @@ void add_value(const int i) {
 // Adds to the results the products of the values of a turn and their powers, which are in the other.
 void multiply_values(int turn) {
     v_at = turn * TURN + column;
-    p_at = (1 - turn) * TURN + P_AT + row;
+    p_at = other(turn) * TURN + P_AT + row;
 #if WG_X % 8 == 0
     for (int i = 0; i < WG_X; i += 8) {
         EACH_OF_8(add_value)
@@ -342,13 +335,13 @@ void find_greatest(const int n) {
     }
 }
 
-int parts_at;  // where those of the rows are that this invocation shares
+int parts_at;  // where what invocations share of rows is
 
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
     vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
-    tile[parts_at + column * QUADS + g * WG_Y + row] = all;
+    tile[to + column * QUADS + g * WG_Y + row] = all;
 }
 
 void decay_sums(const int g) {
@@ -439,54 +432,62 @@ void main() {
     for (first_key = 0; first_key < keys; first_key += BN) {
         key_count = min(BN, keys - first_key);
         EACH_KEY(begin_scores)
-        int depth = 0;
-        for (; depth + BK < width; depth += BK) {
-            fetch_scores(depth + BK);
+        for (int depth = 0; depth < width; depth += BK) {
+            bool more = depth + BK < width;
+            if (more) fetch_scores(depth + BK);
+            else fetch_values(first_key);
             if (busy) multiply_scores(turn);
-            turn = 1 - turn;
+            if (!more) break;
+            leave();
+            turn = other(turn);
             store_scores(turn, depth + BK);
             wait();
         }
-        fetch_values(first_key);
-        parts_at = (1 - turn) * TURN + P_AT;
-        if (busy) {
-            multiply_scores(turn);
-            if (key_count < BN) { EACH_KEY(drop_scores) }
-            for (int g = 0; g < GM; ++g) {
-                greatest[g] = vec4(-INFINITE);
-                sizes[g] = uvec4(0u);
-            }
-            EACH_KEY(find_greatest)
-            EACH_GROUP(share_greatest)
+        if (key_count < BN) { EACH_KEY(drop_scores) }
+        for (int g = 0; g < GM; ++g) {
+            greatest[g] = vec4(-INFINITE);
+            sizes[g] = uvec4(0u);
         }
-        turn = 1 - turn;
+        EACH_KEY(find_greatest)
+        leave();
+        turn = other(turn);
+        to = turn * TURN + P_AT;
+        EACH_GROUP(share_greatest)
         store_values(turn, first_key);
         wait();
+        parts_at = turn * TURN + P_AT;
+        EACH_GROUP(decay_sums)
+        EACH_ROW(decay_results)
+        EACH_KEY(find_powers)
+        leave();
         shared_n = 0;
-        to = (1 - turn) * TURN + P_AT;
-        if (busy) {
-            EACH_GROUP(decay_sums)
-            EACH_ROW(decay_results)
-            EACH_KEY(find_powers)
-            EACH_KEY(share_powers)
-        }
+        to = other(turn) * TURN + P_AT;
+        EACH_KEY(share_powers)
         wait();
-        for (++shared_n; shared_n * WG_X < key_count; ++shared_n) {
-            fetch_values(first_key + shared_n * WG_X);
+        for (bool more = true; more;) {
+            ++shared_n;
+            int next_key = first_key + shared_n * WG_X;
+            more = shared_n * WG_X < key_count;
+            if (more) {
+                fetch_values(next_key);
+            } else {
+                find_keys(first_key + BN);
+                fetch_scores(0);
+            }
             if (busy) multiply_values(turn);
-            turn = 1 - turn;
-            store_values(turn, first_key + shared_n * WG_X);
-            to = (1 - turn) * TURN + P_AT;
-            if (busy) { EACH_KEY(share_powers) }
+            if (more) {
+                leave();
+                turn = other(turn);
+                store_values(turn, next_key);
+                to = other(turn) * TURN + P_AT;
+                EACH_KEY(share_powers)
+            } else {
+                wait();
+                turn = other(turn);
+                store_scores(turn, 0);
+            }
             wait();
         }
-        find_keys(first_key + BN);
-        fetch_scores(0);
-        if (busy) multiply_values(turn);
-        turn = 1 - turn;
-        wait();  // the powers are where queries and keys go
-        store_scores(turn, 0);
-        wait();
     }
     EACH_GROUP(share_sum)
     wait();
