@@ -2,8 +2,8 @@
 
 A line for each case and kernel: microseconds of a run, by the GPU's own timer where that is
 believed, the greater of the bounds (least bytes over the bandwidth of a copy, operations over the
-greatest FP32 rate, both measured in the same run), its share of the time, and with --check the
-relative error against NumPy in float64. The first line of a case is of the kernel that glnn
+greatest FP32 rate, both measured in the same run), its share of the time, the seconds of the first
+run, in which a program is compiled, and with --check the relative error against NumPy in float64. The first line of a case is of the kernel that glnn
 chooses. With --rows each of these is tried, too, a kernel's name with parameters.
 
     python -m benchmarks.attention
@@ -13,6 +13,7 @@ chooses. With --rows each of these is tried, too, a kernel's name with parameter
 from __future__ import annotations
 
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -98,17 +99,20 @@ def kernel_of(backend: GlBackend, row: str) -> Kernel:
 
 def measured(
     backend: GlBackend, op: Attention, operands: dict[str, Array], kernel: Kernel, exact: Any
-) -> tuple[float, float | None]:
-    """Return the seconds of a run and its error; None for the error where `exact` is."""
+) -> tuple[float, float, float | None]:
+    """Return the seconds of a run, those of the first, which compiles the program where it is a
+    new one, and the error of a run; None for the error where `exact` is.
+    """
 
-    def work() -> tuple[float, float | None]:
-        error = None
-        if exact is not None:
-            launch, out = prepare(op, operands, backend, kernel)
-            launch()
-            error = relative_error(out.pull(), exact)
+    def work() -> tuple[float, float, float | None]:
+        begin = perf_counter()
+        launch, out = prepare(op, operands, backend, kernel)
+        launch()
+        got = out.pull()
+        first = perf_counter() - begin
+        error = None if exact is None else relative_error(got, exact)
         launch, _ = prepare(op, operands, backend, kernel)
-        return time_work(backend, launch, 3, 0.02).seconds, error
+        return time_work(backend, launch, 3, 0.02).seconds, first, error
 
     return backend.perform(work)
 
@@ -141,12 +145,12 @@ def main(cases: str | None, rows: str, check: bool, roof_mib: int) -> None:
         for kernel in kernels:
             text = " ".join((kernel.name, *(f"{n}={v}" for n, v in kernel.defaults.items())))
             try:
-                time, error = measured(backend, op, operands, kernel, exact)
+                time, first, error = measured(backend, op, operands, kernel, exact)
             except GlnnError as refusal:
                 print(f"  {text}: {str(refusal).splitlines()[0]}", flush=True)
                 continue
             off = "" if error is None else f", off by {error:.1e}"
-            print(f"  {1e6 * time:8.1f} us {bound / time:4.0%}  {text}{off}", flush=True)
+            print(f"  {1e6 * time:8.1f} us {bound / time:4.0%} {first:5.2f} s  {text}{off}", flush=True)
 
 
 if __name__ == "__main__":
