@@ -3,8 +3,9 @@
 A line for each case and kernel: microseconds of a run, by the GPU's own timer where that is
 believed, the greater of the bounds (least bytes over the bandwidth of a copy, operations over the
 greatest FP32 rate, both measured in the same run), its share of the time, the seconds of the first
-run, in which a program is compiled, and with --check the relative error against NumPy in float64. The first line of a case is of the kernel that glnn
-chooses. With --rows each of these is tried, too, a kernel's name with parameters.
+run, in which a program is compiled, and with --check the relative error against NumPy in float64.
+The first line of a case is of the kernel that glnn chooses. With --rows each of these is tried, too,
+a kernel's name with parameters.
 
     python -m benchmarks.attention
     python -m benchmarks.attention --cases vit_8,whisper_1 --rows "flash TM=8; flash WG_Y=16"

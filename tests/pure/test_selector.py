@@ -13,6 +13,7 @@ from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
+from glnn.graph.operators.attention import Attention, Walk, Windows
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, selector
 from glnn.kernels.architecture import architecture
@@ -586,3 +587,42 @@ def test_tall_columns_take_one_launch_where_they_are_enough(shape, name) -> None
     large = replace(DEVICE, max_shader_storage_block_size=1 << 31, **sizes)
     assert choose("compute", sums, replace(large, vendor="NVIDIA")).name == name
     assert choose("compute", sums, replace(large, vendor="ARM")).name != "columns_tall"
+
+
+@pytest.mark.parametrize("processors", [0, 20, 132])
+@pytest.mark.parametrize(
+    ("sizes", "masked", "windows", "chosen"),
+    [
+        ((96, 1, 197, 197, 64, 64), False, None, "flash"),
+        ((1, 12, 64, 64, 64, 64), True, None, "flash_masked"),
+        ((1, 6, 1500, 1500, 64, 64), False, None, "flash"),
+        ((1, 2, 300, 7, 33, 80), True, None, "flash_masked"),
+        ((64, 3, 49, 49, 32, 32), True, Windows(8, 8, 7, 7, 3, 3), "flash_masked_narrow"),
+        ((64, 3, 49, 49, 32, 32), False, Windows(8, 8, 7, 7), "flash_narrow"),
+        ((1, 12, 1, 512, 64, 64), False, None, "split_kv"),
+        ((1, 12, 4, 100, 64, 64), True, None, "split_kv_masked_few_keys"),
+        ((1, 12, 4, 100, 64, 32), False, None, "split_kv_few_keys"),
+    ],
+    ids=str,
+)
+def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None:
+    """With masks and without, though kernels without one cannot say how long one would take."""
+    batch, heads, queries, keys, width, columns = sizes
+    images = 1 if windows is None else batch
+    lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
+    shapes = {name: (batch, heads, *numbers) for name, numbers in lengths.items()}
+    walks = [Walk(0, heads * t * n // images, t * n // images, n) for t, n in lengths.values()]
+    if masked:
+        shapes["mask"] = (queries, keys)
+        walks.append(Walk(0, 0, 0, keys))
+    op = Attention(*sizes, tuple(walks), windows=windows)
+    device = replace(
+        LARGE,
+        vendor="NVIDIA Corporation",
+        multiprocessors=processors,
+        max_compute_work_group_count=(65535, 65535, 65535),
+        max_compute_shared_memory_size=49152,
+        max_compute_shader_storage_blocks=16,
+        max_shader_storage_block_size=1 << 27,
+    )
+    assert choose("compute", OpSpec.create(op, shapes, {}), device).name == chosen
