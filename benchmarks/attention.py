@@ -4,8 +4,8 @@ A line for each case and kernel: microseconds of a run, by the GPU's own timer w
 believed, the greater of the bounds (least bytes over the bandwidth of a copy, operations over the
 greatest FP32 rate, both measured in the same run), its share of the time, the seconds of the first
 run, in which a program is compiled, and with --check the relative error against NumPy in float64.
-The first line of a case is of the kernel that glnn chooses. With --rows each of these is tried, too,
-a kernel's name with parameters.
+The first line of a case is of the kernel that glnn chooses. With --rows each of these is tried,
+too, a kernel's name with parameters.
 
     python -m benchmarks.attention
     python -m benchmarks.attention --cases vit_8,whisper_1 --rows "flash TM=8; flash WG_Y=16"
@@ -150,8 +150,8 @@ def main(cases: str | None, rows: str, check: bool, roof_mib: int) -> None:
             except GlnnError as refusal:
                 print(f"  {text}: {str(refusal).splitlines()[0]}", flush=True)
                 continue
-            off = "" if error is None else f", off by {error:.1e}"
-            print(f"  {1e6 * time:8.1f} us {bound / time:4.0%} {first:5.2f} s  {text}{off}", flush=True)
+            text += "" if error is None else f", off by {error:.1e}"
+            print(f"  {1e6 * time:8.1f} us {bound / time:4.0%} {first:5.2f} s  {text}", flush=True)
 
 
 if __name__ == "__main__":
