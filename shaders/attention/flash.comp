@@ -6,15 +6,15 @@
 //
 // For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
 // and keys that come BK depths at a time through shared memory, row by row; powers of these, and
-// values that they are multiplied with, which come WG_X keys at a time. What comes next is loaded
-// while the present is multiplied, and stored in the other turn of the same memory: NVIDIA's driver
-// gives the workgroups of a multiprocessor 48 KiB together, so that one that takes little is not alone
-// there. As in common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of
-// four queries each, so that the softmax is one of vectors.
+// values that they are multiplied with, come WG_X keys at a time through the same memory. What comes
+// next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
+// multiprocessor 48 KiB together, so that those that take little wait beside others. As in
+// common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
+// each, so that the softmax is one of vectors.
 //
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
-// whole kernel: what is done to each key, group or row of an invocation is called in the text. It
-// waits for loads where the text branches: the last chunk of a step has a text of its own.
+// whole kernel: what is done to each key, group or row of an invocation is called in the text. But to
+// compile long texts takes seconds, so there is one for all depths.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -33,9 +33,6 @@
 #ifndef BK
 #define BK 16
 #endif
-#ifndef TURNS
-#define TURNS 2
-#endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (WG_Y * TM)       // queries of a workgroup
@@ -47,9 +44,9 @@
 #define Q_ROW (TM * ROW + 1) // from an invocation's queries to those of the next
 #define QUADS (BQ / 4)
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
-#define K_AT (WG_Y * Q_ROW)       // where in a turn the keys are, behind the queries
-#define TURN (K_AT + BN * ROW)
-#define P_AT (WG_X * COLUMNS)     // and the powers, behind values
+#define K_AT (WG_Y * Q_ROW)       // where keys are, behind queries
+#define TILE (K_AT + BN * ROW)
+#define P_AT (WG_X * COLUMNS)     // and powers, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
 #define V_ITEMS (WG_X * COLUMNS)
@@ -57,7 +54,7 @@
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
 #endif
-#if BK % 4 != 0 || P_AT + WG_X * P_ROW > TURN
+#if BK % 4 != 0 || P_AT + WG_X * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
 #endif
 #define EACH_OF_1(call) call(0);
@@ -116,9 +113,9 @@
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-// In each turn queries and keys, or values and powers; between these, behind where values are, what
-// rows have in common: greatest scores, or sums, of each invocation's keys.
-shared vec4 tile[TURNS * TURN];
+// Queries and keys, then values and powers; where powers go, what rows have in common: greatest
+// scores, or sums, of each invocation's keys.
+shared vec4 tile[TILE];
 
 int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
@@ -131,18 +128,6 @@ vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, o
 // Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
-
-// The other turn; this one where there is one.
-int other(int turn) {
-    return TURNS == 2 ? 1 - turn : turn;
-}
-
-// Waits, where there is one turn, until all have read what is stored over.
-void leave() {
-#if TURNS == 1
-    wait();
-#endif
-}
 
 void find_query(const int i) {
     int query = first_query + (i * LANES + lane) / DEPTHS;
@@ -193,12 +178,12 @@ void store_key(const int i) {
     tile[to + K_AT + (i * (LANES / DEPTHS) + lane / DEPTHS) * ROW] = k_next[i];
 }
 
-void store_scores(int turn, int depth) {
+void store_scores(int depth) {
     if (depth + lane % DEPTHS * 4 >= width) {
         EACH_Q_LOAD(drop_query)
         EACH_K_LOAD(drop_key)
     }
-    to = turn * TURN + lane % DEPTHS;
+    to = lane % DEPTHS;
     EACH_Q_LOAD(store_query)
     EACH_K_LOAD(store_key)
 }
@@ -220,13 +205,12 @@ void drop_value(const int i) {
 }
 
 void store_value(const int i) {
-    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[to + i * LANES] = v_next[i];
+    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[i * LANES + lane] = v_next[i];
 }
 
-void store_values(int turn, int first) {
+void store_values(int first) {
     from = first;
     if (first + WG_X > keys) { EACH_V_LOAD(drop_value) }
-    to = turn * TURN + lane;
     EACH_V_LOAD(store_value)
 }
 
@@ -264,9 +248,9 @@ void add_few_scores(const int n) {
 }
 
 // Adds to the scores the products of a chunk's depths.
-void multiply_scores(int turn) {
-    q_at = turn * TURN + row * Q_ROW;
-    k_at = turn * TURN + K_AT + column * ROW;
+void multiply_scores() {
+    q_at = row * Q_ROW;
+    k_at = K_AT + column * ROW;
     for (int i = 0; i < DEPTHS; ++i) {
         EACH_GROUP(take_queries)
         if (key_count > BN - WG_X) {
@@ -291,10 +275,10 @@ void add_value(const int i) {
     EACH_ROW(add_row)
 }
 
-// Adds to the results the products of the values of a turn and their powers, which are in the other.
-void multiply_values(int turn) {
-    v_at = turn * TURN + column;
-    p_at = other(turn) * TURN + P_AT + row;
+// Adds to the results the products of a chunk's values and their powers.
+void multiply_values() {
+    v_at = column;
+    p_at = P_AT + row;
 #if WG_X % 8 == 0
     for (int i = 0; i < WG_X; i += 8) {
         EACH_OF_8(add_value)
@@ -335,18 +319,16 @@ void find_greatest(const int n) {
     }
 }
 
-int parts_at;  // where what invocations share of rows is
-
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
     vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
-    tile[to + column * QUADS + g * WG_Y + row] = all;
+    tile[P_AT + column * QUADS + g * WG_Y + row] = all;
 }
 
 void decay_sums(const int g) {
     vec4 now = most[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, tile[parts_at + c * QUADS + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, tile[P_AT + c * QUADS + g * WG_Y + row]);
     less[g] = decayed(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
@@ -369,19 +351,19 @@ int shared_n;  // which of its keys' powers an invocation shares
 void share_powers(const int n) {
     if (n == shared_n)
         for (int g = 0; g < GM; ++g)
-            tile[to + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
+            tile[P_AT + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
 }
 
 void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(most[g][i])) all[i] = NAN;
-    tile[column * QUADS + g * WG_Y + row] = all;
+    tile[P_AT + column * QUADS + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += tile[c * QUADS + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += tile[P_AT + c * QUADS + g * WG_Y + row];
     sum[g] = all;
 }
 
@@ -426,9 +408,8 @@ void main() {
     EACH_Q_LOAD(find_query)
     find_keys(0);
     fetch_scores(0);
-    store_scores(0, 0);
+    store_scores(0);
     wait();
-    int turn = 0;
     for (first_key = 0; first_key < keys; first_key += BN) {
         key_count = min(BN, keys - first_key);
         EACH_KEY(begin_scores)
@@ -436,11 +417,10 @@ void main() {
             bool more = depth + BK < width;
             if (more) fetch_scores(depth + BK);
             else fetch_values(first_key);
-            if (busy) multiply_scores(turn);
+            if (busy) multiply_scores();
+            wait();
             if (!more) break;
-            leave();
-            turn = other(turn);
-            store_scores(turn, depth + BK);
+            store_scores(depth + BK);
             wait();
         }
         if (key_count < BN) { EACH_KEY(drop_scores) }
@@ -449,42 +429,32 @@ void main() {
             sizes[g] = uvec4(0u);
         }
         EACH_KEY(find_greatest)
-        leave();
-        turn = other(turn);
-        to = turn * TURN + P_AT;
         EACH_GROUP(share_greatest)
-        store_values(turn, first_key);
+        store_values(first_key);
         wait();
-        parts_at = turn * TURN + P_AT;
         EACH_GROUP(decay_sums)
         EACH_ROW(decay_results)
         EACH_KEY(find_powers)
-        leave();
+        wait();
         shared_n = 0;
-        to = other(turn) * TURN + P_AT;
         EACH_KEY(share_powers)
         wait();
         for (bool more = true; more;) {
             ++shared_n;
-            int next_key = first_key + shared_n * WG_X;
             more = shared_n * WG_X < key_count;
             if (more) {
-                fetch_values(next_key);
+                fetch_values(first_key + shared_n * WG_X);
             } else {
                 find_keys(first_key + BN);
                 fetch_scores(0);
             }
-            if (busy) multiply_values(turn);
+            if (busy) multiply_values();
+            wait();
             if (more) {
-                leave();
-                turn = other(turn);
-                store_values(turn, next_key);
-                to = other(turn) * TURN + P_AT;
+                store_values(first_key + shared_n * WG_X);
                 EACH_KEY(share_powers)
             } else {
-                wait();
-                turn = other(turn);
-                store_scores(turn, 0);
+                store_scores(0);
             }
             wait();
         }

@@ -73,7 +73,7 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         {"TM": 8, "TN": 8, "VN": 2},
         {"TM": 8, "TN": 8, "BK": 32},
         {"WG_Y": 16, "TM": 8, "TN": 8, "VN": 2, "BK": 8},
-        {"WG_X": 16, "WG_Y": 4, "TM": 8, "TURNS": 1},
+        {"WG_X": 16, "WG_Y": 4, "TM": 8},
         {"WG_X": 16, "TM": 8},
         {"WG_Y": 4, "TN": 8, "VN": 4},
     ],
