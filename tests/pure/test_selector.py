@@ -332,6 +332,16 @@ LARGE = replace(
     DEVICE, max_compute_work_group_invocations=256, max_compute_work_group_size=(256, 256, 64)
 )
 
+H200 = replace(
+    LARGE,
+    vendor="NVIDIA Corporation",
+    multiprocessors=132,
+    max_compute_work_group_count=(65535, 65535, 65535),
+    max_compute_shared_memory_size=49152,
+    max_compute_shader_storage_blocks=16,
+    max_shader_storage_block_size=1 << 27,
+)
+
 
 def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
     """Products by workgroups that compute `side` x `side` results, 256 invocations of them.
@@ -616,13 +626,24 @@ def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None
         shapes["mask"] = (queries, keys)
         walks.append(Walk(0, 0, 0, keys))
     op = Attention(*sizes, tuple(walks), windows=windows)
-    device = replace(
-        LARGE,
-        vendor="NVIDIA Corporation",
-        multiprocessors=processors,
-        max_compute_work_group_count=(65535, 65535, 65535),
-        max_compute_shared_memory_size=49152,
-        max_compute_shader_storage_blocks=16,
-        max_shader_storage_block_size=1 << 27,
-    )
+    device = replace(H200, multiprocessors=processors)
     assert choose("compute", OpSpec.create(op, shapes, {}), device).name == chosen
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows"),
+    [
+        ((8 * 64, 3, 49, 49, 32, 32), 64),  # many windows
+        ((64, 3, 49, 49, 32, 32), 32),  # of one image: twice as many workgroups
+        ((8, 12, 197, 197, 64, 64), 32),  # by 64, two workgroups would share the columns of values
+        ((8, 6, 1500, 1500, 64, 64), 32),
+    ],
+    ids=str,
+)
+def test_queries_that_a_workgroup_of_attention_takes(sizes, rows) -> None:
+    batch, heads, queries, keys, width, columns = sizes
+    lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
+    shapes = {name: (batch, heads, *numbers) for name, numbers in lengths.items()}
+    walks = tuple(Walk(0, heads * t * n, t * n, n) for t, n in lengths.values())
+    made = choose("compute", OpSpec.create(Attention(*sizes, walks), shapes, {}), H200).defaults
+    assert made["WG_Y"] * made["TM"] == rows
