@@ -281,7 +281,7 @@ def test_samples_around_tokens_first(rng) -> None:
     assert [type(node.operator) for node in steps(graph)] == [Matmul, Attention, Matmul]
     given = feeds(graph, rng)
     (expected,) = graph.reference(given["x"].astype(np.float64))
-    found = Executor(graph, "compute", kernels={"attention": "tiled"}).run(given)
+    found = Executor(graph, "compute", kernels={"attention": "flash"}).run(given)
     assert oracle.error(next(iter(found.values())), expected) <= 1e-5
 
 
@@ -308,7 +308,7 @@ def test_projections_of_the_same_rows_are_one_product(crossed, masked, rng) -> N
     z = net(Transpose((0, 2, 1, 3)), matmul(net, net(Softmax(-1), scores), v))
     graph = net.builder.graph([net(Reshape((N, T, size)), z)])
     given = feeds(graph, rng)
-    kernel = "tiled_masked" if masked else "tiled"
+    kernel = "flash_masked" if masked else "flash"
     executor = Executor(graph, "compute", kernels={"attention": kernel})
     plan = executor.plan({name: array.shape for name, array in given.items()})
     products = [step.shape for step in plan.steps if step.op.name == "matmul"]
