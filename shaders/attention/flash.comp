@@ -8,7 +8,7 @@
 // and keys that come BK depths at a time through shared memory, row by row; powers of these, and
 // values that they are multiplied with, come WG_X keys at a time through the same memory. What comes
 // next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
-// multiprocessor 48 KiB together, so that those that take little wait beside others. As in
+// multiprocessor 48 KiB together, so of those that take little more are there while one waits. As in
 // common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
 // each, so that the softmax is one of vectors.
 //
@@ -41,18 +41,21 @@
 #define GM (TM / 4)          // groups of four queries of an invocation
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
 #define ROW (DEPTHS + 1)     // from a query or key to the next: other banks
-#define Q_ROW (TM * ROW + 1) // from an invocation's queries to those of the next
+#define Q_ROW (TM * ROW + 1)  // from an invocation's queries to those of the next
 #define QUADS (BQ / 4)
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
-#define K_AT (WG_Y * Q_ROW)       // where keys are, behind queries
+#define K_AT (WG_Y * Q_ROW)   // where keys are, behind queries
 #define TILE (K_AT + BN * ROW)
-#define P_AT (WG_X * COLUMNS)     // and powers, behind values
+#define P_AT (WG_X * COLUMNS) // and powers, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
 #define V_ITEMS (WG_X * COLUMNS)
 #define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
+#endif
+#if Q_LOADS > 8 || K_LOADS > 8 || V_LOADS > 8
+#error LANES must be so many that each loads eight vec4 of a chunk at most
 #endif
 #if BK % 4 != 0 || P_AT + WG_X * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
