@@ -27,7 +27,7 @@ from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
 from glnn.core.types import Array
 from glnn.errors import GlnnError
-from glnn.graph.operators.attention import Attention, Walk, Windows
+from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
@@ -72,11 +72,11 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
         samples = images
     all_tokens, row = tokens * samples // images, 3 * heads * width
     x = generator.standard_normal((images, all_tokens, 3, heads, width), np.float32)
-    at = tuple(Walk(i * heads * width, all_tokens * row, width, row) for i in range(3))
+    at = tuple(StridedView(i * heads * width, all_tokens * row, width, row) for i in range(3))
     operands, masks = dict.fromkeys("qkv", x), 0
     if queries != tokens:
         operands["q"] = generator.standard_normal((images, queries, heads, width), np.float32)
-        at = (Walk(0, queries * heads * width, width, heads * width), *at[1:])
+        at = (StridedView(0, queries * heads * width, width, heads * width), *at[1:])
     if masked:  # of windows: a bias of each head and the mask of each window of an image
         masks = 1 if windows is None else windows.count
         shape = (masks, 1 if windows is None else heads, tokens, tokens)
@@ -84,7 +84,7 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
         if windows is None:
             operands["mask"][:] = np.triu(np.full((tokens, tokens), -np.inf, np.float32), 1)
         each = tokens * tokens
-        at = (*at, Walk(0, shape[1] * each, each if shape[1] > 1 else 0, tokens))
+        at = (*at, StridedView(0, shape[1] * each, each if shape[1] > 1 else 0, tokens))
     op = Attention(samples, heads, queries, tokens, width, width, at, width**-0.5, masks=masks)
     return replace(op, windows=windows), operands
 

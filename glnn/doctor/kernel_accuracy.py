@@ -63,7 +63,7 @@ from glnn.graph.operators import (
     Subsample,
     TopK,
 )
-from glnn.graph.operators.attention import Attention, Walk, Windows
+from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.matmul import MatmulParts, MatmulSum
@@ -96,13 +96,13 @@ SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
 BIASED_TANH = BIASED.then(TANH)
 
 # Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
-JOINED = tuple(Walk(33 * i, 37 * 99, 11, 99) for i in range(3))
-MASKED_ATTENTION = Attention(2, 3, 37, 37, 11, 11, (*JOINED, Walk(0, 0, 37 * 37, 37)), zeros=True)
-APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
-IMAGES = tuple(Walk(33 * i, 120 * 99, 11, 99) for i in range(3))
+JOINED = tuple(StridedView(33 * i, 37 * 99, 11, 99) for i in range(3))
+MASKED = *JOINED, StridedView(0, 0, 37 * 37, 37)
+MASKED_ATTENTION = Attention(2, 3, 37, 37, 11, 11, MASKED, zeros=True)
+APART = StridedView(0, 1656, 8, 24), StridedView(0, 1608, 536, 8), StridedView(0, 2412, 804, 12)
+IMAGES = tuple(StridedView(33 * i, 120 * 99, 11, 99) for i in range(3))
 WINDOWED_ATTENTION = Attention(24, 3, 20, 20, 11, 11, IMAGES, windows=Windows(2, 3, 5, 4, 2, 3))
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
-
 INDEX = TensorType((45,), DType.int32)
 TOKENS = TensorType((5,), DType.int32)
 PLACES = TensorType((3, 131), DType.int32)

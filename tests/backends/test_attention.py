@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.attention import Attention, Walk, Windows
+from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from tests import oracle
@@ -42,27 +42,27 @@ def exact(q, k, v, scale=1.0, mask=0.0):
 
 def dense(heads, tokens, numbers):
     """Of (batch, heads, tokens, numbers), one behind the other."""
-    return Walk(0, heads * tokens * numbers, tokens * numbers, numbers)
+    return StridedView(0, heads * tokens * numbers, tokens * numbers, numbers)
 
 
 def given(rng, sizes):
-    """Queries, keys and values, each by itself, and how they are walked."""
+    """Queries, keys and values, each by itself, and their views."""
     batch, heads, queries, keys, width, columns = sizes
     each = ((queries, width), (keys, width), (keys, columns))
     arrays = [rng((batch, heads, *one)) for one in each]
-    walks = tuple(dense(heads, *one) for one in each)
-    return dict(zip("qkv", arrays, strict=True)), walks
+    views = tuple(dense(heads, *one) for one in each)
+    return dict(zip("qkv", arrays, strict=True)), views
 
 
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_any_sizes(opened, rng, name, kernel) -> None:
     for sizes in SIZES:
-        (operands, walks), (batch, _, queries, keys, *_) = given(rng, sizes), sizes
+        (operands, views), (batch, _, queries, keys, *_) = given(rng, sizes), sizes
         added = 0.0
         if "masked" in kernel:  # for each sample, for all heads
             operands["mask"] = mask = 4 * rng((batch, queries, keys))
-            added, walks = mask[:, None], (*walks, Walk(0, queries * keys, 0, keys))
-        got = run(opened(name), Attention(*sizes, walks, 0.7), operands, kernel)
+            added, views = mask[:, None], (*views, StridedView(0, queries * keys, 0, keys))
+        got = run(opened(name), Attention(*sizes, views, 0.7), operands, kernel)
         expected = exact(*(operands[one] for one in "qkv"), 0.7, added).transpose(0, 2, 1, 3)
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
@@ -87,8 +87,8 @@ def test_blocks_of_any_size(opened, rng, values) -> None:
     if (why := why_not_device(kernel, backend.device.capabilities)) is not None:
         pytest.skip(why)
     for sizes in SIZES:
-        operands, walks = given(rng, sizes)
-        got = run_kernel(backend, Attention(*sizes, walks, 0.7), operands, kernel)
+        operands, views = given(rng, sizes)
+        got = run_kernel(backend, Attention(*sizes, views, 0.7), operands, kernel)
         expected = exact(*operands.values(), 0.7).transpose(0, 2, 1, 3)
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
@@ -99,7 +99,7 @@ def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kern
     batch, heads, tokens = 2, 3, 37
     x = rng((batch, tokens, 3, heads, width))
     row = 3 * heads * width
-    at = tuple(Walk(i * heads * width, tokens * row, width, row) for i in range(3))
+    at = tuple(StridedView(i * heads * width, tokens * row, width, row) for i in range(3))
     q, k, v = np.moveaxis(x, (2, 3), (0, 2))
     op = Attention(batch, heads, tokens, tokens, width, width, at, 0.3)
     got = run(opened("compute"), op, dict.fromkeys("qkv", x), kernel)
@@ -110,8 +110,8 @@ def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kern
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     sizes = (2, 3, 5, 9, 4, 4)
-    operands, walks = given(rng, sizes)
-    got = run(opened("compute"), Attention(*sizes, walks, order=order), operands, kernel)
+    operands, views = given(rng, sizes)
+    got = run(opened("compute"), Attention(*sizes, views, order=order), operands, kernel)
     expected = exact(*operands.values()).transpose(*order, 3)
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
@@ -121,12 +121,12 @@ def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
 def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")
     sizes = (1, 2, 6, 70, 4, 8)
-    operands, walks = given(rng, sizes)
+    operands, views = given(rng, sizes)
     mask = np.zeros((6, 70), np.float32)
     mask[0, 1:] = mask[1, :69] = -np.inf  # what is left has it all
     mask[2], mask[3, 66], mask[4, 3] = -np.inf, np.nan, np.inf
     operands["mask"] = mask
-    op = Attention(*sizes, (*walks, Walk(0, 0, 0, 70)), zeros=zeros)
+    op = Attention(*sizes, (*views, StridedView(0, 0, 0, 70)), zeros=zeros)
     if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
         pytest.skip("a mask takes a fifth storage block")
     got = run(backend, op, operands, kernel)
@@ -144,9 +144,9 @@ def test_large_scores_do_not_overflow(opened, rng, name, kernel) -> None:
     if "masked" in kernel:
         return
     sizes = (1, 1, 5, 140, 4, 4)
-    operands, walks = given(rng, sizes)
+    operands, views = given(rng, sizes)
     operands["q"] *= 1000
-    got = run(opened(name), Attention(*sizes, walks, 10.0), operands, kernel)
+    got = run(opened(name), Attention(*sizes, views, 10.0), operands, kernel)
     exactly = exact(*operands.values(), 10.0).transpose(0, 2, 1, 3)
     assert oracle.error(got, exactly) <= 1e-3  # scores of 1e4 are rounded to 1e-3
 
@@ -179,14 +179,16 @@ def test_windows_of_images(opened, rng, name, kernel) -> None:
         count, tokens = windows.count, windows.tokens
         x = rng((images, count * tokens, 3, heads, width))
         row = 3 * heads * width
-        walks = tuple(Walk(i * heads * width, count * tokens * row, width, row) for i in range(3))
+        views = tuple(
+            StridedView(i * heads * width, count * tokens * row, width, row) for i in range(3)
+        )
         operands, added, masks = dict.fromkeys("qkv", x), 0.0, 0
         if "masked" in kernel:  # for each window of an image, and each head
             operands["mask"] = mask = 4 * rng((count, heads, tokens, tokens))
-            walks = (*walks, Walk(0, heads * tokens**2, tokens**2, tokens))
+            views = (*views, StridedView(0, heads * tokens**2, tokens**2, tokens))
             added, masks = np.tile(mask, (images, 1, 1, 1)), count
         sizes = (images * count, heads, tokens, tokens, width, width)
-        op = Attention(*sizes, walks, 0.3, masks=masks, windows=windows)
+        op = Attention(*sizes, views, 0.3, masks=masks, windows=windows)
         got = run(opened(name), op, operands, kernel)
         assert got.shape == (images, count * tokens, heads, width)
         q, k, v = (windowed(x[:, :, i], windows).swapaxes(1, 2) for i in range(3))
@@ -201,9 +203,9 @@ def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
     backend, sizes = opened("compute"), (6, 2, 5, 9, 4, 4)
     if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
         pytest.skip("a mask takes a fifth storage block")
-    operands, walks = given(rng, sizes)
+    operands, views = given(rng, sizes)
     operands["mask"] = mask = 4 * rng((masks, 5, 9))
-    op = Attention(*sizes, (*walks, Walk(0, 45, 0, 9)), 0.7, masks=masks)
+    op = Attention(*sizes, (*views, StridedView(0, 45, 0, 9)), 0.7, masks=masks)
     expected = exact(
         *(operands[one] for one in "qkv"), 0.7, np.tile(mask, (6 // masks, 1, 1))[:, None]
     )
@@ -215,9 +217,9 @@ def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
 
 def test_the_reference_is_the_definition(rng) -> None:
     for sizes in SIZES:
-        operands, walks = given(rng, sizes)
+        operands, views = given(rng, sizes)
         wide = [array.astype(np.float64) for array in operands.values()]
-        (got,) = Attention(*sizes, walks, 0.7).reference(*wide)
+        (got,) = Attention(*sizes, views, 0.7).reference(*wide)
         assert oracle.error(got, exact(*wide, 0.7).transpose(0, 2, 1, 3)) <= 1e-14
 
 
@@ -230,14 +232,14 @@ def test_what_is_wrong_is_said() -> None:
         replace(op, keys=0)
     with pytest.raises(ShapeError, match="order must be"):
         replace(op, order=(0, 1, 1))
-    with pytest.raises(ShapeError, match="by ones"):
-        replace(op, at=(*at[:2], replace(at[2], step=2)))
+    with pytest.raises(ShapeError, match="of steps of 1"):
+        replace(op, views=(*at[:2], replace(at[2], step=2)))
     with pytest.raises(ShapeError, match="scale must be finite"):
         replace(op, scale=float("nan"))
-    with pytest.raises(ShapeError, match="forwards"):
+    with pytest.raises(ShapeError, match="strides of 0 or more"):
         shapes = dict.fromkeys("qkv", (3, 4))
-        replace(op, at=(*at[:2], replace(at[2], token=-4, start=8))).shape_of(shapes)
-    with pytest.raises(ShapeError, match="1 samples have no turns of 2 masks"):
+        replace(op, views=(*at[:2], replace(at[2], token=-4, start=8))).shape_of(shapes)
+    with pytest.raises(ShapeError, match="got 2 masks of 1 samples"):
         replace(op, masks=2)
     with pytest.raises(ShapeError, match=r"have other tokens than \(3, 3\)"):
         replace(op, windows=Windows(1, 1, 2, 2))

@@ -25,7 +25,7 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
 )
-from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.attention import Attention, StridedView
 from tests.backends.epilogues import function as activated
 from tests.backends.harness import BACKENDS, kernels, run
 
@@ -149,8 +149,10 @@ def test_softmax(hostile, name, kernel) -> None:
 @pytest.mark.parametrize("kernel", ["flash_masked", "split_kv_masked", "direct_masked"])
 def test_attention(hostile, kernel) -> None:
     mask = scores()
-    (queries, keys), rows = mask.shape, Walk(token=7)
-    op = Attention(1, 1, queries, keys, 1, keys, (Walk(token=1), Walk(token=1), rows, rows))
+    (queries, keys), rows = mask.shape, StridedView(token=7)
+    op = Attention(
+        1, 1, queries, keys, 1, keys, (StridedView(token=1), StridedView(token=1), rows, rows)
+    )
     q, k, v = np.zeros(queries, np.float32), np.ones(keys, np.float32), np.eye(7, dtype=np.float32)
     check(hostile("compute"), op, {"q": q, "k": k, "v": v, "mask": mask}, kernel)
 

@@ -13,7 +13,7 @@ from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
-from glnn.graph.operators.attention import Attention, Walk, Windows
+from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, selector
 from glnn.kernels.architecture import architecture
@@ -621,11 +621,13 @@ def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None
     images = 1 if windows is None else batch
     lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
     shapes = {name: (batch, heads, *numbers) for name, numbers in lengths.items()}
-    walks = [Walk(0, heads * t * n // images, t * n // images, n) for t, n in lengths.values()]
+    views = [
+        StridedView(0, heads * t * n // images, t * n // images, n) for t, n in lengths.values()
+    ]
     if masked:
         shapes["mask"] = (queries, keys)
-        walks.append(Walk(0, 0, 0, keys))
-    op = Attention(*sizes, tuple(walks), windows=windows)
+        views.append(StridedView(0, 0, 0, keys))
+    op = Attention(*sizes, tuple(views), windows=windows)
     device = replace(H200, multiprocessors=processors)
     assert choose("compute", OpSpec.create(op, shapes, {}), device).name == chosen
 
@@ -644,6 +646,6 @@ def test_queries_that_a_workgroup_of_attention_takes(sizes, rows) -> None:
     batch, heads, queries, keys, width, columns = sizes
     lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
     shapes = {name: (batch, heads, *numbers) for name, numbers in lengths.items()}
-    walks = tuple(Walk(0, heads * t * n, t * n, n) for t, n in lengths.values())
-    made = choose("compute", OpSpec.create(Attention(*sizes, walks), shapes, {}), H200).defaults
+    views = tuple(StridedView(0, heads * t * n, t * n, n) for t, n in lengths.values())
+    made = choose("compute", OpSpec.create(Attention(*sizes, views), shapes, {}), H200).defaults
     assert made["WG_Y"] * made["TM"] == rows

@@ -28,7 +28,7 @@ from glnn.graph.operators import (
     Reshape,
     Transpose,
 )
-from glnn.graph.operators.attention import Walk
+from glnn.graph.operators.attention import StridedView
 
 WHISPER = Architecture(
     "whisper", norm=LAYER, activation="gelu", gated=False, learned_positions=True
@@ -93,7 +93,9 @@ class _EncoderWriter(GraphWriter):
             names = [f"{block}.attn_qkv"]
         qkv = self.product(f"{block}.qkv", x, *names, norm=f"{block}.attn_norm")
         frames, heads, width = self.context, config.heads, config.head_width
-        walks = tuple(Walk(part * config.width, 0, width, 3 * config.width) for part in range(3))
+        walks = tuple(
+            StridedView(part * config.width, 0, width, 3 * config.width) for part in range(3)
+        )
         attention = Attention(1, heads, frames, frames, width, width, walks, 1 / math.sqrt(width))
         found = self(f"{block}.attention", attention, qkv, qkv, qkv)
         return self(f"{block}.heads", Reshape((frames, config.width)), found)

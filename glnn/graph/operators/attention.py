@@ -18,7 +18,7 @@ from glnn.graph.operator import Shapes
 
 
 @dataclass(frozen=True)
-class Walk:
+class StridedView:
     """Offset and strides of an operand in its row-major memory, counted in numbers.
 
     Number i of token t of head h of sample s is at start + s sample + h head + t token + i step.
@@ -36,11 +36,11 @@ class Walk:
     """Stride between the numbers of a token; of a mask, between keys."""
 
     def last(self, *sizes: int) -> int:
-        """The farthest place of a walk of so many samples, heads, tokens and numbers."""
+        """The place of the last number, of so many samples, heads, tokens and numbers."""
         steps = (self.sample, self.head, self.token, self.step)
         return self.start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
 
-    def view(self, x: Array, *sizes: int) -> Array:
+    def apply(self, x: Array, *sizes: int) -> Array:
         """Return x as (samples, heads, tokens, numbers), a read-only view."""
         flat = np.ascontiguousarray(x).reshape(-1)[self.start :]
         steps = (self.sample, self.head, self.token, self.step)
@@ -100,12 +100,12 @@ class Windows:
 class Attention(HandwrittenOperator):
     """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
 
-    q, k, v and mask: any shapes, float32, read as the walks `at` say, so that heads need not be
+    q, k, v and mask: any shapes, float32, read by the strides of `views`, so that heads need not be
     moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
     heads, keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and queries
     in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
     infinity or of nothing but minus infinity gives NaN altogether, or zeros. With `windows` a
-    sample is a window of an image: q, k, v and the result are walked by images, of all tokens.
+    sample is a window of an image: the views of q, k and v, and the result, are of images.
     """
 
     name: ClassVar[str] = "attention"
@@ -121,8 +121,8 @@ class Attention(HandwrittenOperator):
     """Length of a query and of a key."""
     columns: int
     """Length of a value."""
-    at: tuple[Walk, ...]
-    """Strides of q, k, v and, where there is one, the mask."""
+    views: tuple[StridedView, ...]
+    """Offsets and strides of q, k, v and, where there is one, the mask."""
     scale: float = 1.0
     order: tuple[int, int, int] = (0, 2, 1)
     """Order of batch 0, heads 1 and queries 2 in the result."""
@@ -140,12 +140,17 @@ class Attention(HandwrittenOperator):
             raise ShapeError(f"attention: sizes must be 1 or more, got {sizes}")
         if self.order not in permutations(range(3)):
             raise ShapeError(f"attention: order must be that of 0, 1, 2, got {shown(self.order)}")
-        if len(self.at) not in (3, 4) or any(walk.step != 1 for walk in self.at[:3]):
-            raise ShapeError("attention: walks must be of q, k, v and perhaps a mask, by ones")
+        if len(self.views) not in (3, 4) or any(view.step != 1 for view in self.views[:3]):
+            raise ShapeError(
+                "attention: views must be of q, k, v and perhaps a mask, and of steps of 1"
+            )
         if not isfinite(self.scale):
             raise ShapeError(f"attention: scale must be finite, got {self.scale}")
-        if self.masks and (len(self.at) < 4 or not divides(self.masks, self.batch)):
-            raise ShapeError(f"attention: {self.batch} samples have no turns of {self.masks} masks")
+        if self.masks and (len(self.views) < 4 or not divides(self.masks, self.batch)):
+            raise ShapeError(
+                f"attention: the masks' number must divide the samples', got {self.masks} masks of "
+                f"{self.batch} samples"
+            )
         windows = self.windows
         if windows is None:
             return
@@ -164,8 +169,8 @@ class Attention(HandwrittenOperator):
         return self.batch // count, self.heads, count * self.queries
 
     @property
-    def spans(self) -> dict[str, tuple[Walk, Shape]]:
-        """Strides of each operand and the shape they walk: (batch, heads, tokens, numbers)."""
+    def spans(self) -> dict[str, tuple[StridedView, Shape]]:
+        """The view of each operand and its shape: (batch, heads, tokens, numbers)."""
         samples, heads, queries = self.counts
         keys = self.keys if self.windows is None else queries
         sizes = {
@@ -174,23 +179,25 @@ class Attention(HandwrittenOperator):
             "v": (samples, heads, keys, self.columns),
             "mask": (self.masks or self.batch, heads, self.queries, self.keys),
         }
-        return {name: (at, sizes[name]) for name, at in zip(self.inputs, self.at, strict=False)}
+        return {
+            name: (view, sizes[name]) for name, view in zip(self.inputs, self.views, strict=False)
+        }
 
     def shape_of(self, shapes: Shapes) -> Shape:
         if set(shapes) != set(self.spans):
             raise ShapeError(f"attention: expected {list(self.spans)}, got {list(shapes)}")
-        for name, (walk, sizes) in self.spans.items():
-            ends = walk.start, walk.last(*sizes)
-            steps = walk.sample, walk.head, walk.token, walk.step
+        for name, (view, sizes) in self.spans.items():
+            ends = view.start, view.last(*sizes)
+            steps = view.sample, view.head, view.token, view.step
             if any(place < 0 for place in (*ends, *steps)):
-                raise ShapeError(f"attention: {name} must be walked forwards, got {walk}")
+                raise ShapeError(f"attention: {name} must have strides of 0 or more, got {view}")
             if ends[1] >= prod(shapes[name]):
-                raise ShapeError(f"attention: {name} {shapes[name]} ends before {walk} of {sizes}")
+                raise ShapeError(f"attention: {name} {shapes[name]} ends before {view} of {sizes}")
         return (*(self.counts[i] for i in self.order), self.columns)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         self.shape_of({name: array.shape for name, array in operands.items()})
-        seen = {n: walk.view(operands[n], *sizes) for n, (walk, sizes) in self.spans.items()}
+        seen = {n: view.apply(operands[n], *sizes) for n, (view, sizes) in self.spans.items()}
         if self.windows is not None:
             places = self.windows.places()
             seen |= {name: _cut(seen[name], places) for name in "qkv"}
@@ -223,11 +230,11 @@ class Attention(HandwrittenOperator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         result = {"batch": self.batch, "heads": self.heads, "queries": self.queries}
         result |= {"keys": self.keys, "width": self.width, "columns": self.columns}
-        for name, (walk, _) in self.spans.items():
-            result |= {f"{name}_start": walk.start, f"{name}_sample": walk.sample}
-            result |= {f"{name}_head": walk.head, f"{name}_token": walk.token}
-        if len(self.at) == 4:
-            result["mask_step"] = self.at[3].step
+        for name, (view, _) in self.spans.items():
+            result |= {f"{name}_start": view.start, f"{name}_sample": view.sample}
+            result |= {f"{name}_head": view.head, f"{name}_token": view.token}
+        if len(self.views) == 4:
+            result["mask_step"] = self.views[3].step
             result["masks"] = self.masks or self.batch
         apart = self.columns
         for i in reversed(self.order):
@@ -239,7 +246,7 @@ class Attention(HandwrittenOperator):
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """wide: whether all of q, k, v and the result are whole vec4."""
-        places = [(w.start, w.sample, w.head, w.token) for w in self.at[:3]]
+        places = [(w.start, w.sample, w.head, w.token) for w in self.views[:3]]
         numbers = (self.width, self.columns, *(n for place in places for n in place))
         return {"wide": int(all(divides(4, n) for n in numbers))}
 
@@ -274,6 +281,6 @@ def _joined(windows: Array, places: Array) -> Array:
 
 def _with_mask(scores: Array, mask: Array) -> Array:
     """Return scores (samples, heads, queries, keys) plus masks of as many samples or fewer, which
-    have their turns.
+    are repeated.
     """
     return (scores.reshape(-1, *mask.shape) + mask).reshape(scores.shape)

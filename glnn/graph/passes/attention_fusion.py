@@ -13,7 +13,7 @@ from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Matmul, Pointwise, Reshape, Softmax, Transpose
-from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.attention import Attention, StridedView
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
@@ -85,7 +85,7 @@ class StridedRead:
             return None
         return cls(value, start, rows, token, step)
 
-    def walk(self, heads: int) -> Walk:
+    def strided_view(self, heads: int) -> StridedView:
         """The same of stacks of so many heads."""
         outer, inner = 0, 0
         if len(self.stack) == 2:
@@ -93,9 +93,9 @@ class StridedRead:
         elif self.stack:
             ((_, inner),) = self.stack
             outer = heads * inner
-        return Walk(self.start, outer, inner, self.token, self.step)
+        return StridedView(self.start, outer, inner, self.token, self.step)
 
-    def mask_walk(self, heads: int) -> tuple[Walk, int] | None:
+    def mask_view(self, heads: int) -> tuple[StridedView, int] | None:
         """Return the same of masks of so many heads, and how many samples have masks of their own,
         0 where all have; None where neither a stride nor a repetition describes them.
         """
@@ -108,7 +108,7 @@ class StridedRead:
             masks = samples[1][0]
         elif len(samples) > 1:
             return None
-        return Walk(self.start, sample[1], head, self.token, self.step), masks
+        return StridedView(self.start, sample[1], head, self.token, self.step), masks
 
 
 def _strides_of(shape: Shape) -> list[int]:
@@ -393,15 +393,15 @@ def _replace_by_attention(
     if heads is None and mask is not None and len(mask.stack) > 1:
         heads = mask.stack[-1][0]
     last, heads, order = _absorb_moves(rewriter, weighted, sizes, heads)
-    walks, masks = [one.walk(heads) for one in reads[:3]], 0
+    views, masks = [one.strided_view(heads) for one in reads[:3]], 0
     if mask is not None:
-        walked = mask.mask_walk(heads)
-        if walked is None:
+        found = mask.mask_view(heads)
+        if found is None:
             return
-        walks.append(walked[0])
-        masks = walked[1]
+        views.append(found[0])
+        masks = found[1]
     operator = Attention(
-        *(count // heads, heads, queries, keys, width, columns, tuple(walks)),
+        *(count // heads, heads, queries, keys, width, columns, tuple(views)),
         *(scores.scale, order, scores.zeros, masks),
     )
     values = [one.value for one in reads]

@@ -25,7 +25,7 @@ from glnn.graph.operators import (
     Slice,
     Transpose,
 )
-from glnn.graph.operators.attention import Walk
+from glnn.graph.operators.attention import StridedView
 from glnn.graph.passes.decoder_fusion import appends_token
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
@@ -102,7 +102,7 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     """
     operator, made = reader.operator, reader.outputs[0]
     if isinstance(operator, Attention):
-        return reader.epilogue is None and _walks_rows(rewriter, reader, operator, value)
+        return reader.epilogue is None and _views_rows(rewriter, reader, operator, value)
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False
     if isinstance(operator, Rotary):  # which begins at any number of a row
@@ -119,34 +119,32 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
 
 
-def _walks_rows(rewriter: GraphRewriter, reader: Node, operator: Attention, value: Value) -> bool:
-    """Return True where attention walks along rows of `value` and within them, which may lie
+def _views_rows(rewriter: GraphRewriter, reader: Node, operator: Attention, value: Value) -> bool:
+    """Return True where the view that attention has of `value` is of whole rows, which may lie
     farther apart then.
     """
     shape = rewriter.shape(value)
     if len(shape) != 2 or value in reader.inputs[3:]:
         return False
     size, lengths = shape[1], (operator.width, operator.width, operator.columns)
-    for read, walk, length in zip(reader.inputs, operator.at, lengths, strict=False):
+    for read, view, length in zip(reader.inputs, operator.views, lengths, strict=False):
         if read is not value:
             continue
-        heads = 0 if divides(size, walk.head) else (operator.heads - 1) * walk.head
-        within = walk.start % size + heads + length
-        if within > size or not (divides(size, walk.sample) and divides(size, walk.token)):
+        heads = 0 if divides(size, view.head) else (operator.heads - 1) * view.head
+        within = view.start % size + heads + length
+        if within > size or not (divides(size, view.sample) and divides(size, view.token)):
             return False
     return True
 
 
-def _farther_apart(walk: Walk, size: int, whole: int, start: int) -> Walk:
-    """Return a walk along rows of `size` numbers as one along rows of `whole`, from number `start`
-    of a row on.
-    """
+def _farther_apart(view: StridedView, size: int, whole: int, start: int) -> StridedView:
+    """Return a view of rows of `size` numbers as one of numbers `start` on of rows of `whole`."""
     sample, head, token = (
         step // size * whole if divides(size, step) else step
-        for step in (walk.sample, walk.head, walk.token)
+        for step in (view.sample, view.head, view.token)
     )
-    first = walk.start // size * whole + walk.start % size + start
-    return Walk(first, sample, head, token, walk.step)
+    first = view.start // size * whole + view.start % size + start
+    return StridedView(first, sample, head, token, view.step)
 
 
 def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) -> None:
@@ -175,13 +173,13 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
                 rewriter.replace(reader, replace(turn, start=turn.start + start), value, *rest)
             elif isinstance(attention := reader.operator, Attention):
                 result, whole = node.outputs[0], sum(sizes)
-                pairs = zip(reader.inputs, attention.at, strict=False)
-                walks = [
-                    _farther_apart(walk, size, whole, start) if read is result else walk
-                    for read, walk in pairs
+                pairs = zip(reader.inputs, attention.views, strict=False)
+                views = [
+                    _farther_apart(view, size, whole, start) if read is result else view
+                    for read, view in pairs
                 ]
                 inputs = (value if read is result else read for read in reader.inputs)
-                rewriter.replace(reader, replace(attention, at=tuple(walks)), *inputs)
+                rewriter.replace(reader, replace(attention, views=tuple(views)), *inputs)
         if rewriter.readers(node.outputs[0]):
             rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
         else:

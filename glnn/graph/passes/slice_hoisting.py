@@ -136,12 +136,12 @@ class _SlicedRows:
             shape = self._cut(graph.shape(node.outputs[0]))
             return graph.reshape(node.name, self._of_rows(node.reads[0]), shape)
         if isinstance(operator, Attention):
-            walks = list(operator.at)
-            for i in (0, 3)[: len(walks) - 2]:  # of queries, and of the mask where there is one
-                at = walks[i]
+            views = list(operator.views)
+            for i in (0, 3)[: len(views) - 2]:  # of queries, and of the mask where there is one
+                at = views[i]
                 start, token = at.start + self.first * at.token, self.step * at.token
-                walks[i] = replace(at, start=start, token=token)
-            operator = replace(operator, queries=self.count, at=tuple(walks))
+                views[i] = replace(at, start=start, token=token)
+            operator = replace(operator, queries=self.count, views=tuple(views))
             return graph.add(node.name, operator, *node.inputs)
         rows = self._rows_read(node)
         inputs = (v if v is None or v not in rows else self._of_rows(v) for v in node.inputs)

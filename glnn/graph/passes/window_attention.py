@@ -52,11 +52,11 @@ def _fuse_at(
     if operator.order != (0, 2, 1) or not same(operator.queries, operator.keys):
         return False
     before: list[tuple[_Partition, list[Node]]] = []
-    for value, walk in zip(node.inputs, operator.at[:3], strict=False):
+    for value, view in zip(node.inputs, operator.views[:3], strict=False):
         assert value is not None
         (*_, numbers), tokens = rewriter.shape(value), operator.queries
-        inside = walk.start + (operator.heads - 1) * walk.head + operator.width <= numbers
-        if not inside or not same((walk.sample, walk.token), (tokens * numbers, numbers)):
+        inside = view.start + (operator.heads - 1) * view.head + operator.width <= numbers
+        if not inside or not same((view.sample, view.token), (tokens * numbers, numbers)):
             return False
         rows, path = _tokens_before(rewriter, value, node)
         partition = _partition(rewriter, rows, tokens)
@@ -69,8 +69,8 @@ def _fuse_at(
     behind = _images_behind(rewriter, node, operator, windows)
     if behind is None:
         return False
-    walks = (replace(walk, sample=walk.sample * windows.count) for walk in operator.at[:3])
-    fused = replace(operator, at=(*walks, *operator.at[3:]), windows=windows)
+    views = (replace(view, sample=view.sample * windows.count) for view in operator.views[:3])
+    fused = replace(operator, views=(*views, *operator.views[3:]), windows=windows)
     operands = fused.named(node.inputs)
     if not is_profitable(fused, {name: rewriter.types[v] for name, v in operands.items()}):
         return False
