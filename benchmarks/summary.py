@@ -149,13 +149,13 @@ def _versions(found: Json) -> str:
 
 def networks_by_others() -> str:
     """The same networks by all who ran them, at batches where others did than in `networks`."""
-    found = measured("networks")
+    found = measured("networks_0_1_0")
     more = {row["batch"] for row in found["rows"] if row["name"] not in (GLNN, GRAPH)}
-    text: list[str] = []
+    text = [f"{_versions(found)}\n"]
     for batch in sorted(more):
         title = f"All who ran batch {batch}; the error of FP16 is beside float64:\n"
         text += [title, _cells(network_tables.beside(found, batch))]
-    return "\n".join(text) or "Nobody else ran them in this run.\n"
+    return "\n".join(text)
 
 
 def plans_of_networks() -> str:
