@@ -149,9 +149,9 @@ def _versions(found: Json) -> str:
 
 def networks_by_others() -> str:
     """The same networks by all who ran them, at batches where others did than in `networks`."""
-    found = measured("networks_0_1_0")
+    found = measured("networks_by_others")
     more = {row["batch"] for row in found["rows"] if row["name"] not in (GLNN, GRAPH)}
-    text = [f"{_versions(found)}\n"]
+    text = [f"{_versions(found)}\n"] if more else ["Nobody else ran them in this run.\n"]
     for batch in sorted(more):
         title = f"All who ran batch {batch}; the error of FP16 is beside float64:\n"
         text += [title, _cells(network_tables.beside(found, batch))]

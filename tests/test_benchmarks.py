@@ -1134,7 +1134,8 @@ def test_the_page_of_networks_is_made_of_any_run(
     ]
     rows.append({"network": "lstm", "batch": batches[0], "name": "glnn", "failed": "no"})
     about = {"device": "GPU", "version": "ES 3.2", "glnn": "1.0.0"}
-    (tmp_path / "networks.json").write_text(json.dumps({**about, "rows": rows}))
+    for name in ("networks.json", "networks_by_others.json"):
+        (tmp_path / name).write_text(json.dumps({**about, "rows": rows}))
     monkeypatch.setattr(summary, "MEASURED", tmp_path)
     page = summary.networks()
     for batch in batches:
