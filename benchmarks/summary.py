@@ -148,7 +148,7 @@ def _versions(found: Json) -> str:
 
 
 def networks_by_others() -> str:
-    """The same networks by all who ran them, at batches where others did than in `networks`."""
+    """Networks by all who ran them, of a run of its own, at each batch that others ran, too."""
     found = measured("networks_by_others")
     more = {row["batch"] for row in found["rows"] if row["name"] not in (GLNN, GRAPH)}
     text = [f"{_versions(found)}\n"] if more else ["Nobody else ran them in this run.\n"]
