@@ -54,9 +54,11 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if shared > device.max_compute_shared_memory_size:
         most = device.max_compute_shared_memory_size
         return f"{shared} bytes of shared memory, the device has {most}"
-    if len(set(kernel.bindings.values())) > device.max_compute_shader_storage_blocks:
-        blocks = len(set(kernel.bindings.values()))
-        return f"{blocks} storage blocks, the device has {device.max_compute_shader_storage_blocks}"
+    most, bindings = device.max_compute_shader_storage_blocks, set(kernel.bindings.values())
+    if len(bindings) > most:
+        return f"{len(bindings)} storage blocks, the device has {most}"
+    if bindings and max(bindings) >= most:
+        return f"a storage block at binding {max(bindings)}, the device has 0 to {most - 1}"
     return None
 
 

@@ -268,6 +268,8 @@ class Operand:
         for key, texels in (("texture", self.texture), ("texels", self.texels)):
             if texels is not None and texels not in TEXELS:
                 raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {texels!r}", key)
+        if self.binding is not None and self.binding < 0:
+            raise DeclarationError(f"expected at least 0, got {self.binding}", "binding")
         if self.int8 and (self.texture or self.texels):
             raise DeclarationError("expected a buffer: no texel holds them", "int8")
         if len(self.access) > 1:

@@ -181,6 +181,10 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ),
         ({"suits": {"m": {"most": 4}}}, "suits.m: unknown key 'most'"),
         ({"suits": {"m": {"min": 5, "max": 4}}}, "suits.m.max: expected at least 5, got 4"),
+        (
+            {"operands": {"x": {"layout": "R", "binding": -1}}},
+            "operands.x.binding: expected at least 0, got -1",
+        ),
         ({"epilogue": "vec3"}, "epilogue.form: expected one of"),
         ({"epilogue": {"extents": ["one"]}}, "epilogue: key 'form' is missing"),
         ({"epilogue": {"form": "vec4", "extents": ["two"]}}, "epilogue.extents: unknown extent"),

@@ -92,6 +92,11 @@ def offer(monkeypatch):
             "2 storage blocks, the device has 1",
         ),
         (
+            {"operands": bound(x0=0, out=9)},
+            {"max_compute_shader_storage_blocks": 9},
+            "a storage block at binding 9, the device has 0 to 8",
+        ),
+        (
             {},
             {"version": (3, 0)},
             "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL ES 3.0",
