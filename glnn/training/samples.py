@@ -206,10 +206,12 @@ def _output(model: Model, inputs: Mapping[str, Array]) -> TensorType:
     Raises ShapeError where it does not have as many samples.
     """
     name = model.outputs[0]
-    shape = model.infer({k: (PROBED, *array.shape[1:]) for k, array in inputs.items()})[name]
-    if shape[:1] != (PROBED,):
-        raise ShapeError(f"{model.name}: the first size of output {name!r} must be the batch")
     count = len(next(iter(inputs.values())))
+    fixed = any(isinstance(one.shape[0], int) for one in model.inputs if one.shape)
+    probed = count if fixed else PROBED
+    shape = model.infer({k: (probed, *array.shape[1:]) for k, array in inputs.items()})[name]
+    if shape[:1] != (probed,):
+        raise ShapeError(f"{model.name}: the first size of output {name!r} must be the batch")
     return TensorType((count, *shape[1:]), model.tensors[name].dtype)
 
 

@@ -308,3 +308,20 @@ def test_a_constant_that_no_gradient_changes_cannot_be_frozen() -> None:
     assert "shape" in model.parameters()
     with pytest.raises(ModelError, match="frozen: no parameter or layer is called 'shape'"):
         Trainer(model, backend="cpu", frozen=("shape",))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_a_model_of_a_fixed_number_of_samples_is_trained_with_so_many(samples: int) -> None:
+    made = net([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("w", 4, 5)])
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = samples
+    trainer = Trainer(
+        load_bytes(made.SerializeToString()), loss=MSELoss(), optimizer=SGD(lr=0.1), backend="cpu"
+    )
+    x, y = np.ones((samples, 4), np.float32), np.zeros((samples, 5), np.float32)
+    weight = onnx.numpy_helper.to_array(made.graph.initializer[0]).astype(np.float64)
+    trainer.step(x, y)
+    gradient = x.T @ (x @ weight) * (2 / y.size)
+    (found,) = trainer.model.parameters().values()
+    np.testing.assert_allclose(found, weight - 0.1 * gradient, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ShapeError, match=rf"shape \({samples}, 4\), got \(5, 4\)"):
+        trainer.step(np.ones((5, 4), np.float32), np.zeros((5, 5), np.float32))
