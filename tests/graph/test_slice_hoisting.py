@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -124,4 +126,49 @@ def test_work_that_differs_by_row_stays(rng) -> None:
     y = linear(net, net.of("a + b", y, net.fixed(T, 4)), 8)
     graph = net.builder.graph([net(Slice((2,), (3,), (1,), (1,)), y)])
     assert rows_of_products(graph) == [N * T, N]
+    check(graph, rng)
+
+
+@pytest.mark.parametrize("of_weight", [False, True])
+def test_a_product_of_rows_with_themselves_needs_all_of_them(of_weight, rng) -> None:
+    """Similarities of all rows with those that are taken."""
+    net = Net(0)
+    x = net(Matmul(), net.builder.input("x", TensorType((N, T))), net.fixed(C, T))
+    y = net(Matmul(), x, x)
+    if of_weight:
+        y = net(Normalize(1), net(Matmul(), y, net.fixed(N, N)), *[net.fixed(N)] * 2)
+    graph = net.builder.graph([net(Slice((1,), (2,), (0,), (1,)), y)])
+    assert rows_of_products(graph)[0] == N
+    check(graph, rng)
+
+
+@pytest.mark.parametrize("samples", [1, N])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2, 3), 1), ((2, 3), 0), ((3, 2), 1), ((T,), 0), ((1, T), 1)]
+)
+def test_attention_is_of_all_queries_where_others_than_tokens_are_taken(
+    samples, shape, axis, rng
+) -> None:
+    """As of a grid's column, or of the tokens of all samples together."""
+    net = Net(0)
+    x = net.builder.input("x", TensorType((samples, T, C)))
+    size = (samples * shape[0], *shape[1:])
+    grid = net(Reshape((*size, C), True), attended(net, x, None))
+    flat = net(Reshape((samples * T, C), True), grid)
+    y = net(Reshape((*size, C), True), net(Matmul(), flat, net.fixed(C, C)))
+    graph = net.builder.graph([net(Slice((1,), (2,), (axis,), (1,)), y)])
+    types = graph.infer_types({v.name: v.type for v in graph.inputs})
+    short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: True))
+    (attention,) = (n.operator for n in short.nodes if isinstance(n.operator, Attention))
+    tokens = size[axis] == T and prod(size[:axis]) == samples
+    assert attention.queries == (1 if tokens else T)
+    given = [rng(v.type.shape).astype(np.float64) for v in graph.inputs]
+    assert oracle.error(short.reference(*given)[0], graph.reference(*given)[0]) <= 1e-12
+
+
+def test_rows_that_are_taken_backwards_stay_so(rng) -> None:
+    net = Net(0)
+    y = linear(net, net.builder.input("x", TensorType((N, T, C))), 8)
+    graph = net.builder.graph([net(Slice((4,), (1,), (1,), (-1,)), y)])
+    assert rows_of_products(graph) == [N * T]
     check(graph, rng)

@@ -106,11 +106,16 @@ class _SlicedRows:
             return False
         if isinstance(operator, View):
             return self._prefix(graph.shape(node.reads[0])) is not None
+        if isinstance(operator, (Matmul, Normalize)) and node.reads[0] in node.reads[1:]:
+            return False  # it needs the other rows, too
         if isinstance(operator, Matmul):
             return operator.prologue is None and len(graph.shape(node.reads[1])) == 2
         if isinstance(operator, Normalize):
             return operator.dims is not None and prefix + operator.dims <= len(shape)
         if isinstance(operator, Attention):
+            *others, queries = self.lead
+            if not (same(queries, operator.queries) and same(prod(others), operator.batch)):
+                return False  # these rows are not evenly spaced queries of each sample
             one = same(operator.batch, 1)
             counted = [i for i in operator.order[:prefix] if i > 0 or not one]
             return counted == ([2] if one else [0, 2]) and operator.windows is None
