@@ -15,7 +15,7 @@ State join(State a, State b) {
     float share = b.count / count;
     NUMBER further = b.first - a.first;
     return State(a.first + further * share,
-                 a.second + b.second + further * further * (a.count * share), count);
+                 a.second + b.second + further * (a.count * share) * further, count);
 #endif
 }
 #include "common/nan.glsl"

@@ -42,8 +42,9 @@ vec3 join(vec3 a, vec3 b) {
 #endif
     float count = a.x + b.x;
     if (count == 0.0) return a;
+    // The square of a mean may be infinite, and 0 times it NaN: it is not computed.
     float share = b.x / count, further = b.y - a.y;
-    return vec3(count, a.y + further * share, a.z + b.z + further * further * a.x * share);
+    return vec3(count, a.y + further * share, a.z + b.z + further * (a.x * share) * further);
 }
 #if CENTRED && KEPT
 #define JOINS_SEVERAL  // by so many registers that Mali's compiler spills some

@@ -35,8 +35,8 @@ State join(State a, State b) {
     float share = b.count / count, both = a.count * share;
     float further = b.mean - a.mean, further_g = b.mean_g - a.mean_g;
     return State(count, a.mean + further * share, a.mean_g + further_g * share,
-                 a.squares + b.squares + further * further * both,
-                 a.products + b.products + further * further_g * both);
+                 a.squares + b.squares + further * both * further,
+                 a.products + b.products + further * both * further_g);
 #else
     return State(count, 0.0, 0.0, a.squares + b.squares, a.products + b.products);
 #endif

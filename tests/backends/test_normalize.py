@@ -89,6 +89,14 @@ def test_what_is_not_finite_spoils_its_row_only(opened, rng, name, kernel) -> No
     assert oracle.error(got[[0, 3]], normalised(x[[0, 3]], 1)) <= TOLERANCE
 
 
+@pytest.mark.parametrize(("name", "kernel"), kernels("normalize"))
+def test_equal_numbers_are_their_mean_whatever_their_size(opened, name, kernel) -> None:
+    """Also where the square of a mean is infinite in float32."""
+    x = np.full((3, 64), 1e20, np.float32)
+    got = run(opened(name), Normalize(1, eps=EPS), {"x": x}, kernel)
+    assert (got == 0).all()
+
+
 def test_long_rows_and_many(backend, rng) -> None:
     for shape in ((2, 65_537), (3, 65_536), (66_001, 12)):
         x, op = rng(shape), Normalize(1, eps=EPS)

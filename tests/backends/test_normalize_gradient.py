@@ -80,6 +80,13 @@ def test_what_is_not_finite_spoils_its_row_only(opened, rng, name, kernel) -> No
     assert oracle.error(got[[0, 4]], expected) <= TOLERANCE
 
 
+def test_equal_numbers_whatever_their_size(opened, rng) -> None:
+    """Also where the square of a mean is infinite in float32."""
+    dy, x = rng((3, 64)), np.full((3, 64), 1e20, np.float32)
+    got = run(opened("compute"), NormalizeGradient(eps=EPS), {"dy": dy, "x": x}, "rows")
+    assert oracle.error(got, gradient(dy, x)) <= TOLERANCE
+
+
 def test_numpy_has_the_same(rng) -> None:
     for shape in SHAPES:
         dy, x, weight = rng(shape), rng(shape), rng(shape[1:])

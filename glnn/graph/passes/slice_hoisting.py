@@ -113,8 +113,8 @@ class _SlicedRows:
         if isinstance(operator, Normalize):
             return operator.dims is not None and prefix + operator.dims <= len(shape)
         if isinstance(operator, Attention):
-            *others, queries = self.lead
-            if not (same(queries, operator.queries) and same(prod(others), operator.batch)):
+            *samples, queries = self.lead
+            if not (same(queries, operator.queries) and same(prod(samples), operator.batch)):
                 return False  # these rows are not evenly spaced queries of each sample
             one = same(operator.batch, 1)
             counted = [i for i in operator.order[:prefix] if i > 0 or not one]
