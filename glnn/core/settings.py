@@ -121,7 +121,9 @@ def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[st
         for name, text in environment.items()
         if name.startswith(NOTED) and text and not name.endswith("_KEY")
     }
-    return {name: redact_setting(text, environment)[:80] for name, text in sorted(named.items())}
+    return {
+        name: redact_setting(name, text, environment)[:80] for name, text in sorted(named.items())
+    }
 
 
 def _cache(folder: str | None) -> Path | None:

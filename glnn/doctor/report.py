@@ -519,7 +519,7 @@ class Report:
             lines += ["", "Limits", "", *self.limits.lines()]
         if self.speed is not None:
             lines += ["", "Speed", "", *self.speed.lines()]
-        return "\n".join(["glnn doctor", "", *about, "", *map(redact, lines)]) + "\n"
+        return "\n".join(["glnn doctor", "", *about, "", redact("\n".join(lines))]) + "\n"
 
 
 def rows(seen: Examination) -> list[tuple[str, ...]]:

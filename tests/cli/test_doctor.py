@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from glnn.core.glsl import shaders_folder
+from glnn.core.redaction import redact
 from glnn.gl import Device, Program
+from glnn.kernels.library import reload
 from tests.backends.conftest import by_methods  # noqa: F401  # a fixture
 from tests.cli.conftest import Glnn
 
@@ -85,6 +88,40 @@ def test_what_is_wrong_is_in_the_report(
     ):
         assert line in report.split("\n")
     assert "not used" in cli("info").out
+
+
+def test_a_report_keeps_its_words_whoever_made_it(
+    cli: Glnn, cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr("glnn.doctor.report.redact", lambda text: texts.append(text) or text)
+    assert cli(*FEW, "--op", "conv2d", "--quick", "--report", str(cached / "report.txt")).code == 0
+    (text,) = texts
+    assert "conv2d by feedback" in text
+    for user in ("zaphod", "conv2d", "feedback", "kernels", "max"):
+        assert redact(text, {"USER": user, "HOME": f"/home/{user}"}) == text
+
+
+def test_a_report_is_silent_about_the_folder_of_a_broken_kernel(
+    cli: Glnn, cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cached / 'eve\'s "k"; dir: x'
+    shipped = shaders_folder() / "pack"
+    (folder / "pack").mkdir(parents=True)
+    declaration = (shipped / "words.toml").read_text("utf-8")
+    (folder / "pack" / "broken.toml").write_text(declaration, "utf-8")
+    (folder / "pack" / "broken.comp").write_text("void main() { undeclared = 1; }", "utf-8")
+    monkeypatch.setenv("GLNN_KERNELS", str(folder))
+    reload()
+    asked = ("doctor", "--op", "pack", "--backend", "compute", "--quick")
+    try:
+        assert cli(*asked, "--report", str(cached / "report.txt")).code == 1
+    finally:
+        monkeypatch.delenv("GLNN_KERNELS")
+        reload()
+    report = (cached / "report.txt").read_text("utf-8")
+    assert "pack by broken" in report and "(a path)" in report
+    assert not [part for part in ("eve's", "dir: x", str(cached)) if part in report]
 
 
 def test_what_there_is_not_is_refused(cli: Glnn, cached: Path) -> None:
