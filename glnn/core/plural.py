@@ -12,5 +12,6 @@ def count_of(number: int, what: str) -> str:
     """
     noun, *more = what.split(" ")
     if number != 1:
-        noun = re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s" if noun[-1] != "s" else f"{noun}es"
+        hissed = re.search(r"(s|x|z|ch|sh)$", noun)
+        noun = f"{noun}es" if hissed else re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s"
     return " ".join([str(number), noun, *more])

@@ -54,9 +54,6 @@
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
 #endif
-#if Q_LOADS > 8 || K_LOADS > 8 || V_LOADS > 8
-#error LANES must be so many that each loads eight vec4 of a chunk at most
-#endif
 #if BK % 4 != 0 || P_AT + WG_X * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
 #endif
@@ -86,8 +83,10 @@
 #define EACH_Q_LOAD EACH_OF_2
 #elif Q_LOADS == 4
 #define EACH_Q_LOAD EACH_OF_4
-#else
+#elif Q_LOADS == 8
 #define EACH_Q_LOAD EACH_OF_8
+#else
+#error Q_LOADS must be a power of two up to 8
 #endif
 #if K_LOADS == 1
 #define EACH_K_LOAD EACH_OF_1
@@ -95,8 +94,10 @@
 #define EACH_K_LOAD EACH_OF_2
 #elif K_LOADS == 4
 #define EACH_K_LOAD EACH_OF_4
-#else
+#elif K_LOADS == 8
 #define EACH_K_LOAD EACH_OF_8
+#else
+#error K_LOADS must be a power of two up to 8
 #endif
 #if V_LOADS == 1
 #define EACH_V_LOAD EACH_OF_1
@@ -104,8 +105,10 @@
 #define EACH_V_LOAD EACH_OF_2
 #elif V_LOADS == 4
 #define EACH_V_LOAD EACH_OF_4
-#else
+#elif V_LOADS == 8
 #define EACH_V_LOAD EACH_OF_8
+#else
+#error V_LOADS must be a power of two up to 8
 #endif
 // Four numbers from `at` on, of which `left`, at least one, are there.
 #if WIDE

@@ -17,6 +17,8 @@ from glnn.core.plural import count_of
         (3, "entry", "3 entries"),
         (2, "array", "2 arrays"),
         (2, "class", "2 classes"),
+        (2, "batch", "2 batches"),
+        (2, "launch of one part", "2 launches of one part"),
         (2, "kernel in large launches", "2 kernels in large launches"),
     ],
 )
