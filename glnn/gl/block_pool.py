@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from glnn.core.settings import Settings
@@ -10,8 +11,8 @@ from glnn.errors import NoRoomError
 from glnn.gl.buffer import MIN_WORDS, UnclearedBlock
 from glnn.gl.device import Device
 
-MOST_UNUSED = 2
-"""A block is taken for a tensor of no less than this part of it."""
+MAX_OVERSIZE_FACTOR = 2
+"""A free block is taken for a tensor where it has at most this many times what a new one would."""
 
 
 class Lease:
@@ -30,17 +31,17 @@ class BlockPool:
     """Blocks of `device` that no tensor has, for the next. Only inside `Device.perform`.
 
     It keeps no more bytes than tensors have at the time, so that two caches that take turns
-    allocate nothing.
+    allocate nothing. An exception, as Ctrl-C's, may end any of it anywhere: a block that it was
+    about to move is then nobody's, and Python frees it.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._free: dict[UnclearedBlock, None] = {}
         """The first has been free for the longest."""
-        self._by_size: dict[int, list[UnclearedBlock]] = {}
-        """The same by their words, in order."""
-        self._free_bytes = self._used_bytes = 0
-        self._returned: list[UnclearedBlock] = []
+        self._used: dict[UnclearedBlock, None] = {}
+        """Those that leases have, none of which is free."""
+        self._returned: deque[UnclearedBlock] = deque()
         """Blocks that were taken back, which no thread has freed yet."""
         self._is_told = False
         """Whether the device frees them with the next use of GL."""
@@ -49,6 +50,14 @@ class BlockPool:
     def nbytes(self) -> int:
         """Bytes of its blocks, those of tensors and those that are free."""
         return self._used_bytes + self._free_bytes
+
+    @property
+    def _used_bytes(self) -> int:
+        return _nbytes(self._used)
+
+    @property
+    def _free_bytes(self) -> int:
+        return _nbytes(self._free)
 
     @classmethod
     def for_device(cls, device: Device) -> BlockPool:
@@ -74,7 +83,7 @@ class BlockPool:
         words = max(words, MIN_WORDS)
         leases = self._take_fitting(count, words, slack)
         if len(leases) < count:
-            self._device.collect()  # which gives back what was dropped
+            self._collect()
             leases += self._take_fitting(count - len(leases), words, slack)
         if len(leases) < count:
             slack = self._make_room(count - len(leases), words, slack, available)
@@ -83,8 +92,10 @@ class BlockPool:
         return leases
 
     def _lease(self, block: UnclearedBlock) -> Lease:
-        self._used_bytes += block.nbytes
-        return Lease(self, block)
+        """Return the use of a block that is neither free nor used."""
+        result = Lease(self, block)  # first: whatever ends this takes the block back
+        self._used[block] = None
+        return result
 
     def _take_fitting(self, count: int, words: int, slack: int) -> list[Lease]:
         """Take up to `count` free blocks of fitting sizes.
@@ -92,25 +103,17 @@ class BlockPool:
         Always in one order, whichever was free first: what takes turns finds its own again.
         """
         result: list[Lease] = []
-        most = MOST_UNUSED * (words + slack)
-        for size in sorted(one for one in self._by_size if words <= one <= most):
-            alike, missing = self._by_size.pop(size), count - len(result)
-            if alike[missing:]:
-                self._by_size[size] = alike[missing:]
-            for block in alike[:missing]:
-                del self._free[block]
-                self._free_bytes -= block.nbytes
-                result.append(self._lease(block))
+        most = MAX_OVERSIZE_FACTOR * (words + slack)
+        fitting = [block for block in self._free if words <= block.size <= most]
+        for block in sorted(fitting, key=attrgetter("order"))[:count]:
+            del self._free[block]
+            result.append(self._lease(block))
         return result
 
-    def _remove(self, block: UnclearedBlock) -> None:
-        """Have a free block no more."""
-        alike = self._by_size[block.size]
-        alike.remove(block)
-        if not alike:
-            del self._by_size[block.size]
-        del self._free[block]
-        self._free_bytes -= block.nbytes
+    def _collect(self) -> None:
+        """Free what was dropped, and what was taken back also where the device was not told."""
+        self._device.collect()
+        self._free_returned()
 
     def _make_room(
         self, count: int, words: int, slack: int, available: Callable[[], int | None]
@@ -120,9 +123,7 @@ class BlockPool:
         if free is None or 4 * count * (words + slack) <= free:
             return slack
         self._free.clear()  # which are too small, or too large
-        self._by_size.clear()
-        self._free_bytes = 0
-        self._device.collect()
+        self._collect()
         free = available()
         if free is not None and 4 * count * words > free:
             those = f"{count} tensors that stay on the device need"
@@ -143,18 +144,21 @@ class BlockPool:
     def _free_returned(self) -> None:
         """Have the blocks that were taken back be free, and keep no more than tensors have."""
         self._is_told = False  # first: what comes from now on is told again
-        sizes: set[int] = set()
         while self._returned:
-            block = self._returned.pop()
-            self._free[block] = None
-            self._by_size.setdefault(block.size, []).append(block)
-            self._used_bytes -= block.nbytes
-            self._free_bytes += block.nbytes
-            sizes.add(block.size)
-        for size in sizes:
-            self._by_size[size].sort(key=attrgetter("order"))
-        while self._free_bytes > self._used_bytes:
-            self._remove(next(iter(self._free)))
+            block = self._returned[0]
+            self._used.pop(block, None)
+            self._returned.popleft()
+            self._free[block] = None  # last: what is free is nowhere else
+        excess = self._free_bytes - self._used_bytes
+        while excess > 0:
+            block = next(iter(self._free))
+            excess -= block.nbytes
+            del self._free[block]
+
+
+def _nbytes(blocks: Iterable[UnclearedBlock]) -> int:
+    """Return the bytes of all of them, in any thread."""
+    return sum([block.nbytes for block in tuple(blocks)])  # a copy: another thread may add some
 
 
 def available(device: Device) -> int | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from glnn.errors import NoRoomError
-from glnn.gl import Device
+from glnn.gl import Device, block_pool
 from glnn.gl.block_pool import BlockPool
 
 WORDS = 5000
@@ -93,3 +98,95 @@ def test_threads_give_blocks_back(device) -> None:
     assert len(pool._free) == 200 and pool._used_bytes == pool._free_bytes
     again = pool.allocate(200, 16)
     assert len({lease.block for lease in (*kept, *again)}) == 400
+
+
+FINALIZERS = ("__init__", "__del__", "take_back")
+"""Of leases: Python goes on after what a finalizer raises, or one of an object half made."""
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt before one of the pool's instructions, as Ctrl-C may."""
+
+    def __init__(self, instruction: int) -> None:
+        self.left = instruction
+        """The instructions before that one."""
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Do so in here."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, argument: object) -> Any:
+        code = frame.f_code
+        if code.co_filename != block_pool.__file__ or code.co_name in FINALIZERS:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self._step
+
+
+def interrupt(device: Device, instruction: int) -> bool:
+    """Interrupt a pool that gives, and is given, blocks; return False once it was not reached.
+
+    Whatever happened, no block may have two users, and none may be left.
+    """
+    pool, ended = BlockPool.for_device(device), False
+    kept = pool.allocate(2, WORDS)
+    others = pool.allocate(1, 2 * WORDS)
+    dropped = pool.allocate(2, WORDS)
+    del dropped
+    device.collect()
+    try:
+        with Interrupter(instruction).within():
+            others.clear()
+            kept += pool.allocate(4, WORDS, 0, lambda: 1 << 30)  # two are free
+            device.collect()
+            kept.pop()
+            kept += pool.allocate(1, 9 * WORDS, 0, lambda: 36 * WORDS)  # free ones make room
+            ended = True
+    except KeyboardInterrupt:
+        pass
+    kept += pool.allocate(3, WORDS)
+    device.collect()
+    kept += pool.allocate(2, WORDS)
+    blocks = [lease.block for lease in kept]
+    assert len(set(blocks)) == len(blocks) and not set(blocks) & set(pool._free)
+    assert sum(block.nbytes for block in blocks) == pool._used_bytes >= pool._free_bytes
+    kept.clear()
+    device.collect()
+    assert pool.nbytes == 0
+    return not ended
+
+
+def test_interrupts_anywhere_leave_books_that_are_right(device) -> None:
+    gc.collect()
+    instruction = 0
+    while interrupt(device, instruction):
+        instruction += 1
+    assert instruction > 200
+
+
+def test_blocks_far_too_large_are_not_taken(device) -> None:
+    pool = BlockPool.for_device(device)
+    large = 2 * WORDS + 2
+    kept = pool.allocate(3, large)
+    for words, taken in ((WORDS, False), (WORDS + 1, True), (large, True), (large + 1, False)):
+        given_back = pool.allocate(1, large)
+        block = given_back[0].block
+        del given_back
+        device.collect()
+        (lease,) = pool.allocate(1, words)
+        assert (lease.block is block) == taken
+        del lease, block
+    assert len(kept) == 3
