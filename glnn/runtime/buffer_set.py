@@ -253,6 +253,7 @@ class BufferSet:
             elif self._shared.states:
                 self._now = self._arranged()
         except BaseException:  # nobody knows what is bound, and tables may lie in new memory
+            self._attached, self._too_small, self._kept, self._replaced = {}, {}, {}, []
             self._now = None
             self._arrangements.clear()
             self._sized = SizedArrays(self.executable.sized)

@@ -12,8 +12,16 @@ import pytest
 from onnx import TensorProto, helper
 
 from glnn import DeviceArray, InferenceSession
-from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
+from glnn.errors import (
+    DeviceError,
+    GlnnError,
+    LimitError,
+    ModelError,
+    NoRoomError,
+    ShapeError,
+)
 from glnn.gl import Device
+from glnn.gl.block_pool import BlockPool
 from glnn.gl.command_buffer import BoundCommands
 from glnn.model.onnx_format import model_from_proto
 from glnn.runtime.buffer_set import BufferSet
@@ -467,6 +475,38 @@ def test_a_run_that_fails_leaves_what_it_was_given(gpu, rng, monkeypatch) -> Non
     np.testing.assert_array_equal(y.numpy(), x * x)
     np.testing.assert_array_equal(there.numpy(), x)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x)
+
+
+def test_a_run_without_room_takes_nothing(gpu, rng, monkeypatch) -> None:
+    """Neither then nor in a later run, which reads and leaves nothing on the device."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Concat", ["y", "y"], ["twice"], axis=0),
+        helper.make_node("Neg", ["twice"], ["z"]),
+    ]
+    model = proto(nodes, [("x", F, ["n", 8])], [("y", F, ["n", 8]), ("z", F, ["m", 8])])
+    session, x = opened(model, gpu), np.abs(rng((4, 8)))
+    there, other = DeviceArray(x), 2 * x
+    session.run(["y"], {"x": there}, out={"y": DeviceArray})
+    session.run(None, {"x": x})
+    allocate, asked = BlockPool.allocate, list[int]()
+
+    def allocate_some(self: BlockPool, count: int, *arguments: Any) -> Any:
+        if count and asked:
+            raise NoRoomError("no room for the last")
+        asked.append(count)
+        return allocate(self, count, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockPool, "allocate", allocate_some)
+        with pytest.raises(NoRoomError, match="no room for the last"):
+            session.run(None, {"x": there}, out={"y": there, "z": DeviceArray})
+    y, z = session.run(None, {"x": other})
+    np.testing.assert_array_equal(y, other)
+    np.testing.assert_array_equal(z, -np.concatenate([other, other]))
+    np.testing.assert_array_equal(there.numpy(), x)
+    (y,) = session.run(["y"], {"x": there}, out={"y": there})
+    np.testing.assert_array_equal(y.numpy(), x)
 
 
 def test_inputs_alike_are_each_checked(backend, rng) -> None:
