@@ -293,6 +293,42 @@ def test_memory_that_another_value_has_is_not_written(ours, fixed, where, rng) -
         np.testing.assert_array_equal(other.numpy(), kept)
 
 
+def test_a_value_outlives_a_run_whose_other_output_does_not_fit(ours, where, rng) -> None:
+    """The run may have written in its place before anybody sees that: it has what that wrote."""
+    nodes = [
+        helper.make_node("Add", ["past", "x"], ["present"]),
+        helper.make_node("Mul", ["past", "x"], ["y"]),
+    ]
+    inputs, outputs = [[(name, F, ["n", 8]) for name in names] for names in (("past", "x"), "y")]
+    model = proto(nodes, inputs, [*outputs, ("present", F, ["n", 8])])
+    session, expected, x = opened(ours, model, where), rng((50, 8)), rng((50, 8))
+    cache = ours.OrtValue.ortvalue_from_numpy(expected, GPU, 0)
+    read_only = np.zeros((50, 8), np.float32)
+    read_only.flags.writeable = False
+    fitting = ours.OrtValue.ortvalue_from_shape_and_type([50, 8], np.float32)
+    for order in (1, -1):
+        for target, text in (
+            (ours.OrtValue.ortvalue_from_shape_and_type([51, 8], np.float32), "Got: 51 .*: 50"),
+            (ours.OrtValue.ortvalue_from_shape_and_type([51, 8], np.float32, GPU), "Got: 51 .*: 5"),
+            (ours.OrtValue.ortvalue_from_numpy(read_only), "read-only"),
+            (fitting, ""),
+        ):
+            binding = session.io_binding()
+            binding.bind_cpu_input("x", x)
+            binding.bind_ortvalue_input("past", cache)
+            for name, value in [("present", cache), ("y", target)][::order]:
+                binding.bind_ortvalue_output(name, value)
+            if text:
+                with pytest.raises(RuntimeError, match=f"(?s)Error in execution: .*{text}"):
+                    session.run_with_iobinding(binding)
+                assert not target.numpy().any()
+            else:
+                session.run_with_iobinding(binding)
+                np.testing.assert_allclose(target.numpy(), expected.astype("f8") * x, 1e-6)
+            expected = expected + x
+            np.testing.assert_array_equal(cache.numpy(), expected)
+
+
 def test_what_is_read_elsewhere_is_not_written_in_place(ours, where, rng) -> None:
     """past is read by another step, which may come after the one that makes present."""
     nodes = [

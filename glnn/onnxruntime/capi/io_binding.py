@@ -112,6 +112,7 @@ class IOBinding:
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Compute it and write it to a tensor, which may be bound to an input, too.
 
+        On DEVICE it is also written by a run that raises as another output's memory does not fit.
         Raises RuntimeError for what is no tensor, TypeError for no value.
         """
         self._bound_outputs[name] = _checked("output", name, ortvalue)._tensor()
@@ -166,14 +167,20 @@ class IOBinding:
         try:
             for name, memory in memories.items():
                 self._fits(name, memory)
-            results = self._session.run_locked(names, self._bound_inputs, options, on_device)
-            by_name = zip(names, results, strict=True)
-            for name, result in by_name if memories else ():
-                if name in memories:
-                    check_shape(f"output: {name}", memories[name].shape, result.shape)
+            arrays = self._session.run_locked(names, self._bound_inputs, options, on_device)
+            results = dict(zip(names, arrays, strict=True))
+            # First, whether or not others fit: the run may have written in the place of contents.
+            for name, memory in memories.items():
+                if isinstance(memory, DeviceMemory) and memory.shape == results[name].shape:
+                    memory.replace(results[name])
+            for name, memory in memories.items():
+                check_shape(f"output: {name}", memory.shape, results[name].shape)
+            for name, memory in memories.items():
+                if isinstance(memory, np.ndarray):
+                    np.copyto(memory, results[name])
             self._results = [
-                _written(memories.get(name), result)
-                for name, result in zip(names, results, strict=True)
+                memories[name] if name in memories else _as_content(result)
+                for name, result in results.items()
             ]
         except (OrtException, ValueError) as error:
             text = str(error)
@@ -209,15 +216,9 @@ class IOBinding:
             check_shape(f"output: {name}", target.shape, info.shape)
 
 
-def _written(target: Array | DeviceMemory | None, result: Any) -> Any:
-    """Return what an output is to programs: `target`, which takes `result`, if it has memory."""
-    if target is None:
-        return DeviceMemory(result) if isinstance(result, DeviceArray) else result
-    if isinstance(target, DeviceMemory):
-        target.replace(result)
-    else:
-        np.copyto(target, result)
-    return target
+def _as_content(result: Any) -> Any:
+    """Return an output of no memory of the program's as an OrtValue has it."""
+    return DeviceMemory(result) if isinstance(result, DeviceArray) else result
 
 
 def _checked(what: str, name: str, value: object) -> OrtValue:
