@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -71,11 +72,11 @@ def find_pairs(source: str, target: str) -> list[PicturePair]:
 
 def _check(pairs: Sequence[PicturePair]) -> None:
     """Raise ModelError where a picture would be lost, or cannot be written as it is called."""
-    read = {pair.source.resolve() for pair in pairs}
+    read = {os.path.realpath(pair.source) for pair in pairs}
     written: set[Path] = set()
     for pair in pairs:
         check_picture(pair.target)
-        if pair.target.resolve() in read:
+        if os.path.realpath(pair.target) in read:
             raise ModelError(f"{pair.target}: IN and OUT are the same file")
         if pair.target in written:
             raise ModelError(f"{pair.target}: two pictures of IN are called so")

@@ -23,10 +23,10 @@ from glnn.documents.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Rea
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.gl import Capabilities, Device
 from glnn.gl.limit_overrides import LimitOverrides
-from glnn.kernels import export, library
+from glnn.kernels import library
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.library import declared, kernels_for
-from glnn.kernels.report import KernelRow, rows
+from glnn.kernels.report import KernelRow, complete_sources, rows, write_sources
 from glnn.kernels.verdicts import Verdicts
 from glnn.version import VERSION
 
@@ -248,11 +248,12 @@ def _capabilities(gpu: str | None, limits: str | None) -> Capabilities:
 def _export(
     directory: Path, op: str | None, architecture: str | None, offers: Capabilities | None
 ) -> None:
-    for path in directory.glob("*"):
-        check_absent("--export", path)
+    chosen = tuple(k for k in library() if op in (None, k.op))
+    sources = complete_sources(chosen, architecture, offers)
+    for name in sources:
+        check_absent("--export", directory / name)
     try:
-        chosen = tuple(k for k in library() if op in (None, k.op))
-        written = export(directory, chosen, architecture, offers)
+        written = write_sources(directory, sources)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
     click.echo(printable(f"wrote {count_of(len(written), 'source')} to {directory}"), err=True)

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from glnn import data
 from glnn.cli.options import FileName, OutputFile
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
+from glnn.images.files import has_picture_name
 from glnn.images.preprocessing import COLOURS, FILTERS
 from glnn.model import Model, load
 from glnn.model.load import BUILDERS
@@ -246,7 +247,7 @@ def _drawing_options() -> list[Callable[[Any], Any]]:
         click.option(
             "--drawn",
             metavar="FOLDER",
-            type=OutputFile(folder=True),
+            type=OutputFile(folder=True, inside=has_picture_name),
             help="Write each picture there, called as it is, with its classes or objects drawn on "
             "it.",
         ),

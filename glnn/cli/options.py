@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatch
+from dataclasses import dataclass
 from glob import escape, glob, has_magic
 from math import isnan
 from pathlib import Path
@@ -18,7 +19,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
-from glnn.core.fileio import atomic_write, onnx_external_files, try_write
+from glnn.core.fileio import atomic_write, create_only, onnx_external_files, try_write
 from glnn.core.types import MOST, Shape
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.gl.device_selection import MINIMUM_LIMITS
@@ -212,6 +213,10 @@ REPLACING = "glnn.overwrite"
 """The key of a context's `meta` that is true where `--overwrite` is given."""
 
 
+WRITTEN = "glnn.written"
+"""The key of a context's `meta` that has a command's arguments as they were written."""
+
+
 def check_absent(option: str, path: str | os.PathLike[str], otherwise: str = "") -> None:
     """Raise ModelError where the file `path`, which `option` names, is there, unless `--overwrite`
     is given.
@@ -299,31 +304,87 @@ class OutputFile(FileName):
     """The type of a parameter that names a file, or a folder for files, to write."""
 
     def __init__(
-        self, folder: bool = False, inside: str = "", replaces: str = "", resumed: str = ""
+        self,
+        folder: bool = False,
+        inside: Callable[[Path], bool] = lambda path: False,
+        replaces: str = "",
+        resumed: str = "",
+        unnamed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """folder: whether it may be a folder; the command then calls `check_absent` for each file.
-        inside: the pattern of files in the folder. replaces: the input that it may be. resumed: the
-        flag by which the command goes on from the file.
+        inside: whether a file in the folder is called as those that are written there. replaces:
+        the input that it may be. resumed: the flag by which the command goes on from the file.
+        unnamed: returns the name where none is given, from the command's parameters.
         """
         self.folder, self.inside = folder, inside
-        self.replaces, self.resumed = replaces, resumed
+        self.replaces, self.resumed, self.unnamed = replaces, resumed, unnamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name; refuse an empty one, and the one that others take for a pipe."""
+        """Return the name; refuse an empty one, what others take for a pipe, and an option."""
         name = super().convert(value, param, ctx)
         if name == "-":
             self.fail("expected the name of a file, got '-': nothing is written to a pipe")
         if not name:
             self.fail("expected the name of a file, got ''")
+        if "\0" in name:
+            self.fail(f"expected the name of a file, got {name!r}")
+        if name.startswith("--"):
+            self.fail(f"expected the name of a file, got {name!r}: ./{name} would be one")
         return name
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A file, or a folder for files, that a command is to write."""
+
+    option: str
+    """The option or argument, as people call it."""
+    path: str
+    type: OutputFile
+    resumed: bool
+    """Whether the command goes on from the file."""
+
+    @property
+    def place(self) -> Path:
+        """The path without links."""
+        return Path(os.path.realpath(self.path))
+
+    def check_links(self) -> None:
+        """Raise ModelError where the path is one of links in a circle."""
+        if self.place.is_symlink():
+            reason = os.strerror(errno.ELOOP)
+            raise ModelError(f"{self.option}: cannot write to {self.path}: {reason}")
+
+    def check_written(self) -> None:
+        """Raise ModelError where the file cannot, or should not, be written."""
+        if not self.resumed:
+            flag = self.type.resumed
+            check_absent(self.option, self.path, f"--{flag} goes on from it, " if flag else "")
+        _try_write(self.option, self.path)
+
+    def check_apart(self, other: _Output) -> None:
+        """Raise ModelError where `other` is the same file, or one is written in the other's folder.
+
+        Both may be the same folder: what is written there is called otherwise.
+        """
+        same = self.place == other.place
+        both = self.type.folder and other.type.folder
+        if (same and not both) or self._holds(other) or other._holds(self):
+            raise ModelError(f"{self.path}: {other.option} and {self.option} are the same file")
+
+    def _holds(self, other: _Output) -> bool:
+        """Return whether the file of `other` is called as those that are written in this folder."""
+        inside = self.type.folder and other.place.parent == self.place
+        return inside and self.type.inside(other.place)
 
 
 class WritingCommand(click.RichCommand):
     """A command some of whose parameters are an `OutputFile`; it has `--overwrite` by itself.
 
     Before it does anything it raises ModelError where one of these is the same file as one that
-    another parameter names, as an input, behind links, too; where the file cannot be written; and
-    where it is there and `--overwrite` is not given.
+    another parameter names, an input or an output, behind links, too; where the file cannot be
+    written; and where it is there and `--overwrite` is not given. What is made by others while the
+    command runs is not replaced without it, either.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -338,26 +399,38 @@ class WritingCommand(click.RichCommand):
         )
         self.params.insert(outputs[-1] + 1, replacing)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WRITTEN] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        for output in self.params:
-            kind = output.type
-            if isinstance(kind, OutputFile) and ctx.params.get(output.name or "") is not None:
-                self._check_inputs(ctx, output, kind)
-                if not kind.folder:
-                    self._check_written(ctx, output, kind)
-        return super().invoke(ctx)
+        outputs = list(self._outputs(ctx))
+        for number, output in enumerate(outputs):
+            output.check_links()
+            self._check_inputs(ctx, output)
+            for other in outputs[:number]:
+                output.check_apart(other)
+            if not output.type.folder:
+                output.check_written()
+        if ctx.meta.get(REPLACING, False):
+            return super().invoke(ctx)
+        with create_only(output.path for output in outputs if not output.resumed):
+            return super().invoke(ctx)
 
-    def _check_written(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
-        """Raise ModelError where the file of `output` cannot, or should not, be written."""
-        option, path = parameter_name(output), str(ctx.params[output.name or ""])
-        if not ctx.params.get(type.resumed):
-            other = f"--{type.resumed} goes on from it, " if type.resumed else ""
-            check_absent(option, path, other)
-        _try_write(option, path)
+    def _outputs(self, ctx: click.Context) -> Iterator[_Output]:
+        """Yield the outputs that are named, or have a name where none is given."""
+        for parameter in self.params:
+            type, name = parameter.type, parameter.name or ""
+            if isinstance(type, OutputFile):
+                if ctx.params.get(name) is None and type.unnamed is not None:
+                    ctx.params[name] = type.unnamed(ctx.params)
+                if (path := ctx.params.get(name)) is not None:
+                    resumed = bool(ctx.params.get(type.resumed))
+                    yield _Output(parameter_name(parameter), str(path), type, resumed)
 
-    def _check_inputs(self, ctx: click.Context, output: click.Parameter, type: OutputFile) -> None:
+    def _check_inputs(self, ctx: click.Context, output: _Output) -> None:
         """Raise ModelError where `output` is an input's file."""
-        target = str(ctx.params[output.name or ""])
+        target, type = output.path, output.type
         if not os.path.exists(target):
             return  # before models are searched for the files that they name
         for parameter in self.params:
@@ -366,7 +439,7 @@ class WritingCommand(click.RichCommand):
                 continue
             for read in _named_files(ctx.params.get(name)):
                 if _is_written(target, type.inside, read):
-                    names = f"{parameter_name(parameter)} and {parameter_name(output)}"
+                    names = f"{parameter_name(parameter)} and {output.option}"
                     raise ModelError(f"{read}: {names} are the same file")
 
 
@@ -405,7 +478,7 @@ def _companion_files(path: Path) -> Iterator[Path]:
         yield from path.parent.glob(escape(path.stem) + ending)
 
 
-def _is_written(target: str, inside: str, read: Path) -> bool:
+def _is_written(target: str, inside: Callable[[Path], bool], read: Path) -> bool:
     """Return True where the file `read` is written as `target`, or in it as a folder, or dropped
     with a model that is there and replaced.
     """
@@ -413,8 +486,7 @@ def _is_written(target: str, inside: str, read: Path) -> bool:
         if not read.is_file():
             return False
         if os.path.isdir(target):
-            within = bool(inside) and fnmatch(read.name, inside)
-            return within and os.path.samefile(target, read.parent)
+            return os.path.samefile(target, read.parent) and inside(read)
         if not os.path.exists(target):
             return False
         return any(path.samefile(read) for path in (Path(target), *_companion_files(Path(target))))
@@ -423,7 +495,10 @@ def _is_written(target: str, inside: str, read: Path) -> bool:
 
 
 def parameter_name(parameter: click.Parameter) -> str:
-    """Return what people call a parameter: an option's name, an argument's letters."""
+    """Return what people call a parameter: an option as it was written, an argument's letters."""
     if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len)
+        context = click.get_current_context(silent=True)
+        given = context.meta.get(WRITTEN, ()) if context is not None else ()
+        said = (name for one in given for name in parameter.opts if one.split("=")[0] == name)
+        return next(said, max(parameter.opts, key=len))
     return parameter.metavar or (parameter.name or "").upper()

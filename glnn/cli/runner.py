@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,9 +99,9 @@ def _target(folder: str, path: Path) -> Path:
 
 def _check(read: Sequence[Path], targets: Sequence[Path]) -> None:
     """Raise ModelError where a picture would be lost."""
-    sources, written = {path.resolve() for path in read}, set()
+    sources, written = {os.path.realpath(path) for path in read}, set()
     for target in targets:
-        if target.resolve() in sources:
+        if os.path.realpath(target) in sources:
             raise ModelError(f"--drawn: {target} is read: expected another folder")
         if target in written:
             raise ModelError(f"--drawn: two pictures are called {target.name}")
@@ -137,6 +138,11 @@ def _view(picture: Picture, title: str) -> None:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def _is_run(path: Path) -> bool:
+    """Return whether `path` is called as what --dump writes into a folder."""
+    return fnmatch(path.name, RUNS)
+
+
 def dump_options(command: Command) -> Command:
     """`--dump` and `--tensor`."""
     command = click.option(
@@ -149,7 +155,7 @@ def dump_options(command: Command) -> Command:
     return click.option(
         "--dump",
         metavar="FILE.npz|FOLDER",
-        type=OutputFile(folder=True, inside=RUNS),
+        type=OutputFile(folder=True, inside=_is_run),
         help="Write tensors inside the model there; into a folder one file for each run.",
     )(command)
 
@@ -244,6 +250,10 @@ def _folder(target: str) -> Path:
     Raises ModelError where it cannot be used.
     """
     folder = Path(target)
+    if folder.is_file():
+        raise ModelError(
+            f"--dump: {target} is a file: expected a name that ends in .npz, or a folder"
+        )
     try:
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:

@@ -21,7 +21,6 @@ from glnn.cli.options import (
     OutputFile,
     WritingCommand,
     backend_option,
-    check_writable,
     device_options,
     kernel_option,
     print_json,
@@ -199,19 +198,12 @@ class TrainingFiles:
             raise GlnnError("--resume: expected --checkpoint FILE to go on from, got none")
         if self.checkpoint is None and self.every:
             raise GlnnError("--every: expected --checkpoint FILE to write, got none")
-        taken: set[Path] = set()
-        for option in ("output", "plot", "checkpoint"):
-            if (named := getattr(self, option)) is not None:
-                if (place := Path(named).resolve()) in taken:
-                    raise GlnnError(f"--{option}: {named} is written for something else")
-                taken.add(place)
         find(self.output, None)
         if self.plot is not None:
             if Path(self.plot).suffix not in PLOTS:
                 raise GlnnError(f"--plot: expected a file of {', '.join(PLOTS)}, got {self.plot}")
             if find_spec("matplotlib") is None:
                 raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
-        check_writable("--output", self.output)
 
     def try_model(self, model: Model) -> None:
         """Raise ModelError now where the output could not be written: its format has no word for
@@ -386,6 +378,12 @@ class Course:
         return [EarlyStopping("validation_loss" if validation else "loss", self.early_stopping)]
 
 
+def _default_output(given: Mapping[str, Any]) -> str:
+    """Return the file of the trained model where none is named."""
+    path = Path(given["model"])
+    return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
+
+
 @click.command(cls=WritingCommand)
 @click.argument("model", type=ModelName())
 @click.argument("data", type=FileName())
@@ -434,7 +432,7 @@ class Course:
 @click.option(
     "--output",
     metavar="FILE",
-    type=OutputFile(replaces="model"),
+    type=OutputFile(replaces="model", unnamed=_default_output),
     help="Write the trained model there, as .json or .onnx: as NAME-trained in this folder, if not "
     "given.",
 )
@@ -489,7 +487,6 @@ def train(
       glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --resume
     """
     _say_warnings()
-    options["output"] = options["output"] or _default_output(model)
     files, course = _dataclass_of(TrainingFiles, options), _dataclass_of(Course, options)
     loaded = course.model(model)
     samples, held = course.data(data, loaded)
@@ -602,12 +599,6 @@ def _say_warnings() -> None:
     context = click.get_current_context()
     if context is not None and not logging.getLogger("glnn").isEnabledFor(logging.INFO):
         context.call_on_close(say_logged(logging.WARNING))
-
-
-def _default_output(model: str) -> str:
-    """Return the file of the trained model where none is named."""
-    path = Path(model)
-    return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
 
 
 def _parse_number(text: str | None) -> float | None:

@@ -19,7 +19,6 @@ from glnn.cli.options import (
     WritingCommand,
     backend_option,
     batch_option,
-    check_writable,
     device_options,
     fuse_option,
     kernel_option,
@@ -44,7 +43,7 @@ from glnn.session import InferenceSession
 @click.option(
     "--output",
     metavar="FILE",
-    type=OutputFile(),
+    type=OutputFile(unnamed=lambda given: f"{Path(given['model']).stem}.html"),
     help="The file to write; NAME.html in this folder, if not given.",
 )
 @click.option("--time", "timed", is_flag=True, help="Run the model, and show each step's time.")
@@ -66,7 +65,7 @@ from glnn.session import InferenceSession
 def view(
     model: str,
     inputs: tuple[str, ...],
-    output: str | None,
+    output: str,
     timed: bool,
     repeat: int,
     show: bool,
@@ -95,9 +94,7 @@ def view(
       glnn view bert.onnx --batch 8 --shape sequence=128 --backend feedback
     """
     loaded = load(model)
-    path = Path(f"{Path(model).stem}.html" if output is None else output)
-    if output is None:
-        check_writable("--output", str(path))
+    path = Path(output)
     opened = open_backend(backend, gpu=gpu, limits=limits)
     report = plan_report(loaded, inputs, opened, batch, shapes, kernels, fused, precision)
     times: dict[str, float] = {}

@@ -9,10 +9,11 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
@@ -106,18 +107,93 @@ def resolve_inside(folder: Path, file: Path, name: object, home: Path | None = N
     return path
 
 
+@dataclass(frozen=True)
+class _NewFiles:
+    """Files that writes may create, and not replace."""
+
+    targets: frozenset[str]
+    """The files, and folders of such files, without links."""
+    created: set[str] = field(default_factory=set)
+    """Those that were created since, which are the writer's own."""
+
+    def has(self, target: Path) -> bool:
+        """Return whether `target` must not be there yet."""
+        place = os.path.realpath(target)
+        named = place in self.targets or os.path.dirname(place) in self.targets
+        return named and place not in self.created
+
+
+_NEW: ContextVar[_NewFiles | None] = ContextVar("new_files", default=None)
+
+
+@contextmanager
+def create_only(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
+    """Have this thread's writes inside the context create `paths`, never replace what is there.
+
+    Of a folder that holds for the files in it. What a write created, later ones may replace.
+    """
+    token = _NEW.set(_NewFiles(frozenset(os.path.realpath(path) for path in paths)))
+    try:
+        yield
+    finally:
+        _NEW.reset(token)
+
+
+def publish(draft: Path, target: Path) -> None:
+    """Give the finished file `draft` its name `target`, which it replaces, atomically.
+
+    Inside `create_only`, raises FileExistsError where `target` is there already; `draft` then gets
+    a free name beside it, which the error says.
+    """
+    new = _NEW.get()
+    if new is None or not new.has(target):
+        draft.replace(target)
+        return
+    try:
+        _create(draft, target)
+    except FileExistsError:
+        kept = _keep_beside(draft, target)
+        reason = f"it was made meanwhile by something else; what was written is in {kept.name}"
+        raise FileExistsError(errno.EEXIST, f"{reason} beside it", str(target)) from None
+    new.created.add(os.path.realpath(target))
+
+
+def _create(draft: Path, target: Path) -> None:
+    """Rename `draft` to `target`. Raises FileExistsError where that is there."""
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):  # file systems and systems without hard links
+        target.open("xb").close()
+        draft.replace(target)
+    else:
+        draft.unlink()
+
+
+def _keep_beside(draft: Path, target: Path) -> Path:
+    """Rename `draft` to the first free one of NAME-2, NAME-3 and so on, and return that."""
+    for number in count(2):
+        kept = target.with_name(f"{target.stem}-{number}{target.suffix}")
+        with suppress(FileExistsError):
+            _create(draft, kept)
+            break
+    return kept
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file to write that replaces `path` atomically at the end; discard it on an exception.
 
-    A link is followed. Raises OSError where `path` cannot be written, or exists and is no file.
+    A link is followed. Raises OSError where `path` cannot be written, or exists and is no file, and
+    as `publish` does.
     """
     target = _target(path)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with draft.open("xb") as stream:
             yield stream
-        draft.replace(target)
+        publish(draft, target)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -133,8 +209,13 @@ def try_write(path: str | os.PathLike[str]) -> None:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Return the target of the link `path`. Raises OSError where it exists and is no file."""
+    """Return the target of the link `path`.
+
+    Raises OSError where it exists and is no file, and for links in a circle.
+    """
     target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
     if target.exists() and not target.is_file():

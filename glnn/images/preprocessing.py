@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.plural import count_of
 from glnn.core.tensor_info import TensorInfo, show
 from glnn.core.types import DType
 from glnn.errors import ModelError, ShapeError, shown
@@ -374,7 +375,8 @@ class Preprocessing:
         place, count = ImageInput.from_info(info), COLOURS[self.colours]
         if place.channels not in (None, count):
             raise ShapeError(
-                f"input {info.name!r} takes {place.channels} channels, {self.colours} has {count}"
+                f"input {info.name!r} takes {count_of(place.channels, 'channel')}, "
+                f"{self.colours} has {count}"
             )
         if info.dtype is DType.uint8 and (self.mean or self.std or self.scale not in (1, 255)):
             raise ShapeError(f"input {info.name!r} takes bytes: expected no scale, mean or std")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from glnn.core.fileio import atomic_write
 from glnn.core.layout import parse
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities, Device, Program, Source
@@ -233,14 +234,34 @@ def export(
     architecture: str | None = None,
     device: Capabilities | None = None,
 ) -> list[Path]:
-    """Write the complete GLSL ES source of every kernel, for compilers that need no device.
+    """Write what `complete_sources` returns into a folder, and return the paths."""
+    return write_sources(directory, complete_sources(kernels, architecture, device))
 
-    Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
-    those of that `architecture` where a kernel has some; returns the paths. device: exports only
-    kernels that it admits, with the parameters that they would run with there.
+
+def write_sources(directory: Path, sources: Mapping[str, str]) -> list[Path]:
+    """Write each source to the file of its name in a folder, and return the paths.
+
+    Raises OSError.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
+    for name, text in sources.items():
+        with atomic_write(directory / name) as stream:
+            stream.write(text.encode())
+    return [directory / name for name in sources]
+
+
+def complete_sources(
+    kernels: tuple[Kernel, ...] | None = None,
+    architecture: str | None = None,
+    device: Capabilities | None = None,
+) -> dict[str, str]:
+    """Return the complete GLSL ES source of every kernel, for compilers that need no device.
+
+    Each is for a file, `OP-NAME.comp` or `.vert`, with includes expanded and the default
+    parameters, those of that `architecture` where a kernel has some. device: only kernels that it
+    admits, with the parameters that they would run with there.
+    """
+    sources: dict[str, str] = {}
     for shader in library() if kernels is None else kernels:
         chosen = fitted(shader, device) if device else shader.for_architecture(architecture)
         for one in Example.all_of(chosen) if chosen else ():
@@ -250,7 +271,5 @@ def export(
             planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
             samplers = planes if shader.generate else {}
             source = assemble(one.kernel, header, one.defines, samplers, one.texts)
-            path = directory / f"{one.name}{shader.path.suffix}"
-            path.write_text(source.text, "utf-8")
-            written.append(path)
-    return written
+            sources[f"{one.name}{shader.path.suffix}"] = source.text
+    return sources

@@ -275,7 +275,7 @@ def write_two_files(
             _sync_folder(target.parent)  # the weights are there before anything names them
             if sys.platform == "win32":
                 stream.close()  # an open file cannot be renamed there
-            draft.replace(target)
+            fileio.publish(draft, target)
             _sync_folder(target.parent)  # and the old ones until nothing does
     except (OSError, ValueError) as error:  # a name that holds a zero byte, a full disk
         raise ModelError(f"{target}: cannot be written: {fault(error)}") from None

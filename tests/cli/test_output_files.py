@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import rich_click as click
 from glnn.cli import cli, load
 from glnn.cli.options import OutputFile, WritingCommand
 from glnn.cli.run import WatchOptions, watch
+from glnn.core.fileio import atomic_write, create_only
 from glnn.errors import ModelError
 from glnn.layers import Linear
 from glnn.model import Model
@@ -174,7 +177,7 @@ def test_other_files_are_written(cli: Glnn, files: Path) -> None:
     assert (files / "trace.json").read_bytes() != before
 
 
-WHERE = {"--drawn": "photo.png", "--dump": "run-0000.npz", "--export": "any.comp"}
+WHERE = {"--drawn": "photo.png", "--dump": "run-0000.npz", "--export": "matmul-gemm_blocked.comp"}
 """The file in a folder that an option writes; all others name a file themselves."""
 TO_WRITE = {**GIVEN, "doctor": ((), ()), "kernels": ((), ()), "layout": (("C", "2", "2"), ())}
 BESIDES = {
@@ -228,3 +231,162 @@ def test_help_says_that_files_are_replaced_by_overwrite(cli: Glnn) -> None:
     for names in dict.fromkeys(names for names, _ in OUTPUTS):
         said = " ".join(cli(*names, "--help").out.replace("│", " ").split())
         assert "--overwrite Replace files that are there already" in said, names
+
+
+LENET = ("run", "lenet", "photo.png", "--backend", "cpu")
+NET = ("run", "net.json", "x.npy", "--backend", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*NET, "--trace", "uu.npz", "--dump", "./uu.npz"), "uu.npz: --dump and --trace"),
+        ((*NET, "--trace", "tt.json", "--dump", "tt.json"), "tt.json: --dump and --trace"),
+        ((*NET, "--dump", "linked.npz", "--trace", "a.npz"), "a.npz: --dump and --trace"),
+        (
+            (*NET, "--dump", "dd", "--trace", "dd/run-0000.npz"),
+            "dd/run-0000.npz: --dump and --trace",
+        ),
+        ((*LENET, "--drawn", "dd", "--trace", "dd/photo.png"), "dd/photo.png: --drawn and --trace"),
+        (
+            ("train", "net.json", "points.npz", "--checkpoint", "net-trained.json"),
+            "net-trained.json: --output and --checkpoint",
+        ),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--overwrite",)], ids=["", "overwrite"])
+def test_two_outputs_that_are_one_file(
+    cli: Glnn, files: Path, arguments: tuple[str, ...], says: str, more: tuple[str, ...]
+) -> None:
+    (files / "dd").mkdir()
+    (files / "linked.npz").symlink_to("a.npz")
+    before = {*files.rglob("*")}
+    assert cli(*arguments, *more).refusal == f"{says} are the same file"
+    assert {*files.rglob("*")} == before
+
+
+def test_several_outputs_in_one_folder(cli: Glnn, files: Path) -> None:
+    (files / "dd").mkdir()
+    more = ("--dump", "dd", "--drawn", "dd", "--trace", "dd/t.json")
+    assert cli(*LENET, *more).code == 0
+    found = {path.name for path in (files / "dd").iterdir()}
+    assert found == {"run-0000.npz", "photo.png", "t.json"}
+
+
+@pytest.mark.parametrize(("names", "option"), OUTPUTS, ids=ids(OUTPUTS))
+def test_links_in_a_circle(cli: Glnn, files: Path, names: tuple[str, ...], option: str) -> None:
+    name, other = (f"{one}.png" if names[0] == "filter" else one for one in ("la", "lb"))
+    (files / name).symlink_to(other)
+    (files / other).symlink_to(name)
+    given = BESIDES.get((names[0], option)) or (*names, *TO_WRITE[names[0]][0])
+    output = (option, name) if option.startswith("-") else (name, *NEEDED.get(names[-1], ()))
+    said = cli(*given, *output).refusal
+    assert said.endswith(f"cannot write to {name}: {os.strerror(errno.ELOOP)}")
+    assert (files / name).is_symlink() and (files / other).is_symlink()
+
+
+MEANWHILE = {
+    **{verb: (verb, *given) for verb, (given, _) in TO_WRITE.items()},
+    "convert": ("convert", "net.json"),
+    "train": ("train", "net.json", "points.npz", "--backend", "cpu", "--epochs", "1"),
+    "doctor": ("doctor", "--op", "softmax", "--function", "tanh", "--quick"),
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "option", "name"),
+    [
+        (("run",), "--trace", "t.json"),
+        (("run",), "--dump", "t.npz"),
+        (("run",), "--dump", "dd/run-0000.npz"),
+        (("run",), "--drawn", "dd/photo.png"),
+        (("convert",), "OUT", "out.json"),
+        (("convert",), "OUT", "out.npz"),
+        (("view",), "--output", "t.html"),
+        (("filter", "sobel"), "OUT", "out.png"),
+        (("train",), "--output", "out.json"),
+        (("train",), "--checkpoint", "out.npz"),
+        (("doctor",), "--report", "t.txt"),
+    ],
+)
+def test_a_file_that_is_made_meanwhile_stays(
+    cli: Glnn, files: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], option: str,
+    name: str,
+) -> None:  # fmt: skip
+    """The file is made between the checks and the command itself."""
+    given = MEANWHILE[names[0]]
+    given = LENET if option == "--drawn" else (*names, *given[1:])
+    given = tuple(one for one in given if one != "--overwrite")
+    command = COMMANDS[names]
+    real = command.callback
+    assert real is not None
+    (files / "dd").mkdir()
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        fileio = import_module("glnn.core.fileio")
+        publish = fileio.publish
+
+        def race(draft: Path, target: Path) -> None:
+            if target.absolute() == files / name:
+                target.write_text("theirs")
+            publish(draft, target)
+
+        monkeypatch.setattr(fileio, "publish", race)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(command, "callback", late)
+    target = "dd" if name.startswith("dd/") else name
+    said = cli(*given, *((option, target) if option.startswith("-") else (target,))).refusal
+    kept = (files / name).with_stem(f"{Path(name).stem}-2")
+    assert f"made meanwhile by something else; what was written is in {kept.name}" in said
+    assert (files / name).read_text() == "theirs" and kept.stat().st_size > len("theirs")
+    assert not list(files.rglob(".*"))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_was_created_may_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """As a checkpoint is; and where the file system has no hard links."""
+    if not linked:
+        monkeypatch.delattr(os, "link")
+    path = tmp_path / "a.txt"
+    (tmp_path / "a-2.txt").write_text("other")
+    with create_only([path]):
+        for text in (b"1", b"2"):
+            with atomic_write(path) as stream:
+                stream.write(text)
+        with atomic_write(tmp_path / "a-2.txt") as stream:  # which nobody keeps
+            stream.write(b"3")
+    assert path.read_bytes() == b"2" and (tmp_path / "a-2.txt").read_bytes() == b"3"
+    with create_only([tmp_path]), pytest.raises(FileExistsError, match=r"is in a-3\.txt beside it"):
+        with atomic_write(path) as stream:
+            stream.write(b"4")
+    assert path.read_bytes() == b"2" and (tmp_path / "a-3.txt").read_bytes() == b"4"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_only_what_an_export_would_write_is_there_already(cli: Glnn, files: Path) -> None:
+    (files / "dd").mkdir()
+    (files / "dd" / "notes.txt").write_text("mine")
+    (files / "dd" / "matmul-gemm_blocked.comp").write_text("mine")
+    assert cli("kernels", "--op", "softmax", "--export", "dd").code == 0
+    assert (files / "dd" / "matmul-gemm_blocked.comp").read_text() == "mine"
+
+
+def test_names_that_are_refused_say_why(cli: Glnn, files: Path) -> None:
+    (files / "ex.json").write_text("mine")
+    said = cli(*NET, "--dump", "ex.json").refusal
+    assert said == "--dump: ex.json is a file: expected a name that ends in .npz, or a folder"
+    said = cli("bench", "--suite", "--report", "--overwrite").refusal
+    assert said.endswith(
+        "expected the name of a file, got '--overwrite': ./--overwrite would be one"
+    )
+    assert not (files / "--overwrite").exists()
+
+
+@pytest.mark.parametrize("option", ["--backend", "--backends"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_options_are_named_as_they_were_written(cli: Glnn, option: str, joined: bool) -> None:
+    written = (f"{option}=cpu",) if joined else (option, "cpu")
+    assert cli("bench", "--suite", *written).refusal == f"{option} is not for --suite"

@@ -198,7 +198,7 @@ def test_drawn(cli: Glnn, mean: Model, photos: Path, monkeypatch: pytest.MonkeyP
     assert drawn.shape == (60, 90, 3)
     assert (drawn[-1, -1] == (30, 20, 200)).all() and (drawn != (30, 20, 200)).any()
     assert f"2 pictures in {out}" in cli(*run, "--drawn", out, "--overwrite").out
-    assert "is read" in cli(*run, "--drawn", photos).refusal
+    assert "INPUTS and --drawn are the same file" in cli(*run, "--drawn", photos).refusal
     assert "two pictures are called p0.png" in cli(*run, out / "p0.png", "--drawn", "o").refusal
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

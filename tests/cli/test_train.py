@@ -182,7 +182,7 @@ def test_the_bundled_network_and_the_bundled_digits(cli: Glnn, tmp_path: Path) -
         (("--validation", 0.001), "fraction must leave a sample of 40 on either side, got 0.001"),
         (
             ("--plot", "a.png", "--checkpoint", "a.png"),
-            "--checkpoint: a.png is written for something else",
+            "a.png: --checkpoint and --plot are the same file",
         ),
         (("--validation", "no.npz"), "no.npz: no such file"),
         (("--epochs", 0), "Invalid value for '--epochs'"),
