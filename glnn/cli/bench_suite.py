@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import rich_click as click
+
 from glnn.cli.options import print_json, write_report
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.gl import Device
@@ -19,22 +21,29 @@ ENGINES = (*NAMES, PEER)
 def bench_suite(
     gpu: str | None, path: str | None, minutes: float, as_json: bool, wide: bool
 ) -> None:
-    """Measure a device, and write the report to `path`, where one is given."""
+    """Measure a device, and write the report to `path`, where one is given.
+
+    After Ctrl-C the report is of what was measured, and click.Abort is raised.
+    """
     with Device(gpu) as device, progress(not as_json) as bar:
         task = bar.add_task("suite", total=None)
         result = measure_suite(
             device, lambda what: bar.update(task, description=what[:48]), minutes
         )
         report = suite_report(result, device)
+    if not as_json:  # before anything can go wrong with the file
+        _show(report, Screen(wide))
     if path is not None:
         write_report(path, json.dumps(report, indent=1) + "\n")
     if as_json:
         print_json(report)
-    else:
-        _show(report, Screen(wide), path)
+    elif path is not None:
+        Screen(wide).say(f"written to {path}")
+    if result.interrupted:
+        raise click.Abort
 
 
-def _show(report: dict[str, Any], out: Screen, path: str | None) -> None:
+def _show(report: dict[str, Any], out: Screen) -> None:
     out.say(f"{report['device']['renderer']}, {report['device']['version']}")
     table = Table((Column("network, ms a run"), *map(figures, ENGINES)))
     for name, times in report["networks"].items():
@@ -53,4 +62,4 @@ def _show(report: dict[str, Any], out: Screen, path: str | None) -> None:
     if doctor is not None:
         verdict = "all that was looked at is right" if doctor["ok"] else "something is wrong here"
         out.say(f"doctor: {verdict}; `glnn doctor` looks at everything")
-    out.say(f"measured in {report['seconds']} s" + (f", written to {path}" if path else ""))
+    out.say(f"measured in {report['seconds']} s")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -17,7 +19,7 @@ from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Examination, ExaminationScope, examine_device
 from glnn.doctor.report import Machine, describe_machine
 from glnn.doctor.speed import SIDES, SIZES, Speed, measure_speed
-from glnn.errors import DeviceError, GlnnError
+from glnn.errors import DeviceError, raised
 from glnn.generation.architectures import decoder
 from glnn.generation.engine import Engine
 from glnn.generation.memory import plan_memory
@@ -41,6 +43,9 @@ LONGEST = 20.0
 """Seconds of a first run, less what is compiled in it, from which on a network is not timed."""
 PROMPT, TOKENS = 64, 32
 """Tokens of the language model's prompt, and behind it."""
+
+MACHINE, SPEED, DOCTOR = "the machine", "speed", "doctor"
+"""Parts of the suite."""
 
 Run = Callable[[], Array]
 
@@ -91,6 +96,8 @@ class SuiteResult:
     """Why what is missing was not measured."""
     seconds: float = 0.0
     """The time that the suite took."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended it before everything was measured."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +122,15 @@ def measure_suite(
     """Measure `device`, and the CPU beside it.
 
     progress: called with what is measured next. minutes: after so many nothing more is begun. What
-    raises an exception, or would take too long, is left out and listed with the reason.
+    raises an exception, or would take too long, is left out and listed with the reason; after
+    Ctrl-C so is what was not measured yet.
     """
     return _Suite(device, progress, 60 * minutes, parts or SuiteParts()).run()
+
+
+def _decoding(backend: str) -> str:
+    """Return what the part is called that measures the language model on `backend`."""
+    return f"language model on {backend}"
 
 
 class _Suite:
@@ -131,20 +144,52 @@ class _Suite:
         self._deadline = self._start + seconds
         self._checks = Checks(device)
         self._result = SuiteResult()
+        self._engines: list[str] = []
+        self._done: set[str] = set()
 
     def run(self) -> SuiteResult:
         """Measure everything, and return the results."""
-        result, parts = self._result, self._parts
-        self._do("the machine", self._describe)
-        for network in parts.networks:
-            self._time(network)
-        for name in NAMES:
-            self._do(f"language model on {name}", partial(self._decode, name))
-        self._do("speed", self._measure_speed)
-        self._do("doctor", self._examine)
+        result = self._result
+        try:
+            self._find_engines()
+            self._measure()
+        except KeyboardInterrupt:
+            result.interrupted = True
+            missing = (step for step in self._steps() if step not in self._done)
+            result.left_out |= dict.fromkeys(missing, "interrupted")
         result.left_out |= {one.step: one.error for one in self._checks.failed}
         result.seconds = perf_counter() - self._start
         return result
+
+    def _find_engines(self) -> None:
+        """Find what networks are timed on, and note why an installed ONNX Runtime is not."""
+        self._engines = ["cpu", *(name for name in NAMES if name != "cpu")]
+        if PEER not in sys.modules and find_spec(PEER) is None:
+            return
+        if (why := why_no_peer()) is None:
+            self._engines.append(PEER)
+        else:
+            self._result.left_out[PEER] = why
+
+    def _measure(self) -> None:
+        self._do(MACHINE, self._describe)
+        for network in self._parts.networks:
+            self._time(network)
+        for name in NAMES:
+            self._do(_decoding(name), partial(self._decode, name))
+        self._do(SPEED, self._measure_speed)
+        self._do(DOCTOR, self._examine)
+
+    def _steps(self) -> Iterator[str]:
+        """Yield the names of all parts, as `_measure` has them."""
+        yield MACHINE
+        for network in self._parts.networks:
+            yield from self._steps_of(network)
+        yield from map(_decoding, NAMES)
+        yield from (SPEED, DOCTOR)
+
+    def _steps_of(self, network: SuiteNetwork) -> list[str]:
+        return [f"{network.name} on {engine}" for engine in self._engines]
 
     def _do(self, step: str, work: Callable[[], None]) -> None:
         """Do one part; note why not, where there is no time or it raises."""
@@ -155,6 +200,7 @@ class _Suite:
             self._result.left_out[step] = "the driver had reset the context"
         else:
             self._checks.run(step, work, None)
+        self._done.add(step)
 
     def _describe(self) -> None:
         self._result.machine = describe_machine(self._device)
@@ -183,28 +229,29 @@ class _Suite:
 
         self._checks.run(f"{network.name}: building", build, None)
         if not built:
+            self._done.update(self._steps_of(network))
             return
         ((model, x),) = built
         exact: list[Array] = []
-        for engine, begin in self._engines(model, x):
+        for engine, step in zip(self._engines, self._steps_of(network), strict=True):
 
-            def work(engine: str = engine, begin: Callable[[], Run] = begin) -> None:
-                time, found = time_runs(begin(), exact[0] if exact else None)
+            def work(engine: str = engine) -> None:
+                with self._begin(engine, model, x) as run:
+                    time, found = time_runs(run, exact[0] if exact else None)
                 times[engine] = time
                 if engine == "cpu":
                     exact.append(found)
 
-            self._do(f"{network.name} on {engine}", work)
+            self._do(step, work)
 
-    def _engines(self, model: Model, x: Array) -> Iterator[tuple[str, Callable[[], Run]]]:
-        """Yield each engine's name, and what makes the run of `model` on it."""
-        yield "cpu", partial(session_run, model, "cpu", None, x)
-        for name in NAMES:
-            if name != "cpu":
-                yield name, partial(session_run, model, name, self._device, x)
-        if peer_is_installed():
+    @contextmanager
+    def _begin(self, engine: str, model: Model, x: Array) -> Iterator[Run]:
+        """Yield what runs `model` on an engine."""
+        if engine == PEER:
             with TemporaryDirectory() as folder:
-                yield PEER, partial(peer_run, model, Path(folder), x)
+                yield peer_run(model, Path(folder), x)
+        else:
+            yield session_run(model, engine, None if engine == "cpu" else self._device, x)
 
     def _decode(self, name: str) -> None:
         """Measure the language model on one backend."""
@@ -252,13 +299,13 @@ def peer_run(model: Model, folder: Path, x: Array) -> Run:
     return run
 
 
-def peer_is_installed() -> bool:
-    """Return whether ONNX Runtime can be imported, and onnx, which writes its files."""
+def why_no_peer() -> str | None:
+    """Return why ONNX Runtime, or onnx, which writes its files, cannot be had; None if both can."""
     try:
         import_peer()
-    except GlnnError:
-        return False
-    return find_spec("onnx") is not None
+    except Exception as error:  # whatever a broken installation raises
+        return raised(error)
+    return None if find_spec("onnx") else "the package onnx is not installed"
 
 
 def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:

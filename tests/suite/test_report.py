@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ import pytest
 from glnn.errors import DeviceError
 from glnn.gl import Device
 from glnn.model import Model
+from glnn.profiling.onnxruntime_peer import PEER
 from glnn.suite import measure
-from glnn.suite.measure import SuiteParts, measure_suite
+from glnn.suite.measure import RunTime, SuiteParts, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
 from glnn.suite.report import FORMAT, suite_report
 from tests.cli.conftest import cli as cli
@@ -133,6 +136,56 @@ def test_the_command(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert (result.code, result.err) == (0, "")
     assert "lenet, 3" in result.out and "glnn doctor" in result.out
     assert json.loads(path.read_text())["format"] == FORMAT
+
+
+def test_ctrl_c_leaves_what_was_measured(
+    cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = import_module("glnn.cli.bench_suite")
+    times: list[RunTime] = []
+    time_runs = measure.time_runs
+
+    def interrupted(run: Any, exact: Any) -> Any:
+        if times:
+            raise KeyboardInterrupt
+        found = time_runs(run, exact)
+        times.append(found[0])
+        return found
+
+    monkeypatch.setattr(measure, "ENOUGH", 0.0)
+    monkeypatch.setattr(measure, "time_runs", interrupted)
+    monkeypatch.setattr(measure, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, PEER, raising=False)
+    monkeypatch.setattr(
+        command, "measure_suite", lambda *arguments: measure_suite(*arguments, SMALL)
+    )
+    path = tmp_path / "board.json"
+    result = cli("bench", "--suite", "--report", path)
+    assert (result.code, result.err) == (130, "glnn: interrupted\n")
+    report = json.loads(path.read_text())
+    assert report["networks"]["lenet"] == {"cpu": asdict(times[0])}
+    assert report["machine"] is not None and report["doctor"] is None
+    engines = ("cpu", "compute", "feedback")
+    missing = {f"lenet, 3 on {name}" for name in engines} | {"speed", "doctor"}
+    missing |= {f"language model on {name}" for name in engines}
+    missing |= {"lenet on compute", "lenet on feedback"}
+    assert report["left_out"] == dict.fromkeys(missing, "interrupted")
+    assert "lenet on compute was left out: interrupted" in result.out
+
+
+@pytest.mark.parametrize("kind", ["ImportError", "OSError"])
+def test_a_peer_that_cannot_be_imported_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text(f"raise {kind}({GONE!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == PEER]:
+        monkeypatch.delitem(sys.modules, name)
+    with Device() as device:
+        result = measure_suite(device, minutes=1e-9, parts=SMALL)
+        said = suite_report(result, device)["left_out"][PEER]
+    assert f"{kind}: (a path): cannot open" in said and "zaphod" not in said
+    assert not any(step.endswith(f"on {PEER}") for step in result.left_out)
 
 
 @pytest.mark.parametrize(
