@@ -35,8 +35,10 @@ SHORTEST = 3
 
 WORD = re.compile(r"""[^\s"'`()\[\]{}<>,;|=\u2018\u2019\u201c\u201d\xab\xbb]+""")
 QUOTED = re.compile(
-    r"""(?<!\w)[bru]?(?P<quote>["'`])(?P<text>(?:\\.|(?!(?P=quote))[^\n]|(?P=quote)(?=\w))*)(?P=quote)(?!\w)"""
+    r"""(?<!\w)[bru]?(?P<quote>["'`])(?P<text>(?:\\.|(?!(?P=quote))[^\n\\]|(?P=quote)(?=\w))*)(?P=quote)(?!\w)"""
 )
+BEGINNING = re.compile(r"(?<![\w.)\]\\/])(?:(?:[A-Za-z]:|~)(?=\S)|\.{0,2}[\\/]+(?=[^\s\\/]))")
+"""Where a path may begin whose first words have too odd characters to be seen as one."""
 CLAUSE = re.compile(r"""(?:(?![:;,](?=\s|$)|["'`](?!\w))[^\n])*""")
 """A path without quotes may have blanks: it ends where its clause does, so that none is cut."""
 FILE = re.compile(
@@ -89,9 +91,12 @@ def _without_paths(line: str, names: Collection[str]) -> str:
     paths = [match for match in WORD.finditer(line) if _is_path(match[0], names)]
     if not paths:
         return line
+    start = paths[0].start()
+    if before := BEGINNING.search(line, 0, start):
+        start = before.start()
     clause = CLAUSE.match(line, paths[-1].start())
     end = clause.end() if clause else len(line)
-    text, rest = line[paths[0].start() : end], line[end:]
+    text, rest = line[start:end], line[end:]
     behind = text[len(text.rstrip(" .")) :]
     text = text.rstrip(" .")
     closed = text[-1:] if text.endswith((")", "]", "}", ">")) else ""
@@ -99,7 +104,7 @@ def _without_paths(line: str, names: Collection[str]) -> str:
         closed = ""
     if rest.startswith(('"', "'", "`")):
         closed, behind, rest = "", " ", REST
-    return f"{line[: paths[0].start()]}{PATH}{closed}{behind}{rest}"
+    return f"{line[:start]}{PATH}{closed}{behind}{rest}"
 
 
 def _without_quoted(line: str, names: Collection[str]) -> str:
@@ -147,7 +152,9 @@ def _is_path(word: str, names: Collection[str]) -> bool:
 
 def _is_word(part: str, names: Collection[str]) -> bool:
     """Return True where `part` of a word with slashes has only words of glnn, and numbers."""
-    return not any(part.lower() == name.lower() for name in names) and all(
+    if not re.fullmatch(r"[\w.*+-]*", part) or part.lower() in map(str.lower, names):
+        return False
+    return all(
         re.fullmatch(r"\d+|[a-z]\d*", one) or one in _vocabulary()
         for one in re.findall(r"[^\W_]+", part.lower())
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import platform
+import random
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,9 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         ("é/srv/ford: no", "(a path): no"),
         ("file:ford/x: no", "(a path): no"),
         ("[/srv/ford]", "[(a path)]"),
+        ("of /<ford [x]/y: no", "of (a path): no"),
+        ("of d:ford; [x\\y: no", "of (a path): no"),
+        ("of ~/<ford*/' ab/x: no", "of (a path): no"),
     ],
 )
 def test_paths_are_taken_out(text: str, expected: str) -> None:
@@ -162,6 +166,26 @@ def test_known_paths_are_taken_out_whatever_they_look_like(folder: str, variable
             said = redact(f"compile: {written}{file} on llvmpipe; 3 GB/s", there)
             assert said == "compile: (a path) on llvmpipe; 3 GB/s"
         assert redact(f"{written}/My Models/x: no", there) == "(a path): no"
+
+
+def test_no_folder_of_a_setting_is_told() -> None:
+    generator = random.Random(0)
+    odd = [
+        *"'\"`()[]{}<>,;|=&%$@#!~?* -\u00e9",
+        ": ",
+        "; ",
+        "' ",
+        '" ',
+        "\\'",
+        "secret",
+        "secret",
+        "/",
+    ]
+    for _ in range(200):
+        folder = f"/srv/secret{''.join(generator.choices(odd, k=8))}x"
+        there = {**ENVIRONMENT, "GLNN_KERNELS": folder}
+        for text in (f"no {folder}: bad", f"no {folder!r}", f"of {folder}/matmul/a.comp on b; c"):
+            assert "secret" not in redact(text, there), text
 
 
 @pytest.mark.parametrize(
