@@ -101,7 +101,7 @@ def test_a_network_that_cannot_be_built_is_left_out(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(SuiteNetwork, "model", fails)
     with Device() as device:
-        result = measure_suite(device, minutes=1, parts=SMALL)
+        result = measure_suite(device, parts=SMALL)
     assert result.left_out["lenet: building"] == "MemoryError: too large"
     assert result.examination is not None and not any(result.networks.values())
 
