@@ -184,7 +184,7 @@ def test_a_peer_that_cannot_be_imported_is_left_out(
     with Device() as device:
         result = measure_suite(device, minutes=1e-9, parts=SMALL)
         said = suite_report(result, device)["left_out"][PEER]
-    assert f"{kind}: (a path): cannot open" in said and "zaphod" not in said
+    assert f"{kind}: (a path)" in said and "zaphod" not in said
     assert not any(step.endswith(f"on {PEER}") for step in result.left_out)
 
 
