@@ -203,8 +203,23 @@ class Normalize(HandwrittenOperator):
         return {"eps": self.eps}
 
 
+class _RowSizes:
+    """Sizes of operators of matrices x (rows, n), which compute row by row."""
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][1]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        rows, extent = shapes["x"]
+        return {"rows": rows, "extent": extent, "sample_rows": 1}
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return "wide", 1 where rows are whole vec4s."""
+        return {"wide": int(divides(4, shapes["x"][1]))}
+
+
 @dataclass(frozen=True)
-class NormalizeGradient(HandwrittenOperator):
+class NormalizeGradient(_RowSizes, HandwrittenOperator):
     """The gradient of a normalisation of rows by these rows.
 
     x: (rows, n), what is normalised. dy: of its shape, the gradient by the result. weight: (n,),
@@ -264,17 +279,6 @@ class NormalizeGradient(HandwrittenOperator):
         rows, extent = shapes["x"]
         made = shrink_size(rows), extent
         return {name: one if name == "weight" else made for name, one in shapes.items()}
-
-    def depth(self, shapes: Shapes) -> int:
-        return shapes["x"][1]
-
-    def sizes(self, shapes: Shapes) -> dict[str, int]:
-        rows, extent = shapes["x"]
-        return {"rows": rows, "extent": extent, "sample_rows": 1}
-
-    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return "wide", 1 where rows are whole vec4s."""
-        return {"wide": int(divides(4, shapes["x"][1]))}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"CENTRED": int(self.centred)}
@@ -359,7 +363,7 @@ class Softmax(HandwrittenOperator):
 
 
 @dataclass(frozen=True)
-class SoftmaxGradient(HandwrittenOperator):
+class SoftmaxGradient(_RowSizes, HandwrittenOperator):
     """The gradient by rows of their softmax: x times what dy is above the sum of dy x.
 
     x: (rows, n), the softmax; dy: of its shape, the gradient by it. What dy is 0 for adds nothing
@@ -399,17 +403,6 @@ class SoftmaxGradient(HandwrittenOperator):
     def shrink(self, shapes: Shapes) -> Shapes:
         rows, extent = shapes["x"]
         return dict.fromkeys(shapes, (shrink_size(rows), extent))
-
-    def depth(self, shapes: Shapes) -> int:
-        return shapes["x"][1]
-
-    def sizes(self, shapes: Shapes) -> dict[str, int]:
-        rows, extent = shapes["x"]
-        return {"rows": rows, "extent": extent, "sample_rows": 1}
-
-    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return "wide", 1 where rows are whole vec4s."""
-        return {"wide": int(divides(4, shapes["x"][1]))}
 
 
 @dataclass(frozen=True)
