@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from glnn.core.glsl import shaders_folder
 
@@ -76,6 +77,20 @@ def redact(text: str, environment: Mapping[str, str] = os.environ) -> str:
             inside = rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
             text = re.sub(inside, NAME, text, flags=re.IGNORECASE)
     return text
+
+
+def redact_texts(document: Any, environment: Mapping[str, str] = os.environ) -> Any:
+    """Return `document` with its texts as `redact` returns them.
+
+    document: dicts, lists and tuples in one another, as for JSON; keys of dicts stay.
+    """
+    if isinstance(document, str):
+        return redact(document, environment)
+    if isinstance(document, Mapping):
+        return {key: redact_texts(value, environment) for key, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [redact_texts(value, environment) for value in document]
+    return document
 
 
 def redact_setting(variable: str, value: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from glnn.core.plural import count_of
 from glnn.core.process import processors
-from glnn.core.redaction import redact
+from glnn.core.redaction import redact, redact_texts
 from glnn.core.settings import describe_environment
 from glnn.core.trace_spans import duration
 from glnn.doctor.checks import NoVerdict
@@ -494,15 +494,18 @@ class Report:
         return f"{wrong} And {unknown}." if self.failed else wrong
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain dicts, lists and numbers."""
-        return {
+        """Return the report as plain dicts, lists and numbers, without names and paths."""
+        found = {
             **self.examination.to_json(),
             "ok": self.ok,
             "sentences": list(self.sentences),
-            "machine": self.machine.to_json() if self.machine else None,
             "no_verdict": [asdict(one) for one in self.failed],
             "limits": self.limits.to_json() if self.limits else None,
             "speed": self.speed.to_json() if self.speed else None,
+        }
+        return {
+            **redact_texts(found),
+            "machine": self.machine.to_json() if self.machine else None,
         }
 
     def text(self) -> str:

@@ -102,7 +102,7 @@ def test_a_report_keeps_its_words_whoever_made_it(
         assert redact(text, {"USER": user, "HOME": f"/home/{user}"}) == text
 
 
-def test_a_report_is_silent_about_the_folder_of_a_broken_kernel(
+def test_reports_are_silent_about_the_folder_of_a_broken_kernel(
     cli: Glnn, cached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = cached / 'eve\'s "k"; dir: x'
@@ -115,13 +115,16 @@ def test_a_report_is_silent_about_the_folder_of_a_broken_kernel(
     reload()
     asked = ("doctor", "--op", "pack", "--backend", "compute", "--quick")
     try:
-        assert cli(*asked, "--report", str(cached / "report.txt")).code == 1
+        shown = cli(*asked, "--json", "--report", str(cached / "report.txt"))
     finally:
         monkeypatch.delenv("GLNN_KERNELS")
         reload()
-    report = (cached / "report.txt").read_text("utf-8")
-    assert "pack by broken" in report and "(a path)" in report
-    assert not [part for part in ("eve's", "dir: x", str(cached)) if part in report]
+    assert shown.code == 1
+    for report in ((cached / "report.txt").read_text("utf-8"), shown.out):
+        assert "pack by broken" in report and "(a path)" in report
+        assert not [part for part in ("eve's", "dir: x", str(cached)) if part in report]
+    (kernel,) = [one for one in json.loads(shown.out)["kernels"] if one["kernel"] == "broken"]
+    assert kernel["op"] == "pack" and "(a path)" in " ".join(kernel["wrong"].values())
 
 
 def test_what_there_is_not_is_refused(cli: Glnn, cached: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from glnn.core import redaction
 from glnn.core.glsl import shaders_folder
-from glnn.core.redaction import redact
+from glnn.core.redaction import redact, redact_texts
 from glnn.core.settings import describe_environment
 from glnn.kernels.library import declared
 
@@ -253,4 +253,12 @@ def test_settings_are_told_without_paths_and_names() -> None:
         "GLNN_KERNELS": "(a path)",
         "LIBGL_X": "(a path)",
         "MESA_LOG": "(a name).log",
+    }
+
+
+def test_texts_in_documents() -> None:
+    document = {"why": ["/home/zaphod/x: no", 3, None], "by": ({"zaphod": "matmul/gemm_tiled"},)}
+    assert redact_texts(document, ENVIRONMENT) == {
+        "why": ["(a path): no", 3, None],
+        "by": [{"zaphod": "matmul/gemm_tiled"}],
     }
