@@ -143,12 +143,14 @@ def publish(draft: Path, target: Path) -> None:
     """Give the finished file `draft` its name `target`, which it replaces, atomically.
 
     Inside `create_only`, raises FileExistsError where `target` is there already; `draft` then gets
-    a free name beside it, which the error says.
+    a free name beside it, which the error says. A link that leads nowhere is not there.
     """
     new = _NEW.get()
     if new is None or not new.has(target):
         draft.replace(target)
         return
+    if target.is_symlink() and not target.exists():
+        target.unlink(missing_ok=True)
     try:
         _create(draft, target)
     except FileExistsError:

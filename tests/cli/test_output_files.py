@@ -285,6 +285,17 @@ def test_links_in_a_circle(cli: Glnn, files: Path, names: tuple[str, ...], optio
     assert (files / name).is_symlink() and (files / other).is_symlink()
 
 
+@pytest.mark.parametrize("name", ["linked.json", "linked.onnx", "linked.npz"])
+def test_links_that_lead_nowhere(cli: Glnn, files: Path, name: str) -> None:
+    """A model's .json file takes the link's place, as its weights are beside it; others follow."""
+    if name.endswith(".onnx"):
+        pytest.importorskip("onnx")
+    (files / name).symlink_to(f"other-{name}")
+    assert cli("convert", "net.json", name).code == 0
+    assert (files / name).is_file() and not [*files.glob("linked-*"), *files.glob(".*")]
+    assert (files / name).is_symlink() != name.endswith(".json")
+
+
 MEANWHILE = {
     **{verb: (verb, *given) for verb, (given, _) in TO_WRITE.items()},
     "convert": ("convert", "net.json"),
