@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.tables import four_digits, markdown
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
-from glnn.suite.report import FORMAT
+from glnn.suite.report import FORMAT, doctor_faults
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -122,8 +122,7 @@ def _device(report: Json) -> Iterator[str]:
         yield "not looked at"
     else:
         kernels = sum(one["kernels"] for one in doctor["backends"].values())
-        wrong = [name for one in doctor["backends"].values() for name in one["wrong"]]
-        yield f"not {', '.join(wrong)}" if wrong else f"{kernels} kernels" if doctor["ok"] else "no"
+        yield ", ".join([f"{kernels} kernels", *doctor_faults(doctor)])
     yield four_digits(report["slowdown"] and round(report["slowdown"], 2))
 
 

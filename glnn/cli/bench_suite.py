@@ -13,7 +13,7 @@ from glnn.gl import Device
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.runtime.options import NAMES
 from glnn.suite.measure import measure_suite
-from glnn.suite.report import suite_report
+from glnn.suite.report import doctor_faults, suite_report
 
 ENGINES = (*NAMES, PEER)
 
@@ -58,8 +58,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
         out.show(rates)
     for step, why in report["left_out"].items():
         out.say(f"{step} was left out: {why}")
-    doctor = report["doctor"]
-    if doctor is not None:
-        verdict = "all that was looked at is right" if doctor["ok"] else "something is wrong here"
-        out.say(f"doctor: {verdict}; `glnn doctor` looks at everything")
+    if report["doctor"] is not None:
+        faults = ", ".join(doctor_faults(report["doctor"])) or "all that was looked at is right"
+        out.say(f"doctor: {faults}; `glnn doctor` looks at everything")
     out.say(f"measured in {report['seconds']} s")

@@ -78,22 +78,40 @@ def _speed(speed: Speed | None) -> dict[str, Any]:
 
 
 def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
-    """Count the functions and kernels that were seen, and name those that are wrong."""
+    """Count the functions and kernels that were seen, and name what keeps it from being right."""
     if examination is None:
         return None
     counts: dict[str, Any] = {}
     for backend in examination.scope.backends:
         functions = [one for one in examination.functions if one.backend == backend]
-        kernels = [one for one in examination.kernels if one.backend == backend and one.problems]
+        kernels = [one for one in examination.kernels if one.backend == backend]
+        limited = {f"{one.op}/{one.kernel}" for one in kernels if not one.ok and not one.wrong}
         counts[backend] = {
             "functions": len({one.name for one in functions}),
-            "kernels": len(kernels),
+            "kernels": sum(bool(one.problems) for one in kernels),
             "wrong": sorted(
                 {one.name for one in functions if one.wrong}
                 | {f"{one.op}/{one.kernel}" for one in kernels if one.wrong}
             ),
-            "in_parts": sum(one.part is not None for one in kernels),
+            "in_parts": sorted(limited),
         }
         if backend in examination.closed:
             counts[backend]["closed"] = redact(examination.closed[backend])
-    return {"ok": examination.ok, "backends": counts}
+    no_verdict = {one.step: redact(one.error) for one in examination.failed}
+    return {
+        "ok": examination.ok,
+        "backends": counts,
+        "no_verdict": no_verdict,
+        "lost": examination.lost,
+    }
+
+
+def doctor_faults(doctor: Mapping[str, Any]) -> list[str]:
+    """Return what a report's `doctor` has against the device, in a few words each."""
+    return [
+        *(f"{name} closed" for name, one in doctor["backends"].items() if "closed" in one),
+        *(f"{one} wrong" for names in doctor["backends"].values() for one in names["wrong"]),
+        *(f"{one} in parts" for names in doctor["backends"].values() for one in names["in_parts"]),
+        *(f"{step}: no verdict" for step in doctor["no_verdict"]),
+        *(("the driver lost the context",) if doctor["lost"] is not None else ()),
+    ]

@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
+from glnn.doctor.checks import NoVerdict
+from glnn.doctor.examination import Examination, ExaminationScope
+from glnn.doctor.kernel_accuracy import KernelResult
 from glnn.errors import DeviceError
 from glnn.gl import Device
 from glnn.model import Model
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.suite import measure
-from glnn.suite.measure import RunTime, SuiteParts, measure_suite
+from glnn.suite.measure import RunTime, SuiteParts, SuiteResult, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
-from glnn.suite.report import FORMAT, suite_report
+from glnn.suite.report import FORMAT, doctor_faults, suite_report
 from tests.cli.conftest import cli as cli
 from tests.cli.conftest import environment as environment
 
@@ -93,6 +96,32 @@ def test_it_has_what_was_measured(report: dict[str, Any]) -> None:
     assert [one["n"] for one in report["products"]] == [64]
     assert {"feedback", "numpy"} <= set(report["products"][0]["seconds"])
     assert report["doctor"]["ok"] and report["doctor"]["backends"]["feedback"]["kernels"] > 0
+
+
+def test_what_keeps_the_doctor_from_being_content_is_named() -> None:
+    examination = Examination(
+        ExaminationScope(),
+        {"feedback": f"not here: {GONE}"},
+        (),
+        (
+            KernelResult("compute", "softmax", "rows", {}, 0, wrong={"a": "0 for 1"}, whole=True),
+            KernelResult("compute", "pool2d", "window", {}, 2, part=64),
+            KernelResult("compute", "matmul", "tiled", {}, 2),
+        ),
+        1.0,
+        failed=(NoVerdict("the kernels of compute", f"OSError: {GONE}"),),
+    )
+    with Device() as device:
+        doctor = suite_report(SuiteResult(examination=examination), device)["doctor"]
+    compute = {"functions": 0, "kernels": 2, "wrong": ["softmax/rows"]}
+    assert doctor["backends"]["compute"] == {**compute, "in_parts": ["pool2d/window"]}
+    assert not doctor["ok"] and "zaphod" not in json.dumps(doctor)
+    assert doctor_faults(doctor) == [
+        "feedback closed",
+        "softmax/rows wrong",
+        "pool2d/window in parts",
+        "the kernels of compute: no verdict",
+    ]
 
 
 def test_a_network_that_cannot_be_built_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
