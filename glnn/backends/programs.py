@@ -69,7 +69,7 @@ class Programs(Backend):
         text = self._texts.get(asked)
         if text is None or text not in programs:
             source = self.source(kernel, spec, defines, fetched, bound)
-            text = source.text, *values
+            text = source.name, source.text, *values
             if text in programs:
                 LOG.debug("%s was compiled before", source.name)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -784,6 +785,8 @@ class KernelDoctor:
         whole = form.plain and not form.kernel.generate
         self._result(form.kernel).whole |= whole
         key = kernel_key(form.kernel) if whole or form.name else self._key(form)
+        # As kept for a kernel of this text in any of the user's folders.
+        why = why.replace(f"{form.kernel.folder}{os.sep}", "")
         verdicts.keep({key: Verdict(wrong=f"its results on {offers.renderer} are wrong: {why}")})
 
 

@@ -399,7 +399,7 @@ class Program:
         device.activate()
         if reason := device.capabilities.why_no_compute():
             raise DeviceError(f"{source.name}: {reason}")
-        key = device.binaries.key("compute", source.text)
+        key = device.binaries.key("compute", source.name, source.text)
         if key is not None and (result := cls._from_binary(device, key, "compute")):
             return result
         program = compute_program(device, source, keep=key is not None)
@@ -413,7 +413,7 @@ class Program:
         than the device allows.
         """
         device.activate()
-        key = device.binaries.key("feedback", source.text, varyings)
+        key = device.binaries.key("feedback", source.name, source.text, varyings)
         if key is not None and (result := cls._from_binary(device, key, "feedback")):
             return result
         program = feedback_program(device, source, varyings, keep=key is not None)

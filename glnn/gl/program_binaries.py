@@ -63,13 +63,16 @@ class ProgramBinaries:
         self._drain()
         return count.value > 0
 
-    def key(self, stage: str, text: str, varyings: Sequence[str] = ()) -> str | None:
-        """The name of what is made of a shader's text; None where nothing is kept."""
+    def key(self, stage: str, name: str, text: str, varyings: Sequence[str] = ()) -> str | None:
+        """The key of the program of a shader's text; None where nothing is kept.
+
+        name: the shader's name, which is kept too: errors must not name a file of another folder.
+        """
         if not self.is_supported:
             return None
         offers = self._offers
         driver = offers.vendor, offers.renderer, offers.api, offers.version_text, offers.glsl_text
-        return digest(FORM, *driver, VERSION, stage, text, *varyings)
+        return digest(FORM, *driver, VERSION, stage, name, text, *varyings)
 
     def load(self, key: str, stage: str | None = None) -> LoadedProgram | None:
         """The linked program kept by `key`; None where there is none or the driver refuses it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -223,6 +224,21 @@ def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path, product:
     path = mine / "matmul" / "scalar.comp"
     with pytest.raises(ShaderError, match=re.escape(f"{path}:{line}: ")):
         session.run(None, {"input": X})
+
+
+def test_programs_are_of_the_folder_that_is_used(
+    mine: Path, product: Product, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders may have a shader of one text: errors name programs by the file."""
+    write(mine)
+    other = mine.with_name("other")
+    shutil.copytree(mine, other)
+    for folder in (mine, other):
+        monkeypatch.setenv("GLNN_KERNELS", str(folder))
+        reload()
+        product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+        names = {program.name for program in device.programs.values()}
+        assert f"{folder}/matmul/scalar.comp" in names
 
 
 @pytest.mark.parametrize(

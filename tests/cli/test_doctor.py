@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,13 @@ def test_reports_are_silent_about_the_folder_of_a_broken_kernel(
     asked = ("doctor", "--op", "pack", "--backend", "compute", "--quick")
     try:
         shown = cli(*asked, "--json", "--report", str(cached / "report.txt"))
+        shutil.copytree(folder, cached / "other")
+        monkeypatch.setenv("GLNN_KERNELS", str(cached / "other"))
+        reload()
+        kept = {
+            one["name"]: one["seen"]
+            for one in cli("kernels", "--op", "pack", "--json").json["kernels"]
+        }
     finally:
         monkeypatch.delenv("GLNN_KERNELS")
         reload()
@@ -124,6 +132,7 @@ def test_reports_are_silent_about_the_folder_of_a_broken_kernel(
         assert "pack by broken" in report and "(a path)" in report
         assert not [part for part in ("eve's", "dir: x", str(cached)) if part in report]
     (kernel,) = [one for one in json.loads(shown.out)["kernels"] if one["kernel"] == "broken"]
+    assert "pack/broken.comp" in kept["broken"] and str(cached) not in kept["broken"]
     assert kernel["op"] == "pack" and "(a path)" in " ".join(kernel["wrong"].values())
 
 

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from ctypes import c_ubyte, c_uint
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +90,18 @@ def test_the_second_time_nothing_is_compiled(opened, source, stage) -> None:
     assert (first.name, first.uniforms, first.stride) == (again.name, again.uniforms, again.stride)
     by_key = Program.load_stored(device, first.key)
     assert by_key is not None and by_key.uniforms == first.uniforms
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_programs_have_the_name_of_their_own_shader(opened, source, stage) -> None:
+    """Two files may have one text: an error names the one that the program is of."""
+
+    def renamed(*arguments: Any) -> Source:
+        return replace(source(*arguments), name="other")
+
+    first = made(opened(), source, stage)
+    names = {made(opened(), one, stage).name for one in (source, renamed)}
+    assert names == {first.name, "other"}
 
 
 def test_a_compute_program_from_a_binary(opened, source) -> None:
@@ -183,14 +197,15 @@ def test_nothing_is_kept_where_nothing_may_be(source, tmp_path) -> None:
 def test_a_key_has_all_that_a_binary_depends_on(opened) -> None:
     binaries = opened().binaries
     keys = {
-        binaries.key("compute", "text"),
-        binaries.key("feedback", "text"),
-        binaries.key("compute", "text "),
-        binaries.key("feedback", "text", ("a",)),
-        binaries.key("feedback", "text", ("a", "b")),
-        binaries.key("feedback", "text", ("ab",)),
+        binaries.key("compute", "name", "text"),
+        binaries.key("feedback", "name", "text"),
+        binaries.key("compute", "name", "text "),
+        binaries.key("feedback", "name", "text", ("a",)),
+        binaries.key("feedback", "name", "text", ("a", "b")),
+        binaries.key("feedback", "name", "text", ("ab",)),
+        binaries.key("feedback", "other", "text", ("ab",)),
     }
-    assert len(keys) == 6 and None not in keys
+    assert len(keys) == 7 and None not in keys
 
 
 def test_two_processes_keep_the_same(opened, source, python, tmp_path) -> None:
