@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,21 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Screen, size
+from glnn.core.fileio import record_opened_files
 from glnn.errors import ModelError
 from glnn.images import metadata, read_labels, read_preprocessing
-from glnn.model.formats import FORMATS, find
+from glnn.model.formats import FORMATS, MATRIX_FILES, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
+
+
+def _written_beside(parameters: Mapping[str, Any]) -> Sequence[str]:
+    """Return the ends of the names of files that are written beside OUT, as patterns."""
+    return MATRIX_FILES if parameters["format"] == "rovder" else ()
 
 
 @click.command(cls=WritingCommand)
 @click.argument("source", metavar="IN", type=ModelName())
-@click.argument("target", metavar="OUT", type=OutputFile())
+@click.argument("target", metavar="OUT", type=OutputFile(beside=_written_beside))
 @click.option(
     "--format",
     type=click.Choice(list(FORMATS)),
@@ -96,7 +105,10 @@ def _model(
     source: str, target: str, format: str, weights: str | None, extra: Mapping[str, str]
 ) -> dict[str, Any]:
     """Write a model, and say which. extra: what is added to its metadata."""
-    model = load_with(source, weights)
+    with record_opened_files() as read:
+        model = load_with(source, weights)
+    if format == "rovder":
+        _check_matrix_files(Path(target), [Path(one.path) for one in read])
     model = replace(model, metadata={**model.metadata, **extra}) if extra else model
     model.save(target, format)
     return {
@@ -107,6 +119,15 @@ def _model(
         "outputs": list(model.outputs),
         "metadata": dict(model.metadata),
     }
+
+
+def _check_matrix_files(target: Path, read: Sequence[Path]) -> None:
+    """Raise ModelError where one of the files `read` may be written beside `target`."""
+    folder = os.path.realpath(target.parent)
+    for path in read:
+        ours = any(fnmatch(path.name, f"{escape(target.stem)}{one}") for one in MATRIX_FILES)
+        if ours and os.path.realpath(path.parent) == folder:
+            raise ModelError(f"{path}: IN and OUT are the same file")
 
 
 def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     """Make the command that applies the filter that `make` returns for its options."""
 
     @click.argument("source", metavar="IN", type=FileName())
-    @click.argument("target", metavar="OUT", type=OutputFile(folder=True))
+    @click.argument("target", metavar="OUT", type=OutputFile(folder=lambda name: True))
     @backend_option
     @device_options
     @wraps(make)

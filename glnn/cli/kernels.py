@@ -131,7 +131,7 @@ def _rovder(kernels: dict[str, dict[str, Any]]) -> Table:
     "--export",
     "directory",
     metavar="FOLDER",
-    type=OutputFile(folder=True),
+    type=OutputFile(folder=lambda name: True),
     help="Write complete GLSL ES sources to this folder, for offline compilers.",
 )
 @click.option(

@@ -247,7 +247,7 @@ def _drawing_options() -> list[Callable[[Any], Any]]:
         click.option(
             "--drawn",
             metavar="FOLDER",
-            type=OutputFile(folder=True, inside=has_picture_name),
+            type=OutputFile(folder=lambda name: True, inside=has_picture_name),
             help="Write each picture there, called as it is, with its classes or objects drawn on "
             "it.",
         ),

@@ -305,18 +305,21 @@ class OutputFile(FileName):
 
     def __init__(
         self,
-        folder: bool = False,
+        folder: Callable[[str], bool] = lambda name: False,
         inside: Callable[[Path], bool] = lambda path: False,
+        beside: Callable[[Mapping[str, Any]], Sequence[str]] = lambda parameters: (),
         replaces: str = "",
         resumed: str = "",
         unnamed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """folder: whether it may be a folder; the command then calls `check_absent` for each file.
-        inside: whether a file in the folder is called as those that are written there. replaces:
-        the input that it may be. resumed: the flag by which the command goes on from the file.
-        unnamed: returns the name where none is given, from the command's parameters.
+        """folder: whether a name may be a folder's; the command then calls `check_absent` for each
+        file. inside: whether a file in the folder is called as those that are written there.
+        beside: returns the ends of the names of files that are written with it, in place of its
+        ending, as patterns, from the command's parameters. replaces: the input that it may be.
+        resumed: the flag by which the command goes on from the file. unnamed: returns the name
+        where none is given, from the command's parameters.
         """
-        self.folder, self.inside = folder, inside
+        self.folder, self.inside, self.beside = folder, inside, beside
         self.replaces, self.resumed, self.unnamed = replaces, resumed, unnamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -341,8 +344,20 @@ class _Output:
     """The option or argument, as people call it."""
     path: str
     type: OutputFile
+    beside: tuple[str, ...]
+    """Patterns of the names of files that are written in its folder with it."""
     resumed: bool
     """Whether the command goes on from the file."""
+
+    @property
+    def is_folder(self) -> bool:
+        """True where files are written into a folder of that name."""
+        return self.type.folder(self.path)
+
+    @property
+    def parent(self) -> Path:
+        """The folder of the path, which may be a link itself."""
+        return Path(self.path).parent
 
     @property
     def place(self) -> Path:
@@ -360,22 +375,24 @@ class _Output:
         if not self.resumed:
             flag = self.type.resumed
             check_absent(self.option, self.path, f"--{flag} goes on from it, " if flag else "")
+        for pattern in self.beside:
+            for path in self.parent.glob(pattern):
+                check_absent(self.option, path)
         _try_write(self.option, self.path)
 
-    def check_apart(self, other: _Output) -> None:
+    def check_different_files(self, other: _Output) -> None:
         """Raise ModelError where `other` is the same file, or one is written in the other's folder.
 
         Both may be the same folder: what is written there is called otherwise.
         """
-        same = self.place == other.place
-        both = self.type.folder and other.type.folder
-        if (same and not both) or self._holds(other) or other._holds(self):
+        same = self.place == other.place and not (self.is_folder and other.is_folder)
+        if same or self._writes_into(other) or other._writes_into(self):
             raise ModelError(f"{self.path}: {other.option} and {self.option} are the same file")
 
-    def _holds(self, other: _Output) -> bool:
-        """Return whether the file of `other` is called as those that are written in this folder."""
-        inside = self.type.folder and other.place.parent == self.place
-        return inside and self.type.inside(other.place)
+    def _writes_into(self, folder: _Output) -> bool:
+        """Return True where `folder` is this file's, and has files of such names written to it."""
+        inside = folder.is_folder and self.place.parent == folder.place
+        return inside and folder.type.inside(self.place)
 
 
 class WritingCommand(click.RichCommand):
@@ -409,12 +426,14 @@ class WritingCommand(click.RichCommand):
             output.check_links()
             self._check_inputs(ctx, output)
             for other in outputs[:number]:
-                output.check_apart(other)
-            if not output.type.folder:
+                output.check_different_files(other)
+            if not output.is_folder:
                 output.check_written()
         if ctx.meta.get(REPLACING, False):
             return super().invoke(ctx)
-        with create_only(output.path for output in outputs if not output.resumed):
+        new = [output for output in outputs if not output.resumed]
+        beside = [(output.parent, pattern) for output in new for pattern in output.beside]
+        with create_only((output.path for output in new), beside):
             return super().invoke(ctx)
 
     def _outputs(self, ctx: click.Context) -> Iterator[_Output]:
@@ -426,7 +445,9 @@ class WritingCommand(click.RichCommand):
                     ctx.params[name] = type.unnamed(ctx.params)
                 if (path := ctx.params.get(name)) is not None:
                     resumed = bool(ctx.params.get(type.resumed))
-                    yield _Output(parameter_name(parameter), str(path), type, resumed)
+                    stem = escape(Path(path).stem)
+                    beside = tuple(f"{stem}{ending}" for ending in type.beside(ctx.params))
+                    yield _Output(parameter_name(parameter), str(path), type, beside, resumed)
 
     def _check_inputs(self, ctx: click.Context, output: _Output) -> None:
         """Raise ModelError where `output` is an input's file."""

@@ -143,6 +143,11 @@ def _is_run(path: Path) -> bool:
     return fnmatch(path.name, RUNS)
 
 
+def _is_folder(target: str) -> bool:
+    """Return True where `target` of --dump is a folder for a file of each run."""
+    return not target.endswith(".npz")
+
+
 def dump_options(command: Command) -> Command:
     """`--dump` and `--tensor`."""
     command = click.option(
@@ -155,7 +160,7 @@ def dump_options(command: Command) -> Command:
     return click.option(
         "--dump",
         metavar="FILE.npz|FOLDER",
-        type=OutputFile(folder=True, inside=_is_run),
+        type=OutputFile(folder=_is_folder, inside=_is_run),
         help="Write tensors inside the model there; into a folder one file for each run.",
     )(command)
 
@@ -198,14 +203,13 @@ class Dump:
                 raise ModelError("--tensor says what --dump writes: --dump is missing")
             return None
         result = find_values(model, tensors or None)
-        if not target.endswith(".npz"):
+        if _is_folder(target):
             return cls(_folder(target), tuple(result))
         if runs > 1:
             raise ModelError(
                 f"--dump: {target} holds one run, these are {runs}: give a folder, "
                 "or a --batch of all samples"
             )
-        check_writable("--dump", target)
         return cls(Path(target), tuple(result))
 
     def write(self, arrays: Mapping[str, Array]) -> None:

@@ -378,9 +378,9 @@ class Course:
         return [EarlyStopping("validation_loss" if validation else "loss", self.early_stopping)]
 
 
-def _default_output(given: Mapping[str, Any]) -> str:
-    """Return the file of the trained model where none is named."""
-    path = Path(given["model"])
+def _default_output(parameters: Mapping[str, Any]) -> str:
+    """Return the file of the trained model where the command's `parameters` have none."""
+    path = Path(parameters["model"])
     return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
 
 

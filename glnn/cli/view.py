@@ -43,7 +43,7 @@ from glnn.session import InferenceSession
 @click.option(
     "--output",
     metavar="FILE",
-    type=OutputFile(unnamed=lambda given: f"{Path(given['model']).stem}.html"),
+    type=OutputFile(unnamed=lambda parameters: f"{Path(parameters['model']).stem}.html"),
     help="The file to write; NAME.html in this folder, if not given.",
 )
 @click.option("--time", "timed", is_flag=True, help="Run the model, and show each step's time.")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
@@ -113,13 +114,17 @@ class _NewFiles:
 
     targets: frozenset[str]
     """The files, and folders of such files, without links."""
+    patterns: tuple[tuple[str, str], ...]
+    """More of them: a folder, and a pattern of names there."""
     created: set[str] = field(default_factory=set)
     """Those that were created since, which are the writer's own."""
 
     def has(self, target: Path) -> bool:
         """Return whether `target` must not be there yet."""
         place = os.path.realpath(target)
-        named = place in self.targets or os.path.dirname(place) in self.targets
+        folder, name = os.path.split(place)
+        named = place in self.targets or folder in self.targets
+        named |= any(folder == there and fnmatchcase(name, of) for there, of in self.patterns)
         return named and place not in self.created
 
 
@@ -127,12 +132,18 @@ _NEW: ContextVar[_NewFiles | None] = ContextVar("new_files", default=None)
 
 
 @contextmanager
-def create_only(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
+def create_only(
+    paths: Iterable[str | os.PathLike[str]],
+    patterns: Iterable[tuple[str | os.PathLike[str], str]] = (),
+) -> Iterator[None]:
     """Have this thread's writes inside the context create `paths`, never replace what is there.
 
     Of a folder that holds for the files in it. What a write created, later ones may replace.
+    patterns: of more such files, each a folder and a pattern of names there.
     """
-    token = _NEW.set(_NewFiles(frozenset(os.path.realpath(path) for path in paths)))
+    targets = frozenset(os.path.realpath(path) for path in paths)
+    of_names = tuple((os.path.realpath(folder), pattern) for folder, pattern in patterns)
+    token = _NEW.set(_NewFiles(targets, of_names))
     try:
         yield
     finally:

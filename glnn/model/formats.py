@@ -59,6 +59,8 @@ def _format_nested(key: str, value: object) -> str:
 
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
 """Endings of files by format; the first format of an ending is its usual one."""
+MATRIX_FILES = ("-[0-9]*_[wb].json", "-[0-9]*_[wb].csv")
+"""Patterns of what the names of rovder's matrices have in the place of its .json file's ending."""
 
 
 def find(path: str | os.PathLike[str], format: str | None) -> str:

@@ -243,6 +243,7 @@ NET = ("run", "net.json", "x.npy", "--backend", "cpu")
         ((*NET, "--trace", "uu.npz", "--dump", "./uu.npz"), "uu.npz: --dump and --trace"),
         ((*NET, "--trace", "tt.json", "--dump", "tt.json"), "tt.json: --dump and --trace"),
         ((*NET, "--dump", "linked.npz", "--trace", "a.npz"), "a.npz: --dump and --trace"),
+        ((*LENET, "--drawn", "a.npz", "--dump", "a.npz"), "a.npz: --drawn and --dump"),
         (
             (*NET, "--dump", "dd", "--trace", "dd/run-0000.npz"),
             "dd/run-0000.npz: --dump and --trace",
@@ -283,6 +284,39 @@ def test_links_in_a_circle(cli: Glnn, files: Path, names: tuple[str, ...], optio
     said = cli(*given, *output).refusal
     assert said.endswith(f"cannot write to {name}: {os.strerror(errno.ELOOP)}")
     assert (files / name).is_symlink() and (files / other).is_symlink()
+
+
+def test_matrices_beside_a_definition_stay(
+    cli: Glnn, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rovder's format has files for each layer, which are no outputs by name."""
+    asked = ("convert", "net.json", "out.json", "--format", "rovder")
+    for name in ("out-1_w.csv", "out-1_b.json"):
+        (files / name).write_text("mine")
+        said = cli(*asked).refusal
+        assert said == f"OUT: {name} is there already: --overwrite replaces it"
+        assert (files / name).read_text() == "mine" and not (files / "out.json").exists()
+        (files / name).unlink()
+    (files / "out-1_weights.csv").write_text("mine")
+    assert cli(*asked).code == 0 and cli(*asked, "--overwrite").code == 0
+    (files / "out.json").rename(files / "other.json")  # which names the matrices out-1_*
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    for more in ((), ("--overwrite",)):
+        said = cli("convert", "other.json", "out.json", "--format", "rovder", *more).refusal
+        assert said.endswith("are the same file" if more else "--overwrite replaces it")
+    assert {path: path.read_bytes() for path in files.iterdir()} == before
+    command = COMMANDS[("convert",)]
+    real = command.callback
+    assert real is not None
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        (files / "new-1_w.json").write_text("theirs")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(command, "callback", late)
+    said = cli("convert", "net.json", "new.json", "--format", "rovder").refusal
+    assert "made meanwhile by something else" in said and "new-1_w-2.json" in said
+    assert (files / "new-1_w.json").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("name", ["linked.json", "linked.onnx", "linked.npz"])
