@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -727,7 +726,7 @@ class KernelDoctor:
         self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
         if wrong is not None:
             result.wrong[form.what] = wrong
-            self._doubt(form, wrong)
+            self._doubt(form, form.kernel.without_folder(wrong))
 
     def _key(self, form: Form) -> str:
         """Return the key of a verdict on the program of `form`."""
@@ -785,8 +784,6 @@ class KernelDoctor:
         whole = form.plain and not form.kernel.generate
         self._result(form.kernel).whole |= whole
         key = kernel_key(form.kernel) if whole or form.name else self._key(form)
-        # As kept for a kernel of this text in any of the user's folders.
-        why = why.replace(f"{form.kernel.folder}{os.sep}", "")
         verdicts.keep({key: Verdict(wrong=f"its results on {offers.renderer} are wrong: {why}")})
 
 

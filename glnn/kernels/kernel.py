@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -251,6 +252,10 @@ class Kernel:
     def wants(self, name: str) -> tuple[str, ...]:
         """Return the layouts accepted for `name`, which `x*` may declare for x0, x1, ..."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ())
+
+    def without_folder(self, text: str) -> str:
+        """Return `text` with files named from the user's folder on, as verdicts hold for any."""
+        return text.replace(f"{self.folder}{os.sep}", "")
 
     def takes_subviews(self, name: str) -> bool:
         """Return True where `name`, or `out`, may be a channel range of wider images."""
