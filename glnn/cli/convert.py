@@ -28,14 +28,14 @@ from glnn.model.formats import FORMATS, MATRIX_FILES, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
-def _written_beside(parameters: Mapping[str, Any]) -> Sequence[str]:
+def _companion_files(parameters: Mapping[str, Any]) -> Sequence[str]:
     """Return the ends of the names of files that are written beside OUT, as patterns."""
     return MATRIX_FILES if parameters["format"] == "rovder" else ()
 
 
 @click.command(cls=WritingCommand)
 @click.argument("source", metavar="IN", type=ModelName())
-@click.argument("target", metavar="OUT", type=OutputFile(beside=_written_beside))
+@click.argument("target", metavar="OUT", type=OutputFile(companions=_companion_files))
 @click.option(
     "--format",
     type=click.Choice(list(FORMATS)),

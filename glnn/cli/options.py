@@ -307,19 +307,19 @@ class OutputFile(FileName):
         self,
         folder: Callable[[str], bool] = lambda name: False,
         inside: Callable[[Path], bool] = lambda path: False,
-        beside: Callable[[Mapping[str, Any]], Sequence[str]] = lambda parameters: (),
+        companions: Callable[[Mapping[str, Any]], Sequence[str]] = lambda parameters: (),
         replaces: str = "",
         resumed: str = "",
         unnamed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """folder: whether a name may be a folder's; the command then calls `check_absent` for each
         file. inside: whether a file in the folder is called as those that are written there.
-        beside: returns the ends of the names of files that are written with it, in place of its
+        companions: returns the ends of the names of files that are written with it, in place of its
         ending, as patterns, from the command's parameters. replaces: the input that it may be.
         resumed: the flag by which the command goes on from the file. unnamed: returns the name
         where none is given, from the command's parameters.
         """
-        self.folder, self.inside, self.beside = folder, inside, beside
+        self.folder, self.inside, self.companions = folder, inside, companions
         self.replaces, self.resumed, self.unnamed = replaces, resumed, unnamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -344,7 +344,7 @@ class _Output:
     """The option or argument, as people call it."""
     path: str
     type: OutputFile
-    beside: tuple[str, ...]
+    companions: tuple[str, ...]
     """Patterns of the names of files that are written in its folder with it."""
     resumed: bool
     """Whether the command goes on from the file."""
@@ -375,21 +375,23 @@ class _Output:
         if not self.resumed:
             flag = self.type.resumed
             check_absent(self.option, self.path, f"--{flag} goes on from it, " if flag else "")
-        for pattern in self.beside:
+        for pattern in self.companions:
             for path in self.parent.glob(pattern):
                 check_absent(self.option, path)
         _try_write(self.option, self.path)
 
-    def check_different_files(self, other: _Output) -> None:
-        """Raise ModelError where `other` is the same file, or one is written in the other's folder.
+    def check_different_files(self, other_output: _Output) -> None:
+        """Raise ModelError where `other_output` is the same file, or one is in the other's folder.
 
         Both may be the same folder: what is written there is called otherwise.
         """
-        same = self.place == other.place and not (self.is_folder and other.is_folder)
-        if same or self._writes_into(other) or other._writes_into(self):
-            raise ModelError(f"{self.path}: {other.option} and {self.option} are the same file")
+        same = self.place == other_output.place and not (self.is_folder and other_output.is_folder)
+        if same or self._writes_inside(other_output) or other_output._writes_inside(self):
+            raise ModelError(
+                f"{self.path}: {other_output.option} and {self.option} are the same file"
+            )
 
-    def _writes_into(self, folder: _Output) -> bool:
+    def _writes_inside(self, folder: _Output) -> bool:
         """Return True where `folder` is this file's, and has files of such names written to it."""
         inside = folder.is_folder and self.place.parent == folder.place
         return inside and folder.type.inside(self.place)
@@ -432,8 +434,8 @@ class WritingCommand(click.RichCommand):
         if ctx.meta.get(REPLACING, False):
             return super().invoke(ctx)
         new = [output for output in outputs if not output.resumed]
-        beside = [(output.parent, pattern) for output in new for pattern in output.beside]
-        with create_only((output.path for output in new), beside):
+        patterns = [(output.parent, pattern) for output in new for pattern in output.companions]
+        with create_only((output.path for output in new), patterns):
             return super().invoke(ctx)
 
     def _outputs(self, ctx: click.Context) -> Iterator[_Output]:
@@ -446,8 +448,8 @@ class WritingCommand(click.RichCommand):
                 if (path := ctx.params.get(name)) is not None:
                     resumed = bool(ctx.params.get(type.resumed))
                     stem = escape(Path(path).stem)
-                    beside = tuple(f"{stem}{ending}" for ending in type.beside(ctx.params))
-                    yield _Output(parameter_name(parameter), str(path), type, beside, resumed)
+                    companions = tuple(f"{stem}{ending}" for ending in type.companions(ctx.params))
+                    yield _Output(parameter_name(parameter), str(path), type, companions, resumed)
 
     def _check_inputs(self, ctx: click.Context, output: _Output) -> None:
         """Raise ModelError where `output` is an input's file."""
