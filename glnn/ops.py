@@ -67,11 +67,11 @@ def matmul(
     (*above, m, _), (*stack, n, _) = x.shape, weight.shape
     operands = {"x": x.reshape(-1, k), "weight": weight.reshape(-1, n, k) if stack else weight}
     if c is not None and beta:
-        operands["e1"] = (_turned(c, above, n, m) if product.swapped else c).reshape(-1, n)
+        operands["e1"] = (_transposed(c, above, n, m) if product.swapped else c).reshape(-1, n)
     epilogue = gemm(alpha, beta if "e1" in operands else None)
     result = evaluate(Matmul(), operands, backend, kernel, epilogue)
     if product.swapped:
-        result = np.ascontiguousarray(_turned(result, above, m, n))
+        result = np.ascontiguousarray(_transposed(result, above, m, n))
     return result.reshape(shape)
 
 
@@ -81,7 +81,7 @@ def _spread(array: Array, dims: tuple[Dim, ...]) -> Array:
     return np.broadcast_to(array.reshape(array.shape[-len(shape) :]), shape)
 
 
-def _turned(array: Array, stack: Sequence[int], rows: int, columns: int) -> Array:
+def _transposed(array: Array, stack: Sequence[int], rows: int, columns: int) -> Array:
     """Transpose each matrix of a stack."""
     return np.asarray(array.reshape(*stack, rows, columns).swapaxes(-1, -2))
 

@@ -63,8 +63,9 @@ HALF_ULP = 2.0**-11
 def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict[str, RowMajor]:
     """The values of `graph` that pointwise work makes for products, and how they are to lie.
 
-    Those that nobody reads who would want them without the padding: products, also turned, sums and
-    further pointwise work take rows of either kind. A copy in padded rows is not made then.
+    Those that nobody reads who would want them without the padding: products, transposed ones,
+    sums and further pointwise work take rows of either kind. A copy in padded rows is not made
+    then.
     """
     result = dict[str, RowMajor]()
     for node in graph.nodes:

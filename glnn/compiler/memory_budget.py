@@ -27,7 +27,7 @@ from glnn.compiler.state_binding import (
     assign_group_offsets,
     bind_states,
     on_device,
-    with_turns,
+    with_double_buffers,
 )
 from glnn.compiler.step import Step, resident_bytes
 from glnn.compiler.update_fusion import fuse_updates
@@ -559,7 +559,7 @@ class Outline:
         share, least = backend.shares and not outline_options.keep, SMALL if there else 0
         arena = Arena.plan(schedule, kept, share=share, least=least)
         hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
-        steps = with_turns(Step.all_of(hinted, arena), there, schedule, arena)
+        steps = with_double_buffers(Step.all_of(hinted, arena), there, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
         held = resident_bytes(hinted, outline_options.weights) if outline_options.weights else 0
         held += sum(one.held for some in bodies.values() for one in some)

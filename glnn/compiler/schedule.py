@@ -199,7 +199,7 @@ class Schedule:
         if lowered.op.view:
             self._view(lowered)
             return
-        if self._turned(lowered):
+        if self._transposed_view(lowered):
             return
         lowered = self._with_vectors(lowered)
         spec = self._op_spec(lowered)
@@ -448,7 +448,7 @@ class Schedule:
         if isinstance(lowered.op, Pointwise) and lowered.output in self._rows:
             layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
             layouts["out"] = self._rows[lowered.output].name
-        if isinstance(lowered.op, HandwrittenOperator):  # which take what is turned as it lies
+        if isinstance(lowered.op, HandwrittenOperator):  # which take what is transposed as it lies
             computed = (name for name in lowered.operands if name in types and name not in extents)
             layouts |= {
                 name: self.layouts_of(lowered.operands[name]).unpacked.name for name in computed
@@ -505,7 +505,7 @@ class Schedule:
                 result[name] = self.in_rows(name)
         return result
 
-    def _turned(self, lowered: LoweredOp) -> bool:
+    def _transposed_view(self, lowered: LoweredOp) -> bool:
         """Return True where a transpose is only a view, channels last seen as rows or rows as
         channels last, and add its result to the tensors.
         """
@@ -544,7 +544,7 @@ class Schedule:
         if (name, layout) not in self._copies:
             there = name if tensor.layout.seen_as(layout, tensor.shape) else None
             if there is None and layout == COLUMNS:
-                there = self._turned_rows(name)
+                there = self._transposed_rows(name)
             if there is None:
                 copy = self._copied(name, layout, lowered)
             else:
@@ -554,9 +554,9 @@ class Schedule:
 
     def layouts_of(self, name: str) -> Layout:
         """The layout in which a tensor is there, or in which it can be had where it is not yet."""
-        return COLUMNS if self._turned_rows(name) is not None else self.tensors[name].layout
+        return COLUMNS if self._transposed_rows(name) is not None else self.tensors[name].layout
 
-    def _turned_rows(self, name: str) -> str | None:
+    def _transposed_rows(self, name: str) -> str | None:
         """Return the name of the tensor whose transpose `name` is, while `name` is not computed
         yet.
 

@@ -191,21 +191,21 @@ def on_device(
     return sum(4 * arena.sizes[block] for block in taken_blocks)
 
 
-def with_turns(
+def with_double_buffers(
     steps: Sequence[Step], states: Iterable[StateBinding], schedule: Schedule, arena: Arena
 ) -> tuple[Step, ...]:
     """`steps`, those with two sets of textures that read or write a state which has two memories:
     they are launched from either.
     """
     blocks = (one.blocks(schedule, arena) for one in states)
-    turning = {block for some in blocks if len(some) > 1 for block in some}
+    doubled = {block for some in blocks if len(some) > 1 for block in some}
 
-    def turns(entry: ScheduledOp) -> bool:
+    def is_doubled(entry: ScheduledOp) -> bool:
         memories = (schedule.tensors[name].memory for name in entry.tensors)
-        return any(arena.block.get(memory) in turning for memory in memories)
+        return any(arena.block.get(memory) in doubled for memory in memories)
 
     return tuple(
-        replace(step, nbytes=(*step.nbytes[:2], 2 * step.nbytes[2])) if turns(entry) else step
+        replace(step, nbytes=(*step.nbytes[:2], 2 * step.nbytes[2])) if is_doubled(entry) else step
         for step, entry in zip(steps, schedule.entries, strict=True)
     )
 

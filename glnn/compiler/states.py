@@ -24,8 +24,8 @@ SMALL = 1 << 16  # bytes of a state for which room to read it by is kept
 class State:
     """The type and memory of one state in `States`.
 
-    Where a launch cannot write what it reads, there are two that take turns: a run reads the one
-    and writes the other.
+    Where a launch cannot write what it reads, it is double-buffered: a run reads one memory and
+    writes the other.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class State:
         if len(self.memories) < 2:
             self._add(self._allocate())
 
-    def turn(self) -> None:
-        """Have the content be in the other memory."""
+    def swap(self) -> None:
+        """Have the content be in the other memory, as swapped buffers."""
         self.current = 1 - self.current
 
     @property

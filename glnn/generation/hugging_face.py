@@ -365,7 +365,7 @@ class FolderWeights:
             raise ModelError(f"{self._folder}: there is no tensor {theirs or name!r}")
         return self._files[theirs], theirs
 
-    def _turned(self, name: str) -> bool:
+    def _is_transposed(self, name: str) -> bool:
         """Return True for matrices that lie transposed there, as all of GPT-2's blocks."""
         return (
             self._name == "gpt2"
@@ -378,7 +378,7 @@ class FolderWeights:
         """Return a tensor's shape."""
         file, theirs = self._file(name)
         shape = file.entries[theirs].shape
-        return shape[::-1] if self._turned(name) else shape
+        return shape[::-1] if self._is_transposed(name) else shape
 
     def alike(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
@@ -388,7 +388,7 @@ class FolderWeights:
         """Return a tensor's numbers as float32."""
         file, theirs = self._file(name)
         content = file.read(theirs).astype(np.float32)
-        content = np.ascontiguousarray(content.T) if self._turned(name) else content
+        content = np.ascontiguousarray(content.T) if self._is_transposed(name) else content
         norm = name.endswith("norm.weight") and self._name.startswith("gemma")
         return content + 1 if norm else content  # Gemma's norms multiply by 1 + w
 
@@ -405,7 +405,7 @@ class FolderWeights:
         for name in names:
             file, theirs = self._file(name)
             raw = file.raw(theirs)
-            if self._turned(name):
+            if self._is_transposed(name):
                 n, k = self.shape(name)
                 wide = raw.reshape(k, n, format.block_bytes).swapaxes(0, 1)
                 raw = np.ascontiguousarray(wide)

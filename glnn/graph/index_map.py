@@ -145,7 +145,7 @@ class Walk:
         return replace(self, legs=(*self.legs, Leg(write, 0, 1)))
 
     @property
-    def turned(self) -> Walk | None:
+    def transposed(self) -> Walk | None:
         """The same with the leg that reads neighbours last but one, the last one writing them.
 
         None where there is no such leg, or a bounded one.

@@ -167,15 +167,15 @@ def _finish(
     dtypes = [dtype, *(one.dtype.numpy for one in extra)]
     value = compile_expression(epilogue.expr, dtypes, dtype)
     channel = (-1, *(1,) * (rank - 2))
-    turned = [i for i, extent in enumerate(epilogue.extents) if extent == "channel"]
+    by_channel = [i for i, extent in enumerate(epilogue.extents) if extent == "channel"]
     if rank == 2:
-        turned = []
+        by_channel = []
 
     def finish(
         first: Array, operands_before: Sequence[Array | None], operands: Sequence[Array]
     ) -> Array:
         arguments = list(operands)
-        for i in turned:
+        for i in by_channel:
             arguments[i] = arguments[i].reshape(channel)
         if first.size <= MANY_PIXELS:  # a new array
             return value(first.shape, first, *arguments)

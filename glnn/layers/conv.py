@@ -173,8 +173,8 @@ class Conv(Layer):
         if len(x) != rank or (isinstance(x[1], int) and x[1] != channels):
             help, order = "", (0, rank - 1, *range(1, rank - 1))
             if len(x) == rank and x[-1] == channels:
-                turned = f"x.transpose({', '.join(map(str, order))})"
-                help = f": channels come first here, where {turned} puts them"
+                transposed = f"x.transpose({', '.join(map(str, order))})"
+                help = f": channels come first here, where {transposed} puts them"
             raise ShapeError(f"{type(self).__name__}: {wanted}, got {x}{help}")
 
     def config(self) -> dict[str, Any]:

@@ -273,8 +273,8 @@ class Scope:
         names += [self.builder.fresh(f"{names[0]} {i}") for i in range(1, count)]
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
-    def further(self, name: str, value: Value) -> Value:
-        """Make `value` the layer's result `name` of its `more`."""
+    def extra_result(self, name: str, value: Value) -> Value:
+        """Make `value` the layer's result that is called `name` in `more`."""
         called = f"{self.output}.{name}"
         return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
 

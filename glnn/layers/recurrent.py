@@ -192,7 +192,7 @@ class Recurrent(Stateful):
             x, *ends_joined = (add(Squeeze((1,)), value) for value in (x, *ends_joined))
         elif self.batch_first:
             x = add(Transpose((1, 0, 2)), x)
-        return scope.named(x), *map(scope.further, self.more, ends_joined)
+        return scope.named(x), *map(scope.extra_result, self.more, ends_joined)
 
     def _check(self, x: Value, *states: Value) -> None:
         """Raise ShapeError unless they belong together."""
@@ -384,7 +384,7 @@ class Cell(Stateful):
         weights = (self.variable(scope, name) for name in self.shapes)
         _, *ends = scope.expand(op, operands[0], *weights, *operands[1:])
         h, *others = (add(Squeeze(more), value) for value in ends)
-        return scope.named(h), *map(scope.further, self.more, others)
+        return scope.named(h), *map(scope.extra_result, self.more, others)
 
     def _check(self, x: Value, *states: Value) -> None:
         """Raise ShapeError unless they belong together."""

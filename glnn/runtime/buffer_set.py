@@ -60,7 +60,7 @@ class StateMemory(Protocol):
     """The index of the memory that has the content."""
 
     def reserve(self) -> None: ...
-    def turn(self) -> None: ...
+    def swap(self) -> None: ...
     def set(self, array: Array) -> None: ...
     def get(self) -> Array: ...
 
@@ -190,7 +190,7 @@ class BufferSet:
         """A block of each of these sizes: caches have the same."""
         makers = ((i, maker(one.words)) for i, one in enumerate(executable.commands.textures))
         self._open_views = [(i, make) for i, make in makers if make is not None]
-        self._turning = self._doubled()
+        self._swapped = self._doubled()
         updated = [one for one in executable.states if one.after is not None]
         self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
         self._segment = 0  # of the device's work, by which its last run is over
@@ -404,8 +404,8 @@ class BufferSet:
         result: dict[int, Any] = {**self._shared.memories, **self._memories, **self._attached}
         for one in self.executable.states if self.device is not None else ():
             state = self._shared.states[one.name]
-            for turn, block in enumerate(one.blocks):
-                result[block] = state.memories[(state.current + turn) % len(state.memories)]
+            for other, block in enumerate(one.blocks):
+                result[block] = state.memories[(state.current + other) % len(state.memories)]
         return result
 
     def _set_sized(self) -> None:
@@ -648,9 +648,9 @@ class BufferSet:
             else:
                 self._shared.states_lost = self._in_place
                 self.commands()
-                self._shared.states_lost = bool(self._turning)
-                for state in self._turning:
-                    state.turn()
+                self._shared.states_lost = bool(self._swapped)
+                for state in self._swapped:
+                    state.swap()
             self._shared.states_lost = False
         finally:
             device = self.device

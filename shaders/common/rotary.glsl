@@ -1,5 +1,5 @@
 // Numbers of a token's head, rotated by a table of cosines and sines where there is one
-// (HAS_ROTARY): number i turns with i + turned / 2 or, where PAIRS is 1, with its neighbour.
+// (HAS_ROTARY): number i is rotated with i + rotary_dim / 2 or, where PAIRS is 1, with its neighbour.
 // The includer has NUMBER(i), number i of the head before, and TABLE(i), number i of the position's row.
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
@@ -7,13 +7,13 @@
 #ifndef PAIRS
 #define PAIRS 0
 #endif
-uniform int turned;  // numbers of a head that are rotated
+uniform int rotary_dim;  // numbers of a head that are rotated
 
 float rotated(int head, int row, int i) {
     float own = NUMBER(head, i);
 #if HAS_ROTARY
-    if (i >= turned) return own;
-    int angles = turned / 2;
+    if (i >= rotary_dim) return own;
+    int angles = rotary_dim / 2;
 #if PAIRS
     int angle = i / 2;
     bool first = (i & 1) == 0;

@@ -15,7 +15,7 @@ layout(std430, binding = 0) buffer X { int x[]; };
 layout(std430, binding = 1) buffer Out { int result[]; };
 uniform int high, wide;            // the loop that reads neighbours, and the one that writes them
 uniform int wide_reads, high_writes;
-uniform int tiles, tiles_wide, tiles_each;  // in all, of a row of tiles, of one turned matrix
+uniform int tiles, tiles_wide, tiles_each;  // in all, of a row of tiles, of one transposed matrix
 uniform int base, target_base;
 #if RANK > 2
 uniform int pitch[RANK - 2], reads[RANK - 2], writes[RANK - 2];  // the loops around

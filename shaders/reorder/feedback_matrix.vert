@@ -6,7 +6,7 @@
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 
-// The row and the column of a place of the result: `place` turned round.
+// The row and the column of a place of the result: `place` transposed.
 ivec2 element(int target) {
     const ivec4 base = ivec4(TARGET_BASE_0, TARGET_BASE_1, TARGET_BASE_2, TARGET_BASE_3);
     const ivec4 high = ivec4(TARGET_HIGH_0, TARGET_HIGH_1, TARGET_HIGH_2, 1);

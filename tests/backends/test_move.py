@@ -73,7 +73,7 @@ def test_any_map(backend: GlBackend, op, shape, expected) -> None:
         try:
             got = run(backend, op, {"x": x}, kernel)
         except UnsupportedOpError as error:
-            assert kernel == "tiled_transpose" and "it turns matrices" in str(error)
+            assert kernel == "tiled_transpose" and "it transposes matrices" in str(error)
             continue
         np.testing.assert_array_equal(got, expected(x))
 

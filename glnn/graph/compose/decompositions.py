@@ -62,19 +62,19 @@ class Stage:
 class DerivedParameter:
     """An operand made of the fixed one called `source`, by the host, once for each weight.
 
-    turned: True where it is a matrix whose transpose is the source's memory, so that products take
-    it as that lies.
+    transposed: True where it is a matrix whose transpose is the source's memory, so that products
+    take it as that lies.
     """
 
     source: str
     shape: Shape
     operator: Operator
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def moves(self) -> bool:
         """True where each run moves numbers for it, if runs change the source."""
-        return not (self.operator.view or self.turned)
+        return not (self.operator.view or self.transposed)
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,14 @@ def decompose_input_gradient(
     assert isinstance(op, Conv2dInputGradient)
     shape = shapes["weight"]
     o, c, kh, kw = (Axis(size, axis) for axis, size in enumerate(shape))
-    turned = tuple(Axis(one.size, one.axis, one.size - 1, -1) for one in (kh, kw))
+    flipped = tuple(Axis(one.size, one.axis, one.size - 1, -1) for one in (kh, kw))
     reach = tuple(d * (k - 1) for d, k in zip(op.dilation, shape[2:], strict=True))
     top, left, bottom, right = (r - p for r, p in zip(2 * reach, op.padding, strict=True))
     convolution = Conv2d(padding=(top, left, bottom, right), dilation=op.dilation)
-    moved = Rearrange(shape, ((c,), (o,), *((one,) for one in turned)))
-    stage = Stage("result", convolution, {"x": "dy", "weight": "turned"}, finishes=True)
+    moved = Rearrange(shape, ((c,), (o,), *((one,) for one in flipped)))
+    stage = Stage("result", convolution, {"x": "dy", "weight": "flipped"}, finishes=True)
     derived = DerivedParameter("weight", (shape[1], shape[0], *shape[2:]), moved)
-    return Decomposition((stage,), {"turned": derived})
+    return Decomposition((stage,), {"flipped": derived})
 
 
 def decompose_pointwise_gradient(
@@ -207,15 +207,19 @@ def decompose_pointwise_gradient(
     assert isinstance(op, Conv2dInputGradient)
     n, c, h, w = op.shape_of(shapes)
     out, inner, kh, kw = (Axis(size, axis) for axis, size in enumerate(shapes["weight"]))
-    turned = Rearrange(shapes["weight"], ((inner,), (out, kh, kw)))
-    product = {"x": "rows", "weight": "turned"}
+    transposed = Rearrange(shapes["weight"], ((inner,), (out, kh, kw)))
+    product = {"x": "rows", "weight": "transposed"}
     return Decomposition(
         (
             Stage("rows", Rows(), {"x": "dy"}),
             Stage("product", Matmul(), product, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
-        {"turned": DerivedParameter("weight", (c, shapes["weight"][0]), turned, turned=True)},
+        {
+            "transposed": DerivedParameter(
+                "weight", (c, shapes["weight"][0]), transposed, transposed=True
+            )
+        },
         Rows(),
     )
 
@@ -237,13 +241,13 @@ def decompose_by_patches(
     im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
     factors = ("matrix", "im2row") if first else ("im2row", "matrix")
     operands = dict(zip(("x", "weight"), factors, strict=True))
-    turned = [Stage("transposition", Reorder("R4", "C"), {"x": "product"})] if first else []
+    transposed = [Stage("transposition", Reorder("R4", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Decomposition(
         (
             Stage("im2row", im2row, {"x": "x"}, gather),
             Stage("product", Matmul(), operands, product, finishes=True),
-            *turned,
+            *transposed,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
         {"matrix": kernel_matrix(shapes)},
@@ -507,7 +511,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "winograd": decompose_winograd,
     "product": decompose_pointwise_conv,
     "patches": decompose_patches,
-    "turned_convolution": decompose_input_gradient,
+    "flipped_convolution": decompose_input_gradient,
     "pointwise_gradient": decompose_pointwise_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,

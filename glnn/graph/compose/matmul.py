@@ -324,8 +324,8 @@ def integer_matmul(add: AddNode, a: Value, b: Value) -> Value:
         b = add(Transpose((*range(len(second) - 2), len(second) - 1, len(second) - 2)), b)
         if len(first) > 1:
             a = add(Reshape((*first[:-1], 1, first[-1]), True), a)
-            turned = b.type.shape
-            b = add(Reshape((*turned[:-2], 1, *turned[-2:]), True), b)
+            transposed = b.type.shape
+            b = add(Reshape((*transposed[:-2], 1, *transposed[-2:]), True), b)
     shape = _broadcast_shapes(a.type.shape, b.type.shape)
     if prod(shape) > MOST_PRODUCTS:
         raise UnsupportedOpError(f"matmul: {prod(shape)} products of integers are too many")

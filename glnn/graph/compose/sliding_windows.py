@@ -252,7 +252,7 @@ def _convolve_with_zeros(
     """The convolution of x with zeros between its places; sides: and before and behind them."""
     count = len(stride)
     behind = tuple(range(3, count + 3))
-    turned = merge_dims(add, add(Transpose((0, 2, 1, *behind)), add(Flip(behind), weight)), 0, 2)
+    flipped = merge_dims(add, add(Transpose((0, 2, 1, *behind)), add(Flip(behind), weight)), 0, 2)
     if max(stride) > 1:
         x = _insert_zeros(add, x, stride)
     low, high = (tuple(min(side, 0) for side in each) for each in sides)
@@ -260,7 +260,7 @@ def _convolve_with_zeros(
         x = add(Pad((0, 0, *low), (0, 0, *high)), x)
     padding = tuple(max(side, 0) for each in sides for side in each)
     ones = (1,) * count
-    return conv(add, x, turned, stride=ones, padding=padding, dilation=dilation, groups=groups)
+    return conv(add, x, flipped, stride=ones, padding=padding, dilation=dilation, groups=groups)
 
 
 def _convolve_phases(add: AddNode, x: Value, weight: Value, stride: Sizes, groups: int) -> Value:

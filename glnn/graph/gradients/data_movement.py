@@ -486,8 +486,8 @@ def images_backward(ctx: GradientContext) -> Sequence[Value | None]:
     operator = ctx.node.operator
     assert isinstance(operator, Images)
     perm = (1, 0, 2, 3) if operator.transposed else (0, 2, 3, 1)
-    turned = ctx(Transpose(perm), ctx.gradient)
-    return (ctx.reshape(turned, ctx.operands["x"].type.shape),)
+    transposed = ctx(Transpose(perm), ctx.gradient)
+    return (ctx.reshape(transposed, ctx.operands["x"].type.shape),)
 
 
 RULES: dict[type[Operator], GradientRule] = {

@@ -66,8 +66,8 @@ def matmul_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradients of a matrix product: by x dy times the weight, by the weight dy
     transposed times x, for each matrix of a batch.
 
-    The products have the shapes of x and of the weight as they lie, so that no result is turned.
-    What is turned instead kernels take as it lies, turned or not.
+    The products have the shapes of x and of the weight as they lie, so that no result is
+    transposed. The operands that are instead kernels take as they lie.
     """
     x, weight = ctx.operands["x"], ctx.operands["weight"]
     dy = ctx.gradient
@@ -303,8 +303,8 @@ def recurrent_step_backward(ctx: GradientContext) -> Sequence[Value | None]:
         around = (0, operator.step, 0, 0, 0), (0, steps - operator.step - 1, 0, 0, 0)
         gradients["x"] = ctx(Pad(*around), ctx.reshape(stacked, (d, 1, b, i, h)))
     if ctx.requires_grad(weight):
-        turned = ctx(Transpose((0, 2, 1)), by_sums)
-        product = matmul(ctx, turned, before[operator.summed])
+        transposed = ctx(Transpose((0, 2, 1)), by_sums)
+        product = matmul(ctx, transposed, before[operator.summed])
         gradients["weight"] = ctx.reshape(product, weight.type.shape)
     if ctx.requires_grad(state):
         states = by[g + i :]

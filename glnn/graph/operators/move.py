@@ -265,10 +265,10 @@ class Flip(Move):
 
     def map(self, shape: Shape) -> IndexMap:
         axes = normalize_axes("flip", self.axes, len(shape))
-        turned = (
+        flipped = (
             Axis(n, i, n - 1, -1) if i in axes and n else Axis(n, i) for i, n in enumerate(shape)
         )
-        return IndexMap(tuple((axis,) for axis in turned))
+        return IndexMap(tuple((axis,) for axis in flipped))
 
     def move(self, x: Array) -> Array:
         return np.flip(x, self.axes)

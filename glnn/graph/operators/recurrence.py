@@ -114,7 +114,7 @@ class Units:
         self._states = np.empty((s, d, b, h), dtype)
         self._given = self._states.reshape(s, d, b, h // 4, 4)
         self._new_states = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
-        self._turned = d, g * h, h
+        self._weight_shape = d, g * h, h
         banks = self._sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), self._inputs, self._states
         self._work = packed_program(exprs, gates, dtype).bind(banks, self._new)
 
@@ -142,8 +142,8 @@ class Units:
 
     def matrix(self, weight: Array) -> Array:
         """Return `weight` (d, g, h, h) as one matrix for the sums of all gates of a direction."""
-        turned = weight.astype(self._sums.dtype, copy=False).reshape(self._turned)
-        return np.swapaxes(turned, 1, 2)
+        matrix = weight.astype(self._sums.dtype, copy=False).reshape(self._weight_shape)
+        return np.swapaxes(matrix, 1, 2)
 
     def place(self, state: Array) -> None:
         """Take the states before a step, (d, b, h / 4, s, 4)."""

@@ -28,22 +28,22 @@ def rotate(x: Array, table: Array, positions: Array, order: str) -> Array:
     """Return rotary embeddings (Su et al. 2021) of `x`, (tokens, heads, width).
 
     table: (context, n), the cosines and then the sines of n / 2 angles by position; the numbers
-    behind the first n of each head stay as they are. order: "halves" turns number i with i + n / 2,
-    "pairs" 2 i with 2 i + 1.
+    behind the first n of each head stay as they are. order: "halves" rotates number i with
+    i + n / 2, "pairs" 2 i with 2 i + 1.
     """
     n = table.shape[1]
     rows = table.astype(x.dtype)[positions][:, None, :]
     cosine, sine = rows[..., : n // 2], rows[..., n // 2 :]
-    turned = np.array(x)
+    rotated = np.array(x)
     first, second = (
         (slice(0, n // 2), slice(n // 2, n))
         if order == HALVES
         else (slice(0, n, 2), slice(1, n, 2))
     )
     a, b = x[..., first], x[..., second]
-    turned[..., first] = a * cosine - b * sine
-    turned[..., second] = b * cosine + a * sine
-    return turned
+    rotated[..., first] = a * cosine - b * sine
+    rotated[..., second] = b * cosine + a * sine
+    return rotated
 
 
 class Cached(HandwrittenOperator):
@@ -134,7 +134,7 @@ class Cached(HandwrittenOperator):
             "width": self.width,
             "context": self.context,
             "start": self.start,
-            "turned": 0 if rotary is None else rotary[1],
+            "rotary_dim": 0 if rotary is None else rotary[1],
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:

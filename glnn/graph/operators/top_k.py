@@ -65,8 +65,8 @@ def _top_of_rows(keys: Array, k: int, largest: bool) -> NDArray[np.int64]:
 def _sorted_indices(keys: Array, largest: bool) -> NDArray[np.int64]:
     if not largest:
         return np.argsort(keys, axis=1, kind="stable")
-    turned = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    indices: NDArray[np.int64] = keys.shape[1] - 1 - turned
+    from_last = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    indices: NDArray[np.int64] = keys.shape[1] - 1 - from_last
     return indices
 
 

@@ -337,13 +337,15 @@ def _fuse_at(
         return
     queries = total // count
     keyed, valued = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
-    turned = Transpose((0, 2, 1) if batch else (1, 0))
+    transposed = Transpose((0, 2, 1) if batch else (1, 0))
     reads = [
         find_strided_read(rewriter, q, queries),
         find_strided_read(rewriter, k, keys, keyed),
     ]
-    reads.append(find_strided_read(rewriter, v, keys, turned, valued))
-    moved = rewriter.add(weighted.name, turned, v)  # for values that lie with the keys innermost
+    reads.append(find_strided_read(rewriter, v, keys, transposed, valued))
+    moved = rewriter.add(
+        weighted.name, transposed, v
+    )  # for values that lie with the keys innermost
     reads[2] = reads[2] or find_strided_read(rewriter, moved, keys, valued)
     mask, full = _sum_of_masks(rewriter, weighted.name, scores.masks)
     if mask is not None:

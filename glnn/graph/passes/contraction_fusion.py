@@ -327,13 +327,13 @@ def _parameters_of(rewriter: GraphRewriter, node: Node) -> tuple[Value, Value]:
         return weight, biases
     width, depth = rewriter.shape(weight)[:2]
     matrix = rewriter.reshape(name, weight, (width, depth))
-    turned = rewriter.add(name, Transpose((1, 0)), _pad_to_width(rewriter, name, matrix))
+    transposed = rewriter.add(name, Transpose((1, 0)), _pad_to_width(rewriter, name, matrix))
     bias: Value = constant(np.zeros(width, np.float32))
     if node.extras:
         bias = rewriter.reshape(name, node.extras[0], (width,))
     else:
         rewriter.types[bias] = bias.type
-    flat = rewriter.reshape(name, turned, (depth * pad_width(width),))
+    flat = rewriter.reshape(name, transposed, (depth * pad_width(width),))
     return flat, _pad_to_width(rewriter, name, bias)
 
 

@@ -168,9 +168,9 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
     start = 0
     for node, size in zip(nodes, sizes, strict=True):
         for reader in rewriter.readers(node.outputs[0]):
-            if isinstance(turn := reader.operator, Rotary):
+            if isinstance(rotary := reader.operator, Rotary):
                 rest = reader.inputs[1:]
-                rewriter.replace(reader, replace(turn, start=turn.start + start), value, *rest)
+                rewriter.replace(reader, replace(rotary, start=rotary.start + start), value, *rest)
             elif isinstance(attention := reader.operator, Attention):
                 result, whole = node.outputs[0], sum(sizes)
                 pairs = zip(reader.inputs, attention.views, strict=False)

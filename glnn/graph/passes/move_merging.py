@@ -146,13 +146,13 @@ class MoveChain:
             if _are_equal_walks(self._flat, MoveChain.identity(self.shape)._flat):
                 return (Reshape(self.result, True),)
             if (order := self._order) is not None:
-                turned = Transpose(order)
-                (type,) = turned.infer([TensorType(self.shape)])
+                transposed = Transpose(order)
+                (type,) = transposed.infer([TensorType(self.shape)])
                 if same(type.shape, self.result):
-                    return (turned,)
+                    return (transposed,)
                 if self._without_ones(order) == self._without_ones(CHANNELS_LAST):
-                    turned = Transpose(CHANNELS_LAST)
-                return turned, Reshape(self.result, True)
+                    transposed = Transpose(CHANNELS_LAST)
+                return transposed, Reshape(self.result, True)
         if not beyond and (cut := self._cut) is not None:
             return (cut,)
         dims = [list(factors) for factors in self.dims]

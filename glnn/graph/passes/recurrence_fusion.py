@@ -363,6 +363,6 @@ def _append_bias(
     if bias is None:
         return rewriter.add(name, Pad((0,) * 5, (0, 0, 0, gates, 0)), state)
     apart = rewriter.reshape(name, bias, (1, 1, gates, quads, four))
-    turned = rewriter.add(name, Transpose((0, 1, 3, 2, 4)), apart)
-    wide = rewriter.add(name, Expand((1, b, quads, gates, four)), turned)
+    transposed = rewriter.add(name, Transpose((0, 1, 3, 2, 4)), apart)
+    wide = rewriter.add(name, Expand((1, b, quads, gates, four)), transposed)
     return rewriter.add(name, Concat(3), state, wide)

@@ -41,11 +41,11 @@ def _replace_rotation(rewriter: GraphRewriter, terms: Terms, node: Node) -> None
     term, type = terms.term_of(node.outputs[0]), rewriter.types[node.outputs[0]]
     if term.function != "add" or len(type.shape) != 4 or type.dtype is not DType.float32:
         return
-    for plain, turned in term.either():
-        if plain.function != "mul" or turned.function != "mul":
+    for plain, rotated in term.either():
+        if plain.function != "mul" or rotated.function != "mul":
             continue
         for (x, cosine), (half, sine) in (
-            (one, other) for one in plain.either() for other in turned.either()
+            (one, other) for one in plain.either() for other in rotated.either()
         ):
             match = _match_operands(rewriter, terms, type, x, cosine, half, sine)
             if match is not None:
@@ -70,7 +70,7 @@ def _match_operands(
         return None
     if batch * tokens < 1 or 4 * greatest(batch * tokens) > FOLDED:
         return None
-    if not any(_is_turned(rewriter, terms, one, x, width) for one in half.values):
+    if not any(_is_rotated_half(rewriter, terms, one, x, width) for one in half.values):
         return None
     joined = next((rewriter.runtime_producer(one) for one in x.values), None)
     if joined is None or joined.operator != HEADS_APART or joined.epilogue is not None:
@@ -90,7 +90,9 @@ def _match_operands(
     return heads, angles[0], angles[1]
 
 
-def _is_turned(rewriter: GraphRewriter, terms: Terms, value: Value, x: Term, width: int) -> bool:
+def _is_rotated_half(
+    rewriter: GraphRewriter, terms: Terms, value: Value, x: Term, width: int
+) -> bool:
     """Return True where `value` is the second half of x, negative, before the first."""
     node = rewriter.runtime_producer(value)
     if node is None or node.operator not in (Concat(3), Concat(-1)) or len(node.inputs) != 2:
@@ -163,6 +165,6 @@ def _rotate(rewriter: GraphRewriter, node: Node, x: Value, cosine: Value, sine: 
     rewriter.types[rising] = rising.type
     places = rewriter.add(name, Slice((0,), (count,), (0,), (1,)), rising)
     flat = _rows_of(rewriter, name, x, (batch * tokens, heads * width))
-    turned = rewriter.add(name, Rotary(heads, width, rows, order=HALVES), flat, table, places)
-    apart = rewriter.reshape(name, turned, shape)
+    rotated = rewriter.add(name, Rotary(heads, width, rows, order=HALVES), flat, table, places)
+    apart = rewriter.reshape(name, rotated, shape)
     rewriter.replace_by(node, rewriter.add(name, HEADS_APART, apart))

@@ -141,7 +141,7 @@ def _put_interleaving(
         if axis in order:
             inner[axis] = len(cut)
             cut.append(whole // size)
-    turned = Transpose((*outer, *(inner[axis] for axis in order), len(cut)))
+    transposed = Transpose((*outer, *(inner[axis] for axis in order), len(cut)))
     seen = rewriter.reshape(node.name, source, (*cut, shape[-1]))
-    moved = rewriter.add(node.name, turned, seen)
+    moved = rewriter.add(node.name, transposed, seen)
     rewriter.replace_by(node, rewriter.reshape(node.name, moved, result))

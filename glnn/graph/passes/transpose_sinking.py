@@ -75,7 +75,7 @@ class _TransposeSinking:
     rewriter: GraphRewriter
     put: set[Value] = field(default_factory=set)
     """Values reshaped or transposed by this pass: no node is moved in front of them again."""
-    rows_turned: set[Value] = field(default_factory=set)
+    transposed_rows: set[Value] = field(default_factory=set)
     """Results of products whose rows are transposed behind them: see `product`."""
 
     def softmax(self, node: Node, operator: Softmax) -> None:
@@ -113,21 +113,21 @@ class _TransposeSinking:
         (origin,), (rows, k) = maker.inputs, graph.shape(x)
         assert origin is not None
         shape, before = graph.shape(source), graph.shape(origin)
-        turn = tuple(axis % len(shape) for axis in maker.operator.perm)
+        perm = tuple(axis % len(shape) for axis in maker.operator.perm)
         # Attention walks along samples and tokens: more dimensions are windows, of images.
-        if not (same(prod(shape[:2]), rows) and same(prod(shape[2:]), k) and turn[0] > turn[1]):
+        if not (same(prod(shape[:2]), rows) and same(prod(shape[2:]), k) and perm[0] > perm[1]):
             return
         if not self._meets_transpositions(node.outputs[0]):
             return
-        inner, name = (turn[1], turn[0], *turn[2:]), node.name
+        inner, name = (perm[1], perm[0], *perm[2:]), node.name
         if inner != tuple(range(len(inner))):
             origin = graph.add(name, Transpose(inner), origin)
         flat = graph.reshape(name, origin, (rows, k))
         value = graph.add(name, operator, flat, *node.inputs[1:])
         n = graph.shape(value)[1]
-        value = graph.reshape(name, value, (before[turn[1]], before[turn[0]], n))
+        value = graph.reshape(name, value, (before[perm[1]], before[perm[0]], n))
         value = graph.add(name, Transpose((1, 0, 2)), value)
-        self.rows_turned.add(value)
+        self.transposed_rows.add(value)
         graph.replace(node, Reshape((rows, n), True), value)
         graph.prune(x)
 
@@ -170,7 +170,7 @@ class _TransposeSinking:
             if isinstance(maker.operator, View):
                 result = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
             else:
-                result = self._sink(node, maker, self._turned, maker.operator)
+                result = self._sink(node, maker, self._transposed_back, maker.operator)
             if result is not None:
                 return result
         return None
@@ -216,19 +216,19 @@ class _TransposeSinking:
             None if regrouped is None else self._stays(graph.reshape(node.name, operand, regrouped))
         )
 
-    def _turned(self, node: Node, operand: Value, maker: Node) -> Value | None:
+    def _transposed_back(self, node: Node, operand: Value, maker: Node) -> Value | None:
         """Return `operand` with its dimensions as they are before `maker`."""
-        graph, turn = self.rewriter, maker.operator
-        assert isinstance(turn, Transpose)
-        shape, rank = graph.shape(operand), len(turn.perm)
+        graph, transpose = self.rewriter, maker.operator
+        assert isinstance(transpose, Transpose)
+        shape, rank = graph.shape(operand), len(transpose.perm)
         if prod(shape) == 1:
             return graph.reshape(node.name, operand, (1,))
-        if (source := self._same(operand, turn)) is not None:
+        if (source := self._same(operand, transpose)) is not None:
             return source
-        if not graph.is_fixed(operand) and (turn.perm not in IMAGES or len(shape) < rank):
+        if not graph.is_fixed(operand) and (transpose.perm not in IMAGES or len(shape) < rank):
             return None
         wide = graph.reshape(node.name, operand, (*(1,) * (rank - len(shape)), *shape))
-        order = [axis % rank for axis in turn.perm]
+        order = [axis % rank for axis in transpose.perm]
         back = Transpose(tuple(order.index(i) for i in range(rank)))
         return self._stays(graph.add(node.name, back, wide))
 
@@ -239,10 +239,10 @@ class _TransposeSinking:
         self.put.add(value)
         return value
 
-    def _same(self, operand: Value, turn: Transpose) -> Value | None:
-        """Return the value that `operand` is transposed from by `turn`; None where it is not."""
+    def _same(self, operand: Value, transpose: Transpose) -> Value | None:
+        """Return the value of which `operand` is the `transpose`; None where it is not one."""
         maker = self.rewriter.producer(operand)
-        return maker.inputs[0] if maker is not None and maker.operator == turn else None
+        return maker.inputs[0] if maker is not None and maker.operator == transpose else None
 
     def _worth(self, node: Node, maker: Node) -> bool:
         """Return True where it pays to move `node` in front of the view or transposition `maker`:
@@ -250,8 +250,8 @@ class _TransposeSinking:
         """
         graph, (source,) = self.rewriter, maker.inputs
         others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
-        turn = maker.operator
-        if isinstance(turn, Transpose) and any(self._same(v, turn) for v in others):
+        transpose = maker.operator
+        if isinstance(transpose, Transpose) and any(self._same(v, transpose) for v in others):
             return True
         before = graph.runtime_producer(source)
         pointwise = before is not None and isinstance(before.operator, Pointwise)
@@ -270,7 +270,7 @@ class _TransposeSinking:
             if node is not None and all(map(graph.is_read_once, node.outputs)):
                 if node.operator.has_epilogue:
                     return True
-                if isinstance(node.operator, View | Pointwise) or value in self.rows_turned:
+                if isinstance(node.operator, View | Pointwise) or value in self.transposed_rows:
                     stack += [v for v in node.inputs if v is not None]
             if not stack:
                 break

@@ -38,7 +38,7 @@ GENERATORS: Mapping[str, Generator] = {
     "pieces": Generator(move.pieces, move.concat_examples),
     "images": Generator(move.generate, move.image_examples),
     "move": Generator(move.generate, move.examples),
-    "turn": Generator(move.turn, move.turn_examples),
+    "transpose": Generator(move.transpose, move.transpose_examples),
     "scatter": Generator(move.generate_scatter, move.scatter_examples),
     "perceptron": Generator(perceptron.generate_perceptron, perceptron.perceptron_examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),

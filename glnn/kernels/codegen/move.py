@@ -400,7 +400,7 @@ def image_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     }
 
 
-def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+def transpose_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     """Return operators that cover the kernels that transpose matrices."""
     x = {"x": TensorType((8, 9, 10, 11))}
     return {
@@ -409,13 +409,13 @@ def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     }
 
 
-def turn(
+def transpose(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """Generate for kernels that transpose matrices by tiles in shared memory: see `Generator`."""
-    walk = walk_of(op, types, layouts).turned
+    walk = walk_of(op, types, layouts).transposed
     if walk is None or any(leg.count < LEAST for leg in walk.legs[-2:]):
-        raise UnsupportedOpError("it turns matrices, of which there are none")
+        raise UnsupportedOpError("it transposes matrices, of which there are none")
     *around, high, wide = walk.legs
     tiles_wide = -(-wide.count // TILE)
     each = -(-high.count // TILE) * tiles_wide

@@ -198,8 +198,8 @@ def _attend(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, v
         split = out("Reshape", projected, out.integers(0, 0, heads, size // heads))
         if i > 0:
             split = _longer(out, layer, split, f"bias_{'qkv'[i]}")
-        turned = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
-        parts.append(out("Transpose", split, perm=turned))
+        transposed = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
+        parts.append(out("Transpose", split, perm=transposed))
     scaled = out("Mul", parts[0], out.constant(1 / sqrt(size // heads)))
     weights = out("Softmax", out("MatMul", scaled, parts[1]), axis=-1)
     result = out("MatMul", weights, parts[2])
@@ -237,8 +237,8 @@ def _project(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str
         else arrays[f"{letter}_proj_weight"]
     )
     writer = out.writer
-    turned = writer.weight(f"{out.name}.{letter}_proj_weight.T", np.ascontiguousarray(weight.T))
-    product = out("MatMul", x, turned)
+    transposed = writer.weight(f"{out.name}.{letter}_proj_weight.T", np.ascontiguousarray(weight.T))
+    product = out("MatMul", x, transposed)
     if "in_proj_bias" not in arrays:
         return product
     bias = writer.weight(f"{out.name}.{letter}_proj_bias", arrays["in_proj_bias"][part])
@@ -654,8 +654,8 @@ def _layer(
     y, *last = out.all(1 + op.states, kind, x, *called, **how)
     if op.projected:
         name = f"{out.name}.weight_hr{suffix}.T"
-        turned = out.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
-        y, last[0] = (out("MatMul", one, turned) for one in (y, last[0]))
+        transposed = out.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
+        y, last[0] = (out("MatMul", one, transposed) for one in (y, last[0]))
     y = out("Transpose", y, perm=(0, 2, 1, 3))
     return [out("Reshape", y, out.integers(0, 0, -1)), *last]
 

@@ -34,7 +34,7 @@ def _rotary_embedding(
     """Rotate x (batch, heads, length, size) or (batch, length, heads size). Su et al. 2021,
     RoFormer.
 
-    cos, sin: (batch, length, half of what is turned), or (places, half) for `positions`.
+    cos, sin: (batch, length, half of what is rotated), or (places, half) for `positions`.
     """
     shape = x.type.shape
     packed = len(shape) == 3
@@ -46,14 +46,14 @@ def _rotary_embedding(
     if len(x.type.dims) != 4:
         raise ShapeError(f"{call.name}: x must have 3 or 4 dimensions, got {x.type}")
     size = x.type.shape[3]
-    turned = call.get("rotary_embedding_dim", 0) or size
-    if turned % 2 or turned > size:
-        raise ShapeError(f"{call.name}: {turned} of {size} numbers cannot be turned in pairs")
+    rotary_dim = call.get("rotary_embedding_dim", 0) or size
+    if rotary_dim % 2 or rotary_dim > size:
+        raise ShapeError(f"{call.name}: {rotary_dim} of {size} numbers cannot be rotated in pairs")
     if positions is not None:
         cos, sin = (call(Gather(0), angles, positions) for angles in (cos, sin))
     interleaved = bool(call.get("interleaved", 0))
-    if cos.type.shape[-1:] != (turned // 2,):
-        raise ShapeError(f"{call.name}: cosines of {turned // 2} pairs, got {cos.type}")
+    if cos.type.shape[-1:] != (rotary_dim // 2,):
+        raise ShapeError(f"{call.name}: cosines of {rotary_dim // 2} pairs, got {cos.type}")
     y = rotate(call, x, cos, sin, packed=packed, interleaved=interleaved)
     return call.reshape(y, shape)
 
@@ -73,13 +73,13 @@ def rotate(
     (batch, length, pairs); of a batch of 1 where all have the same. interleaved: pairs are
     neighbours, else a number of the first half and one of the second.
     """
-    size, turned = x.type.shape[3], 2 * cos.type.shape[-1]
-    if turned > size:
-        raise ShapeError(f"{call.name}: {turned} of {size} numbers cannot be turned in pairs")
-    first = x if turned == size else call(Slice((0,), (turned,), (3,), (1,)), x)
+    size, rotary_dim = x.type.shape[3], 2 * cos.type.shape[-1]
+    if rotary_dim > size:
+        raise ShapeError(f"{call.name}: {rotary_dim} of {size} numbers cannot be rotated in pairs")
+    first = x if rotary_dim == size else call(Slice((0,), (rotary_dim,), (3,), (1,)), x)
     y = _rotate_pairs(call, first, cos, sin, packed, interleaved)
-    if turned < size:
-        y = call(Concat(3), y, call(Slice((turned,), (size,), (3,), (1,)), x))
+    if rotary_dim < size:
+        y = call(Concat(3), y, call(Slice((rotary_dim,), (size,), (3,), (1,)), x))
     return y
 
 

@@ -48,29 +48,33 @@ def _rotary_embedding(
     """Rotate x (batch, heads, length, size) or (batch, length, heads size).
 
     positions: (batch, length), or (1,), that of the first token. cos, sin: (positions, half of
-    what is turned). Of each head the first `rotary_embedding_dim` numbers are turned, all for 0.
+    what is rotated). Of each head the first `rotary_embedding_dim` numbers are rotated, all for 0.
     """
     if call.need("is_packed_batching") or call.need("scale") != 1.0:
         raise UnsupportedOpError(
             f"{call.name}: is_packed_batching must be 0 and scale 1, got "
             f"{call.need('is_packed_batching')} and {call.need('scale')}"
         )
-    shape, heads, turned = x.type.shape, call.need("num_heads"), call.need("rotary_embedding_dim")
+    shape, heads, rotary_dim = (
+        x.type.shape,
+        call.need("num_heads"),
+        call.need("rotary_embedding_dim"),
+    )
     packed = len(shape) == 3
     if packed:
-        if turned and not heads:
-            raise ShapeError(f"{call.name}: rotary_embedding_dim {turned} needs num_heads")
+        if rotary_dim and not heads:
+            raise ShapeError(f"{call.name}: rotary_embedding_dim {rotary_dim} needs num_heads")
         size = shape[2] // heads if heads else 2 * cos.type.shape[-1]
         if size < 1 or shape[2] % size:
             raise ShapeError(f"{call.name}: {size} numbers of {heads} heads of {x.type}")
         x = call.reshape(x, (*shape[:2], shape[2] // size, size))
     if len(x.type.dims) != 4:
         raise ShapeError(f"{call.name}: x must have 3 or 4 dimensions, got {x.type}")
-    turned, rows = turned or x.type.shape[3], cos.type.shape[0]
-    if turned % 2 or any(one.type.shape != (rows, turned // 2) for one in (cos, sin)):
+    rotary_dim, rows = rotary_dim or x.type.shape[3], cos.type.shape[0]
+    if rotary_dim % 2 or any(one.type.shape != (rows, rotary_dim // 2) for one in (cos, sin)):
         raise ShapeError(
-            f"{call.name}: cos_cache and sin_cache must be (positions, {turned // 2}), half of "
-            f"{turned} numbers, got {cos.type} and {sin.type}"
+            f"{call.name}: cos_cache and sin_cache must be (positions, {rotary_dim // 2}), half of "
+            f"{rotary_dim} numbers, got {cos.type} and {sin.type}"
         )
     length = shape[1] if packed else shape[2]
     first_only = len(positions.type.dims) < 2

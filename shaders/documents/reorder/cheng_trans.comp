@@ -1,5 +1,5 @@
 #version 310 es
-// A matrix turned round (Cheng's MatTrans, one-dimensional as his version 3 is): an invocation takes a
+// A transposed matrix (Cheng's MatTrans, one-dimensional as his version 3 is): an invocation takes a
 // row of what lies row by row, WIDTH numbers at a time, and writes each to the row of the result that
 // is its column. His text names the kernel and its widths, 4, 8 and 16, and shows no code of it.
 #ifndef WG_X
