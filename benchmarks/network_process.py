@@ -29,7 +29,7 @@ NAMES = (GLNN, EAGER, GRAPH, HALF, COMPILED, WEBGPU, CPU)
 REFERENCE = "reference"
 """In the place of a row's name: what others' results are compared with."""
 LEAST = 3  # runs
-WARM_UP = 0.5  # seconds: the first 0.1 to 0.3 of a process's take up to five times as long
+WARM_UP = 1.0  # seconds: the first 0.3 of a process take five times as long, to 0.8 a third more
 Found = dict[str, Any]
 Rows = Callable[[int, tuple[str, ...]], Iterator[Found]]
 """Gives a batch's rows so called, each with its `name`; `failed` says why there is no time."""

@@ -11,7 +11,7 @@ from glnn.backends import Backend
 from glnn.gl import Timer
 
 WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
-FIRST_SECONDS = 0.3  # in which runs of a new process take up to four times as long on NVIDIA
+FIRST_SECONDS = 1.0  # in which runs of a new process take longer on NVIDIA: 0.3 s up to four times
 LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too much
 
 
