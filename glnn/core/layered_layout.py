@@ -52,15 +52,15 @@ def arrange(
     layer = _layers(nodes, kept)
     drawing = _Drawing(width, bend)
     for name in nodes:
-        drawing.add(name, layer[name], is_bend=False)
+        drawing.add_node(name, layer[name], is_bend=False)
     chains: dict[tuple[str, str], list[int]] = {}
     for upper, lower in kept:
         inner = [
-            drawing.add(None, at, is_bend=True) for at in range(layer[upper] + 1, layer[lower])
+            drawing.add_node(None, at, is_bend=True) for at in range(layer[upper] + 1, layer[lower])
         ]
         chains[upper, lower] = inner
         for pair in pairwise([drawing.number[upper], *inner, drawing.number[lower]]):
-            drawing.join(*pair)
+            drawing.add_edge(*pair)
     drawing.reduce_crossings()
     places = drawing.place()
     start = min(
@@ -111,7 +111,7 @@ class _Drawing:
     below: list[list[int]] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
 
-    def add(self, name: str | None, layer: int, *, is_bend: bool) -> int:
+    def add_node(self, name: str | None, layer: int, *, is_bend: bool) -> int:
         """Add a node, or a bend without a name, to a layer; return its number."""
         number = len(self.layer)
         if name is not None:
@@ -125,8 +125,8 @@ class _Drawing:
         self.rows[layer].append(number)
         return number
 
-    def join(self, upper: int, lower: int) -> None:
-        """Join two of neighbouring layers."""
+    def add_edge(self, upper: int, lower: int) -> None:
+        """Connect two of neighbouring layers."""
         self.below[upper].append(lower)
         self.above[lower].append(upper)
 

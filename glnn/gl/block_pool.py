@@ -15,8 +15,8 @@ MAX_OVERSIZE_FACTOR = 2
 """A free block is taken for a tensor where it has at most this many times what a new one would."""
 
 
-class Lease:
-    """The use of `block`, which is the pool's again once nobody has the lease, in any thread."""
+class Allocation:
+    """The use of `block`, which is the pool's again once nobody has this, in any thread."""
 
     __slots__ = ("_pool", "block")
 
@@ -24,7 +24,7 @@ class Lease:
         self._pool, self.block = pool, block
 
     def __del__(self) -> None:
-        self._pool.take_back(self.block)
+        self._pool.free(self.block)
 
 
 class BlockPool:
@@ -40,11 +40,11 @@ class BlockPool:
         self._free: dict[UnclearedBlock, None] = {}
         """The first has been free for the longest."""
         self._used: dict[UnclearedBlock, None] = {}
-        """Those that leases have, none of which is free."""
+        """Those that allocations have, none of which is free."""
         self._returned: deque[UnclearedBlock] = deque()
-        """Blocks that were taken back, which no thread has freed yet."""
-        self._is_told = False
-        """Whether the device frees them with the next use of GL."""
+        """Blocks that nobody uses any more, and that are not in `_free` yet."""
+        self._is_queued = False
+        """Whether the device puts them there with the next use of GL."""
 
     @property
     def nbytes(self) -> int:
@@ -73,46 +73,46 @@ class BlockPool:
         words: int,
         slack: int = 0,
         available: Callable[[], int | None] = lambda: None,
-    ) -> list[Lease]:
-        """Return the use of `count` blocks of at least `words` each, whose content nobody knows.
+    ) -> list[Allocation]:
+        """Allocate `count` blocks of at least `words` each, whose content nobody knows.
 
         slack: further words of new ones, where larger ones will be wanted. available: returns the
         bytes that new ones may take, None where nobody knows. Raises NoRoomError where memory runs
         out.
         """
         words = max(words, MIN_WORDS)
-        leases = self._take_fitting(count, words, slack)
-        if len(leases) < count:
+        allocations = self._take_fitting(count, words, slack)
+        if len(allocations) < count:
             self._collect()
-            leases += self._take_fitting(count - len(leases), words, slack)
-        if len(leases) < count:
-            slack = self._make_room(count - len(leases), words, slack, available)
-        while len(leases) < count:
-            leases.append(self._lease(UnclearedBlock(words + slack, self._device)))
-        return leases
+            allocations += self._take_fitting(count - len(allocations), words, slack)
+        if len(allocations) < count:
+            slack = self._make_room(count - len(allocations), words, slack, available)
+        while len(allocations) < count:
+            allocations.append(self._allocation(UnclearedBlock(words + slack, self._device)))
+        return allocations
 
-    def _lease(self, block: UnclearedBlock) -> Lease:
+    def _allocation(self, block: UnclearedBlock) -> Allocation:
         """Return the use of a block that is neither free nor used."""
-        result = Lease(self, block)  # first: whatever ends this takes the block back
+        result = Allocation(self, block)  # first: whatever ends this takes the block back
         self._used[block] = None
         return result
 
-    def _take_fitting(self, count: int, words: int, slack: int) -> list[Lease]:
+    def _take_fitting(self, count: int, words: int, slack: int) -> list[Allocation]:
         """Take up to `count` free blocks of fitting sizes.
 
         Always in one order, whichever was free first: what takes turns finds its own again.
         """
-        result: list[Lease] = []
+        result: list[Allocation] = []
         most = MAX_OVERSIZE_FACTOR * (words + slack)
         fitting = [block for block in self._free if words <= block.size <= most]
         for block in sorted(fitting, key=attrgetter("order"))[:count]:
             del self._free[block]
-            result.append(self._lease(block))
+            result.append(self._allocation(block))
         return result
 
     def _collect(self) -> None:
-        """Free what was dropped, and what was taken back also where the device was not told."""
-        self._device.collect()
+        """Free the device's garbage and the returned blocks, also where none were queued."""
+        self._device.collect_garbage()
         self._free_returned()
 
     def _make_room(
@@ -134,16 +134,16 @@ class BlockPool:
             )
         return 0
 
-    def take_back(self, block: UnclearedBlock) -> None:
+    def free(self, block: UnclearedBlock) -> None:
         """Have `block` be free with the next use of GL; in any thread."""
         self._returned.append(block)
-        if not self._is_told:
-            self._is_told = True
-            self._device.drop(self._free_returned)
+        if not self._is_queued:
+            self._is_queued = True
+            self._device.delete_later(self._free_returned)
 
     def _free_returned(self) -> None:
-        """Have the blocks that were taken back be free, and keep no more than tensors have."""
-        self._is_told = False  # first: what comes from now on is told again
+        """Have the returned blocks be free, and keep no more bytes than tensors have."""
+        self._is_queued = False  # first: what comes from now on is queued again
         while self._returned:
             block = self._returned[0]
             self._used.pop(block, None)

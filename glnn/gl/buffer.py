@@ -331,7 +331,7 @@ class Buffer:
             return
         if self._device_newer and not self._due_segment:
             for fence in self._download_fences:
-                fence.drop()
+                fence.delete()
             self._download_fences = fences = memory.to_host(self._copy_parts)
             self._due_segment = fences[-1].segment if fences else device.timeline.current
 

@@ -139,7 +139,7 @@ class Fence:
                 self._timeline.completed = max(self._timeline.completed, self.segment)
             break
         if self._sync is not None:
-            self.drop()
+            self.delete()
             if checked:
                 self._check("wait")
         return True
@@ -154,7 +154,7 @@ class Fence:
 
         return poll(over, self._timeline.wait_mode, seconds)
 
-    def drop(self) -> None:
+    def delete(self) -> None:
         """Give up what GL keeps for it: nobody waits for it any more."""
         if self._sync is not None:
             self._delete(self._sync)
@@ -238,7 +238,7 @@ class Device:
         self.probe_results: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
-        self._dropped: list[Callable[[], object]] = []
+        self._garbage: list[Callable[[], object]] = []
         self.timeline = Timeline(options.wait)
         self._reopen_lock = process_lock()
         self._successor: Device | None = None
@@ -363,15 +363,15 @@ class Device:
             raise DeviceError(self.lost or CLOSED)
 
     def _ready(self) -> None:
-        """With the context, before work: free what was dropped in whatever thread."""
+        """With the context, before work: delete what was queued in whatever thread."""
         self._check_usable()  # a thread that was waited for may have closed it
-        self.collect()
+        self.collect_garbage()
 
-    def collect(self) -> None:
-        """Free what was dropped in whatever thread. Only inside `perform`."""
+    def collect_garbage(self) -> None:
+        """Delete what `delete_later` queued, in whatever thread. Only inside `perform`."""
         self._context.gc()
-        while self._dropped:
-            self._dropped.pop()()
+        while self._garbage:
+            self._garbage.pop()()
 
     def check_reset(self, step: str) -> None:
         """Raise DeviceError if the driver has reset the context: `step` may have no result."""
@@ -398,9 +398,9 @@ class Device:
             successor = self._successor
         return successor if successor.lost is None else successor.reopen()
 
-    def drop(self, delete: Callable[[], object]) -> None:
+    def delete_later(self, delete: Callable[[], object]) -> None:
         """Let the next use of GL call `delete`: what a finalizer frees, in whatever thread."""
-        self._dropped.append(delete)
+        self._garbage.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
         """GL's function `name`, which moderngl does not offer, of these ctypes types.
@@ -438,7 +438,7 @@ class Device:
         dedicated = self.capabilities.dedicated_memory
 
         def available() -> int | None:
-            self.collect()
+            self.collect_garbage()
             return memory_available(self.context, self.load, dedicated)
 
         return self.perform(available)

@@ -83,7 +83,7 @@ class DataTexture:
         if wrong := _why_not(device.capabilities, self._texels, sampler):
             raise LimitError(f"{floats} floats take {wrong}")
         device.activate()
-        device.collect()
+        device.collect_garbage()
         self._device, self._sampler = device, sampler
         # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
         # it, now and then. No memory barrier holds it back, a flush not always.
@@ -220,7 +220,7 @@ class _BufferTexture:
         self._part = device.load("glTexBufferRange", None, c_uint, c_uint, c_uint, *ends)
         delete = device.load("glDeleteTextures", None, c_int, c_void_p)
         dropped = partial(delete, 1, byref(c_uint(self.name)))
-        weakref.finalize(self, device.drop, dropped).atexit = False
+        weakref.finalize(self, device.delete_later, dropped).atexit = False
 
     def attach(self, buffer: int, start: int, nbytes: int) -> None:
         """Let the texels be those of `buffer`, or of a part that does not begin where it does."""

@@ -203,7 +203,7 @@ def map_buffer(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np
 
     They go away with the buffer. Raises NoRoomError where there is no such memory.
     """
-    device.collect()  # which may be what there is room for
+    device.collect_garbage()  # which may be what there is room for
     buffer = device.context.buffer(reserve=nbytes)
     access = MAP_READ | MAP_WRITE | MAP_PERSISTENT | MAP_COHERENT
     bind = device.load("glBindBuffer", None, c_uint, c_uint)
@@ -283,7 +283,7 @@ def allocate_buffer(
 
     Only where the device may be used. Raises DeviceError where memory runs out.
     """
-    device.collect()  # which may be what there is room for
+    device.collect_garbage()  # which may be what there is room for
     offers, nbytes = device.capabilities, 4 * words
     # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
     # shows shaders the last write but one.

@@ -277,7 +277,7 @@ class BufferSet:
             else:
                 self._too_small[name] = array
         self._kept, self._replaced, available = {}, [], self._shared.available
-        device.collect()  # so that outputs that nobody has any more are room for new ones
+        device.collect_garbage()  # so that outputs that nobody has any more are room for new ones
         pool = BlockPool.for_device(device)
         for kind in self._device_outputs:
             shape, words, slack = kind.sizes(numbers, device)
@@ -292,10 +292,10 @@ class BufferSet:
                     self._replaced.append((one, given))
                 else:
                     fresh.append((one, place))
-            leases = pool.allocate(len(fresh), words, slack, available)
-            for (one, place), lease in zip(fresh, leases, strict=True):
-                self._kept[one.name] = DeviceArray.of_lease(shape, one.dtype, lease)
-                attached[place] = lease.block
+            allocations = pool.allocate(len(fresh), words, slack, available)
+            for (one, place), allocation in zip(fresh, allocations, strict=True):
+                self._kept[one.name] = DeviceArray.from_allocation(shape, one.dtype, allocation)
+                attached[place] = allocation.block
         self._attached = attached
         if self._memories:
             for place in attached:

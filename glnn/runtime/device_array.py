@@ -12,7 +12,7 @@ from glnn.core.layout.layout import DENSE
 from glnn.core.types import Array, DType, Shape, as_float, to_float16
 from glnn.errors import DeviceError, ShapeError, shown
 from glnn.gl import Buffer, Device
-from glnn.gl.block_pool import BlockPool, Lease
+from glnn.gl.block_pool import Allocation, BlockPool
 from glnn.gl.buffer import UnclearedBlock, gather
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DeviceArray:
         self._host, self._block = host, block
         self._moved: DeviceArray | None = None
         """The one that has the block, where that is not this one's own."""
-        self._lease: Lease | None = None
+        self._allocation: Allocation | None = None
         """The use of the block, where that is this one's own."""
         return self
 
@@ -74,14 +74,14 @@ class DeviceArray:
         available: see `BlockPool.allocate`, whose errors it raises.
         """
         pool = BlockPool.for_device(device)
-        (lease,) = pool.allocate(1, DENSE.size(shape), available=available)
-        return cls.of_lease(shape, dtype, lease)
+        (allocation,) = pool.allocate(1, DENSE.size(shape), available=available)
+        return cls.from_allocation(shape, dtype, allocation)
 
     @classmethod
-    def of_lease(cls, shape: Shape, dtype: DType, lease: Lease) -> Self:
+    def from_allocation(cls, shape: Shape, dtype: DType, allocation: Allocation) -> Self:
         """Return one of FLOATS in memory that is yet to be written. Only inside `perform`."""
-        result = cls.__new__(cls)._make(shape, dtype.numpy, None, lease.block)
-        result._lease = lease
+        result = cls.__new__(cls)._make(shape, dtype.numpy, None, allocation.block)
+        result._allocation = allocation
         return result
 
     def hand_over(self, dtype: DType) -> DeviceArray:
@@ -90,10 +90,10 @@ class DeviceArray:
         Only inside `perform`, and where `is_at` says that there is such memory.
         """
         owner = self._moved or self
-        lease, owner._lease = owner._lease, None
-        assert lease is not None
+        allocation, owner._allocation = owner._allocation, None
+        assert allocation is not None
         self.give_up()
-        return self.of_lease(self.shape, dtype, lease)
+        return self.from_allocation(self.shape, dtype, allocation)
 
     def is_at(self, block: object) -> bool:
         """Return True where its numbers lie in `block`."""

@@ -327,7 +327,7 @@ class BatchKey:
         """Make the key of `count` of the samples; `more` are fields."""
         return cls(count, samples.loss, samples.target, **more)
 
-    def suits(self, batch: Samples) -> bool:
+    def matches(self, batch: Samples) -> bool:
         """Return True where a batch has as many samples, and the same kind of targets."""
         like = self.count == batch.count and self.target is batch.target
         return like and (self.loss is batch.loss or self.loss == batch.loss)

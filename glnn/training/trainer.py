@@ -121,7 +121,7 @@ class Trainer:
         waits for nothing. Raises ShapeError where they do not fit.
         """
         samples, key = self._converter.samples(x, y), self._key
-        if key is None or not key.suits(samples):
+        if key is None or not key.matches(samples):
             self._key = key = BatchKey.for_samples(samples, samples.count, totals=False)
         self._choose_backend(key, samples.arrays)
         self._steps.perform(key, samples.arrays)

@@ -28,17 +28,17 @@ def device() -> Iterator[Device]:
 
 def test_blocks_that_take_turns_find_their_own_again(device) -> None:
     pool = BlockPool.for_device(device)
-    leases, orders = pool.allocate(60, WORDS, WORDS), []
+    allocations, orders = pool.allocate(60, WORDS, WORDS), []
     for _ in range(4):
         following = pool.allocate(60, WORDS, WORDS)
-        orders.append([lease.block for lease in following])
-        leases = following
-        device.collect()
+        orders.append([allocation.block for allocation in following])
+        allocations = following
+        device.collect_garbage()
     assert orders[0] == orders[2] and orders[1] == orders[3]
     assert not set(orders[0]) & set(orders[1])
     assert pool.nbytes == 2 * 60 * 4 * 2 * WORDS
-    del leases, following, orders
-    device.collect()
+    del allocations, following, orders
+    device.collect_garbage()
     assert pool.nbytes == 0
 
 
@@ -55,8 +55,8 @@ def test_memory_is_asked_for_once_for_all_new_blocks(device) -> None:
 
 def test_new_blocks_have_no_slack_where_memory_is_short(device) -> None:
     pool = BlockPool.for_device(device)
-    leases = pool.allocate(4, WORDS, WORDS, lambda: 4 * 6 * WORDS)
-    assert {lease.block.size for lease in leases} == {WORDS}
+    allocations = pool.allocate(4, WORDS, WORDS, lambda: 4 * 6 * WORDS)
+    assert {allocation.block.size for allocation in allocations} == {WORDS}
     assert pool.nbytes == 4 * 4 * WORDS
 
 
@@ -78,7 +78,7 @@ def test_free_blocks_are_room_for_new_ones_of_other_sizes(device) -> None:
     kept = pool.allocate(3, WORDS)
     given_back = pool.allocate(3, WORDS)
     del given_back
-    device.collect()
+    device.collect_garbage()
     assert pool.nbytes == 6 * 4 * WORDS
     with pytest.raises(NoRoomError):
         pool.allocate(1, 8 * WORDS, 0, lambda: 0)
@@ -93,15 +93,15 @@ def test_threads_give_blocks_back(device) -> None:
     for one in threads:
         one.start()
     while any(one.is_alive() for one in threads):
-        device.collect()
-    device.collect()
+        device.collect_garbage()
+    device.collect_garbage()
     assert len(pool._free) == 200 and pool._used_bytes == pool._free_bytes
     again = pool.allocate(200, 16)
-    assert len({lease.block for lease in (*kept, *again)}) == 400
+    assert len({allocation.block for allocation in (*kept, *again)}) == 400
 
 
-FINALIZERS = ("__init__", "__del__", "take_back")
-"""Of leases: Python goes on after what a finalizer raises, or one of an object half made."""
+FINALIZERS = ("__init__", "__del__", "free")
+"""Of allocations: Python goes on after what a finalizer raises, or one of an object half made."""
 
 
 class Interrupter:
@@ -146,25 +146,25 @@ def interrupt(device: Device, instruction: int) -> bool:
     others = pool.allocate(1, 2 * WORDS)
     dropped = pool.allocate(2, WORDS)
     del dropped
-    device.collect()
+    device.collect_garbage()
     try:
         with Interrupter(instruction).within():
             others.clear()
             kept += pool.allocate(4, WORDS, 0, lambda: 1 << 30)  # two are free
-            device.collect()
+            device.collect_garbage()
             kept.pop()
             kept += pool.allocate(1, 9 * WORDS, 0, lambda: 36 * WORDS)  # free ones make room
             ended = True
     except KeyboardInterrupt:
         pass
     kept += pool.allocate(3, WORDS)
-    device.collect()
+    device.collect_garbage()
     kept += pool.allocate(2, WORDS)
-    blocks = [lease.block for lease in kept]
+    blocks = [allocation.block for allocation in kept]
     assert len(set(blocks)) == len(blocks) and not set(blocks) & set(pool._free)
     assert sum(block.nbytes for block in blocks) == pool._used_bytes >= pool._free_bytes
     kept.clear()
-    device.collect()
+    device.collect_garbage()
     assert pool.nbytes == 0
     return not ended
 
@@ -185,8 +185,8 @@ def test_blocks_far_too_large_are_not_taken(device) -> None:
         given_back = pool.allocate(1, large)
         block = given_back[0].block
         del given_back
-        device.collect()
-        (lease,) = pool.allocate(1, words)
-        assert (lease.block is block) == taken
-        del lease, block
+        device.collect_garbage()
+        (allocation,) = pool.allocate(1, words)
+        assert (allocation.block is block) == taken
+        del allocation, block
     assert len(kept) == 3

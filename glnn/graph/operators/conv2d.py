@@ -48,7 +48,7 @@ def correlate(
         n * c * prod(weight.shape[2:]) * prod(out) <= FEW
     ):  # as the product that `correlate_few` makes
         return correlate_columns(np.ascontiguousarray(x), weight, out, *geometry, groups)
-    if depthwise.fits(x.shape, weight.shape, stride, dilation, groups):
+    if depthwise.is_supported(x.shape, weight.shape, stride, dilation, groups):
         products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry)
         if (found := products(x, weight)) is not None:
             return found
@@ -362,7 +362,7 @@ class Conv2d(Convolving):
             few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
-            if not depthwise.fits(x.shape, weight.shape, self.stride, *geometry[2:]):
+            if not depthwise.is_supported(x.shape, weight.shape, self.stride, *geometry[2:]):
                 return lambda x, weight: (correlate(x, weight, out, *geometry),)
             products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry[:3])
 

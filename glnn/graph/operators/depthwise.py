@@ -26,7 +26,7 @@ Tap = tuple[int, slice, slice]
 """A tap's number along an axis, the results that it reaches, and the places of x that it meets."""
 
 
-def fits(x: Shape, weight: Shape, stride: Pair, dilation: Pair, groups: int) -> bool:
+def is_supported(x: Shape, weight: Shape, stride: Pair, dilation: Pair, groups: int) -> bool:
     """Return True where `DepthwiseProducts` computes a convolution of arrays of these shapes."""
     kernel = weight[2], weight[3]
     near = all((k - 1) * d < MOST_REACH for k, d in zip(kernel, dilation, strict=True))

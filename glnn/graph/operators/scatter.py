@@ -98,14 +98,14 @@ class Scatter(Put):
         """Return the NumPy index into x of each update. index: in range, none negative."""
 
     @abstractmethod
-    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+    def check_shapes(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
         """Raise ShapeError where the shapes do not go together."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
         x, index, updates = operands["x"], operands["index"], operands["updates"]
         self.check(x, index, updates)
-        self.fits(x, index, updates)
+        self.check_shapes(x, index, updates)
         if len(constants) > 1 and constants[1] is not None:
             in_range(self.display_name, constants[1], TensorType(self.bounds(x)).shape)
         return (x,)
@@ -147,7 +147,7 @@ class ScatterElements(Scatter):
     def __post_init__(self) -> None:
         whole_numbers(self.display_name, "axis", (self.axis,))
 
-    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+    def check_shapes(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
         check_elements(self.display_name, x, index, self.axis)
         if updates.dims != index.dims:
             raise ShapeError(f"{self.display_name}: updates must be as {index}, got {updates}")
@@ -171,7 +171,7 @@ class ScatterND(Scatter):
 
     reduction: Reduction = "none"
 
-    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+    def check_shapes(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
         depth = tuple_depth(self.display_name, x, index)
         expected = (*index.dims[:-1], *x.dims[depth:])
         if updates.dims != expected:
