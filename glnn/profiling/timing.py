@@ -27,12 +27,28 @@ class Timing:
     runs: tuple[float, ...] = field(default=(), compare=False)
 
 
-def warm_up(work: Callable[[], object]) -> None:
-    """Run `work`, which waits for the device, until the runs of a new process are over."""
-    start = perf_counter()
-    work()
-    while perf_counter() - start < FIRST_SECONDS:
-        work()
+def warm_up(
+    work: Callable[[], object],
+    seconds: float = FIRST_SECONDS,
+    finish: Callable[[], object] = lambda: None,
+    hopeless: float = float("inf"),
+) -> float:
+    """Keep the device busy with `work`, and return the seconds of a run by the clock.
+
+    seconds: until the runs of a new process are over, if not given. finish: waits for what `work`
+    asked for, where that does not wait itself. hopeless: seconds; work that needs more is run less.
+    """
+    start, runs, chunk = perf_counter(), 0, 1
+    while True:
+        for _ in range(chunk):
+            work()
+        finish()
+        runs += chunk
+        spent = perf_counter() - start
+        once = spent / runs
+        if spent >= seconds or (spent >= LEAST_SECONDS and once > hopeless):
+            return once
+        chunk = min(2 * chunk, 1 + int((seconds - spent) / max(once, 1e-9)))
 
 
 def time_work(
@@ -52,8 +68,9 @@ def time_work(
 def _time_work(
     backend: Backend, work: Callable[[], None], repeat: int, warm: float, hopeless: float
 ) -> Timing:
-    backend.finish()
-    once = _warm(work, backend.finish, warm, hopeless)
+    once = _wall(work, backend.finish)  # it may still compile
+    if once <= max(hopeless, LEAST_SECONDS):
+        once = warm_up(work, warm, backend.finish, hopeless)
     if once > hopeless or backend.device is None:
         return Timing(once, False, (once,))
     count = max(1, int(LEAST_SECONDS / once))
@@ -67,25 +84,6 @@ def _time_work(
         return Timing(sample.gpu / count, True, tuple(gpu / count for gpu in sample.runs))
     walls = [_wall(many, backend.finish) / count for _ in range(repeat)]
     return Timing(median(walls), False, tuple(walls))
-
-
-def _warm(
-    work: Callable[[], None], finish: Callable[[], None], least: float, hopeless: float
-) -> float:
-    """Keep the device busy for a while, less for hopeless work; seconds of a run by the clock."""
-    first = _wall(work, finish)  # it may still compile
-    if first > max(hopeless, LEAST_SECONDS):
-        return first
-    start, runs, chunk = perf_counter(), 0, 1
-    while True:
-        for _ in range(chunk):
-            work()
-        finish()
-        runs += chunk
-        spent = perf_counter() - start
-        if spent >= least or (spent >= LEAST_SECONDS and spent / runs > hopeless):
-            return spent / runs
-        chunk *= 2
 
 
 def _wall(work: Callable[[], None], finish: Callable[[], None]) -> float:
