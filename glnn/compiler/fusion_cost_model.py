@@ -15,6 +15,8 @@ from glnn.graph.handwritten_operator import prologue_of
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,
+    BatchNormalize,
+    BatchNormalizeGradient,
     CacheAppend,
     ChannelSums,
     Concat,
@@ -52,6 +54,8 @@ class Case:
 
 
 Rule = Callable[[Case], bool]
+MOST_CHANNELS = 8
+"""Channels that a workgroup of a batch normalisation has, by its kernel for channels last."""
 
 
 def separable_pays(case: Case) -> bool:
@@ -102,6 +106,18 @@ def channel_sums_pay(case: Case) -> bool:
     useful = max(min(groups, groups * spec.shape("x")[1] // spec.result_shape[1]), 1)
     together = nbytes / of.bytes / min(useful * of.lone, 1.0)
     return together <= of.launch + 3 * nbytes / of.bytes
+
+
+def batch_normalize_pays(case: Case) -> bool:
+    """Return True where one launch, whose few workgroups read images twice, takes less time than
+    one that waits for another's sums.
+    """
+    spec, of = case.spec, case.of
+    result = 4 * prod(spec.result_shape)
+    nbytes = sum(4 * prod(spec.shape(name)) for name in spec.shapes)
+    groups = max(spec.shape("x")[1] // MOST_CHANNELS, 1)
+    together = (2 * nbytes + result) / of.bytes / min(groups * of.lone, 1.0)
+    return together <= of.launch + (nbytes + result) / of.bytes
 
 
 def fits(case: Case) -> bool:
@@ -172,6 +188,8 @@ class Joining:
 
 JOININGS: Mapping[str, Joining] = {
     Attention.name: Joining(),
+    BatchNormalize.name: Joining((Reduce.name,), batch_normalize_pays, host=False),
+    BatchNormalizeGradient.name: Joining((Reduce.name,), batch_normalize_pays, host=False),
     ChannelSums.name: Joining((Reduce.name,), channel_sums_pay, host=False),
     SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),

@@ -27,6 +27,8 @@ from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.graph.operators import (
     AttentionParts,
     AttentionSum,
+    BatchNormalize,
+    BatchNormalizeGradient,
     CacheAppend,
     CachedAttention,
     CacheUpdate,
@@ -106,6 +108,7 @@ ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 INDEX = TensorType((45,), DType.int32)
 TOKENS = TensorType((5,), DType.int32)
 PLACES = TensorType((3, 131), DType.int32)
+ATTENTION_PARTS = AttentionParts(6, 2, 12, 12, 0.3, keys=5)
 TURNED: Operands = {"places": TOKENS, "rotary": (12, 8)}
 
 
@@ -268,6 +271,14 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     ],
     "subsample": [(Subsample((2, 3)), {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)}, TANH)],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
+    "batch_normalize": [(BatchNormalize(), {"x": (2, 37, 11, 9)}, TANH)],
+    "batch_normalize_gradient": [
+        (
+            BatchNormalizeGradient(),
+            {"dy": (3, 70, 7, 5), "x": (3, 70, 7, 5), "mean": (70,), "variance": (70,)},
+            TANH,
+        ),
+    ],
     "channel_sums": [
         (ChannelSums(), {"x": (2, 37, 11, 9)}),
         (ChannelSums(), {"x": (3, 70, 7, 5), "dy": (3, 70, 7, 5), "mean": (70,)}),
@@ -282,10 +293,8 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "reorder": [
         (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
         (Reorder("C", "R4"), {"x": (37, 131)}),
-        (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
-        (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
-        (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
-        (Reorder("nChw4c", "R"), {"x": (2, 37, 11, 9)}),
+        *((Reorder("R", layout), {"x": (2, 37, 11, 9)}) for layout in ("nhwC4c", "nChw4c")),
+        *((Reorder(layout, "R"), {"x": (2, 37, 11, 9)}) for layout in ("nhwC4c", "nChw4c")),
         (Reorder("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
     ],
     "conv2d": [
@@ -352,28 +361,19 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     ],
     "sample": [(Sample(), {"x": (5, 637), "rules": (5, 4), "random": (5,)})],
     "cached_attention": [
-        (
-            CachedAttention(6, 2, 12, 12, 0.3),
-            _operands(x=(5, 72), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
-        ),
+        (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), **TURNED)),
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
         (
             CachedAttention(6, 2, 12, 12, 0.3, keys_start=72, values_start=96),
-            _operands(x=(5, 120), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
+            _operands(x=(5, 120), cache=(24, 48), **TURNED),
         ),
     ],
     "attention_parts": [
+        (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), **TURNED)),
+        (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
         (
-            AttentionParts(6, 2, 12, 12, 0.3, keys=5),
-            _operands(x=(5, 72), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
-        ),
-        (
-            AttentionParts(6, 2, 12, 12, 0.3, keys=5),
-            _operands(x=(5, 72), cache=(24, 48), places=TOKENS),
-        ),
-        (
-            AttentionParts(6, 2, 12, 12, 0.3, keys=5, keys_start=72, values_start=96),
-            _operands(x=(5, 120), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
+            replace(ATTENTION_PARTS, keys_start=72, values_start=96),
+            _operands(x=(5, 120), cache=(24, 48), **TURNED),
         ),
     ],
     "attention_sum": [(AttentionSum(3, 12, 5), {"x": (7, 240)})],

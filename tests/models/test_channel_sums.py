@@ -18,10 +18,11 @@ from glnn.core.tensor_info import TensorInfo
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import LimitError
 from glnn.graph.builder import Builder
-from glnn.graph.expression import formula
-from glnn.graph.operators import Reduce, Slice
+from glnn.graph.compose.batch_norm import NORMALIZED
+from glnn.graph.expression import Arg, Scalar, call, formula
+from glnn.graph.operators import Pointwise, Reduce, Slice
 from glnn.graph.passes import BackendTraits, Pass, optimize
-from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, LayerNorm, Linear, ReLU
+from glnn.layers import Add, BatchNorm2d, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, ReLU
 from glnn.model import Model, Node
 from glnn.training import SGD, CrossEntropyLoss, StepGraph, training_step
 
@@ -172,6 +173,75 @@ def test_two_sums_are_one_launch_and_no_slice_is_made(compute) -> None:
     assert len(apart.steps) - len(plan.steps) >= 4
     joined = [one.joins for one in plan.steps if one.name == "n1 and 2 more"]
     assert [len(names) for names in joined] == [3]  # the running means, by one launch
+
+
+def test_normalisations_wait_for_no_sums(compute: Backend) -> None:
+    """They take their own, so that fewer launches wait for others; results are the same."""
+    step = training_step(residual(16), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES)
+    plan, states = planned(step, compute)
+    apart, others = planned(step, compute, frozenset({Pass.BATCH_NORM}))
+    ops = [one.op.name for one in plan.steps]
+    assert compute.device is not None
+    blocks = compute.device.capabilities.max_compute_shader_storage_blocks
+    gradients = 3 if blocks > 4 else 0  # dy, x, mean, variance and the result
+    assert ops.count("batch_normalize") == 3
+    assert ops.count("batch_normalize_gradient") == gradients
+    assert not any(one.op.name.startswith("batch_normalize") for one in apart.steps)
+    barriers = [
+        [name for name, *_ in one.executable.commands.commands].count("barrier")
+        for one in (plan, apart)
+    ]
+    assert barriers[0] <= barriers[1] - gradients
+    for one in (plan, apart):
+        one.run(batch(5), ())
+    found = states.read()
+    for name, array in others.read().items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_large_images_are_normalised_behind_their_sums(compute: Backend) -> None:
+    """By all workgroups: the few that have all of a channel would take longer than a launch."""
+    nodes = [
+        Node("c", Conv2d(3, 8, 3, padding=1, bias=False, seed=1), ("x",), "c"),
+        Node("n", BatchNorm2d(8), ("c",), "n"),
+        Node("p", MaxPool2d(64), ("n",), "p"),
+        Node("flat", Flatten(), ("p",), "flat"),
+        Node("l", Linear(8, 4, seed=4), ("flat",), "l"),
+    ]
+    model = Model(tuple(nodes), (TensorInfo("x", ("N", 3, 64, 64)),), ("l",), "large")
+    step = training_step(model, CrossEntropyLoss(), SGD(0.1), 64, totals=False)
+    plan, _ = planned(step, compute)
+    assert not any(one.op.name.startswith("batch_normalize") for one in plan.steps)
+
+
+def test_what_only_looks_like_a_batch_normalisation_stays_as_it_is() -> None:
+    """Its mean is of something else, or x is used beside what is normalised."""
+    images = TensorType((6, 5, 4, 3), DType.float32)
+    for case in ("own", "another's mean", "x beside"):
+        builder = Builder()
+        x, y = builder.input("x", images), builder.input("y", images)
+        (mean,) = builder.add(
+            Reduce("mean", (0, 2, 3), True), y if case == "another's mean" else x, name="mean"
+        )
+        squared = Reduce("mean", (0, 2, 3), True, formula("square(a - b)"))
+        (variance,) = builder.add(squared, x, mean, name="variance")
+        expr = NORMALIZED(Arg(0), Arg(1), Arg(2), Scalar(0.5))
+        beside = call("mul", expr, Arg(0) if case == "x beside" else Arg(3))
+        (made,) = builder.add(Pointwise(beside), x, mean, variance, y, name="made")
+        graph = builder.graph([made])
+        types = graph.infer_types({one.name: images for one in (x, y)})
+        short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: True))
+        fused = any(node.operator.name == "batch_normalize" for node in short.nodes)
+        assert fused == (case == "own"), case
+        rng = np.random.default_rng(0)
+        feeds = {name: rng.normal(2, 1, images.shape).astype(np.float32) for name in ("x", "y")}
+        wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+        middle = wide["y" if case == "another's mean" else "x"].mean((0, 2, 3), keepdims=True)
+        spread = np.square(wide["x"] - middle).mean((0, 2, 3), keepdims=True)
+        factor = wide["x" if case == "x beside" else "y"]
+        expected = (wide["x"] - middle) / np.sqrt(spread + 0.5) * factor
+        (got,) = Executor(graph, "compute").run(feeds).values()
+        assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max(), case
 
 
 def _counts(plan: Plan) -> tuple[int, int, int]:

@@ -10,10 +10,16 @@ from glnn.core.types import Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
-from glnn.graph.expression import Arg, call, formula
+from glnn.graph.expression import Arg, Scalar, call, formula
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Types
 from glnn.graph.operators import Pointwise, Reduce, Reshape
+
+NORMALIZED = formula("(a - b) * rsqrt(c + d)")
+"""Of x, its channels' means and variances, and eps."""
+GRADIENT = formula("(a - dc * da - dc * db * (b - c) / (d + dd)) * rsqrt(d + dd)")
+"""By x of what is normalised: of the gradient by that, x, means and variances, the sums of the
+gradient and of its products with x - mean, one over the number of summands, and eps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +62,7 @@ class BatchNorm(Composite):
 
         mean = add(Reduce("mean", axes, True), x)
         variance = add(Reduce("mean", axes, True, formula("square(a - b)")), x, mean)
-        over = call("rsqrt", call("add", Arg(2), self.eps))
-        scaled = call("mul", formula("a - b"), over)
+        scaled = NORMALIZED(Arg(0), Arg(1), Arg(2), Scalar(self.eps))
         operands = [x, mean, variance]
         for name, function in (("weight", "mul"), ("bias", "add")):
             if name in named:

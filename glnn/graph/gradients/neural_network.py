@@ -13,7 +13,12 @@ from math import prod
 import numpy as np
 
 from glnn.core.types import DType, Shape
-from glnn.graph.compose.batch_norm import BatchNorm, channel_axes, samples_per_channel
+from glnn.graph.compose.batch_norm import (
+    GRADIENT,
+    BatchNorm,
+    channel_axes,
+    samples_per_channel,
+)
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.compose.sliding_windows import FoldWindows, unfold
 from glnn.graph.expression import Arg, Expr, call, formula
@@ -158,10 +163,8 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
             ctx.pointwise("a * rsqrt(b + c)", inner, variance, operator.eps), channels
         )
     if ctx.requires_grad(x):
-        # da and db are the sums, dc one over the number of summands, dd the eps
-        text = "(a - dc * da - dc * db * (b - c) / (d + dd)) * rsqrt(d + dd)"
         part = 1 / samples_per_channel(x.type.shape)
-        by = ctx.pointwise(text, by_y, x, mean, variance, total, inner, part, operator.eps)
+        by = ctx.pointwise(GRADIENT, by_y, x, mean, variance, total, inner, part, operator.eps)
         if weight is not None:
             by = ctx.pointwise("a * b", by, ctx.reshape(weight, spread))
         gradients["x"] = by

@@ -1,6 +1,7 @@
 """The operators: a file for each family, whose classes are imported from here."""
 
 from glnn.graph.operators.attention import Attention
+from glnn.graph.operators.batch_normalize import BatchNormalize, BatchNormalizeGradient
 from glnn.graph.operators.cache_append import CacheAppend
 from glnn.graph.operators.cache_update import CacheUpdate
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
@@ -54,6 +55,8 @@ __all__ = [
     "Attention",
     "AttentionParts",
     "AttentionSum",
+    "BatchNormalize",
+    "BatchNormalizeGradient",
     "CacheAppend",
     "CacheUpdate",
     "CachedAttention",

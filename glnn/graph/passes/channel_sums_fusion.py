@@ -50,7 +50,7 @@ def _pair(
     if not isinstance(operator, Reduce) or operator.prologue not in (SQUARES, PRODUCTS):
         return None
     squares = operator.prologue == SQUARES
-    if not _by_channel(rewriter, node, means=squares):
+    if not reduces_channels(rewriter, node, means=squares):
         return None
     reduced, *others = node.inputs
     assert reduced is not None
@@ -66,7 +66,7 @@ def _pair(
     alike = [
         one
         for one in rewriter.readers(reduced)
-        if one.inputs == (reduced,) and _by_channel(rewriter, one, squares, prologue=X)
+        if one.inputs == (reduced,) and reduces_channels(rewriter, one, squares, prologue=X)
     ]
     first = alike[0] if alike else None
     if squares and (first is None or first.outputs[0] is not others[0]):
@@ -95,7 +95,7 @@ def _pair_of_columns(
     return None
 
 
-def _by_channel(
+def reduces_channels(
     rewriter: GraphRewriter, node: Node, means: bool, prologue: Expr | None = None
 ) -> bool:
     """Return True where `node` is a sum, or a mean, of `prologue` for each channel of images.

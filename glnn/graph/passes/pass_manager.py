@@ -10,6 +10,7 @@ from glnn.core.types import TensorType
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.attention_fusion import fuse_attention
+from glnn.graph.passes.batch_norm_fusion import fuse_batch_norms
 from glnn.graph.passes.channel_sums_fusion import fuse_channel_sums
 from glnn.graph.passes.common_subexpressions import (
     eliminate_common_subexpressions,
@@ -90,6 +91,9 @@ class Pass(Enum):
     """Attention in pieces becomes one operator, where the backend gains by that."""
     SLICES = "slices"
     """Work on rows is done for those alone that a slice takes, where nothing reads others."""
+    BATCH_NORM = "batch_norm"
+    """Batch normalisations in training, and their gradients, take their sums themselves, where the
+    backend gains by that."""
     CHANNEL_SUMS = "channel_sums"
     """The two reductions of a batch normalisation, or of its gradient, become one, where the
     backend gains by that."""
@@ -153,9 +157,16 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.ROTARY, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.CHANNEL_SUMS, Pass.FUSE),
-        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
-        *(Pass.NORMED, Pass.CACHES),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.BATCH_NORM),
+        *(
+            Pass.CHANNEL_SUMS,
+            Pass.FUSE,
+            Pass.PERCEPTRON,
+            Pass.PROLOGUE,
+            Pass.POOLED,
+            Pass.SEPARABLE,
+        ),
+        *(Pass.POOLED, Pass.SEPARABLE, Pass.NORMED, Pass.CACHES),
     }
 )
 """Passes that fuse several steps of a model into one, as a product, its bias and its ReLU."""
@@ -262,6 +273,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.ATTENTION, _profitable_pass(fuse_windows)),
     (Pass.SLICES, _typed_pass(hoist_slices)),
     (Pass.IDENTITIES, _typed_pass(remove_identities)),
+    (Pass.BATCH_NORM, _profitable_pass(fuse_batch_norms)),
     (Pass.CHANNEL_SUMS, _profitable_pass(fuse_channel_sums)),
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),

@@ -1,0 +1,34 @@
+#version 310 es
+// Batch normalisation, channels last: RESULTS neighbouring fours of channels a workgroup, whose LANES
+// share the pixels, first for the mean and the variance, then for the results.
+#ifndef LANES
+#define LANES 32
+#endif
+#ifndef RESULTS
+#define RESULTS 4
+#endif
+#define HAS_DY 0
+#define NUMBER vec4
+#include "common/launch.glsl"
+layout(local_size_x = RESULTS, local_size_y = LANES) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { vec4 result[]; };
+uniform int c, pixels;
+uniform float eps;
+#include "channel_sums/state.glsl"
+#include <epilogue>
+
+void main() {
+    int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
+    int quad = int(WORKGROUP_ID.x) * RESULTS + line;
+    int apart = LANES * quads, last = quad < quads ? pixels * quads : 0;
+    int i = quad + lane * quads;
+    State whole = IDENTITY;
+    for (; i + 3 * apart < last; i += 4 * apart)
+        whole = with(whole, x[i], x[i + apart], x[i + 2 * apart], x[i + 3 * apart]);
+    for (; i < last; i += apart) whole = with(whole, x[i]);
+    whole = finished(meet(whole, lane, line), pixels);
+    vec4 over = inversesqrt(whole.second + eps);
+    for (i = quad + lane * quads; i < last; i += apart)
+        result[i] = epilogue((x[i] - whole.first) * over, i, quad);
+}

@@ -1,0 +1,40 @@
+#version 310 es
+// The gradient of a batch normalisation, channels last: RESULTS neighbouring fours of channels a
+// workgroup, whose LANES share the pixels, first for the two sums, then for the results.
+#ifndef LANES
+#define LANES 32
+#endif
+#ifndef RESULTS
+#define RESULTS 4
+#endif
+#define HAS_DY 1
+#define NUMBER vec4
+#include "common/launch.glsl"
+layout(local_size_x = RESULTS, local_size_y = LANES) in;
+layout(std430, binding = 0) buffer Dy { vec4 dy[]; };
+layout(std430, binding = 1) buffer X { vec4 x[]; };
+layout(std430, binding = 2) buffer Mean { float mean[]; };
+layout(std430, binding = 3) buffer Variance { float variance[]; };
+layout(std430, binding = 4) buffer Out { vec4 result[]; };
+uniform int c, pixels;
+uniform float eps;
+#include "channel_sums/state.glsl"
+#include <epilogue>
+
+void main() {
+    int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
+    int quad = int(WORKGROUP_ID.x) * RESULTS + line;
+    int apart = LANES * quads, last = quad < quads ? pixels * quads : 0;
+    vec4 middle, over;
+    for (int k = 0; k < 4; ++k) {
+        int channel = min(quad * 4 + k, c - 1);
+        middle[k] = mean[channel];
+        over[k] = inversesqrt(variance[channel] + eps);
+    }
+    State whole = IDENTITY;
+    for (int i = quad + lane * quads; i < last; i += apart) whole = with(whole, x[i], dy[i], middle);
+    whole = meet(whole, lane, line);
+    vec4 total = whole.first / float(pixels), along = whole.second / float(pixels) * over * over;
+    for (int i = quad + lane * quads; i < last; i += apart)
+        result[i] = epilogue((dy[i] - total - along * (x[i] - middle)) * over, i, quad);
+}
