@@ -10,6 +10,8 @@ import pytest
 from glnn.compiler import Executor
 from glnn.core.types import TensorType
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.epilogue import Prologue
+from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import (
     Attention,
@@ -20,9 +22,12 @@ from glnn.graph.operators import (
     Softmax,
     Transpose,
 )
+from glnn.graph.operators.attention import StridedView, Windows
 from glnn.graph.passes import BackendTraits, optimize
+from glnn.graph.passes.pointwise_fusion import fuse_pointwise
+from glnn.graph.passes.slice_hoisting import hoist_slices
 from tests import oracle
-from tests.graph.nets import Net
+from tests.graph.nets import Net, changed
 
 N, T, H, D = 2, 6, 2, 8  # samples, tokens, heads, numbers of a head
 C = H * D
@@ -172,3 +177,152 @@ def test_rows_that_are_taken_backwards_stay_so(rng) -> None:
     graph = net.builder.graph([net(Slice((4,), (1,), (1,), (-1,)), y)])
     assert rows_of_products(graph) == [N * T]
     check(graph, rng)
+
+
+def rows(graph: Graph, rng) -> list[int]:
+    """The rows of each product after the pass alone, which must give the same results."""
+    after = changed(graph, hoist_slices, rng)
+    types = after.infer_types({v.name: v.type for v in after.inputs})
+    products = [node for node in after.nodes if isinstance(node.operator, Matmul)]
+    return [types[node.outputs[0]].shape[0] for node in products]
+
+
+def first_rows(net: Net, value: Value, start: int = 1, end: int = 3) -> Value:
+    return net(Slice((start,), (end,), (0,), (1,)), value)
+
+
+def test_a_product_of_the_rows_that_are_taken(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((T, C))), net.fixed(4, C))
+    assert rows(net.builder.graph([first_rows(net, y)]), rng) == [2]
+
+
+def test_a_prologue_may_have_numbers_of_all_rows(rng) -> None:
+    net = Net(0)
+    x, more = (net.builder.input(name, TensorType((T, C))) for name in ("x", "more"))
+    operator = Matmul(prologue=Prologue(formula("a * b"), ("image",)))
+    by_row = net(Reshape((T, C), True), net.of("a + 1.0", more))
+    y = net(operator, x, net.fixed(4, C), by_row)
+    assert rows(net.builder.graph([first_rows(net, y)]), rng) == [T]
+
+
+def test_an_epilogue_may_have_numbers_of_all_rows(rng) -> None:
+    net = Net(0)
+    x, more = net.builder.input("x", TensorType((T, C))), net.builder.input("y", TensorType((T, 4)))
+    y = net.of("a * b", net(Matmul(), x, net.fixed(4, C)), more)
+    graph = net.builder.graph([first_rows(net, y)])
+    fused = fuse_pointwise(graph, graph.infer_types({v.name: v.type for v in graph.inputs}), 8)
+    assert any(node.epilogue is not None for node in fused.nodes)
+    assert rows(fused, rng) == [T]
+
+
+def test_rows_of_stacks_have_a_weight_of_their_own(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((2 * T, C))), net.fixed(2, 4, C))
+    assert rows(net.builder.graph([first_rows(net, y, 2, 4)]), rng) == [2 * T]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 2), (2, 2), (3, T)])
+def test_no_more_slices_than_two_take_the_place_of_one(count, expected, rng) -> None:
+    net = Net(0)
+    inputs = [net.builder.input(f"x{i}", TensorType((T, C))) for i in range(count)]
+    first, *others = (net(Matmul(), x, net.fixed(4, C)) for x in inputs)
+    for other in others:
+        first = net.of("a + b", first, other)
+    assert rows(net.builder.graph([first_rows(net, first)]), rng) == [expected] * count
+
+
+def test_work_without_a_product_stays(rng) -> None:
+    net = Net(0)
+    y = net.of("exp(a)", net.builder.input("x", TensorType((T, C))))
+    after = changed(net.builder.graph([first_rows(net, y)]), hoist_slices, rng)
+    assert isinstance(after.nodes[-1].operator, Slice)
+
+
+def test_slices_of_rows_and_columns_stay(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((T, C))), net.fixed(4, C))
+    graph = net.builder.graph([net(Slice((1, 1), (3, 3), (0, 1), (1, 1)), y)])
+    assert rows(graph, rng) == [T]
+
+
+def test_columns_that_are_seen_as_rows_are_no_rows(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((N, C))), net.fixed(T, C))
+    seen = net(Reshape((N, T, 1), True), y)
+    assert rows(net.builder.graph([net(Slice((1,), (3,), (1,), (1,)), seen)]), rng) == [N]
+
+
+def test_rows_of_one_number_are_rows(rng) -> None:
+    """Seen as a vector on the way."""
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((T, C))), net.fixed(1, C))
+    y = net(Reshape((T, 1), True), net.of("exp(a)", net(Reshape((T,), True), y)))
+    assert rows(net.builder.graph([first_rows(net, y)]), rng) == [2]
+
+
+def test_the_square_of_a_row_needs_no_other(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((T, C))), net.fixed(4, C))
+    assert rows(net.builder.graph([first_rows(net, net.of("a * b", y, y))]), rng) == [2]
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_normalisations_of_more_than_a_row_stay(groups, rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((N * T, C))), net.fixed(8, C))
+    y = net(Reshape((N, T, 8), True), y)
+    y = net(Normalize(groups=1) if groups else Normalize(2), y)  # of a sample; of all its tokens
+    assert rows(net.builder.graph([net(Slice((1,), (3,), (1,), (1,)), y)]), rng) == [N * T]
+
+
+def attention_graph(lead: tuple[int, ...], axis: int, operator: Attention, end: int = 2) -> Graph:
+    """A product of what attention gives, its rows seen as `lead`, and slices of these."""
+    net, width = Net(0), operator.heads * operator.columns
+    tokens = operator.counts[0] * operator.counts[2]
+    q, k, v = (
+        net(Matmul(), net.builder.input(name, TensorType((tokens, 4))), net.fixed(width, 4))
+        for name in "qkv"
+    )
+    y = net(Reshape((tokens, width), True), net(operator, q, k, v))
+    y = net(Reshape((*lead, 3), True), net(Matmul(), y, net.fixed(3, width)))
+    return net.builder.graph([net(Slice((1,), (end,), (axis,), (1,)), y)])
+
+
+def queries(graph: Graph, rng) -> int:
+    after = changed(graph, hoist_slices, rng)
+    (attention,) = (n.operator for n in after.nodes if isinstance(n.operator, Attention))
+    return attention.queries
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_attention_whose_queries_come_first(samples, rng) -> None:
+    """They are the rows of one sample, not of several, though these be as many as queries."""
+    view = StridedView(0, 2 * C if samples == 2 else 0, D, C)
+    tokens = 2 if samples == 2 else T
+    operator = Attention(samples, H, tokens, tokens, D, D, (view,) * 3, order=(2, 0, 1))
+    lead = (2, 2) if samples == 2 else (T,)
+    graph = attention_graph(lead, len(lead) - 1, operator)
+    assert queries(graph, rng) == (tokens if samples == 2 else 1)
+
+
+def test_attention_of_one_sample_to_a_grid(rng) -> None:
+    """A column of the grid is queries that no view has."""
+    view = StridedView(0, 0, D, C)
+    operator = Attention(1, H, T, T, D, D, (view,) * 3, order=(2, 0, 1))
+    assert queries(attention_graph((2, T // 2), 1, operator), rng) == T
+
+
+def test_attention_to_a_window_that_is_the_image(rng) -> None:
+    """Its tokens are rolled: a window's first is not the image's."""
+    view = StridedView(0, T * C, D, C)
+    whole = Attention(N, H, T, T, D, D, (view,) * 3)
+    assert queries(attention_graph((N, T), 1, whole), rng) == 1
+    rolled = Attention(N, H, T, T, D, D, (view,) * 3, windows=Windows(1, 1, 2, T // 2, 1, 1))
+    assert queries(attention_graph((N, T), 1, rolled), rng) == T
+
+
+def test_attention_of_no_queries_stays(rng) -> None:
+    view = StridedView(0, T * C, D, C)
+    whole = Attention(N, H, T, T, D, D, (view,) * 3)
+    assert queries(attention_graph((N, T), 1, whole, end=1), rng) == T

@@ -25,7 +25,7 @@ def hoist_slices(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
-        if isinstance(node.operator, Slice) and not rewriter.is_fixed(node.outputs[0]):
+        if isinstance(node.operator, Slice):
             rows = _SlicedRows.from_node(rewriter, node, node.operator)
             if rows is not None:
                 rows.hoist()
@@ -50,11 +50,11 @@ class _SlicedRows:
         """Return the rows that `node` takes; None where it takes something else."""
         (value,) = node.reads
         shape = rewriter.shape(value)
-        if 0 in shape or 0 in rewriter.shape(node.outputs[0]):
+        if 0 in rewriter.shape(node.outputs[0]):
             return None
         walks = operator.walks(shape)
         cut = [i for i, n in enumerate(shape) if not same(walks[i], (0, n, 1))]
-        if len(cut) != 1 or cut[0] == len(shape) - 1 or walks[cut[0]][2] < 1:
+        if len(cut) != 1 or walks[cut[0]][2] < 1:
             return None
         return cls(rewriter, node, shape[: cut[0] + 1], *walks[cut[0]])
 
@@ -93,7 +93,7 @@ class _SlicedRows:
         """Return how many dimensions of `shape` count the rows; None where none do."""
         if len(shape) > len(self.lead) and same(shape[: len(self.lead)], self.lead):
             return len(self.lead)
-        return 1 if len(shape) > 1 and same(shape[0], prod(self.lead)) else None
+        return 1 if shape and same(shape[0], prod(self.lead)) else None
 
     def _is_by_rows(self, node: Node) -> bool:
         """Return True where `node` does the same for each row."""
@@ -113,8 +113,7 @@ class _SlicedRows:
         if isinstance(operator, Normalize):
             return operator.dims is not None and prefix + operator.dims <= len(shape)
         if isinstance(operator, Attention):
-            *samples, queries = self.lead
-            if not (same(queries, operator.queries) and same(prod(samples), operator.batch)):
+            if not same(self.lead[-1], operator.queries):
                 return False  # these rows are not evenly spaced queries of each sample
             one = same(operator.batch, 1)
             counted = [i for i in operator.order[:prefix] if i > 0 or not one]
