@@ -10,9 +10,12 @@ import pytest
 
 from glnn.core.types import TensorType
 from glnn.graph.builder import constant
+from glnn.graph.epilogue import Prologue
+from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import (
     Attention,
+    Concat,
     Conv2d,
     Matmul,
     Pool2d,
@@ -94,6 +97,9 @@ def test_attention_to_images_reads_their_own(rng) -> None:
     view = StridedView(0, 6 * C, 3 * D, 6)  # of planes, by places
     small = replace(ATTENTION, width=6, columns=6, views=(view,) * 3)
     assert count(net.builder.graph([net(small, *convolutions(net))]), rng) == 3
+    net = Net(0)
+    across = replace(small, views=(StridedView(0, 6 * C, 8, C),) * 3)
+    assert count(net.builder.graph([net(across, *convolutions(net))]), rng) == 3
 
 
 ROWS_READ: dict[str, tuple[int, Callable[[Net, Value], Value]]] = {
@@ -129,10 +135,12 @@ IMAGES_READ: dict[str, tuple[int, Callable[[Net, Value], Value]]] = {
     "convolved by groups": (3, lambda net, y: net(Conv2d(groups=2), y, net.fixed(4, C // 2, 1, 1))),
     "transposed": (3, lambda net, y: net(Transpose((0, 2, 3, 1)), y)),
     "reshaped": (3, lambda net, y: net(Reshape((2, -1), True), y)),
-    "as a weight": (
+    "reshaped and transposed": (
         3,
-        lambda net, y: net(Conv2d(), net.fixed(1, C, 3, 2), y),
+        lambda net, y: net(Transpose((1, 0)), net(Reshape((2, -1), True), y)),
     ),
+    "by itself": (3, lambda net, y: net(Conv2d(), y, y)),
+    "as a weight": (3, lambda net, y: net(Conv2d(), net.fixed(1, C, 3, 2), y)),
 }
 
 
@@ -234,7 +242,7 @@ def test_epilogues_that_are_the_same(texts, images, expected, rng) -> None:
     assert count(net.builder.graph(results), rng) == expected
 
 
-@pytest.mark.parametrize("case", ["scale", "other scale", "computed", "full"])
+@pytest.mark.parametrize("case", ["scale", "other scale", "computed", "full", "fixed"])
 def test_operands_of_epilogues(case, rng) -> None:
     """A single number is the same one; all are fixed, none is of the whole result."""
     net = Net(0)
@@ -245,10 +253,38 @@ def test_operands_of_epilogues(case, rng) -> None:
         "other scale": [one, other, other],
         "computed": [extra, net.fixed(C), net.fixed(C)],
         "full": [extra, net.fixed(C), net.fixed(C)],
+        "fixed": [net.fixed(ROWS, C), net.fixed(C), net.fixed(C)],
     }[case]
     made = [net.of("a * b", y, e) for y, e in zip(products(net), operands, strict=True)]
     graph = net.builder.graph([transposed(net, y) for y in made])
     assert count(graph, rng) == (1 if case == "scale" else 2)
+
+
+def test_other_work_on_fixed_matrices_stays(rng) -> None:
+    net = Net(0)
+    x = net.builder.input("x", TensorType((C, 8)))
+    made = [net.of("a + b", x, net.fixed(C, 8)) for _ in range(2)]
+    graph = net.builder.graph([transposed(net, one) for one in made])
+    assert len(changed(graph, fuse_siblings, rng).nodes) == len(graph.nodes)
+
+
+def test_products_that_no_run_changes_stay(rng) -> None:
+    net = Net(0)
+    x = net.fixed(ROWS, 8)
+    made = [transposed(net, net(Matmul(), x, net.fixed(C, 8))) for _ in range(2)]
+    graph = net.builder.graph(
+        [net.of("a + b", net.builder.input("y", TensorType((1,))), *made[:1])]
+    )
+    both = net.builder.graph([*graph.outputs, net.of("a * b", graph.outputs[0], made[1])])
+    assert len(changed(both, fuse_siblings, rng).nodes) == len(both.nodes)
+
+
+def test_products_with_prologues_stay(rng) -> None:
+    net = Net(0)
+    x = net.builder.input("x", TensorType((ROWS, 8)))
+    operator = Matmul(prologue=Prologue(formula("a * b"), ("channel",)))
+    made = [net(operator, x, net.fixed(C, 8), net.fixed(8)) for _ in range(2)]
+    assert count(net.builder.graph([transposed(net, one) for one in made]), rng) == 2
 
 
 def test_rotations_begin_where_the_slice_does(rng) -> None:
@@ -256,4 +292,7 @@ def test_rotations_begin_where_the_slice_does(rng) -> None:
     table, places = net.fixed(7, D), constant(np.arange(ROWS, dtype=np.int32) % 7)
     rotary = Rotary(H, D, 7)
     made = [net(rotary, one, table, places) for one in products(net)]
-    assert count(net.builder.graph(made), rng) == 1
+    graph = net.builder.graph(made)
+    assert count(graph, rng) == 1
+    kinds = [type(node.operator) for node in changed(graph, fuse_siblings, rng).nodes]
+    assert sorted(map(str, kinds)) == sorted(map(str, [Concat, Matmul, Rotary, Rotary, Rotary]))

@@ -322,6 +322,13 @@ def test_attention_to_a_window_that_is_the_image(rng) -> None:
     assert queries(attention_graph((N, T), 1, rolled), rng) == T
 
 
+def test_products_before_attention_are_of_all_rows(rng) -> None:
+    """Attention takes its queries out of them itself."""
+    view = StridedView(0, T * C, D, C)
+    whole = Attention(N, H, T, T, D, D, (view,) * 3)
+    assert rows(attention_graph((N, T), 1, whole), rng) == [N * T, N * T, N * T, N]
+
+
 def test_attention_of_no_queries_stays(rng) -> None:
     view = StridedView(0, T * C, D, C)
     whole = Attention(N, H, T, T, D, D, (view,) * 3)

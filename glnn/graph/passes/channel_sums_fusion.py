@@ -63,11 +63,8 @@ def _pair(
             return None
     if others[-1] is None or rewriter.shape(others[-1]) != rewriter.shape(node.outputs[0]):
         return None
-    alike = [
-        one
-        for one in rewriter.readers(reduced)
-        if one.inputs == (reduced,) and reduces_channels(rewriter, one, squares, prologue=X)
-    ]
+    readers = rewriter.readers(reduced)
+    alike = [one for one in readers if reduces_channels(rewriter, one, squares, prologue=X)]
     first = alike[0] if alike else None
     if squares and (first is None or first.outputs[0] is not others[0]):
         return None
@@ -103,7 +100,7 @@ def reduces_channels(
     prologue: None for any.
     """
     operator, shape = node.operator, rewriter.shape(node.outputs[0])
-    if not isinstance(operator, Reduce) or node.epilogue is not None or len(shape) != 4:
+    if not isinstance(operator, Reduce) or len(shape) != 4:
         return False
     expr = operator.prologue if prologue is None else prologue
     plain = operator == Reduce("mean" if means else "sum", operator.axes, True, expr)

@@ -73,7 +73,7 @@ class _SiblingKey:
         stacked.
         """
         operator, out = node.operator, node.outputs[0]
-        if not isinstance(operator, Conv2d | Matmul) or len(node.reads) < 2:
+        if not isinstance(operator, Conv2d | Matmul):
             return None
         if rewriter.is_fixed(out) or rewriter.is_output(out) or len(node.inputs) != 2:
             return None
@@ -102,7 +102,7 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     """
     operator, made = reader.operator, reader.outputs[0]
     if isinstance(operator, Attention):
-        return reader.epilogue is None and _views_rows(rewriter, reader, operator, value)
+        return _views_rows(rewriter, reader, operator, value)
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False
     if isinstance(operator, Rotary):  # which begins at any number of a row

@@ -93,12 +93,12 @@ class _SlicedRows:
         """Return how many dimensions of `shape` count the rows; None where none do."""
         if len(shape) > len(self.lead) and same(shape[: len(self.lead)], self.lead):
             return len(self.lead)
-        return 1 if shape and same(shape[0], prod(self.lead)) else None
+        return 1 if same(shape[0], prod(self.lead)) else None
 
     def _is_by_rows(self, node: Node) -> bool:
         """Return True where `node` does the same for each row."""
         graph, operator = self.rewriter, node.operator
-        if node.epilogue is not None or len(node.outputs) > 1:
+        if node.epilogue is not None:
             return False
         shape = graph.shape(node.outputs[0])
         prefix = self._prefix(shape)

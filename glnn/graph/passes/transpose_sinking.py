@@ -115,7 +115,7 @@ class _TransposeSinking:
         shape, before = graph.shape(source), graph.shape(origin)
         perm = tuple(axis % len(shape) for axis in maker.operator.perm)
         # Attention walks along samples and tokens: more dimensions are windows, of images.
-        if not (same(prod(shape[:2]), rows) and same(prod(shape[2:]), k) and perm[0] > perm[1]):
+        if not (same(prod(shape[:2]), rows) and perm[0] > perm[1]):
             return
         if not self._meets_transpositions(node.outputs[0]):
             return

@@ -1,0 +1,262 @@
+"""Views and transpositions go behind products, softmaxes and pointwise work that may come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from glnn.core.types import TensorType
+from glnn.graph.epilogue import Prologue
+from glnn.graph.expression import formula
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Matmul,
+    Pointwise,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+)
+from glnn.graph.passes.transpose_sinking import sink_transposes
+from tests.graph.nets import Net, changed
+
+N, T, C = 2, 3, 8
+SWAP = Transpose((1, 0, 2))
+Rng = Callable[..., np.ndarray]
+
+
+def before(graph: Graph, kind: type[Operator], rng: Rng) -> list[type[Operator]]:
+    """The operators that the last one of a `kind` needs after the pass, which must give the same
+    results, in order.
+    """
+    after = changed(graph, sink_transposes, rng)
+    made = {value: node for node in after.nodes for value in node.outputs}
+    (*_, last) = (node for node in after.nodes if isinstance(node.operator, kind))
+    needed, left = set(), [*last.reads]
+    while left:
+        if (node := made.get(left.pop())) is not None:
+            needed.add(node)
+            left += node.reads
+    return [type(node.operator) for node in after.nodes if node in needed]
+
+
+def tokens(net: Net, shape: tuple[int, ...] = (N, T, C)) -> Value:
+    return net.builder.input("x", TensorType(shape))
+
+
+def rows(net: Net, x: Value, operator: Operator = SWAP, width: int = C) -> Value:
+    """The rows of x, transposed."""
+    moved = net(operator, x)
+    return net(Reshape((-1, width), True), moved)
+
+
+def back(net: Net, y: Value, shape: tuple[int, ...] = (T, N, 4)) -> Value:
+    return net(SWAP, net(Reshape(shape, True), y))
+
+
+def test_rows_of_a_product_that_are_transposed_back(rng) -> None:
+    net = Net(0)
+    graph = net.builder.graph([back(net, net(Matmul(), rows(net, tokens(net)), net.fixed(4, C)))])
+    assert Transpose not in before(graph, Matmul, rng)
+
+
+@pytest.mark.parametrize("reads", ["rows", "tokens", "output"])
+def test_rows_that_others_read_stay(reads, rng) -> None:
+    net = Net(0)
+    moved = net(SWAP, tokens(net))
+    x = net(Reshape((-1, C), True), moved)
+    y = net(Matmul(), x, net.fixed(4, C))
+    more = {"rows": x, "tokens": moved, "output": y}[reads]
+    graph = net.builder.graph([back(net, y), more if reads == "output" else net.of("exp(a)", more)])
+    assert Transpose in before(graph, Matmul, rng)
+
+
+def test_a_prologue_may_have_numbers_of_each_row(rng) -> None:
+    net = Net(0)
+    operator = Matmul(prologue=Prologue(formula("a * b"), ("image",)))
+    more = net.builder.input("more", TensorType((T * N, C)))
+    y = net(operator, rows(net, tokens(net)), net.fixed(4, C), more)
+    assert Transpose in before(net.builder.graph([back(net, y)]), Matmul, rng)
+
+
+def test_rows_of_stacks_have_a_weight_of_their_own(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), rows(net, tokens(net)), net.fixed(T, 4, C))
+    assert Transpose in before(net.builder.graph([back(net, y)]), Matmul, rng)
+
+
+def test_no_rows_stay(rng) -> None:
+    net = Net(0)
+    x = tokens(net, (0, T, C))
+    y = net(Matmul(), net(Reshape((0, C), True), net(SWAP, x)), net.fixed(4, C))
+    graph = net.builder.graph([net(SWAP, net(Reshape((T, 0, 4), True), y))])
+    assert Transpose in before(graph, Matmul, rng)
+
+
+@pytest.mark.parametrize(
+    ("shape", "operator"),
+    [
+        ((N, T, 5, C), Transpose((0, 2, 1, 3))),  # windows: rows are of three dimensions
+        ((N, T, 2, 4), Transpose((0, 1, 3, 2))),  # whose rows stay in order
+        ((N, T, C), Transpose((0, 1, 2))),
+    ],
+)
+def test_other_transpositions_stay(shape, operator, rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), rows(net, tokens(net, shape), operator), net.fixed(4, C))
+    size = y.type.shape[0] // N
+    graph = net.builder.graph([back(net, y, (N, size, 4))])
+    assert Transpose in before(graph, Matmul, rng)
+
+
+def test_rows_of_heads_are_transposed_inside(rng) -> None:
+    net = Net(0)
+    y = net(
+        Matmul(), rows(net, tokens(net, (N, T, 2, 4)), Transpose((1, 0, 3, 2))), net.fixed(4, C)
+    )
+    assert Transpose in before(net.builder.graph([back(net, y)]), Matmul, rng)
+
+
+READERS: dict[str, tuple[bool, Callable[[Net, Value], Value]]] = {
+    "a bias": (True, lambda net, y: net.of("a + b", y, net.fixed(4))),
+    "a slice": (True, lambda net, y: net(Slice((1,), (3,), (1,), (1,)), y)),
+    "numbers of each row": (False, lambda net, y: net.of("a + b", y, net.fixed(N * T, 1))),
+    "computed numbers": (
+        False,
+        lambda net, y: net.of("a + b", y, net.builder.input("b", TensorType((4,)))),
+    ),
+    "a sum": (False, lambda net, y: net(Concat(1), y, y)),
+}
+"""Work between a product and the second transposition, and whether it is the same for all rows."""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_work_between_a_product_and_a_transposition(name, rng) -> None:
+    moves, work = READERS[name]
+    net = Net(0)
+    y = work(net, net(Matmul(), rows(net, tokens(net)), net.fixed(4, C)))
+    graph = net.builder.graph([back(net, y, (T, N, y.type.shape[1]))])
+    assert (Transpose in before(graph, Matmul, rng)) != moves
+
+
+def test_a_product_that_is_not_transposed_back(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), rows(net, tokens(net)), net.fixed(4, C))
+    graph = net.builder.graph([back(net, y), net(Softmax(-1), y)])
+    assert Transpose in before(graph, Matmul, rng)
+
+
+def product(net: Net, width: int = C) -> Value:
+    """A product of the rows of an input, (N T, width)."""
+    return net(Matmul(), net.builder.input("x", TensorType((N * T, 4))), net.fixed(width, 4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "moves"),
+    [((N, T, C), -1, True), ((N, T, C), 1, False), ((N, T, 2, C // 2), -1, False)],
+)
+def test_softmax_of_rows_in_another_shape(shape, axis, moves, rng) -> None:
+    net = Net(0)
+    graph = net.builder.graph([net(Softmax(axis), net(Reshape(shape, True), product(net)))])
+    assert (Reshape in before(graph, Softmax, rng)) != moves
+
+
+def test_softmax_of_what_others_read(rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N, T, C), True), product(net))
+    graph = net.builder.graph([net(Softmax(-1), seen), net.of("exp(a)", seen)])
+    assert Reshape in before(graph, Softmax, rng)
+
+
+def test_work_before_a_view(rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N, T, C), True), product(net))
+    graph = net.builder.graph([net.of("a + b", seen, net.fixed(C))])
+    found = before(graph, Pointwise, rng)
+    assert (Matmul in found and found[-1] is not Reshape) or len(found) < 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "moves"),
+    [((C,), True), ((1,), True), ((N, T, C), True), ((T, C), False), ((T, 1), False)],
+)
+def test_operands_that_are_seen_as_the_view_is(shape, moves, rng) -> None:
+    """Of other shapes they would broadcast within a dimension."""
+    net = Net(0)
+    seen = net(Reshape((N, T, C), True), product(net))
+    result = net.of("a + b", seen, net.fixed(*shape))
+    graph = net.builder.graph([result])
+    after = changed(graph, sink_transposes, rng)
+    assert isinstance(after.nodes[-1].operator, Reshape) == moves
+
+
+@pytest.mark.parametrize("reads", ["once", "again", "output"])
+def test_a_view_that_others_read_stays(reads, rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N, T, C), True), product(net))
+    y, outputs = net.of("a + b", seen, net.fixed(C)), []
+    if reads != "once":
+        outputs.append(seen if reads == "output" else net(Softmax(1), seen))
+    after = changed(net.builder.graph([y, *outputs]), sink_transposes, rng)
+    maker = {value: node for node in after.nodes for value in node.outputs}[after.outputs[0]]
+    assert isinstance(maker.operator, Reshape) == (reads == "once")
+
+
+def test_work_that_is_larger_than_the_view_stays(rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N * T, 1, C), True), product(net))
+    after = changed(
+        net.builder.graph([net.of("a + b", seen, net.fixed(5, C))]), sink_transposes, rng
+    )
+    assert isinstance(after.nodes[-1].operator, Pointwise)
+
+
+IMAGE = (N, 4, 5, T)
+
+
+def convolved(net: Net) -> Value:
+    x = net.builder.input("x", TensorType((N, 3, 5, T)))
+    return net(Conv2d(), x, net.fixed(4, 3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "fixed", "perm", "moves"),
+    [
+        ((4,), True, (0, 2, 3, 1), True),
+        ((N, 5, T, 4), True, (0, 2, 3, 1), True),
+        ((N, 5, T, 4), False, (0, 2, 3, 1), True),  # which a layout makes free
+        ((4,), False, (0, 2, 3, 1), False),
+        ((1,), False, (0, 2, 3, 1), True),
+        ((N, 5, 4, T), False, (0, 2, 1, 3), False),
+        ((N, 5, 4, T), True, (0, 2, 1, 3), True),
+    ],
+)
+def test_operands_of_work_behind_a_transposition(shape, fixed, perm, moves, rng) -> None:
+    net = Net(0)
+    y = net(Transpose(perm), convolved(net))
+    other = net.fixed(*shape) if fixed else net.builder.input("b", TensorType(shape))
+    after = changed(net.builder.graph([net.of("a + b", y, other)]), sink_transposes, rng)
+    assert isinstance(after.nodes[-1].operator, Transpose) == moves
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_transpositions_that_meet_are_one(swapped, rng) -> None:
+    """Of tensors that nothing could join."""
+    net = Net(0)
+    values = [net.builder.input(name, TensorType((N, T, C))) for name in "xy"]
+    first, second = (net(SWAP, one) for one in values)
+    graph = net.builder.graph([net.of("a - b", *((second, first) if swapped else (first, second)))])
+    after = changed(graph, sink_transposes, rng)
+    assert [type(node.operator) for node in after.nodes] == [Pointwise, Transpose]
+
+
+def test_a_transposition_of_an_input_stays(rng) -> None:
+    net = Net(0)
+    y = net.of("exp(a)", net(SWAP, tokens(net)))
+    after = changed(net.builder.graph([y]), sink_transposes, rng)
+    assert [type(node.operator) for node in after.nodes] == [Transpose, Pointwise]
