@@ -108,6 +108,14 @@ ROWS_READ: dict[str, tuple[int, Callable[[Net, Value], Value]]] = {
         1,
         lambda net, y: net(Transpose((1, 0, 2)), net(Reshape((ROWS, H, D), True), y)),
     ),
+    "put into a cache": (
+        1,
+        lambda net, y: net(
+            Concat(2),
+            net.builder.input(f"past {y.name}", TensorType((ROWS, H, 3, D))),
+            net(Reshape((ROWS, H, 1, D), True), y),
+        ),
+    ),
     "reshaped": (3, lambda net, y: net(Reshape((ROWS, H, D), True), y)),
     "reshaped and added to": (
         3,
@@ -253,11 +261,11 @@ def test_operands_of_epilogues(case, rng) -> None:
         "other scale": [one, other, other],
         "computed": [extra, net.fixed(C), net.fixed(C)],
         "full": [extra, net.fixed(C), net.fixed(C)],
-        "fixed": [net.fixed(ROWS, C), net.fixed(C), net.fixed(C)],
+        "fixed": [net.fixed(C), net.fixed(ROWS, C), net.fixed(ROWS, C)],
     }[case]
     made = [net.of("a * b", y, e) for y, e in zip(products(net), operands, strict=True)]
     graph = net.builder.graph([transposed(net, y) for y in made])
-    assert count(graph, rng) == (1 if case == "scale" else 2)
+    assert count(graph, rng) == {"scale": 1, "fixed": 3}.get(case, 2)
 
 
 def test_other_work_on_fixed_matrices_stays(rng) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.core.types import TensorType
+from glnn.graph.builder import constant
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Value
@@ -15,7 +16,9 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
     Conv2d,
+    Gather,
     Matmul,
+    Pad,
     Pointwise,
     Reshape,
     Slice,
@@ -43,6 +46,11 @@ def before(graph: Graph, kind: type[Operator], rng: Rng) -> list[type[Operator]]
             needed.add(node)
             left += node.reads
     return [type(node.operator) for node in after.nodes if node in needed]
+
+
+def kinds(graph: Graph, rng: Rng) -> list[type[Operator]]:
+    """The operators after the pass, in order; it must give the same results."""
+    return [type(node.operator) for node in changed(graph, sink_transposes, rng).nodes]
 
 
 def tokens(net: Net, shape: tuple[int, ...] = (N, T, C)) -> Value:
@@ -102,6 +110,7 @@ def test_no_rows_stay(rng) -> None:
     ("shape", "operator"),
     [
         ((N, T, 5, C), Transpose((0, 2, 1, 3))),  # windows: rows are of three dimensions
+        ((N, T, 5, C), Transpose((1, 0, 2, 3))),
         ((N, T, 2, 4), Transpose((0, 1, 3, 2))),  # whose rows stay in order
         ((N, T, C), Transpose((0, 1, 2))),
     ],
@@ -111,7 +120,14 @@ def test_other_transpositions_stay(shape, operator, rng) -> None:
     y = net(Matmul(), rows(net, tokens(net, shape), operator), net.fixed(4, C))
     size = y.type.shape[0] // N
     graph = net.builder.graph([back(net, y, (N, size, 4))])
-    assert Transpose in before(graph, Matmul, rng)
+    assert kinds(graph, rng) == [Transpose, Reshape, Matmul, Reshape, Transpose]
+
+
+def test_rows_of_other_work_stay(rng) -> None:
+    net = Net(0)
+    x = net.of("exp(a)", tokens(net))
+    y = net(Matmul(), net(Reshape((-1, C), True), x), net.fixed(4, C))
+    assert before(net.builder.graph([back(net, y, (N, T, 4))]), Matmul, rng) == [Pointwise, Reshape]
 
 
 def test_rows_of_heads_are_transposed_inside(rng) -> None:
@@ -164,6 +180,12 @@ def test_softmax_of_rows_in_another_shape(shape, axis, moves, rng) -> None:
     net = Net(0)
     graph = net.builder.graph([net(Softmax(axis), net(Reshape(shape, True), product(net)))])
     assert (Reshape in before(graph, Softmax, rng)) != moves
+
+
+def test_softmax_of_what_is_given(rng) -> None:
+    net = Net(0)
+    graph = net.builder.graph([net(Softmax(-1), tokens(net))])
+    assert before(graph, Softmax, rng) == []
 
 
 def test_softmax_of_what_others_read(rng) -> None:
@@ -251,12 +273,137 @@ def test_two_transpositions_that_meet_are_one(swapped, rng) -> None:
     values = [net.builder.input(name, TensorType((N, T, C))) for name in "xy"]
     first, second = (net(SWAP, one) for one in values)
     graph = net.builder.graph([net.of("a - b", *((second, first) if swapped else (first, second)))])
-    after = changed(graph, sink_transposes, rng)
-    assert [type(node.operator) for node in after.nodes] == [Pointwise, Transpose]
+    assert kinds(graph, rng) == [Pointwise, Transpose]
 
 
 def test_a_transposition_of_an_input_stays(rng) -> None:
     net = Net(0)
     y = net.of("exp(a)", net(SWAP, tokens(net)))
-    after = changed(net.builder.graph([y]), sink_transposes, rng)
-    assert [type(node.operator) for node in after.nodes] == [Transpose, Pointwise]
+    assert kinds(net.builder.graph([y]), rng) == [Transpose, Pointwise]
+
+
+def test_work_goes_before_several_views(rng) -> None:
+    net = Net(0)
+    heads = net(Reshape((N, T, 2, 4), True), net(Reshape((N, T, C), True), product(net)))
+    graph = net.builder.graph([net.of("exp(a)", heads)])
+    assert kinds(graph, rng) == [Matmul, Pointwise, Reshape, Reshape]
+
+
+def test_a_bias_joins_a_product_whose_rows_are_transposed_behind_it(rng) -> None:
+    net = Net(0)
+    y = net.of("a + b", net(Matmul(), rows(net, tokens(net)), net.fixed(4, C)), net.fixed(4))
+    after = changed(net.builder.graph([back(net, y)]), sink_transposes, rng)
+    made = {value: node for node in after.nodes for value in node.outputs}
+    (bias,) = (node for node in after.nodes if isinstance(node.operator, Pointwise))
+    assert isinstance(made[bias.reads[0]].operator, Matmul)
+
+
+def test_views_of_two_products_do_not_go_back_and_forth(rng) -> None:
+    """A sum of both goes before the one's view, and stays behind the other's."""
+    net = Net(0)
+    wide = net(Matmul(), net.builder.input("y", TensorType((N, 4))), net.fixed(T * C, 4))
+    views = [net(Reshape((N, T, C), True), one) for one in (product(net), wide)]
+    assert kinds(net.builder.graph([net.of("a + b", *views)]), rng).count(Pointwise) == 1
+
+
+def test_views_of_nothing_stay(rng) -> None:
+    net = Net(0)
+    y = net(Matmul(), net.builder.input("x", TensorType((0, 4))), net.fixed(C, 4))
+    seen = net(Reshape((0, T, C), True), y)
+    assert kinds(net.builder.graph([net.of("a + b", seen, net.fixed(C))]), rng)[-1] is Pointwise
+
+
+def test_a_transposition_of_a_single_number(rng) -> None:
+    net = Net(0)
+    y = net(Conv2d(), net.builder.input("x", TensorType((1, 3, 1, 1))), net.fixed(1, 3, 1, 1))
+    graph = net.builder.graph([net.of("exp(a)", net(Transpose((0, 2, 3, 1)), y))])
+    assert kinds(graph, rng) == [Conv2d, Pointwise, Transpose]
+
+
+def test_rows_that_are_gathered_are_no_view(rng) -> None:
+    """Though they have the view's shape, and the table that of what is seen."""
+    net = Net(0)
+    index = constant(np.arange(N * T)[::-1].reshape(N, T).copy())
+    table = net.builder.input("table", TensorType((N * T, C)))
+    seen = net(Reshape((N, T, C), True), product(net))
+    graph = net.builder.graph([net.of("a + b", seen, net(Gather(0), table, index))])
+    assert Pointwise in kinds(graph, rng)
+
+
+@pytest.mark.parametrize("text", ["exp(a)", "transposed otherwise"])
+def test_operands_that_are_not_transposed_alike(text, rng) -> None:
+    net = Net(0)
+    other = net.builder.input("b", TensorType((N, 5, T, 4)))
+    other = net.of(text, other) if "(" in text else net(Transpose((0, 2, 1, 3)), other)
+    shape = other.type.shape
+    y = net(Transpose((0, 2, 3, 1)), convolved(net))
+    if shape != y.type.shape:
+        other = net(Reshape(y.type.shape, True), other)
+    assert Pointwise in kinds(net.builder.graph([net.of("a - b", y, other)]), rng)
+
+
+STAYS: dict[str, Callable[[Net], tuple[Value, ...]]] = {}
+"""Work behind a view that nothing before it could take, and further results."""
+
+
+def stays(make: Callable[[Net], tuple[Value, ...]]) -> Callable[[Net], tuple[Value, ...]]:
+    STAYS[make.__name__] = make
+    return make
+
+
+def seen(net: Net, value: Value) -> Value:
+    return net(Reshape((N * T, C), True), value)
+
+
+@stays
+def two_views_of_inputs(net: Net) -> tuple[Value, ...]:
+    first, second = (net.builder.input(name, TensorType((N, T, C))) for name in "xy")
+    return (net.of("a + b", seen(net, first), seen(net, second)),)
+
+
+@stays
+def view_of_a_softmax(net: Net) -> tuple[Value, ...]:
+    return (net.of("exp(a)", seen(net, net(Softmax(-1), tokens(net)))),)
+
+
+@stays
+def view_of_work_that_is_read_again(net: Net) -> tuple[Value, ...]:
+    done = net.of("exp(a)", tokens(net))
+    return net.of("a * 2.0", seen(net, done)), done
+
+
+@stays
+def computed_operand_beside_a_view_of_work(net: Net) -> tuple[Value, ...]:
+    done, other = net.of("exp(a)", tokens(net)), net.builder.input("b", TensorType((N * T, C)))
+    return (net.of("a + b", seen(net, done), other),)
+
+
+@stays
+def view_of_a_product_that_is_read_again(net: Net) -> tuple[Value, ...]:
+    y = product(net)
+    return net.of("exp(a)", net(Reshape((N, T, C), True), y)), y
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_work_stays_behind_a_view(name, rng) -> None:
+    net = Net(0)
+    graph = net.builder.graph(STAYS[name](net))
+    assert kinds(graph, rng) == [type(node.operator) for node in graph.nodes]
+
+
+def test_work_goes_before_a_view_of_other_work(rng) -> None:
+    """Of which nobody else reads, and with fixed operands."""
+    net = Net(0)
+    done = seen(net, net.of("exp(a)", tokens(net)))
+    graph = net.builder.graph([net.of("a + b", done, net.fixed(C))])
+    assert kinds(graph, rng) == [Pointwise, Reshape, Pointwise, Reshape]  # one of the bias
+
+
+def test_work_does_not_go_before_a_view_of_an_image(rng) -> None:
+    """Another image would have to be seen in rows, which lie otherwise there."""
+    net = Net(0)
+    first, second = convolved(net), net.builder.input("y", TensorType((N, 4, 5 * T, 1)))
+    image = net(Pad((0, 0, 0, 0), (0, 0, 0, 0)), second)
+    view = net(Reshape((N, 4, 5 * T, 1), True), first)
+    graph = net.builder.graph([net.of("a + b", view, image)])
+    assert kinds(graph, rng)[-1] is Pointwise

@@ -180,10 +180,7 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
                 ]
                 inputs = (value if read is result else read for read in reader.inputs)
                 rewriter.replace(reader, replace(attention, views=tuple(views)), *inputs)
-        if rewriter.readers(node.outputs[0]):
-            rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
-        else:
-            rewriter.remove(node)
+        rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
         start += size
 
 

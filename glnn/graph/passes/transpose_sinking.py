@@ -61,9 +61,9 @@ def sink_transposes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     for node in rewriter.nodes:
         if isinstance(node.operator, Softmax):
             sinking.softmax(node, node.operator)
-        if isinstance(node.operator, Matmul) and not rewriter.is_fixed(node.outputs[0]):
+        if isinstance(node.operator, Matmul):
             sinking.product(node, node.operator)
-        if isinstance(node.operator, Pointwise) and not rewriter.is_fixed(node.outputs[0]):
+        if isinstance(node.operator, Pointwise):
             following: Node | None = node
             while following is not None:
                 following = sinking.before(following)
@@ -91,7 +91,7 @@ class _TransposeSinking:
             or operator.axis % len(shape) != len(shape) - 1
         ):
             return
-        if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
+        if graph.shape(source)[-1:] == shape[-1:]:
             result = graph.add(node.name, Softmax(-1, operator.log), source)
             graph.replace(node, Reshape(shape, True), result)
             graph.prune(value)
@@ -105,7 +105,7 @@ class _TransposeSinking:
         if (
             maker is None
             or not isinstance(maker.operator, Transpose)
-            or not (graph.is_read_once(x) and graph.is_read_once(source))
+            or not graph.is_read_once(source)
             or len(graph.shape(weight)) != 2
             or 0 in graph.shape(source)
         ):
@@ -141,7 +141,7 @@ class _TransposeSinking:
                 return True
             value = stack.pop()
             readers = graph.readers(value)
-            if graph.is_output(value) or not readers:
+            if graph.is_output(value):
                 return False
             for node in readers:
                 if isinstance(node.operator, Transpose):
@@ -204,7 +204,7 @@ class _TransposeSinking:
         assert source is not None
         shape, inner = graph.shape(operand), graph.shape(source)
         other, whole = graph.producer(operand), graph.shape(node.outputs[0])
-        if other is not None and isinstance(other.operator, View) and shape == whole:
+        if other is not None and isinstance(other.operator, View):
             before = other.inputs[0]
             if before is not None and graph.shape(before) == inner:
                 return before
