@@ -90,13 +90,13 @@ def workgroup_times(
 
     Raises GlnnError where it cannot run or a result is wrong.
     """
-    types = {name: TensorType.of(array) for name, array in operands.items()}
+    types = {name: TensorType.from_array(array) for name, array in operands.items()}
     spec = OpSpec.create(op, types, {}, epilogue)
     declared = backend.choose(spec, kernel)
     layouts = backend.layouts(declared, spec)
     stores = {}
     for name, array in operands.items():
-        stores[name] = backend.allocate(array.shape, layouts[name], dtype=DType.of(array))
+        stores[name] = backend.allocate(array.shape, layouts[name], dtype=DType.from_array(array))
         stores[name].set(np.ascontiguousarray(array))
         backend.upload(stores[name])
     expected = None
@@ -219,7 +219,7 @@ def workgroups(backend: GlBackend, n: int) -> Rows:
     generator = np.random.default_rng(n)
     operands = {name: generator.random((n, n), dtype=np.float32) for name in ("x", "weight")}
     expected = operands["x"].astype(np.float64) @ operands["weight"].T
-    spec = OpSpec.create(Matmul(), {k: TensorType.of(v) for k, v in operands.items()}, {})
+    spec = OpSpec.create(Matmul(), {k: TensorType.from_array(v) for k, v in operands.items()}, {})
     rows: Rows = []
     for name in WORKGROUPS:
         declared = backend.choose(spec, name)

@@ -346,7 +346,7 @@ def _steps(made: Filter, backend: Backend, x: Array) -> float | None:
     """Milliseconds of all launches, on a GPU."""
     if backend.device is None:
         return None
-    plan = made.plan(TensorType.of(x), backend)
+    plan = made.plan(TensorType.from_array(x), backend)
     plan.run({"image": x})
     return 1e3 * time_work(backend, plan.launch, 3).seconds
 

@@ -109,7 +109,7 @@ class Product:
 
 def spec_of(operator: Operator, operands: dict[str, Array]) -> OpSpec:
     """Return the operator on operands of these types."""
-    return OpSpec.create(operator, {n: TensorType.of(a) for n, a in operands.items()}, {})
+    return OpSpec.create(operator, {n: TensorType.from_array(a) for n, a in operands.items()}, {})
 
 
 def measured(

@@ -60,7 +60,7 @@ def kernel_time(
     sets: of buffers, which take turns: what is in a cache of one serves the others nothing.
     layouts: how operands lie that a kernel of stages is given, row major unless said.
     """
-    types = {name: TensorType.of(array) for name, array in operands.items()}
+    types = {name: TensorType.from_array(array) for name, array in operands.items()}
     spec = OpSpec.create(op, types, {}, epilogue)
     choice = kernel if isinstance(kernel, Kernel) else backend.choose(spec, kernel)
     chosen = choice.name

@@ -253,7 +253,7 @@ class _Search:
         key = name, layout
         if key not in self._stores:
             array = self._operands[name]
-            dtype = DType.of(array)
+            dtype = DType.from_array(array)
             self._stores[key] = self._backend.allocate(array.shape, layout, dtype=dtype)
             self._stores[key].set(array)
             self._backend.upload(self._stores[key])

@@ -239,7 +239,7 @@ class Backend(ABC):
         words: `array` packed in `layout`, where already known (see `packs`). The stored type is
         that given by `stored`.
         """
-        store = self.allocate(array.shape, layout, dtype=DType.of(array))
+        store = self.allocate(array.shape, layout, dtype=DType.from_array(array))
         store.set(array)
         return store
 

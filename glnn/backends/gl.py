@@ -260,7 +260,7 @@ class GlBackend(Programs):
     def keep(
         self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None
     ) -> Buffer:
-        type = TensorType.of(array)
+        type = TensorType.from_array(array)
         floats = self.capacity(layout.words(type))
         buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)

@@ -34,7 +34,7 @@ from glnn.graph.operators.views import View
 from glnn.graph.passes import expand_composites
 from glnn.images.files import is_picture
 from glnn.images.preprocessing import DTYPES
-from glnn.images.preprocessing_config import Chosen
+from glnn.images.preprocessing_config import PreprocessingChoice
 from glnn.model import TensorInfo
 from glnn.model.load import BUILDERS
 from glnn.model.model import Model
@@ -213,7 +213,9 @@ def _read(model: Model, path: Path, info: TensorInfo) -> Array:
         return _as_input(path, read_npy(path), info)
     if path.suffix != ".npz":
         outputs = model.output_shapes.values()
-        return Chosen.of(info, model.metadata, outputs=outputs).how.read(path, info)
+        return PreprocessingChoice.for_input(
+            info, model.metadata, outputs=outputs
+        ).preprocessing.read(path, info)
     with open_npz(path) as archive:
         name = info.name if len(archive.names) != 1 else archive.names[0]
         if name not in archive.names:

@@ -356,7 +356,7 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
     """
     takes = len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
     takes = takes and len(model.inputs[0].shape) == 4
-    result = Detector.of(model.output_shapes, model.metadata) if takes else None
+    result = Detector.from_metadata(model.output_shapes, model.metadata) if takes else None
     limits = {
         "confidence": pictures.confidence,
         "overlap": pictures.overlap,

@@ -571,7 +571,7 @@ def _samples_a_run(model: Model, source: SampleStream) -> int:
     """Return the samples of a run where --batch is not given, fewer of large ones."""
     numbers = prod(n for n in model.inputs[0].shape[1:] if isinstance(n, int))
     chosen = None if source.reader is None else source.reader.chosen
-    size = None if chosen is None else chosen.how.crop or chosen.how.resize
+    size = None if chosen is None else chosen.preprocessing.crop or chosen.preprocessing.resize
     if size is not None and any(isinstance(n, str) for n in model.inputs[0].shape[1:]):
         numbers *= prod(size) if isinstance(size, tuple) else size * size
     return max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))

@@ -20,7 +20,7 @@ from glnn.core.types import DType, Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, first_line
 from glnn.images.files import check_pillow, flatten, image_of, open_image
 from glnn.images.preprocessing import ImageInput, digit_of, read_image
-from glnn.images.preprocessing_config import Chosen, described, read_preprocessing
+from glnn.images.preprocessing_config import PreprocessingChoice, described, read_preprocessing
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
@@ -122,7 +122,7 @@ class SampleReader:
 
     info: TensorInfo
     """The input."""
-    chosen: Chosen | None
+    chosen: PreprocessingChoice | None
     """The preprocessing; None for digits, white on black."""
     invert: bool = True
     """Whether digits on a light background are inverted."""
@@ -148,7 +148,9 @@ class SampleReader:
         if plain and place.channels == 1 and place.first and place.fixed_size is not None:
             return cls(info, None, preprocessing.get("invert", True))
         taken = None if instead is None else read_preprocessing(instead)
-        return cls(info, Chosen.of(info, model.metadata, fields, taken, outputs))
+        return cls(
+            info, PreprocessingChoice.for_input(info, model.metadata, fields, taken, outputs)
+        )
 
     def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
         """Read the picture in the file `path`: as a sample (1, ...), what is to be said of it, and
@@ -160,26 +162,26 @@ class SampleReader:
             return sample, notes, np.asarray(flatten(open_image(path))[0]) if keep else None
         image, notes = flatten(open_image(path))
         pixels = np.asarray(image)
-        return self.chosen.how.sample(pixels, self.info), notes, pixels
+        return self.chosen.preprocessing.sample(pixels, self.info), notes, pixels
 
     def sample(self, picture: Picture) -> NDArray[Any]:
         """Convert a picture, uint8 H x W x 3, to a sample (1, ...). Raises ShapeError as `read`."""
         if self.chosen is None:
             return digit_of(image_of(picture), self.info, self.invert)[0]
-        return self.chosen.how.sample(picture, self.info)
+        return self.chosen.preprocessing.sample(picture, self.info)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on all pictures, to be printed once."""
         if self.chosen is None or not self.chosen.assumed:
             return ()
-        how = self.chosen.how
+        how = self.chosen.preprocessing
         how = replace(how, scale=255.0) if self.info.dtype is DType.uint8 else how
         return (f"the model says nothing of pictures, taken are: {how}",)
 
     def to_json(self) -> dict[str, Any]:
         """The preprocessing as plain dicts; empty for digits."""
-        return {} if self.chosen is None else {"preprocessing": self.chosen.how.to_json()}
+        return {} if self.chosen is None else {"preprocessing": self.chosen.preprocessing.to_json()}
 
 
 AT_ONCE = min(16, 2 * (os.cpu_count() or 1))

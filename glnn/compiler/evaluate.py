@@ -94,7 +94,7 @@ def prepare(
 def _op_spec(
     op: Operator, operands: Mapping[str, NDArray[Any]], epilogue: Epilogue | None
 ) -> OpSpec:
-    types = {name: TensorType.of(array) for name, array in operands.items()}
+    types = {name: TensorType.from_array(array) for name, array in operands.items()}
     return OpSpec.create(op, types, {}, epilogue)
 
 
@@ -156,7 +156,7 @@ def _uploaded(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     not moved about by the CPU.
     """
     layout_here = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
-    type = TensorType.of(array)
+    type = TensorType.from_array(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
     reorder = OpSpec.create(
         Reorder(layout_here, layout.name), {"x": array.shape}, {"x": layout_here}

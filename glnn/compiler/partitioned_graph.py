@@ -166,7 +166,7 @@ class PartitionedGraph:
             for value in self.graph.outputs
         }
         for name, array in (out or {}).items():
-            check_out(name, array, named[name].shape, DType.of(named[name]))
+            check_out(name, array, named[name].shape, DType.from_array(named[name]))
         for name, array in (out or {}).items():
             if isinstance(array, np.ndarray):
                 array[...] = named[name]
@@ -196,7 +196,7 @@ class PartitionedGraph:
 
 def _type_here(type: TensorType, array: Array) -> TensorType:
     """Return the type of an array in a run; `type` says what a single object holds."""
-    return type if type.holds else TensorType.of(array)
+    return type if type.holds else TensorType.from_array(array)
 
 
 class PartPlans:
@@ -292,7 +292,7 @@ class PartPlans:
 
 def _type(value: Value, array: Array) -> TensorType:
     """Return the type of `value` where it is no tensor, as a sequence, else that of `array`."""
-    return value.type if value.type.holds else TensorType.of(array)
+    return value.type if value.type.holds else TensorType.from_array(array)
 
 
 @COLLECTOR.relaxed()

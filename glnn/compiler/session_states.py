@@ -133,7 +133,7 @@ class SessionStates:
                 got = shown(array)
                 if isinstance(array, np.ndarray):
                     got = f"a {array.dtype} array of shape {array.shape}"
-                raise ShapeError(f"state {name!r} is {TensorType.of(first)}, got {got}")
+                raise ShapeError(f"state {name!r} is {TensorType.from_array(first)}, got {got}")
         copies = {name: np.array(array) for name, array in arrays.items()}
         self._wait_for_requests()
         with self._lock:
@@ -291,7 +291,9 @@ class SharedPlans:
         self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
     ) -> Plans:
         """Return the plans for states like `arrays`. They live as long as a stream uses them."""
-        types = tuple((name, TensorType.of(arrays[name]), out) for name, out in updates.items())
+        types = tuple(
+            (name, TensorType.from_array(arrays[name]), out) for name, out in updates.items()
+        )
         key = (id(executor.backend), types)
         result = self._found.get(key)
         if result is None or result.backend is not executor.backend:
@@ -310,7 +312,7 @@ class Plans:
     ) -> None:
         self.backend = executor.backend
         self._types = {
-            name: TensorType(one.shape, kept_dtype(DType.of(one), self.backend))
+            name: TensorType(one.shape, kept_dtype(DType.from_array(one), self.backend))
             for name, one in arrays.items()
         }
         self._outputs = updates

@@ -182,13 +182,13 @@ class States:
         if name in self._states:
             raise ModelError(f"there is a state {name!r} already")
         specs = (*HELD, DType.int64) if self.backend.device is None else HELD
-        if not isinstance(array, np.ndarray) or DType.of(array) not in specs:
+        if not isinstance(array, np.ndarray) or DType.from_array(array) not in specs:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"state {name!r} must be a float32 or int32 array, got {got}")
 
     def _add(self, name: str, array: Array, readable: bool = False) -> None:
         self._need(name, 4 * self._words(array))
-        self._set(name, State(self.backend, TensorType.of(array), readable=readable), array)
+        self._set(name, State(self.backend, TensorType.from_array(array), readable=readable), array)
 
     def _add_together(self, arrays: Mapping[str, Array]) -> None:
         for names in _shared(arrays, self._words, self.backend.adjoining // 4):
@@ -199,11 +199,11 @@ class States:
             self._need(names[0], 4 * sum(words))
             memory = self.backend.memory(sum(words))
             for name, offset in zip(names, accumulate(words, initial=0)):
-                type = TensorType.of(arrays[name])
+                type = TensorType.from_array(arrays[name])
                 self._set(name, State(self.backend, type, memory, offset), arrays[name])
 
     def _words(self, array: Array) -> int:
-        return self.backend.capacity(DENSE.words(TensorType.of(array)))
+        return self.backend.capacity(DENSE.words(TensorType.from_array(array)))
 
     def _need(self, name: str, nbytes: int) -> None:
         """Raise LimitError where so many bytes are not free."""

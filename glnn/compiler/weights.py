@@ -192,13 +192,13 @@ class Weight:
     @classmethod
     def from_array(cls, array: Array) -> Weight:
         """`array`, which never changes."""
-        value = Value("constant", TensorType.of(array), Kind.CONSTANT, array)
+        value = Value("constant", TensorType.from_array(array), Kind.CONSTANT, array)
         return cls(Leaf(value), value.type)
 
     @classmethod
     def made_of(cls, constant: ConstantExpression) -> Weight:
         """`constant`, of the type that it has."""
-        return cls(constant, TensorType.of(evaluated(constant)))
+        return cls(constant, TensorType.from_array(evaluated(constant)))
 
     def made(self, derived: DerivedParameter) -> Weight:
         """Return the weight that `derived` computes from this one."""
@@ -539,7 +539,7 @@ class ArrayWriter:
             return self._call("array", (), attributes, dtype.numpy)
         array = leaf.read()
         place = self._constant(leaf, array)
-        return self._cast(place, WIDE) if DType.of(array).kind == "float" else place
+        return self._cast(place, WIDE) if DType.from_array(array).kind == "float" else place
 
     def _made(self, part: OperatorResult, reads: tuple[int, ...]) -> int:
         operator, types = part.operator, part.types
@@ -633,4 +633,4 @@ def _number(one: int | Expr) -> Any:
 
 
 def _declared(dtype: np.dtype[Any]) -> DType:
-    return DType.of(np.zeros(0, dtype))
+    return DType.from_array(np.zeros(0, dtype))

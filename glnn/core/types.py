@@ -68,7 +68,7 @@ class DType(Enum):
     __hash__ = builtins.object.__hash__  # Enum's is written in Python, and types are hashed a lot
 
     @classmethod
-    def of(cls, array: Array) -> DType:
+    def from_array(cls, array: Array) -> DType:
         """Return the type of the numbers of `array`. Raises ShapeError for an unknown one."""
         if array.dtype.hasobject and is_symbolic(array):
             return cls.int64
@@ -150,9 +150,9 @@ class TensorType:
         vars(self)["symbols"] = tuple([dim for dim in dims if isinstance(dim, str)])
 
     @classmethod
-    def of(cls, array: Array) -> TensorType:
+    def from_array(cls, array: Array) -> TensorType:
         """Return the type of `array`."""
-        return cls(array.shape, DType.of(array))
+        return cls(array.shape, DType.from_array(array))
 
     @property
     def shape(self) -> Shape:

@@ -312,7 +312,7 @@ class BackendContest:
         """Measure `op` with all operands in place, where there is one, and a run of `model`."""
         flops = size * LENET_FLOPS
         if op is not None:
-            types = {name: TensorType.of(array) for name, array in operands.items()}
+            types = {name: TensorType.from_array(array) for name, array in operands.items()}
             flops = op.cost_of(types).flops
         fast = [one for one in self._opened if self._is_feasible(one.name, flops)]
         inside: dict[str, float] = {}

@@ -94,7 +94,7 @@ class Filter(ABC):
     def _results(self, image: Array, backend: Backend) -> tuple[Array, ...]:
         axis = self.split_axis(image.shape)
         try:
-            plan = self.plan(TensorType.of(image), backend)
+            plan = self.plan(TensorType.from_array(image), backend)
         except LimitError:
             if axis is None:
                 raise

@@ -182,7 +182,7 @@ COPY_POOL = CopyPool()
 
 def pack_words(layout: Layout, array: NDArray[Any]) -> NDArray[np.uint32] | None:
     """The words of `array` as it lies on a device in `layout`; None where it is empty."""
-    type = TensorType.of(array)
+    type = TensorType.from_array(array)
     used, words, number = layout.size(type.shape), layout.words(type), layout.number(type.dtype)
     if not used:
         return None

@@ -260,7 +260,7 @@ class Builder:
 
 def constant(array: Array, name: str = "constant") -> Value:
     """A value that never changes."""
-    return Value(name, TensorType.of(array), Kind.CONSTANT, array)
+    return Value(name, TensorType.from_array(array), Kind.CONSTANT, array)
 
 
 def _constant_array(value: Value | None) -> Array | None:

@@ -117,7 +117,7 @@ class Composite(Operator):
             return outputs, (None,) * len(outputs)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        types = [None if array is None else TensorType.of(array) for array in arrays]
+        types = [None if array is None else TensorType.from_array(array) for array in arrays]
         return self.evaluate(types, arrays)
 
     def evaluate(self, types: Types, arrays: Constants) -> tuple[Array, ...]:

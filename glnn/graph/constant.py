@@ -202,7 +202,7 @@ def computed(
     """The array of a part of a constant, from those at the places that it reads."""
     if isinstance(part, Leaf):
         array = part.read()
-        return array.astype(np.float64) if DType.of(array).kind == "float" else array
+        return array.astype(np.float64) if DType.from_array(array).kind == "float" else array
     read = iter(at)
     operands = [None if one is None else arrays[next(read)] for one in part.operands]
     check_result_memory(part.node, part.operator, part.types, wide=True)

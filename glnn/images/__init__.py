@@ -12,14 +12,20 @@ from glnn.images.files import read_picture, write_picture
 from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, read_labels, text_of
 from glnn.images.preprocessing import Preprocessing
-from glnn.images.preprocessing_config import KEY, Chosen, described, from_config, read_preprocessing
+from glnn.images.preprocessing_config import (
+    KEY,
+    PreprocessingChoice,
+    described,
+    from_config,
+    read_preprocessing,
+)
 
 __all__ = [
     "Camera",
-    "Chosen",
     "DetectedObject",
     "Detector",
     "Preprocessing",
+    "PreprocessingChoice",
     "described",
     "draw_labels",
     "draw_objects",

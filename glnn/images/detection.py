@@ -263,7 +263,7 @@ class Detector:
             raise ModelError(f"layout: expected {known}, got {shown(self.layout)}")
 
     @classmethod
-    def of(
+    def from_metadata(
         cls, outputs: Mapping[str, Shape | Sequence[int | str]], metadata: Mapping[str, str]
     ) -> Detector | None:
         """Make the detector of a model; None where its metadata do not say that it is one.

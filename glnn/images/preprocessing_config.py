@@ -348,23 +348,22 @@ def _whole(values: object, count: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PreprocessingChoice:
     """A preprocessing, and where it comes from."""
 
-    how: Preprocessing
-    """The preprocessing."""
+    preprocessing: Preprocessing
     assumed: bool = False
     """Whether neither the model nor the user states anything of it."""
 
     @classmethod
-    def of(
+    def for_input(
         cls,
         info: TensorInfo,
         metadata: Mapping[str, str],
         overrides: Mapping[str, Any] | None = None,
         instead: Preprocessing | None = None,
         outputs: Shapes = (),
-    ) -> Chosen:
+    ) -> PreprocessingChoice:
         """Choose the preprocessing of pictures for the input `info`.
 
         metadata: the model's, which may describe it. outputs: the shapes of the model's outputs,

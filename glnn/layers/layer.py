@@ -446,7 +446,7 @@ class Layer(ReadOnly, ABC):
             name: as_one_of(name, of_tensor(name, x), self.takes)
             for name, x in zip(names, inputs, strict=True)
         }
-        graph = self._graph(**{name: TensorType.of(x) for name, x in feeds.items()})
+        graph = self._graph(**{name: TensorType.from_array(x) for name, x in feeds.items()})
         results = module_for("run graphs").run(graph, feeds, backend)
         return tuple(results[value.name] for value in graph.outputs)
 

@@ -47,7 +47,7 @@ class ConstantVariable:
     @property
     def type(self) -> TensorType:
         """The array's type."""
-        return TensorType.of(self.array)
+        return TensorType.from_array(self.array)
 
     def read(self) -> Array:
         """Return the array."""
@@ -234,7 +234,7 @@ class GraphModel(Model):
                 near = ", ".join(map(repr, get_close_matches(str(name), known, 3) or known))
                 raise ModelError(f"{self.name} has no parameter {shown(name)}: it has {near}")
             former = known[name]
-            parameters[name] = as_one_of(f"parameter {name!r}", array, (DType.of(former),))
+            parameters[name] = as_one_of(f"parameter {name!r}", array, (DType.from_array(former),))
             if (shape := parameters[name].shape) != former.shape:
                 raise ShapeError(f"parameter {name!r} must have shape {former.shape}, got {shape}")
         proto = self.source.with_arrays(parameters, self.name).model(self.name)

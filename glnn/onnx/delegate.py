@@ -91,7 +91,7 @@ class Delegate:
         """Return an error that names the operands, which cannot be computed, and the cause."""
         if isinstance(cause, MemoryError):
             return out_of_memory(cause)
-        types = ", ".join("none" if x is None else str(TensorType.of(x)) for x in arrays)
+        types = ", ".join("none" if x is None else str(TensorType.from_array(x)) for x in arrays)
         name = f" of the node {self.node.name!r}" if self.node.name else ""
         return ShapeError(
             f"{self.node.op_type}{name}: operands {types} do not fit its attributes or each other: "

@@ -60,7 +60,12 @@ def host_graph(
     if known and sum(type.nbytes for type in types) <= most:
         result = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
         constants = tuple(
-            Value(f"result {i}", type if type.holds else TensorType.of(array), Kind.CONSTANT, array)
+            Value(
+                f"result {i}",
+                type if type.holds else TensorType.from_array(array),
+                Kind.CONSTANT,
+                array,
+            )
             for i, (array, type) in enumerate(zip(result, types, strict=True))
         )
         return Graph((), (), constants, op_type)

@@ -200,7 +200,7 @@ class Tensors:
 
 
 def _value(name: str, array: Array) -> Value:
-    return Value(name, TensorType.of(array), Kind.CONSTANT, array)
+    return Value(name, TensorType.from_array(array), Kind.CONSTANT, array)
 
 
 def _nbytes(dtype: DType, dims: Shape) -> int:

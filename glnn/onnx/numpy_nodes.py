@@ -41,7 +41,9 @@ def cast_node(attributes: Attributes, version: int, x: Array) -> list[Array]:
 def cast_like(attributes: Attributes, version: int, x: Array, like: Array) -> list[Array]:
     """Return x as the type of `like`."""
     saturate = bool(attributes.get("saturate", 1))
-    return [converted(x, DType.of(like), saturate, attributes.get("round_mode", b"up").decode())]
+    return [
+        converted(x, DType.from_array(like), saturate, attributes.get("round_mode", b"up").decode())
+    ]
 
 
 def converted(x: Array, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Array:
@@ -53,7 +55,7 @@ def converted(x: Array, dtype: DType, saturate: bool = True, round_mode: str = "
     """
     if x.dtype.hasobject or dtype is DType.object:
         return _of_texts(x, dtype) if x.dtype.hasobject else _as_texts(x)
-    source = DType.of(x)
+    source = DType.from_array(x)
     if source.kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(np.float32)
     if source in BITS:
@@ -181,7 +183,7 @@ def quantize_linear(
 ) -> list[Array]:
     """Return x / scale + zero as float8 or float4; the quotient is of the type of the scale."""
     code = attributes.get("output_dtype", 0)
-    dtype = DType.of(zero) if zero is not None else dtype_of(code or 2, "QuantizeLinear")
+    dtype = DType.from_array(zero) if zero is not None else dtype_of(code or 2, "QuantizeLinear")
     if dtype not in MOST:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value} of such operands")
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)

@@ -146,7 +146,7 @@ def _own_error(node: Node, values: _PlanValues) -> float:
 
 def _narrow(array: Array, value: Value) -> Array:
     """Return `array`, int64 as int32 where the plan has `value` so: its run saw that it fits."""
-    both = DType.of(array), value.type.dtype
+    both = DType.from_array(array), value.type.dtype
     return array.astype(np.int32) if both == (DType.int64, DType.int32) else array
 
 

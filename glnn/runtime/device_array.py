@@ -39,7 +39,7 @@ class DeviceArray:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             got = f"a {array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"a DeviceArray is made of a NumPy array of numbers, got {got}")
-        dtype = DType.of(array).numpy
+        dtype = DType.from_array(array).numpy
         self._make(array.shape, dtype, np.array(array, dtype, order="C"), None)
 
     def _make(
@@ -203,12 +203,12 @@ class DeviceArray:
         if block is not None and block.device is device and not block.device.closed:
             return self
         array = self._on_host()
-        if device is None or DType.of(array) not in FLOATS:
+        if device is None or DType.from_array(array) not in FLOATS:
             return array
         numbers = as_float(array)
 
         def upload() -> DeviceArray:
-            result = DeviceArray.allocate(device, self.shape, DType.of(array))
+            result = DeviceArray.allocate(device, self.shape, DType.from_array(array))
             result.buffer(device).put(numbers)
             return result
 

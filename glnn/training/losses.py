@@ -91,7 +91,7 @@ class Loss(ABC):
         Raises ShapeError, with what was expected, where its shape, its dtype or a label does not
         fit.
         """
-        dtype = DType.of(target)
+        dtype = DType.from_array(target)
         wide = {DType.float64: DType.float32, DType.float16: DType.float32}
         type = self.target(output, wide.get(dtype, dtype))
         if target.shape != type.shape:

@@ -117,9 +117,11 @@ class SampleConverter:
         inputs = _checked_inputs(self._model, x)
         count, output = len(next(iter(inputs.values()))), _output(self._model, inputs)
         target = _checked_target(y, count, self._loss, output)
-        result = Samples({**inputs, TARGET: target}, self._loss.suited(target), DType.of(target))
+        result = Samples(
+            {**inputs, TARGET: target}, self._loss.suited(target), DType.from_array(target)
+        )
         self._classes, self._last = None, None
-        if self._loss.counts(TensorType.of(target)):
+        if self._loss.counts(TensorType.from_array(target)):
             self._classes = output.shape[1]
             every = np.arange(self._classes, dtype=np.int32)
             if result.loss != self._loss.suited(every):  # labels are not all alike to it

@@ -347,7 +347,7 @@ class _Step:
     def state(self, name: str, array: Array) -> Value:
         """Return the state of that name, whose initial content is `array`."""
         if name not in self._states:
-            self._states[name] = Value(name, TensorType.of(array), Kind.INPUT)
+            self._states[name] = Value(name, TensorType.from_array(array), Kind.INPUT)
             self._builder.take(self._states[name])
             self._initial[name] = array
         return self._states[name]

@@ -231,7 +231,7 @@ class Trial:
             store = backend.allocate(pattern.shape, pattern.layout, self._memory)
             self._updated = partial(pattern.fill, backend.device, store, pattern.packed(array))
         elif pattern.repeats:
-            store = backend.allocate(pattern.shape, pattern.layout, dtype=DType.of(array))
+            store = backend.allocate(pattern.shape, pattern.layout, dtype=DType.from_array(array))
             pattern.fill(backend.device, store, pattern.packed(array))
             store.fixed = True
         else:

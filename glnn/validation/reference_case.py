@@ -94,7 +94,7 @@ class ReferenceCase:
     ) -> ReferenceCase:
         """Draw operands of these shapes and compute `op`, the spec's or that of few samples."""
         operands = _operands(spec, shapes, special_values, reach, seed)
-        types = {name: TensorType.of(operands[name]) for name in spec.op_shapes}
+        types = {name: TensorType.from_array(operands[name]) for name in spec.op_shapes}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise, quick = operands, quick and exact
@@ -113,7 +113,7 @@ class ReferenceCase:
 
         It is not needed where the error relative to the results themselves is small enough.
         """
-        types = {name: TensorType.of(self.operands[name]) for name in self.spec.op_shapes}
+        types = {name: TensorType.from_array(self.operands[name]) for name in self.spec.op_shapes}
         if not (self.op.cost_of(types).flops or self.spec.epilogue):
             return Tolerance(1.0, None)
         expected = measured(self.result)

@@ -114,7 +114,7 @@ def problem_of(
     rounded: bool = False,
 ) -> OpSpec:
     """The problem of `op` on these arrays."""
-    types = {name: TensorType.of(array) for name, array in operands.items()}
+    types = {name: TensorType.from_array(array) for name, array in operands.items()}
     return OpSpec.create(op, types, layouts, epilogue, rounded=rounded)
 
 
@@ -181,7 +181,7 @@ def _run_stages(
     schedule = Schedule(backend, instead={"result": choice})
     inputs = {n: n for n in operands if n not in op.parameters and n not in fixed_extents(epilogue)}
     for name in inputs:
-        type = TensorType.of(operands[name])
+        type = TensorType.from_array(operands[name])
         # No kernel moves halves: the host packs their rows.
         schedule.add_input(name, type, "R4" if type.dtype is DType.float16 else "R")
     fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}

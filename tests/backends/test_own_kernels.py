@@ -138,7 +138,7 @@ def test_filters_take_it_too(mine: Path, product: Product, device: Device) -> No
 
     def used() -> str:
         sobel(image, backend)
-        (step,) = Edges(None).plan(TensorType.of(image), backend).steps
+        (step,) = Edges(None).plan(TensorType.from_array(image), backend).steps
         return step.kernel
 
     was, folder = used(), mine / "sobel"

@@ -176,7 +176,7 @@ def test_plans_are_dropped_where_memory_is_short(backend, monkeypatch) -> None:
     monkeypatch.setattr(filter, "_plans", kept)
     images = [np.full((9, n), 7, np.uint8) for n in range(61, 65)]
     need = filter.Filter.plan(
-        Box.from_arguments(True, 3, "reflect"), TensorType.of(images[-1]), backend
+        Box.from_arguments(True, 3, "reflect"), TensorType.from_array(images[-1]), backend
     ).nbytes
     for free, left in ((None, 4), (1 << 30, 4), (need * 3 // 2, 2)):
         monkeypatch.setattr(type(backend), "available", lambda self, free=free: free)

@@ -71,7 +71,7 @@ def test_every_element_arrives(device, fetch_one, texel, sampler, texels) -> Non
     values[0] = 3  # as a float, these bits would be a denormal one
     packed = pack(values, texel)
     texture = DataTexture(device, packed.size, texel, sampler)
-    data = Buffer(packed.shape, parse("R"), dtype=DType.of(packed))
+    data = Buffer(packed.shape, parse("R"), dtype=DType.from_array(packed))
     data.set(packed)
     texture.copy_from(data.push(device))
     texture.bind(3)
@@ -111,7 +111,7 @@ def test_a_part_of_a_buffer(device, fetch_one, texel, sampler, texels, start) ->
     packed = pack(values, texel)
     whole = np.full(start + packed.size + 3, 77, packed.dtype)
     whole[start : start + packed.size] = packed
-    data = Buffer(whole.shape, parse("R"), dtype=DType.of(whole))
+    data = Buffer(whole.shape, parse("R"), dtype=DType.from_array(whole))
     data.set(whole)
     texture = DataTexture(device, packed.size, texel, sampler)
     out = Buffer(values.shape, parse("R"), dtype=DType.int32 if "i" in texel else DType.float32)

@@ -61,7 +61,7 @@ class Case:
     @cached_property
     def weights(self) -> tuple[Array, ...]:
         """The random numbers that each float32 result is multiplied by before it is added up."""
-        types = [None if a is None else TensorType.of(a) for a in self.arrays]
+        types = [None if a is None else TensorType.from_array(a) for a in self.arrays]
         known = [a if i in self.fixed else None for i, a in enumerate(self.arrays)]
         results = self.operator.infer(types, known)
         return tuple(self.random.standard_normal(one.shape, np.float32) for one in results)
@@ -92,12 +92,12 @@ class Case:
             elif i in self.fixed:
                 given.append(constant(array))
             else:
-                given.append(builder.input(f"{self.name}/{i}", TensorType.of(array)))
+                given.append(builder.input(f"{self.name}/{i}", TensorType.from_array(array)))
         results = builder.add(self.operator, *given, name=self.name)
         totals = []
         for i, result in enumerate(results):
             name = f"{self.name}/weights {i}"
-            weights = builder.input(name, TensorType.of(self.weights[i]))
+            weights = builder.input(name, TensorType.from_array(self.weights[i]))
             axes = tuple(range(len(result.type.dims)))
             total = Reduce("sum", axes, False, formula("a * b"))
             totals += builder.add(total, result, weights, name=f"{name}: sum")

@@ -109,7 +109,9 @@ class Model:
 
 def whole(graph: Graph, feeds: Mapping[str, Array] | None = None) -> Graph:
     """`graph` without composites, for inputs of their own sizes, or as those of `feeds`."""
-    types = {v.name: TensorType.of(feeds[v.name]) if feeds else v.type for v in graph.inputs}
+    types = {
+        v.name: TensorType.from_array(feeds[v.name]) if feeds else v.type for v in graph.inputs
+    }
     return expand_composites(graph, types)
 
 

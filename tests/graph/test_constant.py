@@ -24,7 +24,7 @@ ARRAY = np.random.default_rng(0).random((12, 7, 3, 3), np.float32)
 
 
 def leaf(array: np.ndarray) -> Leaf:
-    return Leaf(Value("weight", TensorType.of(array), Kind.CONSTANT, array))
+    return Leaf(Value("weight", TensorType.from_array(array), Kind.CONSTANT, array))
 
 
 def made(operator: Operator, *of: Leaf | OperatorResult) -> OperatorResult:

@@ -69,14 +69,14 @@ def test_numbers(axis: int, block: int, scale: tuple[int, ...], dtype: DType) ->
             at = tuple(i // block if j == axis else i for j, i in enumerate(place))
         expected[place] = (int(x[place]) - int(zeros[at])) * float(scales[at])
     operator = Dequantize(axis, block, dtype)
-    types = [TensorType.of(one) for one in (x, scales, zeros)]
+    types = [TensorType.from_array(one) for one in (x, scales, zeros)]
     assert operator.infer(types) == (TensorType((7, 5), dtype),)
     (found,) = operator.reference(x, scales, zeros)
     np.testing.assert_array_equal(found, expected.astype(dtype.numpy))
 
 
 def constant(array: np.ndarray) -> Value:
-    return Value("constant", TensorType.of(array), Kind.CONSTANT, array)
+    return Value("constant", TensorType.from_array(array), Kind.CONSTANT, array)
 
 
 def packed(graph: Graph) -> list[object]:

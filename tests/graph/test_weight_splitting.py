@@ -33,7 +33,7 @@ def test_a_part_has_rows_of_each_matrix(format: str, start: int, end: int) -> No
     packed, numbers = weight_of(format, 14, k)
     operator = WeightPart(format, 7, k, start, end, stacked=2)
     (part,) = operator.reference(packed)
-    assert operator.infer([TensorType.of(packed)]) == (TensorType.of(part),)
+    assert operator.infer([TensorType.from_array(packed)]) == (TensorType.from_array(part),)
     count = 2 * (end - start)
     found = FORMATS[format].unpack(part, count, k, slice(None))
     expected = np.concatenate((numbers[start:end], numbers[7 + start : 7 + end]))

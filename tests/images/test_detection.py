@@ -23,7 +23,12 @@ from glnn.images.detection import (
 )
 from glnn.images.drawing import draw_objects
 from glnn.images.preprocessing import ImageInput, Letterbox
-from glnn.images.preprocessing_config import Chosen, UltralyticsExport, check_multiples, stride_of
+from glnn.images.preprocessing_config import (
+    PreprocessingChoice,
+    UltralyticsExport,
+    check_multiples,
+    stride_of,
+)
 from tests.images.detection_reference import (
     Row,
     frame_by_opencv,
@@ -62,7 +67,7 @@ def detector(task: str | None, **said: Any) -> Detector:
     if task is None:  # as of YOLOv5
         del metadata["task"]
     outputs = {"boxes": (1, 9, 9)} | ({"masks": (1, 9, 9, 9)} if task == "segment" else {})
-    found = Detector.of(outputs, metadata)
+    found = Detector.from_metadata(outputs, metadata)
     assert found is not None
     return found
 
@@ -278,21 +283,27 @@ def test_metadata() -> None:
 
 def test_sizes_that_would_do() -> None:
     info = TensorInfo("x", ("N", 3, "h", "w"), free=True)
-    assert Chosen.of(info, SAID).how.resize == (64, 96)
-    assert Chosen.of(info, SAID, {"resize": 128}).how.resize == (128, 128)
+    assert PreprocessingChoice.for_input(info, SAID).preprocessing.resize == (64, 96)
+    assert PreprocessingChoice.for_input(info, SAID, {"resize": 128}).preprocessing.resize == (
+        128,
+        128,
+    )
     with pytest.raises(ShapeError, match=r"100 x 64: .* multiples of 32, as 96 x 64 or 128 x 64"):
-        Chosen.of(info, SAID, {"resize": (100, 64)})
+        PreprocessingChoice.for_input(info, SAID, {"resize": (100, 64)})
     with pytest.raises(ShapeError, match=r"as 32 x 32$"):
         check_multiples((20, 32), 32, "x")
     fixed = TensorInfo("x", (1, 3, 128, 128))
-    assert Chosen.of(fixed, SAID).how.resize == (128, 128)
+    assert PreprocessingChoice.for_input(fixed, SAID).preprocessing.resize == (128, 128)
     with pytest.raises(ModelError, match="letterboxed picture is kept whole"):
-        Chosen.of(info, SAID, {"crop": 32})
+        PreprocessingChoice.for_input(info, SAID, {"crop": 32})
     with pytest.raises(ModelError, match="letterbox: expected 0 to 255, got 300"):
         Preprocessing(64, letterbox=300)
     with pytest.raises(ModelError, match=r"letterbox: expected resize, too, .* got None"):
         Preprocessing(letterbox=114)
-    assert Chosen.of(fixed, {}, {"letterbox": 114}).how.resize == (128, 128)
+    assert PreprocessingChoice.for_input(fixed, {}, {"letterbox": 114}).preprocessing.resize == (
+        128,
+        128,
+    )
 
 
 def test_channels_of_an_input_three_pixels_high() -> None:

@@ -11,7 +11,13 @@ import pytest
 
 from glnn.core.tensor_info import TensorInfo
 from glnn.errors import ModelError, ShapeError
-from glnn.images import Chosen, Preprocessing, from_config, metadata, read_preprocessing
+from glnn.images import (
+    Preprocessing,
+    PreprocessingChoice,
+    from_config,
+    metadata,
+    read_preprocessing,
+)
 from glnn.images.preprocessing_config import described
 
 Image = pytest.importorskip("PIL.Image")
@@ -293,21 +299,36 @@ def test_what_onnx_says() -> None:
 
 def test_what_is_left_open_is_the_inputs() -> None:
     square, wide = TensorInfo("x", ("N", 3, 64, 64)), TensorInfo("x", ("N", 48, 64, 3))
-    assert Chosen.of(square, {}) == Chosen(Preprocessing(64, 64), assumed=True)
-    assert Chosen.of(wide, {}) == Chosen(Preprocessing((48, 64)), assumed=True)
-    assert Chosen.of(square, {}, {"resize": 72}).how == Preprocessing(72, (64, 64))
-    assert Chosen.of(square, {}, {"crop": 64}) == Chosen(Preprocessing(crop=64))
+    assert PreprocessingChoice.for_input(square, {}) == PreprocessingChoice(
+        Preprocessing(64, 64), assumed=True
+    )
+    assert PreprocessingChoice.for_input(wide, {}) == PreprocessingChoice(
+        Preprocessing((48, 64)), assumed=True
+    )
+    assert PreprocessingChoice.for_input(square, {}, {"resize": 72}).preprocessing == Preprocessing(
+        72, (64, 64)
+    )
+    assert PreprocessingChoice.for_input(square, {}, {"crop": 64}) == PreprocessingChoice(
+        Preprocessing(crop=64)
+    )
     grey = TensorInfo("x", ("N", 1, 8, 8))
-    assert Chosen.of(grey, {}, {"mean": 0.5}).how == Preprocessing(8, 8, mean=0.5, colours="L")
+    assert PreprocessingChoice.for_input(grey, {}, {"mean": 0.5}).preprocessing == Preprocessing(
+        8, 8, mean=0.5, colours="L"
+    )
     free = TensorInfo("x", ("n", 3, "h", "w"), free=True)
-    assert Chosen.of(free, {}).how == Preprocessing()
+    assert PreprocessingChoice.for_input(free, {}).preprocessing == Preprocessing()
     said = metadata(Preprocessing(9, 8, "bicubic", mean=0.5, colours="L"))
-    assert Chosen.of(grey, said, {"mean": (0.25,)}).how.mean == (0.25,)
-    assert Chosen.of(grey, said, {"mean": (0.25,)}).how.interpolation == "bicubic"
+    assert PreprocessingChoice.for_input(grey, said, {"mean": (0.25,)}).preprocessing.mean == (
+        0.25,
+    )
+    assert (
+        PreprocessingChoice.for_input(grey, said, {"mean": (0.25,)}).preprocessing.interpolation
+        == "bicubic"
+    )
     with pytest.raises(ShapeError, match="takes 3 channels, L has 1"):
-        Chosen.of(square, said)
+        PreprocessingChoice.for_input(square, said)
     with pytest.raises(ModelError, match="expected no less"):
-        Chosen.of(square, {}, {"resize": 32})
+        PreprocessingChoice.for_input(square, {}, {"resize": 32})
 
 
 def test_imagenets_is_as_large_as_the_input() -> None:
@@ -326,7 +347,7 @@ def test_imagenets_is_as_large_as_the_input() -> None:
 @pytest.mark.parametrize("shape", [("N", 64), ("N", 4, 8, 8), ("N", 2, 8, 5)])
 def test_inputs_that_take_no_pictures(shape: tuple[Any, ...]) -> None:
     with pytest.raises(ShapeError, match="takes no image"):
-        Chosen.of(TensorInfo("x", shape), {})
+        PreprocessingChoice.for_input(TensorInfo("x", shape), {})
 
 
 def test_a_picture_that_becomes_another_size_is_refused() -> None:

@@ -196,7 +196,7 @@ def test_large_arrays_go_up_in_parts(dtype, monkeypatch) -> None:
         pytest.skip("no device")
     count = 5 * 2**20 // np.dtype(dtype).itemsize + 3
     x = np.random.default_rng(0).integers(0, 2, count).astype(dtype)
-    graph = chain(DType.of(x), ("N",), (Pointwise(Arg(0)), "y"))
+    graph = chain(DType.from_array(x), ("N",), (Pointwise(Arg(0)), "y"))
     plan = Plan(graph, backend, {"x": x.shape})
     for feed in (x, x[::-1]):
         np.testing.assert_array_equal(plan.run({"x": feed})["y"], feed)

@@ -103,10 +103,12 @@ def check(states: States, expected: Mapping[str, Array], rtol: float = 1e-6) -> 
 def test_a_counter_counts(backend, size, dtype) -> None:
     start = np.arange(size, dtype=dtype)
     states, step = holding(backend, count=start), Step()
-    count = step.given("count", (size,), DType.of(start))
+    count = step.given("count", (size,), DType.from_array(start))
     step.update(
         "count",
-        step.of("next", call("add", X, Y), count, step.given("x", (size,), DType.of(start))),
+        step.of(
+            "next", call("add", X, Y), count, step.given("x", (size,), DType.from_array(start))
+        ),
     )
     plan = step.plan(states, {"x": (size,)})
     for i in range(5):
@@ -120,8 +122,8 @@ def test_a_readable_state_is_read_while_the_next_run_is_computed(backend, size, 
     start = np.arange(size, dtype=dtype)
     states, step = States(backend), Step()
     states.add("count", start, readable=True)
-    count = step.given("count", (size,), DType.of(start))
-    x = step.given("x", (size,), DType.of(start))
+    count = step.given("count", (size,), DType.from_array(start))
+    x = step.given("x", (size,), DType.from_array(start))
     step.update("count", step.of("next", call("add", X, Y), count, x))
     plan, sums = step.plan(states, {"x": (size,)}), [start]
     for i in range(5):

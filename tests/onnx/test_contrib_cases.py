@@ -74,7 +74,7 @@ def test_signatures_say_the_types_of_results(op: str) -> None:
         one = case(op, seed, GENERATORS)
         for entry in ENTRIES[one.domain, op]:
             if entry.signature is not None:
-                operands = [None if a is None else TensorType.of(a) for a in one.operands]
+                operands = [None if a is None else TensorType.from_array(a) for a in one.operands]
                 types = entry.signature.result_types(operands, len(one.results))
                 for type, dtype in zip(types, one.results, strict=True):
                     assert dtype is None or type.dtype.numpy == dtype

@@ -100,7 +100,7 @@ def test_shapes_alike_are_of_a_class() -> None:
 def graph(weight: np.ndarray, name: str = "net", function: str = "tanh", axis: int = 1) -> Graph:
     builder = Builder(name)
     x = builder.input("x", TensorType(("N", 3)))
-    value = Value("w", TensorType.of(weight), Kind.CONSTANT, weight)
+    value = Value("w", TensorType.from_array(weight), Kind.CONSTANT, weight)
     (made,) = builder.add(Matmul(), x, value, name="product")
     (joined,) = builder.add(Pointwise(call(function, Arg(0))), made, name="joined")
     return builder.graph(builder.add(Softmax(axis), joined, name="last"))

@@ -226,9 +226,9 @@ def test_each_function_into_blocks_is_the_function(
     arguments = [Arg(i) for i in range(row.arity)]
     try:
         once = call(name, *arguments)
-        once.infer([DType.of(array) for array in arrays])
+        once.infer([DType.from_array(array) for array in arrays])
         twice = call(name, *[once] * row.arity)
-        twice.infer([DType.of(array) for array in arrays])
+        twice.infer([DType.from_array(array) for array in arrays])
     except ShapeError:  # it takes no such numbers, or not its own
         return
     for expr in (once, twice):

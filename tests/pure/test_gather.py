@@ -19,8 +19,8 @@ def test_the_reference(op: Lookup, shape, index, expected) -> None:
     at = indices(op, shape, index)
     (result,) = op.reference(x, at)
     np.testing.assert_array_equal(result, expected(x, at))
-    types = [TensorType.of(x), TensorType.of(at)]
-    assert op.infer(types) == op.infer(types, (None, at)) == (TensorType.of(result),)
+    types = [TensorType.from_array(x), TensorType.from_array(at)]
+    assert op.infer(types) == op.infer(types, (None, at)) == (TensorType.from_array(result),)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_reference(op: Lookup, shape, index, expected) -> None:
 def test_known_indices_are_checked(op: Lookup, index, message) -> None:
     at = np.array(index, np.int32)
     with pytest.raises(ShapeError, match=message):
-        op.infer([TensorType((5, 3)), TensorType.of(at)], (None, at))
+        op.infer([TensorType((5, 3)), TensorType.from_array(at)], (None, at))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_map_says_what_the_reference_does(op: Move, shape, expected) -> None
     (result,) = op.reference(x)
     assert result.dtype == np.int32
     np.testing.assert_array_equal(result, want)
-    assert op.infer([TensorType.of(x)]) == (TensorType(want.shape, DType.int32),)
+    assert op.infer([TensorType.from_array(x)]) == (TensorType(want.shape, DType.int32),)
     layout = RowMajor()
     walk = op.map(shape).walk(shape, strides(layout, shape), strides(layout, want.shape))
     out = np.full(layout.size(want.shape) + 1, -1, np.int32)

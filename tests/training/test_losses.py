@@ -129,8 +129,8 @@ def got(
 ) -> tuple[float, np.ndarray]:
     """The loss and its gradient by x."""
     builder = Builder()
-    output = builder.input("x", TensorType.of(x))
-    type = loss.target(output.type, DType.of(target))
+    output = builder.input("x", TensorType.from_array(x))
+    type = loss.target(output.type, DType.from_array(target))
     lost = loss.reduced(OperatorWriter(builder, "loss"), output, builder.input("target", type))
     graph = builder.graph([lost.value, lost.gradient])
     found = run(graph, {"x": x, "target": loss.check(target, output.type)}, backend)

@@ -181,7 +181,7 @@ class RowMajor(Layout):
         )
 
     def pack(self, array: Array) -> Array:
-        size, number = self.size(array.shape), self.number(DType.of(array))
+        size, number = self.size(array.shape), self.number(DType.from_array(array))
         if size == array.size:
             return np.ascontiguousarray(array, number).reshape(-1)
         flat = np.zeros(size, number)
@@ -321,7 +321,7 @@ class Blocked(Layout):
         return shape
 
     def pack(self, array: Array) -> Array:
-        padded, number = self.padded(array.shape), self.number(DType.of(array))
+        padded, number = self.padded(array.shape), self.number(DType.from_array(array))
         source: Array = array
         if padded != array.shape:
             source = np.zeros(padded, number)

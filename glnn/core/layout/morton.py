@@ -123,7 +123,7 @@ class Morton(Layout):
         0.
         """
         split, order = self.axes(array.shape)
-        number = self.number(DType.of(array))
+        number = self.number(DType.from_array(array))
         whole: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:

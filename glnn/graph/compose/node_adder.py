@@ -100,7 +100,7 @@ class NodeAdder:
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A value that never changes."""
         converted = integers(array, dtype)
-        return constant(converted, DType.of(np.empty(0, dtype or np.int64)))
+        return constant(converted, DType.from_array(np.empty(0, dtype or np.int64)))
 
     def keeps(self, count: int, dtype: DType) -> bool:
         """Return True where a graph keeps a constant of so many numbers that it makes itself.
@@ -169,11 +169,11 @@ def constant(array: Array, dtype: DType | None = None) -> Value:
         assert dtype is not None
         array = array.astype(dtype.numpy)
     if array.nbytes > 1024 or array.dtype.hasobject:
-        type = TensorType.of(array)
+        type = TensorType.from_array(array)
         if dtype is not None and is_symbolic(array):
             type = TensorType(type.dims, dtype)
         return Value("constant", type, Kind.CONSTANT, array)
-    return _cached_constant(DType.of(array), array.shape, array.tobytes())
+    return _cached_constant(DType.from_array(array), array.shape, array.tobytes())
 
 
 @lru_cache(4096)

@@ -59,7 +59,7 @@ class Concat(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         present = [array for array in arrays if array is not None]
-        self.infer([TensorType.of(array) for array in present])
+        self.infer([TensorType.from_array(array) for array in present])
         return (np.concatenate(present, self.axis),)
 
     def specialize(self, types: Types) -> Reference:
@@ -116,7 +116,7 @@ class Split(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        self.infer([TensorType.of(x)])
+        self.infer([TensorType.from_array(x)])
         cuts = np.cumsum(self.pieces)[:-1]
         return tuple(map(np.ascontiguousarray, np.split(x, cuts, self.axis)))
 

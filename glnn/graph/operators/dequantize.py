@@ -151,7 +151,7 @@ class PackedWeight(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         x, format = operands["x"], FORMATS[self.format]
-        offset = OFFSETS[DType.of(x)]
+        offset = OFFSETS[DType.from_array(x)]
         x = x.T if self.transposed else x
         n, k = x.shape
         scales, zeros = self._by_row(operands["scale"], n), None

@@ -81,10 +81,10 @@ class Lookup(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         x, index = operands["x"], operands["index"]
-        (result,) = self.infer([TensorType.of(x), TensorType.of(index)])
+        (result,) = self.infer([TensorType.from_array(x), TensorType.from_array(index)])
         if not prod(result.shape):
             return (np.zeros(result.shape, x.dtype),)
-        bounds = self.bounds(TensorType.of(x))
+        bounds = self.bounds(TensorType.from_array(x))
         return (np.asarray(self.gather(x, clamp_index(index, bounds)), order="C"),)
 
     def shrink(self, shapes: Shapes) -> Shapes:

@@ -124,6 +124,6 @@ class HostCast(HostOperator):
 
 def convert_array(x: Array, dtype: DType) -> Array:
     """Return x as `dtype`. Floats are cut towards 0 and clamped, NaN becomes 0."""
-    if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
+    if DType.from_array(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(DType.float32.numpy)
     return make_cast(dtype.numpy)(x)

@@ -78,7 +78,7 @@ class Move(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        self.infer([TensorType.of(x)])
+        self.infer([TensorType.from_array(x)])
         return (np.asarray(self.move(x), order="C"),)  # which keeps a rank of 0
 
     def reference_views(self, *arrays: Array | None) -> tuple[Array, ...]:

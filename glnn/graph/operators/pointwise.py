@@ -72,7 +72,7 @@ class Pointwise(Operator):
         present = [array for array in arrays if array is not None]
         if any(is_symbolic(array) for array in present):
             return (self.expr.evaluate(*present),)
-        dtype = self.result_dtype([DType.of(array) for array in present])
+        dtype = self.result_dtype([DType.from_array(array) for array in present])
         shape = np.broadcast_shapes(*(array.shape for array in present))
         return (evaluate_blockwise(self.expr, present, shape, dtype.numpy),)
 

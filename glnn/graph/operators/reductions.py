@@ -106,7 +106,7 @@ class Reduce(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         present = [array for array in arrays if array is not None]
-        (result,) = self.infer([TensorType.of(array) for array in present])
+        (result,) = self.infer([TensorType.from_array(array) for array in present])
         axes = axes_of("reduce", self.axes, present[0].ndim)
         values = np.broadcast_to(self.prologue.evaluate(*present), present[0].shape)
         if not self.parts:
@@ -329,7 +329,7 @@ class ArgReduce(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = (array for array in arrays if array is not None)
-        (result,) = self.infer([TensorType.of(x)])
+        (result,) = self.infer([TensorType.from_array(x)])
         find = np.argmax if self.kind == "max" else np.argmin
         if self.last:
             index = x.shape[self.axis] - 1 - find(np.flip(x, self.axis), self.axis)
@@ -394,7 +394,7 @@ class CumSum(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        self.infer([TensorType.of(x)])
+        self.infer([TensorType.from_array(x)])
         return (cum_sum(x, self.axis, self.exclusive, self.reverse, self.multiply),)
 
     def cost(self, types: Types) -> Cost:

@@ -59,7 +59,7 @@ class Resample(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         x, index = operands["x"], operands["index"]
-        self.infer([TensorType.of(array) for array in arrays if array is not None])
+        self.infer([TensorType.from_array(array) for array in arrays if array is not None])
         result = np.zeros(self.shape_of({"x": x.shape, "index": index.shape}), x.dtype)
         axis, inner = self.axis % x.ndim, self._inner({"x": x.shape})
         before, count = prod(x.shape[:axis]), index.shape[1]

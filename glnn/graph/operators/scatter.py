@@ -113,10 +113,12 @@ class Scatter(Put):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         x, index, updates = operands["x"], operands["index"], operands["updates"]
-        self.infer([TensorType.of(array) for array in (x, index, updates)])
+        self.infer([TensorType.from_array(array) for array in (x, index, updates)])
         result = np.array(x)
         if updates.size:
-            at = self.update_indices(x.shape, clamp_index(index, self.bounds(TensorType.of(x))))
+            at = self.update_indices(
+                x.shape, clamp_index(index, self.bounds(TensorType.from_array(x)))
+            )
             put(result, at, updates, self.reduction)
         return (result,)
 
@@ -212,7 +214,7 @@ class ScatterSorted(Put):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         x, index, updates = operands["x"], operands["index"], operands["updates"]
-        self.infer([TensorType.of(array) for array in (x, index, updates)])
+        self.infer([TensorType.from_array(array) for array in (x, index, updates)])
         count, rest = prod(x.shape[: self.leading]), x.shape[self.leading :]
         rows, result = updates.reshape(-1, *rest), np.array(x).reshape(count, *rest)
         ids = np.repeat(np.arange(count), np.diff(index[: count + 1]))

@@ -38,7 +38,7 @@ class Sobel(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        self.infer([TensorType.of(x)])
+        self.infer([TensorType.from_array(x)])
         gradients = np.zeros((2, *x.shape), np.int8)
         if min(x.shape) > 2:
             wide = x.astype(np.int16)

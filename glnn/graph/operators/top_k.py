@@ -178,7 +178,7 @@ class TopK(_TopOperator):
         return (TensorType((*x.dims[:-1], self.parts * self.k), DType.int32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        self.infer([None if one is None else TensorType.of(one) for one in arrays])
+        self.infer([None if one is None else TensorType.from_array(one) for one in arrays])
         operands = self.named(arrays)
         x, places = operands["x"], operands.get("places")
         n = (x if places is None else places).shape[-1]
@@ -256,7 +256,9 @@ class MergeTopK(_TopOperator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
-        (result,) = self.infer([None if one is None else TensorType.of(one) for one in arrays])
+        (result,) = self.infer(
+            [None if one is None else TensorType.from_array(one) for one in arrays]
+        )
         x, places = operands["x"], operands.get("places")
         *dims, n = x.shape
         if places is None:

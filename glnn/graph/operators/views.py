@@ -32,7 +32,7 @@ class View(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        (result,) = self.infer([TensorType.of(x)])
+        (result,) = self.infer([TensorType.from_array(x)])
         return (x.reshape(result.shape),)
 
     def cost(self, types: Types) -> Cost:

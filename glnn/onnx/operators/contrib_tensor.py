@@ -44,7 +44,7 @@ class Inverse(HostOperator):
         try:
             return (np.linalg.inv(x),)
         except np.linalg.LinAlgError:
-            raise ShapeError(f"inverse: a matrix of {TensorType.of(x)} has none") from None
+            raise ShapeError(f"inverse: a matrix of {TensorType.from_array(x)} has none") from None
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
