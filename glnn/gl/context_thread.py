@@ -213,8 +213,8 @@ def _wait_for_queue(tasks: WorkQueue) -> None:
 KEPT_SECONDS = 1.0  # to wait for a thread that keeps the context
 
 
-class ContextLease:
-    """Lends a context to the thread that asks for it, and takes it back.
+class ContextLock:
+    """Lock by which one thread at a time has a context current.
 
     GL gives a context to a thread only after the one that has it let go of it. So a thread has it
     from `take` to `give`, which nest, and leaves it then; or, after `hold`, until `release`. While
@@ -346,7 +346,7 @@ class SharedContext:
     def __init__(self, context: Context, worker: Worker) -> None:
         self._context, self._worker = context, worker
         self._opener = threading.current_thread()
-        self._lease = ContextLease(context)
+        self._context_lock = ContextLock(context)
         self._deciding = threading.Lock()
 
     def perform(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
@@ -356,7 +356,7 @@ class SharedContext:
         Raises DeviceError where another thread holds the context, StepError where GL refuses it,
         StoppedError after `end`.
         """
-        if self._lease.is_inside:
+        if self._context_lock.is_inside:
             return work()
         if not self._begin_here():
             return self._worker.call(lambda: self._work_there(work, ready))
@@ -364,12 +364,12 @@ class SharedContext:
             ready()
             return work()
         finally:
-            self._lease.give()
+            self._context_lock.give()
 
     @property
     def contended(self) -> bool:
         """Return True where other threads wait for the worker, and this thread would have to."""
-        return self._worker.busy and not self._lease.is_inside
+        return self._worker.busy and not self._context_lock.is_inside
 
     def overlap(
         self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]
@@ -379,7 +379,7 @@ class SharedContext:
 
         By the worker, others may begin in between: see `Worker.overlap`.
         """
-        if not self._worker.started or self._lease.is_inside:
+        if not self._worker.started or self._context_lock.is_inside:
             return self.perform(lambda: end(begin()), ready)
         KEEPING.leave()
         return self._worker.overlap(
@@ -390,14 +390,14 @@ class SharedContext:
     @property
     def current(self) -> bool:
         """Return True where this thread is inside `perform` and has the context current."""
-        return self._lease.is_user and self._context.is_current()
+        return self._context_lock.is_user and self._context.is_current()
 
     def _begin_here(self) -> bool:
         """Take the context, if work is for this thread; else see to it that there is a worker."""
         with self._deciding:
             alone = self._opener is threading.current_thread() and not self._worker.started
-            if alone or self._lease.is_holder:
-                self._lease.take()
+            if alone or self._context_lock.is_holder:
+                self._context_lock.take()
                 return True
             KEEPING.leave()
             self._worker.start()
@@ -412,29 +412,29 @@ class SharedContext:
 
         Only for the thread that opened it, and inside `perform`. Raises what `perform` raises.
         """
-        if not self._lease.is_inside and self._opener is not threading.current_thread():
+        if not self._context_lock.is_inside and self._opener is not threading.current_thread():
             raise DeviceError(
                 "outside perform() the device is for the thread that opened it, "
                 f"{self._opener.name!r}: give it the work by perform()"
             )
-        if self._lease.is_inside and self._context.is_current():
+        if self._context_lock.is_inside and self._context.is_current():
             ready()
         else:
             self._hold(ready)
 
     def _hold(self, ready: Callable[[], object]) -> None:
-        self._lease.take()
+        self._context_lock.take()
         try:
             ready()
-            self._lease.hold()
+            self._context_lock.hold()
         finally:
-            self._lease.give()
+            self._context_lock.give()
 
     def release(self) -> None:
         """End what `hold` began, and keeping. Harmless in a thread that does neither."""
-        self._lease.release()
+        self._context_lock.release()
 
     def end(self, destroy: Callable[[], object]) -> None:
         """Finish what was asked for, end the worker and call `destroy`, all once nobody works."""
-        self._worker.stop(self._context.leave_thread, wait=not self._lease.is_inside)
-        self._lease.end(destroy)
+        self._worker.stop(self._context.leave_thread, wait=not self._context_lock.is_inside)
+        self._context_lock.end(destroy)
