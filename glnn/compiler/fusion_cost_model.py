@@ -56,6 +56,8 @@ class Case:
 Rule = Callable[[Case], bool]
 MOST_CHANNELS = 8
 """Channels that a workgroup of a batch normalisation has, by its kernel for channels last."""
+NORMED_FLOPS = 6
+"""Operations that a number of a row takes to find mean and deviation, and to be normalised."""
 
 
 def separable_pays(case: Case) -> bool:
@@ -151,6 +153,26 @@ def prologue_pays(case: Case) -> bool:
     return 2 * flops * reads * prod(times) / of.products <= alone
 
 
+def normed_product_pays(case: Case) -> bool:
+    """Return True where finding the mean and the deviation of a row anew in each workgroup along
+    the columns takes less time than a launch of their own, which reads x and writes as much.
+
+    Not where another kernel would multiply rows that are normalised before. The squares of rows
+    that are not centred are found on the way: there it is up to the kernel's `suits`.
+    """
+    spec, of = case.spec, case.of
+    assert isinstance(spec.op, NormedMatmul)
+    if not spec.op.centred:
+        return True
+    operands = {name: spec.types[name] for name in ("x", "weight")}
+    plain = case.ask(OpSpec.create(Matmul(), operands, {}), None)
+    if not case.kernel.shares_declaration(plain):
+        return False
+    across = case.kernel.launch.groups(spec.sizes(case.kernel), case.kernel.defaults)[0]
+    x = prod(spec.shape("x"))
+    return across * NORMED_FLOPS * x / of.others <= of.launch + 8 * x / of.bytes
+
+
 def _multiplied(case: Case) -> Case:
     """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
     for stage, operands, _ in stages_of(case.spec, case.kernel):
@@ -193,7 +215,7 @@ JOININGS: Mapping[str, Joining] = {
     ChannelSums.name: Joining((Reduce.name,), channel_sums_pay, host=False),
     SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
-    NormedMatmul.name: Joining((Normalize.name, Matmul.name), host=False),
+    NormedMatmul.name: Joining((Normalize.name, Matmul.name), normed_product_pays, host=False),
     CacheAppend.name: Joining((Concat.name,), host=False),
     Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits, host=False),
     Conv2d.name: Joining(kept=prologue_pays),

@@ -105,9 +105,8 @@ APART = StridedView(0, 1656, 8, 24), StridedView(0, 1608, 536, 8), StridedView(0
 IMAGES = tuple(StridedView(33 * i, 120 * 99, 11, 99) for i in range(3))
 WINDOWED_ATTENTION = Attention(24, 3, 20, 20, 11, 11, IMAGES, windows=Windows(2, 3, 5, 4, 2, 3))
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
-INDEX = TensorType((45,), DType.int32)
-TOKENS = TensorType((5,), DType.int32)
-PLACES = TensorType((3, 131), DType.int32)
+INDEX, TOKENS, PLACES = (TensorType(shape, DType.int32) for shape in ((45,), (5,), (3, 131)))
+CENTRED = NormedMatmul(1e-5, centred=True), {"x": (67, 131), "weight": (67, 131)}
 ATTENTION_PARTS = AttentionParts(6, 2, 12, 12, 0.3, keys=5)
 TURNED: Operands = {"places": TOKENS, "rotary": (12, 8)}
 
@@ -338,7 +337,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
-    "normed_matmul": [_normed(1, 67, 131), _normed(3, 67, 96, "silu")],
+    "normed_matmul": [_normed(1, 67, 131), _normed(3, 67, 96, "silu"), CENTRED],
     "quantized_matmul": [
         _quantized(5, "q4_1", 67, 96),
         _quantized(1, "q4_k", 67, 512),

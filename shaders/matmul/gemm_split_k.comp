@@ -1,6 +1,7 @@
 #version 310 es
 // C = A B^T for few results and a long k: a workgroup computes WG_Y TM rows by 4 WG_X columns, its
-// WG_K slices each sum a part of k, and shared memory joins the parts.
+// WG_K slices each sum a part of k, and shared memory joins the parts. With CENTRED rows of x are
+// normalised (normed_matmul): each workgroup finds the mean and the deviation of its rows before.
 #ifndef WG_X
 #define WG_X 4
 #endif
@@ -13,6 +14,9 @@
 #ifndef TM
 #define TM 2
 #endif
+#ifndef CENTRED
+#define CENTRED 0
+#endif
 #define TN 1
 #define BATCHED 0
 #include "common/launch.glsl"
@@ -24,12 +28,25 @@ layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_K) in;
 #define LANES (WG_X * WG_Y)
 #define RESULTS (TM * LANES)
 shared vec4 part[WG_K * RESULTS];
+#if CENTRED
+#define CENTRED_ROWS (WG_Y * TM)
+#define ROW_INVOCATIONS (LANES * WG_K)
+#define ROW_LANES (WG_X * WG_K < 16 ? WG_X * WG_K : 16)
+#define STATE(i) part[i].xyz
+#define SET_STATE(i, v) part[i].xyz = (v)
+#include "matmul/centred_rows.glsl"
+#endif
 
 void main() {
     int lane = int(gl_LocalInvocationID.y) * WG_X + int(gl_LocalInvocationID.x);
     int slice = int(gl_LocalInvocationID.z);
     int column = int(INVOCATION_ID.x);
     int row = int(INVOCATION_ID.y) * TM;
+#if CENTRED
+    int first = int(gl_LocalInvocationID.y) * TM;  // of the workgroup's rows
+    find_row_norms(int(gl_LocalInvocationIndex), row - first, X_BEGIN);
+    for (int i = 0; i < TM; ++i) own_norms[i] = row_norms[first + i];
+#endif
 
     add_up(0, row, column, slice, WG_K);
     // Rotated: other registers for the sums, see common/tile.glsl.

@@ -5,6 +5,8 @@
 //
 // SLICES of a workgroup share each step's depths: few large tiles then still make for many
 // invocations. AHEAD says when the next steps are loaded and stored: see `walk` of common/tile.glsl.
+// With CENTRED rows of x are normalised (normed_matmul): each workgroup finds the mean and the
+// deviation of its rows in a walk before.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -29,6 +31,9 @@
 #ifndef BATCHED
 #define BATCHED 0
 #endif
+#ifndef CENTRED
+#define CENTRED 0
+#endif
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
@@ -43,6 +48,17 @@ uniform int image_rows;
 #include <prologue>
 
 int batch = 0;
+#if CENTRED
+#define CENTRED_ROWS BM
+#define ROW_INVOCATIONS INVOCATIONS
+#define ROW_LANES 4
+#if 2 * BK * AM < 3 * ROW_LANES * BM
+#error too few depths for what lanes find of rows
+#endif
+#define STATE(i) vec3(a_tile[3 * (i)], a_tile[3 * (i) + 1], a_tile[3 * (i) + 2])
+#define SET_STATE(i, v) for (int j = 0; j < 3; ++j) a_tile[3 * (i) + j] = (v)[j]
+#include "matmul/centred_rows.glsl"
+#endif
 #if HAS_PROLOGUE
 int fetched = 0;  // the first depth of the step that was fetched
 #endif
@@ -121,9 +137,15 @@ void fetch(int of_step) {
 #endif
 }
 
-// Puts what was fetched into shared memory: of x, what the prologue makes of it, and of packed weights
-// their numbers. It is done here, and not as they are loaded, so that nobody waits for them before.
+// Puts what was fetched into shared memory: of x, what the normalisation or the prologue makes of it, and
+// of packed weights their numbers. It is done here, and not as they are loaded, so that nobody waits for them before.
 void put(int turn) {
+#if CENTRED
+    for (int i = 0; i < A_LOADS; ++i) {
+        vec2 of_row = row_norms[min(a_item(i * INVOCATIONS + lane).y, BM - 1)];
+        a_next[i] = (a_next[i] - of_row.x) * of_row.y;
+    }
+#endif
 #if HAS_PROLOGUE
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
@@ -168,6 +190,9 @@ void main() {
     batch = int(WORKGROUP_ID.z);
 #endif
     locate_operands();
+#if CENTRED
+    find_row_norms(lane, tile_row, x_first / 4);
+#endif
 
     // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
 #if TOGETHER

@@ -29,8 +29,18 @@ int depth_of(int step, int l, bool ragged) {
     return ragged ? min(4 * step + l, k - 1) : 4 * step + l;
 }
 
-// Has the numbers of a step of TM rows from `row` on be what the prologue makes of them.
+#ifndef CENTRED
+#define CENTRED 0
+#endif
+#if CENTRED
+vec2 own_norms[TM];  // of each row the mean, and what its numbers less that are multiplied by
+#endif
+
+// Has the numbers of a step of TM rows from `row` on be normalised, and what the prologue makes of them.
 void prepare(inout vec4 a[TM], int row, int last, int step) {
+#if CENTRED
+    for (int i = 0; i < TM; ++i) a[i] = (a[i] - own_norms[i].x) * own_norms[i].y;
+#endif
     for (int i = 0; i < TM; ++i) a[i] = prologue(a[i], step, min(row + i, last) / image_rows);
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import NormedMatmul
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
@@ -15,9 +16,11 @@ GATES = {
     "gelu_tanh": lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
 }
 SIZES = [(1, 1, 1), (1, 7, 3), (3, 129, 127), (4, 67, 96), (7, 5, 130)]
+CENTRED = [pair for pair in kernels("normed_matmul") if pair[1].startswith("gemm_")]
+SQUARED = [pair for pair in kernels("normed_matmul") if pair not in CENTRED]
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("normed_matmul"))
+@pytest.mark.parametrize(("name", "kernel"), SQUARED)
 @pytest.mark.parametrize("gate", ["", *GATES])
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_products(opened, rng, name, kernel, gate, m, n, k) -> None:
@@ -36,6 +39,41 @@ def test_products(opened, rng, name, kernel, gate, m, n, k) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
+def centred(x: np.ndarray, eps: float) -> np.ndarray:
+    """Rows less their mean over their deviation, in float64."""
+    wide = x.astype(np.float64)
+    wide -= wide.mean(axis=1, keepdims=True)
+    return wide / np.sqrt(np.mean(wide**2, axis=1, keepdims=True) + eps)
+
+
+@pytest.mark.parametrize(("name", "kernel"), CENTRED)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (67, 5, 16), (33, 70, 259)])
+def test_centred_rows(opened, rng, name, kernel, biased, m, n, k) -> None:
+    x = 3 * rng((m, k)) + 40 * rng((m, 1))  # means that are larger than the deviations
+    operands = {"x": x, "weight": rng((n, k))} | ({"e1": rng((n,))} if biased else {})
+    got = run(
+        opened(name), NormedMatmul(1e-3, centred=True), operands, kernel, BIASED if biased else None
+    )
+    expected = centred(x, 1e-3) @ operands["weight"].T.astype(np.float64)
+    assert oracle.error(got, expected + operands.get("e1", 0)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), CENTRED)
+def test_centred_rows_of_odd_numbers(opened, rng, name, kernel) -> None:
+    """Equal numbers are zeros, however large; what is not finite is NaN in its row alone."""
+    x, weight = rng((9, 37)), np.abs(rng((6, 37))) + 1
+    x[1], x[2], x[3] = 3.25, 1e30, 0.0
+    x[5, 30], x[7, 36], x[8, 0] = np.nan, np.inf, -np.inf
+    got = run(opened(name), NormedMatmul(0.0, centred=True), {"x": x, "weight": weight}, kernel)
+    assert not np.isfinite(got[[5, 7, 8]]).any()
+    ordinary = [0, 4, 6]
+    expected = centred(x[ordinary], 0.0) @ weight.T.astype(np.float64)
+    assert oracle.error(got[ordinary], expected) <= TOLERANCE
+    got = run(opened(name), NormedMatmul(1e-5, centred=True), {"x": x, "weight": weight}, kernel)
+    assert (got[[1, 2, 3]] == 0).all()
+
+
 def test_operands_that_do_not_fit() -> None:
     x, weight, norm = (2, 8), (3, 8), (8,)
     assert NormedMatmul(0.0).shape_of({"x": x, "weight": weight, "norm": norm}) == (2, 3)
@@ -48,6 +86,10 @@ def test_operands_that_do_not_fit() -> None:
     ]:
         with pytest.raises(ShapeError, match=text):
             NormedMatmul(0.0, gate).shape_of({"x": x, "weight": weight, "norm": norm, **more})
+    with pytest.raises(ShapeError, match=r"norm must be \(8,\), got None"):
+        NormedMatmul(0.0).shape_of({"x": x, "weight": weight})
+    with pytest.raises(ShapeError, match=r"norm must be left out of centred rows, got \(8,\)"):
+        NormedMatmul(0.0, centred=True).shape_of({"x": x, "weight": weight, "norm": norm})
     with pytest.raises(ShapeError, match=r"gate must be one of .* or empty, got 'relu'"):
         NormedMatmul(0.0, "relu")
     with pytest.raises(ShapeError, match="eps must be a number of at least 0, got -1"):

@@ -109,6 +109,61 @@ def test_products_normalise_for_themselves(device, rng, rows) -> None:
     assert found == {"normed_matmul": 2}
 
 
+@pytest.fixture(scope="module")
+def nvidia() -> Iterator[Device]:
+    """A device that is taken for one of NVIDIA's, whose kernels normalise by layers as well."""
+    try:
+        device = Device()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    with device:
+        named = {"vendor": "NVIDIA Corporation", "renderer": "NVIDIA", "multiprocessors": 100}
+        device.capabilities = replace(device.capabilities, **named)
+        yield device
+
+
+class LayerBlock(Block):
+    """Rows normalised as layers have it, with a weight and perhaps a bias."""
+
+    def __init__(self, rng: Any, rows: Any, width: int = 36, *, biased: bool = True) -> None:
+        super().__init__(rng, rows, width)
+        self.nodes.clear()
+        operands = [self.array(1 + rng((width,)) / 2)]
+        operands += [self.array(rng((width,)))] if biased else []
+        self.normed = self.node("LayerNormalization", "x", *operands, axis=-1)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rows", [(1, 67), (3, 5), (130,)])
+def test_products_normalise_by_layers(nvidia, rng, rows, biased) -> None:
+    """The bias of the norm goes into that of the product, or becomes it."""
+    block = LayerBlock(rng, rows, biased=biased)
+    bias = block.array(rng((40,)))
+    block.node("Relu", block.node("Add", block.product(40), bias), out="y")
+    block.product(8, out="z")
+    twice = block.array(rng((24,)))
+    added = block.node("Add", block.product(24), twice)
+    block.node("Mul", added, twice, out="w")
+    x = rng((*rows, 36)) + 3
+    assert check(nvidia, block.model("y", "z", "w"), {"x": x}) == {"normed_matmul": 3}
+
+
+def test_rows_that_others_read_are_normalised_before(nvidia, rng) -> None:
+    block = LayerBlock(rng, (1, 67))
+    block.node("Add", block.product(36), block.normed, out="y")
+    found = check(nvidia, block.model("y"), {"x": rng((1, 67, 36))})
+    assert found == {"normalize": 1, "matmul": 1}
+
+
+def test_many_rows_are_normalised_once(nvidia, rng) -> None:
+    """Each workgroup along the columns would normalise them anew."""
+    block = LayerBlock(rng, (6000,), 512)
+    block.product(1040, out="y")
+    session = opened(nvidia, block.model("y"))
+    found = operators(session, {"x": rng((6000, 512))})
+    assert found == {"normalize": 1, "matmul": 1}
+
+
 def test_a_norm_of_each_head_stays_before_a_product_of_all(device, rng) -> None:
     """The product's rows are heads side by side, each of which is normalised by itself."""
     block = Block(rng, (1, 1, 4), 16)

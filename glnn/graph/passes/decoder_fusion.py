@@ -1,4 +1,4 @@
-"""Fuse steps of decoders that are small for few tokens: normalised products, growing caches.
+"""Fuse steps of transformers that are small for few tokens: normalised products, growing caches.
 
 They come behind `fuse_pointwise` and `fuse_siblings`, when gates are in epilogues and the products
 of queries, keys and values are one.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from glnn.core.symint import same
 from glnn.core.types import DType, TensorType
-from glnn.graph.expression import Arg, Call, call
+from glnn.graph.expression import Arg, Call, Expr, Scalar, call, replace_part
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import (
     CacheAppend,
@@ -27,21 +28,48 @@ from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 
+PLUS, TIMES = (call(name, Arg(0), Arg(1)) for name in ("add", "mul"))
+
 
 def fuse_normed_products(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with RMS normalisations as a part of the products of few rows that read them,
-    and the two products of a gate as one, where that pays for all readers of a norm.
+    """Return `graph` with normalisations of rows as a part of the products of few rows that read
+    them, and the two products of a gate as one, where that pays for all readers of a norm.
 
     Each product then normalises for itself. What was in its epilogue is pointwise work behind it
-    again, for `fuse_pointwise`. types: of every value; those of new ones are added.
+    again, for `fuse_pointwise`. The weight and the bias of a layer normalisation go into those of
+    the product. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
         if isinstance(node.operator, Normalize):
-            _fuse_norm(rewriter, node, node.operator, is_profitable)
+            _fuse_norm(rewriter, node, is_profitable)
     return rewriter.graph()
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A normalisation of rows, with operands that no run changes beside x."""
+
+    operator: Normalize
+    x: Value
+    weight: Value | None
+    bias: Value | None
+
+    @classmethod
+    def match(cls, rewriter: GraphRewriter, node: Node) -> _Norm | None:
+        """Return the normalisation that `node` computes; None where no product can do it, too."""
+        operator = node.operator
+        if not isinstance(operator, Normalize) or operator.dims != 1 or node.epilogue is not None:
+            return None
+        named = operator.named(node.inputs)
+        result = cls(operator, named["x"], named.get("weight"), named.get("bias"))
+        parameters = [value for name, value in named.items() if name != "x"]
+        if not all(map(rewriter.is_fixed, parameters)):
+            return None
+        plain = result.weight is not None and result.bias is None
+        return result if operator.centred or plain else None
 
 
 @dataclass(frozen=True)
@@ -52,33 +80,61 @@ class _Product:
     gate: str = ""
     up: Node | None = None
 
-    def operator(self, eps: float) -> NormedMatmul:
+    def operator(self, norm: _Norm) -> NormedMatmul:
         """Return the operator that normalises, too."""
-        return NormedMatmul(eps, self.gate)
+        return NormedMatmul(norm.operator.eps, self.gate, norm.operator.centred)
 
     def weight_types(self, rewriter: GraphRewriter) -> dict[str, TensorType]:
         """Return the types of the matrices, by operand."""
         nodes = {"weight": self.node} if self.up is None else {"weight": self.node, "up": self.up}
         return {name: rewriter.types[node.reads[1]] for name, node in nodes.items()}
 
-    def replace(self, rewriter: GraphRewriter, eps: float, x: Value, norm: Value) -> None:
+    def replace(self, rewriter: GraphRewriter, norm: _Norm, x: Value) -> None:
         """Have the operator that normalises rows x make what `node` makes."""
-        node, up = self.node, None if self.up is None else self.up.reads[1]
-        result = rewriter.add(node.name, self.operator(eps), x, node.reads[1], norm, up)
-        if self.up is None and node.epilogue is not None:
-            result = rewriter.add(node.name, Pointwise(node.epilogue.expr), result, *node.extras)
+        node, operator = self.node, self.operator(norm)
+        name, weight = node.name, node.reads[1]
+        expr: Expr = Arg(0) if node.epilogue is None else node.epilogue.expr
+        extras = node.extras
+        if norm.operator.centred:
+            if norm.bias is not None:
+                expr, extras = self._shifted(rewriter, expr, norm.bias)
+            if norm.weight is not None:
+                weight = rewriter.add(name, Pointwise(TIMES), weight, norm.weight)
+            result = rewriter.add(name, operator, x, weight, None)
+        else:
+            up = None if self.up is None else self.up.reads[1]
+            result = rewriter.add(name, operator, x, weight, norm.weight, up)
+        if self.up is None and expr != Arg(0):
+            result = rewriter.add(name, Pointwise(expr), result, *extras)
         rewriter.replace_by(node, result)
         for value in node.extras:
             rewriter.prune(value)
 
+    def _shifted(
+        self, rewriter: GraphRewriter, expr: Expr, shift: Value
+    ) -> tuple[Expr, tuple[Value, ...]]:
+        """Return the epilogue `expr` of the product, and its operands, where `shift` is missing in
+        the rows: the product of that goes into the bias, or becomes one.
+        """
+        node, (n, k) = self.node, rewriter.shape(self.node.reads[1])
+        row = rewriter.reshape(node.name, shift, (1, k))
+        missing = rewriter.add(node.name, Matmul(), row, node.reads[1])  # (1, n)
+        for i, bias in enumerate(node.extras):
+            biased, shape = call("add", Arg(0), Arg(i + 1)), rewriter.shape(bias)
+            rest = [*replace_part(expr, biased, Scalar(0.0)).parts()]
+            once = Arg(0) not in rest and Arg(i + 1) not in rest
+            if once and rewriter.is_fixed(bias) and prod(shape) == shape[-1] == n:
+                missing = rewriter.reshape(node.name, missing, shape)
+                both = rewriter.add(node.name, Pointwise(PLUS), bias, missing)
+                return expr, (*node.extras[:i], both, *node.extras[i + 1 :])
+        biased = call("add", Arg(0), Arg(len(node.extras) + 1))
+        return replace_part(expr, Arg(0), biased), (*node.extras, missing)
 
-def _fuse_norm(
-    rewriter: GraphRewriter, node: Node, norm: Normalize, is_profitable: FusionCheck
-) -> None:
-    """Have the readers of an RMS normalisation normalise for themselves where that pays."""
-    (normed,), operands = node.outputs, norm.named(node.inputs)
-    plain = norm.dims == 1 and not norm.centred and set(operands) == {"x", "weight"}
-    if not plain or node.epilogue is not None or not rewriter.is_fixed(operands["weight"]):
+
+def _fuse_norm(rewriter: GraphRewriter, node: Node, is_profitable: FusionCheck) -> None:
+    """Have the readers of a normalisation normalise for themselves where that pays."""
+    (normed,), norm = node.outputs, _Norm.match(rewriter, node)
+    if norm is None:
         return
     readers = list(_readers(rewriter, normed))
     if not readers or not all(_is_product(rewriter, *one) for one in readers):
@@ -87,16 +143,20 @@ def _fuse_norm(
     rows, width = rewriter.shape(nodes[0].reads[0]), rewriter.shape(normed)[-1]
     if not all(same(rewriter.shape(one.reads[0])[-1], width) for one in nodes):
         return  # a norm of each head, whose heads a product takes side by side
-    types = {"x": TensorType(rows, rewriter.types[operands["x"]].dtype)}
-    types |= {"norm": rewriter.types[operands["weight"]]}
-    for products in (_paired(rewriter, nodes), [_Product(one) for one in nodes]):
+    types = {"x": TensorType(rows, rewriter.types[norm.x].dtype)}
+    alone = [_Product(one) for one in nodes]
+    choices = [alone]
+    if not norm.operator.centred:
+        assert norm.weight is not None
+        types["norm"] = rewriter.types[norm.weight]
+        choices = [_paired(rewriter, nodes), alone]
+    for products in choices:
         if all(
-            is_profitable(one.operator(norm.eps), {**types, **one.weight_types(rewriter)})
+            is_profitable(one.operator(norm), {**types, **one.weight_types(rewriter)})
             for one in products
         ):
             for one in products:
-                x = rewriter.reshape(one.node.name, operands["x"], rows)
-                one.replace(rewriter, norm.eps, x, operands["weight"])
+                one.replace(rewriter, norm, rewriter.reshape(one.node.name, norm.x, rows))
             return
 
 

@@ -115,8 +115,8 @@ class Pass(Enum):
     STACK = "stack"
     """Convolutions and products of the same operand become one, of which they are slices."""
     NORMED = "normed"
-    """RMS normalisations go into the products of few rows that read them, and the two products of a
-    gate become one."""
+    """Normalisations of rows go into the products of few rows that read them, and the two products
+    of a gate become one."""
     CACHES = "caches"
     """A cache that grows by a token takes it where it was computed, and rotates it."""
     SUBVIEWS = "subviews"
