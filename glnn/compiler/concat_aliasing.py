@@ -116,6 +116,8 @@ class _Laying:
             start += channels
         if any(one.channels % 4 for one in targets[:-1]):
             return
+        if self._overwrites(number, operands, targets):
+            operands, targets = operands[1:], targets[1:]
         copies: list[tuple[ScheduledOp, Tensor]] = []
         for name, target in zip(operands, targets, strict=True):
             if (copy := self._copy(entry, name, target)) is None:
@@ -126,15 +128,70 @@ class _Laying:
             for name, target, copy in zip(operands, targets, copies, strict=True)
             if not self._move(name, target, number)
         ]
-        if len(left) == len(operands):
+        if len(left) == len(operands) == len(entry.spec.operands):
             return
         for copied, tensor in left:
             tensors[copied.lowered.output] = tensor
             self._tensors[tensor.memory].append(copied.lowered.output)
         self._put(number, [self._with_layouts(copied) for copied, _ in left])
 
+    def _overwrites(self, number: int, operands: Sequence[str], targets: Sequence[_Target]) -> bool:
+        """Have the concatenation so numbered lie where its first operand is sliced from, if that
+        has as many channels, of which nobody reads those behind the slice once others are to be
+        there. Return True where that is done: then the first operand is in place.
+
+        Channels that ShuffleNet V2 (Ma et al. 2018) leaves as they are are never copied so.
+        """
+        tensors, first = self.schedule.tensors, operands[0]
+        out = tensors[self.entries[number][0].lowered.output]
+        made = [self._makers(name) for name in operands]
+        cutter = made[0][0] if len(made[0]) == 1 else -1
+        if not all(made) or self._memory_users(first) != {cutter, number}:
+            return False
+        cut = self.schedule.entries[cutter]
+        name = cut.lowered.operands.get("x", "") if _sliced(cut) == 0 else ""
+        x = tensors.get(name)
+        if x is None or (x.layout, x.shape) != (out.layout, out.shape) or x.layout != IMAGES:
+            return False
+        memories = [x.memory, tensors[first].memory]
+        alone = [self._tensors[memory] for memory in memories] == [[name], [first]]
+        if not alone or not (self._fixed | self._updated).isdisjoint(memories):
+            return False
+        readers = self._users[name] - {cutter}
+        slices = [user for user in readers if _sliced(self.schedule.entries[user]) is not None]
+        seen = [self.schedule.entries[user].lowered.output for user in slices]
+        last = max(readers.union(*map(self._memory_users, seen)))
+        if last >= min(min(makers) for makers in made[1:]):
+            return False
+        strip = Strip(IMAGES, 0, targets[0].wide)
+        tensors[name] = replace(x, memory=out.memory)
+        tensors[first] = replace(tensors[first], layout=strip, memory=out.memory)
+        self._tensors[out.memory] += [name, first]
+        self._put(cutter, ())
+        for user in slices:
+            self.slice(user)
+        self._updated.add(out.memory)
+        return True
+
+    def _memory_users(self, name: str) -> set[int]:
+        """Return the numbers of the entries that have something in the memory of a tensor."""
+        memory = self.schedule.tensors[name].memory
+        return set[int]().union(*(self._users[one] for one in self._tensors[memory]))
+
+    def _makers(self, name: str) -> list[int]:
+        """Return the numbers of the entries that write to the memory of a tensor."""
+        memory = self.schedule.tensors[name].memory
+        return [
+            number
+            for number in self._memory_users(name)
+            for entry in self.entries[number]
+            if self.schedule.tensors[entry.lowered.output].memory == memory
+        ]
+
     def slice(self, number: int) -> None:
         """See the slice so numbered where its operand has it, if all who read it can."""
+        if not self.entries[number]:
+            return  # it is no launch any more
         (entry,) = self.entries[number]
         start, output = _sliced(entry), entry.lowered.output
         out = self.schedule.tensors[output]

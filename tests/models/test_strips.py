@@ -124,7 +124,31 @@ def rest(net: Net, x: Value) -> Value:
     return net.conv(a, 32)
 
 
+def shuffled(net: Net, x: Value) -> Value:
+    """Channels of both halves take turns."""
+    n, c, *image = x.type.shape
+    groups = net(Reshape((n, 2, c // 2, *image)), x)
+    return net(Reshape((n, c, *image)), net(Transpose((0, 2, 1, 3, 4)), groups))
+
+
+def shuffles(net: Net, x: Value) -> Value:
+    """Of ShuffleNet V2 (Ma et al. 2018): half of the channels stay as they are in each block."""
+    for _ in range(3):
+        stays, taken = net.split(x, 16, 16)
+        x = shuffled(net, net.join(stays, net.conv(net.conv(taken, 16, 1), 16)))
+    return net.conv(x, 32, 1)
+
+
+def read_again(net: Net, x: Value) -> Value:
+    """The channels behind those that stay are needed once others could be in their place."""
+    stays, taken = net.split(shuffled(net, x), 16, 16)
+    y = net.conv(net.join(stays, net.conv(taken, 16)), 16)
+    return net.added(y, net.conv(taken, 16, 1))
+
+
 COPIES: dict[str, Block] = {
+    "shuffles": shuffles,
+    "read again": read_again,
     "residual": lambda net, x: net.conv(
         net.join(x, net.added(net.conv(x, 32), net.scaled(x)), net.conv(x, 8)), 32, 1
     ),
@@ -183,6 +207,15 @@ def test_nothing_is_moved(compute, way) -> None:
         assert moves(plan) == 0 and len(plan.steps) == len(plain.steps) - moves(plain)
     else:
         assert moves(plan) > 0 and not any(step.op.name == "concat" for step in plan.steps)
+
+
+def test_channels_that_stay_are_not_copied(compute) -> None:
+    """A shuffle is one move, both halves of which are read where they lie, and others overwrite the
+    second one."""
+    plan = planned(graph_of(shuffles), compute)
+    assert [step.op.name for step in plan.steps].count("move") == moves(plan) == 3
+    lies = [step.layouts["out"] for step in plan.steps if "/" in step.layouts["out"]]
+    assert lies == ["nhwC4c 16/32"] * 3
 
 
 def test_a_dense_block_is_one_memory(compute) -> None:

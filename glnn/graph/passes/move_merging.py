@@ -312,17 +312,19 @@ MoveStep = tuple[Value, Operator]
 """A move or a view, behind what it is done on."""
 
 
-def merge_moves(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+def merge_moves(graph: Graph, types: dict[Value, TensorType], *, subviews: bool = False) -> Graph:
     """Return `graph` with chains of transpositions, slices, views and the like as one move each.
 
     types: of every value; those of new ones are added. A tensor that only moves read is not made:
-    each of them begins where it does. A look-up at one known place is a slice.
+    each of them begins where it does. A look-up at one known place is a slice. subviews: whether
+    kernels read some channels of images where they lie: images that are cut into such channels
+    are made whole then, by one move for several.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
         if isinstance(node.operator, Gather):
             _slice_gather(rewriter, node, node.operator)
-    moves = _MoveMerging(rewriter)
+    moves = _MoveMerging(rewriter, subviews)
     for node in rewriter.nodes:
         if isinstance(node.operator, Move) and not rewriter.is_fixed(node.outputs[0]):
             moves.shorten(node)
@@ -348,6 +350,7 @@ def _slice_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None
 @dataclass(frozen=True)
 class _MoveMerging:
     rewriter: GraphRewriter
+    subviews: bool
 
     def shorten(self, last: Node) -> None:
         """Replace all moves that end with `last`, and a view that alone reads it, by one move."""
@@ -382,14 +385,31 @@ class _MoveMerging:
             node = before
 
     def _is_needed(self, value: Value) -> bool:
-        """Return True where `value` is read by other nodes than moves, or is an output."""
-        if self.rewriter.is_output(value):
+        """Return True where `value` is read by other nodes than moves, or by several that read
+        some channels each where they lie, or is an output.
+        """
+        if self.rewriter.is_output(value) or (self.subviews and self._is_cut(value)):
             return True
         readers = self.rewriter.readers(value)
         if any(not isinstance(node.operator, View | Move) for node in readers):
             return True
         views = (node for node in readers if isinstance(node.operator, View))
         return any(self._is_needed(node.outputs[0]) for node in views)
+
+    def _is_cut(self, value: Value) -> bool:
+        """Return True where several nodes, and no others, read neighbouring channels of images
+        `value` each, from whole vec4 on.
+        """
+        shape, readers = self.rewriter.shape(value), self.rewriter.readers(value)
+        if len(shape) != 4 or len(readers) < 2:
+            return False
+        for node in readers:
+            if not isinstance(node.operator, Slice) or node.operator.axes not in ((1,), (-3,)):
+                return False
+            start, _, step = node.operator.walks(shape)[1]
+            if step != 1 or not divides(4, start):
+                return False
+        return True
 
     def _put(self, end: Node, steps: Sequence[MoveStep]) -> bool:
         """Replace `steps`, of which `end` is the last, by fewer; return True where that is done."""

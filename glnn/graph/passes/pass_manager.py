@@ -231,9 +231,13 @@ def _fuse_pointwise(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
 
 def _fuse_siblings(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
     stacked = fuse_siblings(graph, types) if traits.subviews else graph
-    return (
-        graph if stacked is graph else _fuse_pointwise(merge_moves(stacked, types), types, traits)
-    )
+    if stacked is graph:
+        return graph
+    return _fuse_pointwise(_merge_moves(stacked, types, traits), types, traits)
+
+
+def _merge_moves(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    return merge_moves(graph, types, subviews=traits.subviews)
 
 
 def _fuse_normed_products(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
@@ -261,10 +265,10 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.MOVES, _typed_pass(recognize_sliced_moves)),
     (Pass.PRODUCTS, _typed_pass(sink_scalar_factors)),
     (Pass.SINK, _typed_pass(sink_transposes)),
-    (Pass.MOVES, _typed_pass(merge_moves)),
+    (Pass.MOVES, _merge_moves),
     (Pass.IDENTITIES, _typed_pass(remove_identities)),
     (Pass.SINK, _typed_pass(sink_transposes)),
-    (Pass.MOVES, _typed_pass(merge_moves)),
+    (Pass.MOVES, _merge_moves),
     (Pass.IDENTITIES, _typed_pass(remove_identities)),
     (Pass.COMMON, _graph_pass(eliminate_common_subexpressions)),
     (Pass.FOLD, _typed_pass(fold_scales)),
