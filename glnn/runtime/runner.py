@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, Protocol
@@ -214,8 +214,10 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
 
 def within_memory(performer: Performer, work: Callable[[], T]) -> T:
     """Return what `work` gives. Raises LimitError where the host has too little memory."""
-    with _memory_told():
+    try:
         return performer.perform(work)
+    except MemoryError as error:
+        raise out_of_memory(error) from None
 
 
 def run_within(
@@ -229,16 +231,10 @@ def run_within(
     device = performer.device
     if device is None or not device.contended:
         return within_memory(performer, inside)
-    with _memory_told():
-        run: Callable[[], Any] = begin
+    run: Callable[[], Any] = begin
+    try:
         result: T = device.overlap(run, lambda begun: begun.results())
         return result
-
-
-@contextmanager
-def _memory_told() -> Iterator[None]:
-    try:
-        yield
     except MemoryError as error:
         raise out_of_memory(error) from None
 
@@ -405,7 +401,9 @@ class Runner:
         for name in self._small:
             check_small(name, as_host_array(feeds[name]))
         for name in self._narrowed:
-            arrays[name] = narrowed(f"input {name!r}", as_host_array(feeds[name]))
+            array = as_host_array(feeds[name])
+            small = name in self._small and array.dtype == np.int64  # which int32 holds
+            arrays[name] = array.astype(np.int32) if small else narrowed(f"input {name!r}", array)
         buffers.upload(arrays)
 
     def launch(self) -> None:
