@@ -131,11 +131,12 @@ def shuffled(net: Net, x: Value) -> Value:
     return net(Reshape((n, c, *image)), net(Transpose((0, 2, 1, 3, 4)), groups))
 
 
-def shuffles(net: Net, x: Value) -> Value:
+def shuffles(net: Net, x: Value, half: int = 16) -> Value:
     """Of ShuffleNet V2 (Ma et al. 2018): half of the channels stay as they are in each block."""
-    for _ in range(3):
-        stays, taken = net.split(x, 16, 16)
-        x = shuffled(net, net.join(stays, net.conv(net.conv(taken, 16, 1), 16)))
+    x = shuffled(net, net.join(net.conv(x, half), net.conv(net.conv(x, half, 1), half)))
+    for _ in range(2):
+        stays, taken = net.split(x, half, half)
+        x = shuffled(net, net.join(stays, net.conv(net.conv(taken, half, 1), half)))
     return net.conv(x, 32, 1)
 
 
@@ -209,13 +210,35 @@ def test_nothing_is_moved(compute, way) -> None:
         assert moves(plan) > 0 and not any(step.op.name == "concat" for step in plan.steps)
 
 
-def test_channels_that_stay_are_not_copied(compute) -> None:
+@pytest.mark.parametrize("half", [16, 18])
+def test_channels_that_stay_are_not_copied(compute, half) -> None:
     """A shuffle is one move, both halves of which are read where they lie, and others overwrite the
-    second one."""
-    plan = planned(graph_of(shuffles), compute)
+    second one; each begins with a whole vec4."""
+    graph = graph_of(lambda net, x: shuffles(net, x, half))
+    plan = planned(graph, compute)
+    (found,), (expected,) = plan.run(feeds()).values(), results(graph, feeds()).values()
+    assert error(found, expected) <= 1e-5
     assert [step.op.name for step in plan.steps].count("move") == moves(plan) == 3
     lies = [step.layouts["out"] for step in plan.steps if "/" in step.layouts["out"]]
-    assert lies == ["nhwC4c 16/32"] * 3
+    second = {16: "nhwC4c 16/32", 18: "nhwC4c 20/40"}[half]
+    assert lies.count(second) == 3 and len(lies) == 4
+
+
+def test_parts_that_cannot_be_padded(compute) -> None:
+    """What others read, too, or what is no convolution of fixed weights; channels across parts."""
+    for block in (
+        lambda net, a, b: net.added(net.conv(shuffled(net, net.join(a, b)), 18), a),
+        lambda net, a, b: net.conv(shuffled(net, net.join(net.scaled(net.added(a, b)), b)), 18),
+        lambda net, a, b: net.conv(net.split(net.join(a, b), 9, 18, 9)[1], 18),
+        lambda net, a, b: net.conv(net.join(a, b), 18),
+        lambda net, a, b: net.conv(shuffled(net, net.join(a, a)), 18),
+    ):
+        graph = graph_of(
+            lambda net, x, block=block: block(net, net.conv(x, 18), net.conv(x, 18, 1))
+        )
+        (found,) = planned(graph, compute).run(feeds()).values()
+        (expected,) = results(graph, feeds()).values()
+        assert error(found, expected) <= 1e-5
 
 
 def test_a_dense_block_is_one_memory(compute) -> None:

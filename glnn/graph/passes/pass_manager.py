@@ -16,6 +16,7 @@ from glnn.graph.passes.common_subexpressions import (
     eliminate_common_subexpressions,
     share_concat_prefixes,
 )
+from glnn.graph.passes.concat_padding import pad_concats
 from glnn.graph.passes.contraction_fusion import (
     fuse_conv_pool,
     fuse_pads,
@@ -236,6 +237,11 @@ def _fuse_siblings(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
     return _fuse_pointwise(_merge_moves(stacked, types, traits), types, traits)
 
 
+def _pad_concats(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    padded = pad_concats(graph, types) if traits.subviews else graph
+    return graph if padded is graph else _fuse_pointwise(padded, types, traits)
+
+
 def _merge_moves(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
     return merge_moves(graph, types, subviews=traits.subviews)
 
@@ -281,6 +287,7 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.CHANNEL_SUMS, _profitable_pass(fuse_channel_sums)),
     (Pass.FUSE, _fuse_pointwise),
     (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),
+    (Pass.SUBVIEWS, _pad_concats),
     (Pass.STACK, _fuse_siblings),
     (Pass.NORMED, _fuse_normed_products),
     (Pass.CACHES, _profitable_pass(fuse_cache_updates)),
@@ -299,7 +306,7 @@ def optimize(
     types: of every value, sizes known; those of new ones are added.
     """
     if Pass.FUSE in without:
-        without |= {Pass.STACK, Pass.NORMED}  # what is fused is stacked
+        without |= {Pass.STACK, Pass.NORMED, Pass.SUBVIEWS}  # what is fused is stacked
     for one, change in _PIPELINE:
         if one not in without:
             graph = change(graph, types, traits)
