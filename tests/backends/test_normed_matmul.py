@@ -8,6 +8,7 @@ import pytest
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import NormedMatmul
+from glnn.kernels import kernels_for
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -72,6 +73,12 @@ def test_centred_rows_of_odd_numbers(opened, rng, name, kernel) -> None:
     assert oracle.error(got[ordinary], expected) <= TOLERANCE
     got = run(opened(name), NormedMatmul(1e-5, centred=True), {"x": x, "weight": weight}, kernel)
     assert (got[[1, 2, 3]] == 0).all()
+
+
+def test_rows_to_centre_are_not_halves() -> None:
+    """What the layers of a transformer add up would be rounded in each."""
+    found = {k.name: k.fp16_operands for k in kernels_for("normed_matmul", "compute")}
+    assert all("x" not in found[kernel] and "weight" in found[kernel] for _, kernel in CENTRED)
 
 
 def test_operands_that_do_not_fit() -> None:
