@@ -33,7 +33,7 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.generation.architectures import Config, Packed, Rope, decoder
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.sampling import Sampling
 from glnn.graph.operators.quantized_matmul import random_weight
 from glnn.graph.quantization import GGML_FORMATS, QuantizedFormat
@@ -120,7 +120,8 @@ def measured(
 
     def decode(length: int, sampling: Sampling = GREEDY) -> float:
         requests = [
-            Request(prompt(length), NEW + 1, frozenset(), sampling) for _ in range(sequences)
+            GenerationRequest(prompt(length), NEW + 1, frozenset(), sampling)
+            for _ in range(sequences)
         ]
         for request in requests:
             engine.add(request)
@@ -142,7 +143,7 @@ def measured(
     if context > LONG + NEW:
         times = []
         for _ in range(repeat + 1):
-            request = Request(prompt(LONG), 1, frozenset(), Sampling())
+            request = GenerationRequest(prompt(LONG), 1, frozenset(), Sampling())
             engine.add(request)
             start = perf_counter()
             list(engine.tokens(request))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import GlnnError
 from glnn.generation.architectures import decoder
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.gguf import GGUFFile
 from glnn.generation.model_file import open_model
 from glnn.generation.sampling import Sampling
@@ -186,7 +186,7 @@ def own_contender(path: Path, context: int, backend: str) -> tuple[str, Continue
     where = f" ({device.capabilities.renderer})" if device else ""
 
     def run(prompt: list[int], count: int) -> Continuation:
-        request = Request(prompt, count, frozenset(), Sampling())
+        request = GenerationRequest(prompt, count, frozenset(), Sampling())
         engine.add(request)
         return timed(engine.tokens(request), count, tokenizer)
 

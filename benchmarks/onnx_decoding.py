@@ -37,7 +37,7 @@ from glnn.backends import open_backend
 from glnn.compiler.plan import Plan
 from glnn.errors import GlnnError
 from glnn.generation.architectures import Config, decoder
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.graph.operators.rotary import HALVES
 
 SHAPE, CONTEXT, MARK = "smollm2", 1024, 2.0
@@ -98,7 +98,7 @@ def bound_tokens(session: ort.InferenceSession, config: Config, prompt: list[int
 
 def engine_tokens(engine: Engine, prompt: list[int]) -> Iterator[int]:
     """Yield the likeliest tokens behind a prompt by glnn's own language model."""
-    request = Request(list(prompt), CONTEXT, frozenset(), GREEDY)
+    request = GenerationRequest(list(prompt), CONTEXT, frozenset(), GREEDY)
     engine.add(request)
     return engine.tokens(request)
 

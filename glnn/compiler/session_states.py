@@ -25,7 +25,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.runtime.device_array import Feed, as_host_array
-from glnn.runtime.requests import Request, Requests
+from glnn.runtime.requests import Requests, RunRequest
 from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun
 from glnn.runtime.store import T
 
@@ -151,7 +151,7 @@ class SessionStates:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Future[list[Array]]:
         """Ask for a run; see `Requests.submit`."""
-        request = Request(feeds, outputs, out, self._requests)
+        request = RunRequest(feeds, outputs, out, self._requests)
         try:  # noted first: a run that nobody knows of would be waited for by nobody
             with self._asking:
                 before = self._asked_for.get(THIS.id, [])

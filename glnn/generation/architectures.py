@@ -51,7 +51,7 @@ GEMMA3_LOCAL_BASE = 10000.0
 """Base of the angles of Gemma 3's layers with a window, where a file does not say it."""
 
 
-class Weights(Protocol):
+class WeightSource(Protocol):
     """Source of a model's weights, by GGUF's names of tensors."""
 
     def __contains__(self, name: str) -> bool:
@@ -363,7 +363,7 @@ class GraphWriter:
         self,
         architecture: Architecture,
         config: Config,
-        weights: Weights,
+        weights: WeightSource,
         context: int,
         sequences: int,
     ) -> None:
@@ -581,7 +581,7 @@ class GraphWriter:
         return self.pointwise("placed", "a + b", x, self("positions", Gather(0), table, position))
 
 
-def decoder(config: Config, weights: Weights, context: int, sequences: int = 1) -> Decoder:
+def decoder(config: Config, weights: WeightSource, context: int, sequences: int = 1) -> Decoder:
     """Return the graph of a model for `sequences` sequences of up to `context` tokens each.
 
     Raises ModelError where the architecture does not run here, or a tensor is missing.

@@ -45,7 +45,7 @@ class Slot:
 
 
 @dataclass(eq=False)
-class Request:
+class GenerationRequest:
     """A sequence that is to be continued.
 
     tokens: those that there are, the prompt's first. most: how many may be added. ends: those that
@@ -150,7 +150,7 @@ class _Follower:
         made = executor.perform(lambda: executor.with_states(graph, own, updates))
         return cls(made, own, kind)
 
-    def begin(self, places: Sequence[int], requests: Sequence[Request]) -> Run:
+    def begin(self, places: Sequence[int], requests: Sequence[GenerationRequest]) -> Run:
         """Begin a run for the next tokens of `requests`. Only inside `perform`."""
         feeds = {"places": _int32(places)}
         if self.kind.sampled:
@@ -164,7 +164,7 @@ class _Follower:
 class _Ahead:
     """A run under way, which computes the next token of each of `requests`."""
 
-    requests: list[Request]
+    requests: list[GenerationRequest]
     follower: _Follower
     run: Run
 
@@ -194,9 +194,9 @@ class Engine:
         self._decoder, self.context = decoder, context
         self._slots = [Slot(i) for i in range(sequences)]
         self._asked = backend, device, gpu
-        self._waiting: list[Request] = []
-        self._active: list[Request] = []
-        self._last: list[Request] = []
+        self._waiting: list[GenerationRequest] = []
+        self._active: list[GenerationRequest] = []
+        self._last: list[GenerationRequest] = []
         """The requests of the last step."""
         self._repeats = 0
         """How many steps before were of the same requests."""
@@ -259,13 +259,13 @@ class Engine:
         if len(tokens) > self.context:
             raise ModelError(f"the prompt has {len(tokens)} tokens, the context {self.context}")
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         """Have `request` be continued by the steps that follow."""
         self.check(request.tokens)
         with self._lock:
             self._waiting.append(request)
 
-    def tokens(self, request: Request) -> Iterator[int]:
+    def tokens(self, request: GenerationRequest) -> Iterator[int]:
         """Yield the tokens that are added to `request`. Closing it cancels the request."""
         place = request.prompt
         try:
@@ -311,7 +311,7 @@ class Engine:
                     self._stepper = 0
                     self._stepped.notify_all()
 
-    def _end(self, request: Request, error: BaseException | None = None) -> None:
+    def _end(self, request: GenerationRequest, error: BaseException | None = None) -> None:
         """End `request`, with what its reader is to be raised; its tokens stay in the caches, for
         others to go on from.
         """
@@ -371,7 +371,7 @@ class Engine:
         for request, token in results:
             self._take(request, token)
 
-    def _fail(self, requests: Sequence[Request], error: BaseException | None) -> None:
+    def _fail(self, requests: Sequence[GenerationRequest], error: BaseException | None) -> None:
         """Forget what was written of `requests`, which is not known; end them with an Exception."""
         self._ahead = None
         for request in requests:
@@ -380,13 +380,13 @@ class Engine:
             if isinstance(error, Exception):
                 self._end(request, error)
 
-    def _next_batch(self) -> list[tuple[Request, list[int]]]:
+    def _next_batch(self) -> list[tuple[GenerationRequest, list[int]]]:
         """Return what the next run computes: tokens of each sequence, CHUNK of prompts at most."""
         self._start()
-        batch: list[tuple[Request, list[int]]] = []
+        batch: list[tuple[GenerationRequest, list[int]]] = []
         room = CHUNK
 
-        def remaining(request: Request) -> int:
+        def remaining(request: GenerationRequest) -> int:
             assert request.slot is not None
             return len(request.tokens) - len(request.slot.tokens)
 
@@ -403,7 +403,7 @@ class Engine:
             batch.append((request, part))
         return batch
 
-    def _can_follow(self, batch: Sequence[tuple[Request, list[int]]]) -> bool:
+    def _can_follow(self, batch: Sequence[tuple[GenerationRequest, list[int]]]) -> bool:
         """Return True where a plan for just these sequences' next tokens pays.
 
         It is there already, or is that of a single one, or they have gone on together for a while.
@@ -423,7 +423,7 @@ class Engine:
         known = any(count == one.sequences for one in self._followers)
         return count == 1 or known or self._repeats >= REPEATS
 
-    def _begin_following(self, requests: Sequence[Request]) -> _Ahead:
+    def _begin_following(self, requests: Sequence[GenerationRequest]) -> _Ahead:
         """Begin with the next tokens of `requests`, all of whose tokens are known."""
         most = max(len(request.tokens) for request in requests)
         longest = next(one for one in longest_of(self.context) if one >= most)
@@ -447,12 +447,12 @@ class Engine:
         self._followers[kind] = follower
         return follower
 
-    def _next_places(self, requests: Sequence[Request]) -> list[int]:
+    def _next_places(self, requests: Sequence[GenerationRequest]) -> list[int]:
         """Return where the next token of each of `requests` goes in the caches."""
         slots = [request.slot for request in requests if request.slot is not None]
         return [slot.index * self.context + len(slot.tokens) for slot in slots]
 
-    def _follow(self, ahead: _Ahead, goes_on: bool = True) -> list[tuple[Request, int]]:
+    def _follow(self, ahead: _Ahead, goes_on: bool = True) -> list[tuple[GenerationRequest, int]]:
         """Return the tokens of a run under way; begin the one after it before they are read.
 
         goes_on: False to begin none.
@@ -481,7 +481,7 @@ class Engine:
             self._ahead = _Ahead(ahead.requests, ahead.follower, begun)
         return results
 
-    def _goes_on(self, requests: Sequence[Request], longest: int) -> bool:
+    def _goes_on(self, requests: Sequence[GenerationRequest], longest: int) -> bool:
         """Return True where the next step is of the same sequences, unless one of them ends.
 
         longest: tokens that they may have then.
@@ -496,12 +496,14 @@ class Engine:
             for request in requests
         )
 
-    def _run(self, batch: list[tuple[Request, list[int]]]) -> list[tuple[Request, int]]:
+    def _run(
+        self, batch: list[tuple[GenerationRequest, list[int]]]
+    ) -> list[tuple[GenerationRequest, int]]:
         """Compute the tokens of `batch`; return the next token of sequences that have one."""
         tokens: list[int] = []
         places: list[int] = []
         logit_rows: list[int] = []
-        complete: list[Request] = []
+        complete: list[GenerationRequest] = []
         for request, part in batch:
             slot = request.slot
             assert slot is not None
@@ -566,7 +568,7 @@ class Engine:
                 slot.tokens = list(tokens)
             return np.concatenate(found)
 
-    def _take(self, request: Request, token: int) -> None:
+    def _take(self, request: GenerationRequest, token: int) -> None:
         """Add `token` to `request`, unless that ends it."""
         if token in request.ends:
             request.finish_reason = "stop"
@@ -583,7 +585,7 @@ class Engine:
             self._end(request)
 
 
-def _lacks(request: Request, place: int) -> bool:
+def _lacks(request: GenerationRequest, place: int) -> bool:
     """Return True where there is no token at `place` yet, but may be one."""
     return len(request.tokens) == place and not request.done
 

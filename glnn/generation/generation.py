@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.tokenizer import Pieces
 
 
@@ -61,7 +61,7 @@ class Generation(Iterator[str]):
     """
 
     def __init__(
-        self, engine: Engine, request: Request, pieces: Pieces, stops: tuple[str, ...]
+        self, engine: Engine, request: GenerationRequest, pieces: Pieces, stops: tuple[str, ...]
     ) -> None:
         """request: what `engine` is to continue. pieces: gives the text of its tokens. stops: texts
         that end it.

@@ -139,7 +139,7 @@ class TensorBlocks:
 class GGUFFile:
     """An open GGUF file: `metadata` by key, `tensors` by name; numbers are read when asked for.
 
-    It has the weights of a model as `glnn.generation.architectures.Weights` says. Use it as a
+    It has the weights of a model as `glnn.generation.architectures.WeightSource` says. Use it as a
     context manager, or call `close`.
     """
 

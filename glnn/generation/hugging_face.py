@@ -299,7 +299,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 class FolderWeights:
-    """The weights of a folder, by GGUF's names; see `glnn.generation.architectures.Weights`."""
+    """The weights of a folder, by GGUF's names; see `architectures.WeightSource`."""
 
     def __init__(self, folder: Path, config: Config) -> None:
         """Raises ModelError where there is no file of safetensors, or one is damaged."""

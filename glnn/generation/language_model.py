@@ -12,7 +12,7 @@ import numpy as np
 from glnn.core.types import Array
 from glnn.errors import ModelError, shown
 from glnn.generation.architectures import decoder
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.generation import Generation
 from glnn.generation.model_file import open_model
 from glnn.generation.sampling import Sampling
@@ -129,7 +129,7 @@ class LanguageModel:
         tokens = self._tokens(prompt)
         stops = _stops(stop)
         most = whole_number("max_tokens", max_tokens)
-        request = Request(tokens, most, self.tokenizer.ends, sampling)
+        request = GenerationRequest(tokens, most, self.tokenizer.ends, sampling)
         return Generation(self._engine, request, self.tokenizer.pieces(request.tokens), stops)
 
     def step(self) -> None:

@@ -18,7 +18,7 @@ from glnn.generation.architectures import (
     LAYER,
     Config,
     Rope,
-    Weights,
+    WeightSource,
     architecture_named,
     every_nth,
     yarn_magnitude,
@@ -52,7 +52,7 @@ COMPUTED = ".attn_rot_embd.weight", ".rotary_emb.inv_freq", ".attn.bias", ".attn
 Shapes = dict[str, tuple[int, ...]]
 
 
-class StoredWeights(Weights, Protocol):
+class StoredWeights(WeightSource, Protocol):
     """Weights of a file that says which tensors it has."""
 
     def others(self, names: Iterable[str]) -> list[str]:

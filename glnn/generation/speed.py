@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from glnn.generation.architectures import Config
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.memory import MemoryPlan
 from glnn.generation.sampling import Sampling
 
@@ -100,11 +100,11 @@ class _Measure:
         spent = perf_counter() - start
         return (sum(len(request.tokens) for request in requests) - before) / spent
 
-    def _begin(self, count: int, most: int) -> list[Request]:
+    def _begin(self, count: int, most: int) -> list[GenerationRequest]:
         draw = self._generator.integers
         shape = count, self._prompt_tokens
         prompts = draw(0, self._vocabulary, shape).tolist()
-        requests = [Request(one, most, frozenset(), Sampling()) for one in prompts]
+        requests = [GenerationRequest(one, most, frozenset(), Sampling()) for one in prompts]
         for request in requests:
             self._engine.add(request)
         return requests

@@ -25,7 +25,7 @@ from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import MANY, Kernel
 from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
-from glnn.kernels.split import Batches, Split
+from glnn.kernels.split import Batches, OpSplit
 
 
 def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
@@ -440,15 +440,15 @@ class OpSpec:
         separate_launches = any(launch.operand for launch in made.launches)
         return expanded(kernel, tuple(self.shapes), made.reads, separate_launches=separate_launches)
 
-    def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
+    def split(self, kernel: Kernel, device: Capabilities) -> OpSplit | None:
         """Return the parts in which `kernel` computes this; None where one dispatch suffices."""
         key = "split", kernel, device
         if key not in self.memo:
             self.memo[key] = self._split(kernel, device)
-        result: Split | None = self.memo[key]
+        result: OpSplit | None = self.memo[key]
         return result
 
-    def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
+    def _split(self, kernel: Kernel, device: Capabilities) -> OpSplit | None:
         by_samples = self.along and not isinstance(self.op, Matmul)
         if by_samples and kernel.backend == "compute" and not kernel.textures:
             layouts, some = self.chosen_layouts(kernel), self.of_samples
@@ -458,9 +458,9 @@ class OpSpec:
             counts = batches.counts if batches else ()
             defines = self.defines(kernel)  # which all parts must have: they run one program
             return batches if all(some(n).defines(kernel) == defines for n in counts) else None
-        return Split.plan(kernel, self.op, self.types, device, self.extents)
+        return OpSplit.plan(kernel, self.op, self.types, device, self.extents)
 
-    def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
+    def chosen_layouts(self, kernel: Kernel, split: OpSplit | None = None) -> dict[str, Layout]:
         """Return the layout of each operand and of `out` for `kernel`, whole or split."""
         key = "layouts", kernel
         if key not in self.memo:
@@ -543,7 +543,7 @@ class OpSpecAtHand(OpSpec):
     def generated(self, kernel: Kernel) -> Generated | None:
         return self.change(self.of_open.generated(kernel))
 
-    def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
+    def chosen_layouts(self, kernel: Kernel, split: OpSplit | None = None) -> dict[str, Layout]:
         return self.of_open.chosen_layouts(kernel, split)
 
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:

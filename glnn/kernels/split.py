@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Split(ABC):
+class OpSplit(ABC):
     """A cut of an op into parts. weight: the layout of the weights if these are stored by part."""
 
     weight: Layout | None
@@ -72,7 +72,7 @@ class Split(ABC):
         types: Mapping[str, TensorType],
         device: Capabilities,
         extents: Mapping[str, Extent],
-    ) -> Split | None:
+    ) -> OpSplit | None:
         """Return the split that `device` needs; None where none is needed or none helps.
 
         types: the type of each operand and of `out`. extents: the broadcast extents of the
@@ -105,7 +105,7 @@ class Split(ABC):
 
 
 @dataclass(frozen=True)
-class Stack(Split):
+class Stack(OpSplit):
     """A batched product of `batch` matrices, `count` of them in each part.
 
     matrices: the words of one matrix of each operand. extents: broadcast extents of the epilogue's
@@ -128,7 +128,7 @@ class Stack(Split):
 
 
 @dataclass(frozen=True)
-class Tiles(Split):
+class Tiles(OpSplit):
     """A product of x (m, k) and weight (n, k), in tiles of `rows` x `columns` of the result.
 
     dtype: the type of the weights. x_row, out_row: the words of a row of x and of the result.
@@ -263,7 +263,7 @@ Sizes = Callable[[int], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Batches(Split):
+class Batches(OpSplit):
     """A batch of `n` samples, `count` of them in each part.
 
     nbytes: bytes of one sample of each operand with a batch dimension. whole: words of each whole

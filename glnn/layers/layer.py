@@ -298,7 +298,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Weight:
+class LayerParameter:
     """The parameter of `layer` that is called `name`, as graphs know it (see `graph.Variable`)."""
 
     layer: Layer
@@ -403,7 +403,7 @@ class Layer(ReadOnly, ABC):
 
     def variable(self, scope: Scope, name: str) -> Value:
         """The value of the parameter called `name`."""
-        return scope.weight(Weight(self, name), name)
+        return scope.weight(LayerParameter(self, name), name)
 
     def initial(self, name: str) -> Array:
         """The values that the parameter called `name` has until it is assigned."""

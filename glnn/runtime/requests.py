@@ -27,7 +27,7 @@ EXIT_SECONDS = 10.0  # that the process's end waits for requests under way
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class RunRequest:
     """A run that a caller asked for: inputs, outputs, and the future that gets them."""
 
     feeds: Mapping[str, Array]
@@ -52,7 +52,7 @@ class Request:
         batches = {array.shape[:1] for array in self.feeds.values()}
         return not self.out and len(batches) == 1 and () not in batches
 
-    def joins(self, request: Request) -> bool:
+    def joins(self, request: RunRequest) -> bool:
         """Return True where one run does both: samples of the same shapes, the same outputs."""
         alike = all(a.shape[1:] == request.feeds[k].shape[1:] for k, a in self.feeds.items())
         return alike and self.outputs == request.outputs and self.joinable and request.joinable
@@ -62,7 +62,7 @@ class Request:
 class Answer:
     """The results of a request, or its error."""
 
-    request: Request
+    request: RunRequest
     """The request."""
     results: list[Array]
     """Its outputs."""
@@ -82,7 +82,7 @@ class BatchedRun:
     """A run under way for `requests`, in the order of its samples; then comes padding."""
 
     run: Run
-    requests: tuple[Request, ...]
+    requests: tuple[RunRequest, ...]
 
     def answers(self) -> list[Answer]:
         """Wait for the run, and return what each request gets."""
@@ -110,7 +110,7 @@ class Requests:
         self.executor, self.max_batch = executor, max_batch
         self._lock = process_lock()
         # By process, as a fork has no thread.
-        self._queues: dict[int, tuple[SimpleQueue[Request | None], threading.Thread]] = {}
+        self._queues: dict[int, tuple[SimpleQueue[RunRequest | None], threading.Thread]] = {}
 
     @property
     def served_here(self) -> bool:
@@ -125,11 +125,11 @@ class Requests:
 
         Raises DeviceError in a fork of the process that used its device.
         """
-        request = Request(feeds, outputs, out, self)
+        request = RunRequest(feeds, outputs, out, self)
         self.put(request)
         return request.future
 
-    def put(self, request: Request) -> None:
+    def put(self, request: RunRequest) -> None:
         """Ask for a run, whose future there is already."""
         if self.executor.device is not None:
             GL_PROCESS.check()
@@ -137,8 +137,8 @@ class Requests:
             queue, _ = self._queues.get(THIS.id) or self._start()
         queue.put(request)
 
-    def _start(self) -> tuple[SimpleQueue[Request | None], threading.Thread]:
-        queue: SimpleQueue[Request | None] = SimpleQueue()
+    def _start(self) -> tuple[SimpleQueue[RunRequest | None], threading.Thread]:
+        queue: SimpleQueue[RunRequest | None] = SimpleQueue()
         serving = partial(_serve, queue)
         thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
         thread.start()
@@ -147,9 +147,9 @@ class Requests:
         return queue, thread
 
 
-def _serve(queue: SimpleQueue[Request | None]) -> None:
+def _serve(queue: SimpleQueue[RunRequest | None]) -> None:
     """Do what comes, until that is None. A session that nothing is asked of is not kept alive."""
-    waiting: deque[Request] = deque()
+    waiting: deque[RunRequest] = deque()
     flying: deque[BatchedRun] = deque()
     ended = False
     while waiting or flying or not ended:
@@ -163,7 +163,7 @@ def _serve(queue: SimpleQueue[Request | None]) -> None:
                 del answer  # it keeps the session alive
 
 
-def _take(queue: SimpleQueue[Request | None], waiting: deque[Request], block: bool) -> bool:
+def _take(queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], block: bool) -> bool:
     """Have all that came wait; block: for one at least. Returns whether None came, the end."""
     with suppress(Empty):
         while request := queue.get(block):
@@ -174,7 +174,7 @@ def _take(queue: SimpleQueue[Request | None], waiting: deque[Request], block: bo
 
 
 def _answered(
-    queue: SimpleQueue[Request | None], waiting: deque[Request], flying: deque[BatchedRun]
+    queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], flying: deque[BatchedRun]
 ) -> list[Answer]:
     """Some answers, none where others came in the meantime that can be begun with."""
     requests = waiting[0].requests if waiting else flying[0].requests[0].requests
@@ -189,8 +189,8 @@ def _answered(
 
 def _turn(
     requests: Requests,
-    queue: SimpleQueue[Request | None],
-    waiting: deque[Request],
+    queue: SimpleQueue[RunRequest | None],
+    waiting: deque[RunRequest],
     flying: deque[BatchedRun],
 ) -> list[Answer]:
     """Begin with as much as may be under way, and wait for the first of it or for requests."""
@@ -214,9 +214,9 @@ def _turn(
     return answers
 
 
-def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:
+def _joined(waiting: deque[RunRequest], most: int) -> tuple[RunRequest, ...]:
     """The first that waits and those behind it that one run does, too; without the cancelled."""
-    joined: list[Request] = []
+    joined: list[RunRequest] = []
     samples = 0
     while waiting:
         request = waiting[0]
@@ -230,7 +230,7 @@ def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:
     return tuple(joined)
 
 
-def _begin(requests: Requests, joined: tuple[Request, ...]) -> Run:
+def _begin(requests: Requests, joined: tuple[RunRequest, ...]) -> Run:
     """Begin a run for `joined`: several are padded to a batch of a power of two, or the largest."""
     first = joined[0]
     if len(joined) == 1:
@@ -244,7 +244,7 @@ def _begin(requests: Requests, joined: tuple[Request, ...]) -> Run:
     return requests.executor.begin(feeds, first.outputs, {})
 
 
-def _alone(requests: Requests, request: Request) -> Answer:
+def _alone(requests: Requests, request: RunRequest) -> Answer:
     """Run a request by itself that was joined to others, of which some cannot be run."""
     try:
         run = requests.executor.begin(request.feeds, request.outputs, request.out)
@@ -253,7 +253,7 @@ def _alone(requests: Requests, request: Request) -> Answer:
     return BatchedRun(run, (request,)).answers()[0]
 
 
-def _end(queue: SimpleQueue[Request | None], thread: threading.Thread) -> None:
+def _end(queue: SimpleQueue[RunRequest | None], thread: threading.Thread) -> None:
     """Let the thread finish what was asked for, and end."""
     queue.put(None)
     if thread is not threading.current_thread():  # whose last answer can end the session

@@ -63,7 +63,7 @@ MOST_THREADS = 8
 """Threads that look at checksums: more read no faster than memory."""
 
 
-class PackedWeight:
+class RestoredWeight:
     """A weight on `device`, as its words lie in memory: a buffer, copies in textures, or both.
 
     size: the words of the buffer. content: those that it begins with; zeros are behind. Only
@@ -102,7 +102,7 @@ class PackedWeight:
 def make_runner(
     executable: Executable,
     device: Device,
-    weights: Sequence[PackedWeight],
+    weights: Sequence[RestoredWeight],
     fixed: Mapping[str, Array],
     shapes: Mapping[str, Shape],
 ) -> Runner:
@@ -446,7 +446,7 @@ class StoredModel:
         self.device = slot.device
         """The device that the plans run on."""
         self._slot, self._index, self._entry = slot, index, entry
-        self._packed: WeakValueDictionary[StoredWeight, PackedWeight] = WeakValueDictionary()
+        self._packed: WeakValueDictionary[StoredWeight, RestoredWeight] = WeakValueDictionary()
 
     def unchanged(self) -> bool:
         """Return True where the files that the model is loaded from are what they were."""
@@ -516,7 +516,7 @@ class StoredModel:
             if i < len(sources):
                 if len(content) > plan.weights[i]:
                     raise DamagedError(f"{part.entry} has too many words: {len(content)}")
-                weights.append(packed or PackedWeight(self.device, plan.weights[i], content))
+                weights.append(packed or RestoredWeight(self.device, plan.weights[i], content))
         checking = ChecksumThreads(checks)
         try:
             made = make_runner(plan, self.device, weights, fixed, shapes)

@@ -26,7 +26,7 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from glnn.errors import GlnnError
-from glnn.generation.engine import Request
+from glnn.generation.engine import GenerationRequest
 from glnn.generation.language_model import LanguageModel
 from glnn.generation.sampling import Sampling
 from glnn.validation.comparison import relative_error
@@ -137,7 +137,7 @@ def definition_of(path: Path) -> Definition:
 def likeliest(lm: LanguageModel, prompts: Sequence[list[int]], count: int) -> list[list[int]]:
     """The tokens that `lm` goes on with behind each of `prompts`, all at once."""
     engine = lm._engine
-    requests = [Request(list(one), count, frozenset(), Sampling()) for one in prompts]
+    requests = [GenerationRequest(list(one), count, frozenset(), Sampling()) for one in prompts]
     for request in requests:
         engine.add(request)
     streams = [engine.tokens(request) for request in requests]

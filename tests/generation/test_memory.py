@@ -17,7 +17,7 @@ from glnn.errors import DeviceError
 from glnn.generation import engine as engine_module
 from glnn.generation import memory as memory_module
 from glnn.generation.architectures import decoder
-from glnn.generation.engine import Engine, Request, longest_of
+from glnn.generation.engine import Engine, GenerationRequest, longest_of
 from glnn.generation.memory import MemoryPlan, plan_memory
 from glnn.generation.model_file import is_language_model, open_model
 from glnn.generation.sampling import Sampling
@@ -62,7 +62,9 @@ PENALIZED = Sampling(repetition_penalty=1.1)  # which the host chooses
 def go_on(engine: Engine, count: int, length: int, sampling: Sampling) -> None:
     """Have as many texts of so many tokens go on together as long as it takes to have a plan."""
     most = min(8, engine.context - length)
-    requests = [Request([2 + i] * length, most, frozenset(), sampling) for i in range(count)]
+    requests = [
+        GenerationRequest([2 + i] * length, most, frozenset(), sampling) for i in range(count)
+    ]
     for request in requests:
         engine.add(request)
     while not all(request.done for request in requests):

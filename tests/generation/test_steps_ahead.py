@@ -13,7 +13,7 @@ pytest.importorskip("tokenizers")
 
 from glnn.errors import DeviceError, ModelError
 from glnn.generation import engine as engine_module
-from glnn.generation.engine import Engine, Request
+from glnn.generation.engine import Engine, GenerationRequest
 from glnn.generation.language_model import LanguageModel
 from glnn.generation.sampling import Sampling
 from tests.generation.gguf_files import CONTEXT, small_model
@@ -46,8 +46,8 @@ def named(path: Path, backend: str) -> LanguageModel:
         pytest.skip(str(error))
 
 
-def asked(tokens: list[int], most: int = MOST, ends=()) -> Request:
-    return Request(list(tokens), most, frozenset(ends), Sampling())
+def asked(tokens: list[int], most: int = MOST, ends=()) -> GenerationRequest:
+    return GenerationRequest(list(tokens), most, frozenset(ends), Sampling())
 
 
 def added(engine: Engine, tokens: list[int], most: int = MOST, ends=()) -> list[int]:
@@ -148,7 +148,7 @@ SAMPLED = Sampling(temperature=1.3, top_k=9, top_p=0.9, min_p=0.02, seed=11)
 
 
 def drawn(engine: Engine, prompt: list[int], sampling: Sampling) -> list[int]:
-    request = Request(list(prompt), MOST, frozenset(), sampling)
+    request = GenerationRequest(list(prompt), MOST, frozenset(), sampling)
     engine.add(request)
     return list(engine.tokens(request))
 
@@ -170,7 +170,7 @@ def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
     engine = LanguageModel(path, backend="compute", sequences=2)._engine
     samplings = [Sampling(), SAMPLED]
     requests = [
-        Request(list(prompt), MOST, frozenset(), sampling)
+        GenerationRequest(list(prompt), MOST, frozenset(), sampling)
         for prompt, sampling in zip(PROMPTS, samplings, strict=False)
     ]
     for request in requests:
@@ -185,7 +185,7 @@ def test_greedy_and_sampled_sequences_go_on_together(path, monkeypatch) -> None:
 @pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "drawn"])
 def test_logits_that_are_no_numbers_end_a_sequence(path, device, sampling, damage) -> None:
     engine = named(path, device)._engine
-    request = Request(list(PROMPTS[0]), MOST, frozenset(), sampling)
+    request = GenerationRequest(list(PROMPTS[0]), MOST, frozenset(), sampling)
     engine.add(request)
     stream = engine.tokens(request)
     next(stream), next(stream)

@@ -217,6 +217,20 @@ def test_operands_that_are_seen_as_the_view_is(shape, moves, rng) -> None:
     assert isinstance(after.nodes[-1].operator, Reshape) == moves
 
 
+def test_operands_of_more_dimensions_than_what_is_seen(rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N * T, C, 1), True), product(net))
+    graph = net.builder.graph([net.of("a + b", seen, net.fixed(C, 1))])
+    assert kinds(graph, rng)[-1] is Reshape
+
+
+def test_operands_of_fewer_dimensions_than_what_is_seen(rng) -> None:
+    net = Net(0)
+    seen = net(Reshape((N * T, C), True), net(Reshape((N * T, C, 1), True), product(net)))
+    graph = net.builder.graph([net.of("a + b", seen, net.fixed(C))])
+    assert kinds(graph, rng)[-2:] == [Reshape, Reshape]
+
+
 @pytest.mark.parametrize("reads", ["once", "again", "output"])
 def test_a_view_that_others_read_stays(reads, rng) -> None:
     net = Net(0)
@@ -399,11 +413,38 @@ def test_work_goes_before_a_view_of_other_work(rng) -> None:
     assert kinds(graph, rng) == [Pointwise, Reshape, Pointwise, Reshape]  # one of the bias
 
 
-def test_work_does_not_go_before_a_view_of_an_image(rng) -> None:
-    """Another image would have to be seen in rows, which lie otherwise there."""
+PLANES = (N, 4, 5 * T, 1)
+OPERANDS: dict[str, tuple[bool, Callable[[Net], Value]]] = {
+    "an image": (False, lambda net: padded(net, net.builder.input("y", TensorType(PLANES)))),
+    "given": (True, lambda net: net.builder.input("y", TensorType(PLANES))),
+    "a number of each channel": (
+        True,
+        lambda net: padded(net, net.builder.input("y", TensorType((N, 4, 1, 1)))),
+    ),
+    "fixed": (True, lambda net: padded(net, net.fixed(*PLANES))),
+    "no image": (
+        True,
+        lambda net: net(Softmax(1), net.builder.input("y", TensorType(PLANES))),
+    ),
+}
+"""Operands beside a view of an image, and whether they can be seen as the image before it is."""
+
+
+def padded(net: Net, y: Value) -> Value:
+    return net(Pad((0,) * len(y.type.shape), (0,) * len(y.type.shape)), y)
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_images_are_seen_in_no_other_shape(name, rng) -> None:
+    moves, make = OPERANDS[name]
     net = Net(0)
-    first, second = convolved(net), net.builder.input("y", TensorType((N, 4, 5 * T, 1)))
-    image = net(Pad((0, 0, 0, 0), (0, 0, 0, 0)), second)
-    view = net(Reshape((N, 4, 5 * T, 1), True), first)
-    graph = net.builder.graph([net.of("a + b", view, image)])
-    assert kinds(graph, rng)[-1] is Pointwise
+    view = net(Reshape(PLANES, True), convolved(net))
+    graph = net.builder.graph([net.of("a + b", view, make(net))])
+    assert (kinds(graph, rng)[-1] is Reshape) == moves
+
+
+def test_what_is_no_image_is_seen_in_another_shape(rng) -> None:
+    net = Net(0)
+    view = net(Reshape((N, 4, 5 * T), True), convolved(net))
+    other = padded(net, net.builder.input("y", TensorType((N, 4, 5 * T))))
+    assert kinds(net.builder.graph([net.of("a + b", view, other)]), rng)[-1] is Reshape

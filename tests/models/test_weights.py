@@ -12,7 +12,7 @@ import pytest
 from glnn import InferenceSession
 from glnn.errors import ModelError, ReadOnlyError, ShapeError
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MultiheadAttention, ReLU
-from glnn.layers.layer import Weight
+from glnn.layers.layer import LayerParameter
 from glnn.model import Model, Node, TensorInfo
 from tests.tensors import Tensor
 
@@ -86,11 +86,11 @@ def test_a_run_looks_at_no_weight_unless_some_was_assigned(
     session.run(None, {"input": X})
     looked: list[str] = []
 
-    def revision(weight: Weight) -> int:
+    def revision(weight: LayerParameter) -> int:
         looked.append(weight.name)
         return weight.layer.revisions[weight.name]
 
-    monkeypatch.setattr(Weight, "revision", property(revision))
+    monkeypatch.setattr(LayerParameter, "revision", property(revision))
     session.run(None, {"input": X})
     assert looked == []
     net["fc1"].bias = BIAS

@@ -17,7 +17,7 @@ from onnx import parser
 from glnn.compiler import Plan
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
 from glnn.gl import Device
-from glnn.runtime.requests import Request, Requests
+from glnn.runtime.requests import Requests, RunRequest
 from glnn.runtime.runner import InFlightRun
 from glnn.session import InferenceSession
 from tests.models.test_open_sessions import interrupted
@@ -568,7 +568,7 @@ def test_a_run_that_nobody_was_given_is_waited_for(monkeypatch) -> None:
     states = session.make_states(PAIRS, INITIAL)
     put = Requests.put
 
-    def stopped(self: Requests, request: Request) -> None:
+    def stopped(self: Requests, request: RunRequest) -> None:
         put(self, request)
         raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ from glnn.generation.architectures import (
     Architecture,
     Decoder,
     GraphWriter,
-    Weights,
+    WeightSource,
 )
 from glnn.generation.speech.whisper_files import WhisperConfig
 from glnn.graph.builder import Builder, constant
@@ -54,7 +54,7 @@ class _EncoderWriter(GraphWriter):
     Its products have all frames at once, so that their weights are unpacked.
     """
 
-    def __init__(self, config: WhisperConfig, weights: Weights, decoder: Weights) -> None:
+    def __init__(self, config: WhisperConfig, weights: WeightSource, decoder: WeightSource) -> None:
         super().__init__(WHISPER, config.encoder, weights, config.frames, 1)
         self.sizes, self.decoder_weights = config, decoder
 
@@ -65,7 +65,7 @@ class _EncoderWriter(GraphWriter):
             x = self.norm(f"{name}.norm", x, norm)
         return self.dense(name, x, self.weights, *tensors)
 
-    def dense(self, name: str, x: Value, weights: Weights, *tensors: str) -> Value:
+    def dense(self, name: str, x: Value, weights: WeightSource, *tensors: str) -> Value:
         """Multiply by matrices of `weights`, one below the other, and add their biases."""
         weight = [weights.array(f"{one}.weight") for one in tensors]
         bias = [
@@ -146,7 +146,7 @@ class SpeechDecoder(Decoder):
 class _DecoderWriter(GraphWriter):
     """Writes the decoder: a language model's, whose blocks read the encoder's results, too."""
 
-    def __init__(self, config: WhisperConfig, weights: Weights, beams: int) -> None:
+    def __init__(self, config: WhisperConfig, weights: WeightSource, beams: int) -> None:
         super().__init__(WHISPER, config.decoder, weights, config.decoder.context, beams)
         self.frames = config.frames
         self.queries: list[Value] = []
@@ -169,12 +169,12 @@ class _DecoderWriter(GraphWriter):
         return self.residual(layer, "cross", x, y)
 
 
-def encoder(config: WhisperConfig, weights: Weights, decoder: Weights) -> Encoder:
+def encoder(config: WhisperConfig, weights: WeightSource, decoder: WeightSource) -> Encoder:
     """Return the graph of the encoder. decoder: weights of the keys and values it computes."""
     return _EncoderWriter(config, weights, decoder).encoder()
 
 
-def decoder(config: WhisperConfig, weights: Weights, beams: int) -> SpeechDecoder:
+def decoder(config: WhisperConfig, weights: WeightSource, beams: int) -> SpeechDecoder:
     """Return the graph of the decoder of `beams` texts; see `SpeechDecoder`."""
     writer = _DecoderWriter(config, weights, beams)
     found = writer.decoder()

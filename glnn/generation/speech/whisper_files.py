@@ -171,7 +171,7 @@ class StoredTensors(Protocol):
 class HalfWeights:
     """The tensors of the encoder or the decoder, by GGUF's names of a language model's.
 
-    Those of the cross-attention are `blk.N.cross_...`; see `architectures.Weights`.
+    Those of the cross-attention are `blk.N.cross_...`; see `architectures.WeightSource`.
     """
 
     def __init__(self, files: Mapping[str, StoredTensors], naming: Naming, half: str) -> None:

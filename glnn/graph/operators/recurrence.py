@@ -36,7 +36,7 @@ class StateOperator(Operator):
         return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
 
 
-class Recurrent(StateOperator):
+class RecurrentOperator(StateOperator):
     """An operator of the units of a layer: x, one weight for all of its gates, and their states."""
 
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
@@ -171,7 +171,7 @@ class Units:
 
 
 @dataclass(frozen=True)
-class RecurrentStep(Recurrent):
+class RecurrentStep(RecurrentOperator):
     """The states of all units after a step, of those before it and of the step's inputs.
 
     x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
@@ -252,7 +252,7 @@ MOST_WEIGHTS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Recurrence(Recurrent):
+class Recurrence(RecurrentOperator):
     """The states of all units after each of t steps: many a `RecurrentStep`, one after the other.
 
     x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h

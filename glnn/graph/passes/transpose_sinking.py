@@ -296,15 +296,15 @@ def regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
 
 def _dimension_groups(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
     """Return the smallest groups of neighbouring dimensions of two shapes that have as many numbers
-    as each other.
+    as each other. Dimensions of 1 of the first may be in no group.
     """
     result: list[tuple[list[int], list[int]]] = []
     i = j = 0
-    while i < len(one) or j < len(other):
-        first, second = ([i] if i < len(one) else []), ([j] if j < len(other) else [])
-        i, j = i + len(first), j + len(second)
+    while j < len(other):
+        first: list[int] = []
+        second, j = [j], j + 1
         while (n := prod(one[k] for k in first)) != (m := prod(other[k] for k in second)):
-            if n < m or not second:
+            if n < m:
                 first.append(i)
                 i += 1
             else:
