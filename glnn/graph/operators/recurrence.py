@@ -262,7 +262,7 @@ class Recurrence(RecurrentOperator):
     Result: (t, d, b, h / 4, r, 4). All are float32.
 
     Of l > 1 `layers` d is 1, and the inputs of an upper layer's units are their sums over the
-    units of the layer below, i = g of them. The weight is (2 l - 1, g, h, h) then: each layer's
+    units of the layer below, i = g of them. The weight is then (2 l - 1, g, h, h), each layer's
     own, and those of each upper layer for the layer below. States are (l, b, h / 4, s, 4), and the
     result is (t, l, b, h / 4, r, 4). Hochreiter and Schmidhuber 1997, Long Short-Term Memory;
     Appleyard et al. 2016, Optimizing Performance of Recurrent Neural Networks on GPUs.
