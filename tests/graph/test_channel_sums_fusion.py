@@ -13,6 +13,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import ChannelSums, Reduce
 from glnn.graph.passes.channel_sums_fusion import PRODUCTS, SQUARES, fuse_channel_sums
+from glnn.graph.passes.pointwise_fusion import fuse_pointwise
 from tests.graph.nets import Net, changed
 
 IMAGES, AXES = (2, 3, 4, 5), (0, 2, 3)
@@ -118,6 +119,20 @@ def test_images_of_three_dimensions_stay(rng) -> None:
     mean = net(Reduce("mean", (0, 2), True), x)
     second = net(Reduce("mean", (0, 2), True, SQUARES), x, mean)
     assert operators(net.builder.graph([mean, second]), rng) == (0, 2)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_follows_a_reduction_is_done(which, rng) -> None:
+    """Also where it is the reduction's epilogue."""
+    net = Net(0)
+    dy, x, mean = image(net, "dy"), image(net, "x"), image(net, "mean", (1, 3, 1, 1))
+    results = gradient(net, dy, x, mean)
+    results[which] = net.of("a * b", results[which], net.fixed(3, 1, 1))
+
+    def change(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+        return fuse_channel_sums(fuse_pointwise(graph, types, 8), types, lambda *_: True)
+
+    changed(net.builder.graph(results), change, rng)
 
 
 def gradient(net: Net, dy: Value, x: Value, mean: Value) -> list[Value]:

@@ -100,7 +100,7 @@ def reduces_channels(
     prologue: None for any.
     """
     operator, shape = node.operator, rewriter.shape(node.outputs[0])
-    if not isinstance(operator, Reduce) or len(shape) != 4:
+    if not isinstance(operator, Reduce) or node.epilogue is not None or len(shape) != 4:
         return False
     expr = operator.prologue if prologue is None else prologue
     plain = operator == Reduce("mean" if means else "sum", operator.axes, True, expr)
