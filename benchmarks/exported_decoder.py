@@ -54,7 +54,7 @@ class FloatWeights:
         """Return a tensor's shape."""
         return self._arrays[name].shape
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True: all are float32."""
         return True
 

@@ -78,7 +78,7 @@ class SeededWeights:
             "attn_k_norm": (config.head_width,),
         }.get(part, (width,))  # fmt: skip
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         return True
 

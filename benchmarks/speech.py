@@ -116,7 +116,7 @@ class SeededWeights:
             "ffn_down": (width, 4 * width),
         }.get(part, (width, width))  # fmt: skip
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         return True
 

@@ -53,7 +53,7 @@ class Tuning:
     skipped: frozenset[str] = frozenset()
 
     @property
-    def far(self) -> frozenset[str]:
+    def much_slower(self) -> frozenset[str]:
         """The kernels that are far slower than the best, whatever their parameters."""
         least: dict[str, float] = {}
         for described, seconds in self.tried.items():
@@ -135,7 +135,7 @@ def far_slower(spec: OpSpec, tunings: Iterable[Tuning]) -> frozenset[str]:
         if prod(tuning.spec.result_shape) < TELLING or tuning.spec.layouts != spec.layouts:
             continue
         if all(size <= sizes[name] for name, size in theirs.items()):
-            far |= tuning.far
+            far |= tuning.much_slower
     return frozenset(far)
 
 

@@ -17,7 +17,7 @@ from math import prod
 
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
-from glnn.core.layout import Layout, Strip, alone, parse
+from glnn.core.layout import Layout, Strip, parse, without_strip
 from glnn.core.layout.layout import CHANNELS_LAST, PADDED, RowMajor
 from glnn.core.symint import same
 from glnn.core.types import DType
@@ -262,7 +262,7 @@ class _Laying:
         for number in set[int]().union(*(self._users[one] for one in moved)) - {maker}:
             changed[number] = []
             for entry in self.entries[number]:
-                layouts = _lies(entry, moved)
+                layouts = _layouts_in(entry, moved)
                 if (made := with_layouts(schedule, entry, layouts) if layouts else entry) is None:
                     return False
                 changed[number].append(made)
@@ -272,7 +272,7 @@ class _Laying:
         return True
 
 
-def _lies(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout]:
+def _layouts_in(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout]:
     """Return the layouts of those operands of `entry`, and of its result, that are in `tensors`."""
     names = {**entry.lowered.operands, "out": entry.lowered.output}
     return {operand: tensors[name].layout for operand, name in names.items() if name in tensors}
@@ -304,13 +304,15 @@ def _of_channels(entry: ScheduledOp) -> bool:
     """Return True where `entry` concatenates images stored channels last along their channels."""
     op, layouts = entry.lowered.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
-    return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
+    return (
+        channels and all(without_strip(layout) == IMAGES for layout in layouts) and not entry.host
+    )
 
 
 def _sliced(entry: ScheduledOp) -> int | None:
     """The channel that `entry` takes from, where it takes channels as they follow one another."""
     op = entry.lowered.op
-    lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
+    lie = all(without_strip(layout) == IMAGES for layout in entry.layouts.values())
     if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
         return None
     x, out = entry.spec.shape("x"), entry.spec.result_shape

@@ -166,7 +166,7 @@ class Emitted:
     encoder: CommandEncoder
 
 
-def ways(outline: Outline) -> dict[int, Transfer]:
+def host_transfers(outline: Outline) -> dict[int, Transfer]:
     """Return which blocks the host writes before each run, and which it reads after it, by number.
 
     None where the host computes a step in between: it reads and writes as it needs to.
@@ -309,7 +309,7 @@ class _Emitter:
         """Return the blocks of memory, each with what its tensors take."""
         if not self.on_device:
             return ()
-        transfers = {} if self.outline is None else ways(self.outline)
+        transfers = {} if self.outline is None else host_transfers(self.outline)
         blocks = []
         for i, words in enumerate(self.arena.words(self.schedule)):
             most = max(map(hint, words), default=MIN_WORDS)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import ScheduledOp
-from glnn.core.layout import alone
+from glnn.core.layout import without_strip
 from glnn.core.layout.layout import CHANNELS_LAST
 from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
@@ -81,7 +81,7 @@ def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     unable = {
         schedule.tensors[tensor].memory
         for name, tensor in _tensors(entry).items()
-        if name not in candidates or not _lies(entry, name)
+        if name not in candidates or not _is_in_order(entry, name)
     }
     return _memories(schedule, entry) - unable
 
@@ -96,9 +96,9 @@ def _makes_integers(entry: ScheduledOp) -> bool:
     return any(one.name in INTEGER_CASTS for expr in expressions for one in expr.functions)
 
 
-def _lies(entry: ScheduledOp, name: str) -> bool:
+def _is_in_order(entry: ScheduledOp, name: str) -> bool:
     """Return True where operand `name` has the layout channels last, or a row-major one."""
-    layout = alone(entry.layouts[name])
+    layout = without_strip(entry.layouts[name])
     return layout.name == CHANNELS_LAST or layout.name in ("R", "R4")
 
 

@@ -224,7 +224,9 @@ JOININGS: Mapping[str, Joining] = {
 """By the operator's name; convolutions and products are of several where they have a prologue."""
 
 
-def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands) -> bool:
+def is_profitable(
+    backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
+) -> bool:
     """Return True where a pass is to make the fused `operator`, with operands of these types by
     name: a kernel is requested or suited for it, and none is requested for the operators that it
     replaces.
@@ -237,7 +239,7 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     )
     joining = JOININGS[operator.name]
     if asked:
-        later = joining.made is None and joining.kept is not None  # `stays` decides
+        later = joining.made is None and joining.kept is not None  # `stays_fused` decides
         return later or any(backend.suits(spec, kernel) for kernel in asked)
     if backend.device is None and not joining.host:
         return False
@@ -246,7 +248,7 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     return _holds(joining.made, backend, spec, backend.choose(spec))
 
 
-def stays(backend: Backend, kernels: Mapping[str, str], spec: OpSpec, choice: Choice) -> bool:
+def stays_fused(backend: Backend, kernels: Mapping[str, str], spec: OpSpec, choice: Choice) -> bool:
     """Return True where a fused operator stays fused when `choice` computes it: its kernel was
     requested by name, other than for a convolution or a product with a prologue, or its rule holds.
     """
@@ -285,7 +287,7 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
     return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 
 
-def worth(backend: Backend) -> LaunchCheck | None:
+def launch_check(backend: Backend) -> LaunchCheck | None:
     """Return a function that tells whether saving so many launches outweighs so many additional
     operations per sample, beyond those of a matrix product; None where the backend has no kernel
     for recurrences.

@@ -15,7 +15,7 @@ import numpy as np
 
 from glnn.backends import Backend, Choice
 from glnn.compiler.cpu_fallback import hosts_own, left_to_host
-from glnn.compiler.fusion_cost_model import pays, worth
+from glnn.compiler.fusion_cost_model import is_profitable, launch_check
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight
@@ -127,7 +127,7 @@ def _readers(graph: Graph, value: Value) -> set[Node]:
         for node in graph.readers.get(values.pop(), ()):
             if node not in result:
                 result.add(node)
-                values += node.outputs if _lies(node) else ()
+                values += node.outputs if _may_share_memory(node) else ()
     return result
 
 
@@ -178,10 +178,10 @@ def _levels(graph: Graph, after: After) -> dict[Node, int]:
 
 def _height(node: Node) -> int:
     """Return the levels that `node` adds to the nodes that wait for it: 0 for views, else 1."""
-    return int(not _lies(node))
+    return int(not _may_share_memory(node))
 
 
-def _lies(node: Node) -> bool:
+def _may_share_memory(node: Node) -> bool:
     """Return True where the result of `node` may share the memory of its operand."""
     return node.operator.view or isinstance(node.operator, Move)
 
@@ -258,11 +258,11 @@ def lowered(
 
 def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTraits:
     """Return what passes may use of `backend`, with the kernels requested by operator name."""
-    gains = partial(pays, backend, kernels)
+    gains = partial(is_profitable, backend, kernels)
     return BackendTraits(
         backend.operands,
         backend.subviews,
-        worth(backend),
+        launch_check(backend),
         gains,
         operand_bytes=backend.operand_bytes,
         phased=backend.device is None,

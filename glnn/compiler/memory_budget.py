@@ -115,9 +115,9 @@ class Budget:
         selection: dict[int, int] = {}
         while (missing := self.need(selection) - nbytes) > 0:
             best = max(
-                self._moves(selection), key=lambda m: self._worth(selection, m, missing), default={}
+                self._moves(selection), key=lambda m: self._gain(selection, m, missing), default={}
             )
-            if self._worth(selection, best, missing) <= 0:
+            if self._gain(selection, best, missing) <= 0:
                 break
             selection |= best
         least = selection if missing <= 0 else self.least()
@@ -152,7 +152,7 @@ class Budget:
         """Return the bytes that `move` saves where `selection` has been made."""
         return self.need(selection) - self.need({**selection, **move})
 
-    def _worth(self, selection: Selection, move: Selection, missing: int) -> float:
+    def _gain(self, selection: Selection, move: Selection, missing: int) -> float:
         """Return the bytes of those `missing` that `move` saves for each second it costs."""
         saved = min(self._saved(selection, move), missing)
         losing = sum(

@@ -327,9 +327,11 @@ class Plan(Runner):
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Calls that perform one step each, on the memory and with the sizes of the last run."""
-        return self.backend.perform(lambda: tuple(map(self._alone, self._emitted.launches)))
+        return self.backend.perform(
+            lambda: tuple(map(self._commands_of_step, self._emitted.launches))
+        )
 
-    def _alone(self, launch: Launch) -> Launch:
+    def _commands_of_step(self, launch: Launch) -> Launch:
         buffers, device = self.buffers, self.backend.device
         if isinstance(launch, EntryStep):
             return buffers.host(launch)
@@ -337,7 +339,7 @@ class Plan(Runner):
         encoder = self._emitted.encoder.fork()
         encoder.step(launch.name)
         launch.record(encoder, FlushPolicy(device))
-        return buffers.alone(encoder.finish())
+        return buffers.bind_others(encoder.finish())
 
     @property
     def device_weights(self) -> tuple[DeviceWeight, ...]:
@@ -353,7 +355,7 @@ class Plan(Runner):
         """Upload the weights that were assigned since the last run."""
         self.backend.perform(self._weights.refresh)
 
-    def _before(self, names: Sequence[str]) -> None:
+    def _prepare_run(self, names: Sequence[str]) -> None:
         check_read(names, self.outline.carried)
         self._weights.refresh()
 

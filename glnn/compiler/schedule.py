@@ -12,7 +12,7 @@ from typing import Any
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
 from glnn.backends.gl import GlBackend
-from glnn.compiler.fusion_cost_model import device_reorders, stays
+from glnn.compiler.fusion_cost_model import device_reorders, stays_fused
 from glnn.compiler.scheduled_op import (
     KernelChoice,
     LoweredOp,
@@ -220,18 +220,18 @@ class Schedule:
             else:
                 raise
             return
-        if lowered.unfused and not self._stays(lowered, choice, spec):
+        if lowered.unfused and not self._stays_fused(lowered, choice, spec):
             self._add_all(lowered.unfused())
         elif isinstance(lowered.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(lowered, choice, spec)
         else:
             self._make(lowered, choice, spec, forced)
 
-    def _stays(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> bool:
+    def _stays_fused(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> bool:
         """Return True where the fused `lowered` is to be one step, computed by `choice`."""
         if self._reorders(lowered, choice, spec):
             return False
-        return stays(self.backend, self._kernels, spec, choice)
+        return stays_fused(self.backend, self._kernels, spec, choice)
 
     def _add_all(self, ops: Iterable[LoweredOp]) -> None:
         for lowered in ops:

@@ -11,7 +11,7 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.compiler.weights import Weight, Weights
-from glnn.core.layout import Layout, alone
+from glnn.core.layout import Layout, without_strip
 from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.op_spec import OpSpec
@@ -115,7 +115,7 @@ class Step:
             reads={} if entry.host else backend.reads(entry.choice, entry.spec),
             memory=arena.block.get(out.memory),
             nbytes=(
-                4 * alone(out.layout).words(out.type) if out.memory in arena.block else 0,
+                4 * without_strip(out.layout).words(out.type) if out.memory in arena.block else 0,
                 sum(nbytes for name, nbytes in packed.items() if name not in copies),
                 sum(copies.values()),
             ),

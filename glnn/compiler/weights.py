@@ -394,11 +394,11 @@ class Weights:
                     kept.packed_words = ready.words
                     self._spare -= ready.words.nbytes
                 self._assigned = None  # its array may have been read before the last refresh
-                if self._stays(weight):
+                if self._is_permanent(weight):
                     self._staying.append(kept)
             return kept
 
-    def _stays(self, weight: Weight) -> bool:
+    def _is_permanent(self, weight: Weight) -> bool:
         """Return True where it is of the graph's own values, and may be so for all sizes.
 
         One that has other numbers of elements than all of them, as a part of a table, may be of one

@@ -45,8 +45,8 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
 
     name: the file's name in the result. generated: the texts for the lines `#include <name>`, by
     name; includes in these are expanded, too. None leaves these lines as they are. Files are looked
-    for and read once (see `anew`). Raises ShaderError on a file that cannot be read, and on an
-    include that is missing or leaves the shaders folder.
+    for and read once (see `reread_files`). Raises ShaderError on a file that cannot be read, and on
+    an include that is missing or leaves the shaders folder.
     """
     return included(_text(path), name, folder_of(path), set(), generated)
 
@@ -116,7 +116,7 @@ def _target(name: str, folder: Path) -> Path | None:
 
 
 @contextmanager
-def anew() -> Iterator[None]:
+def reread_files() -> Iterator[None]:
     """Read all files again from here on; return to the former texts where the context raises."""
     texts = _texts()
     former = dict(texts)

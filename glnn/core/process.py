@@ -181,7 +181,7 @@ def give_way() -> None:
         os.sched_yield()
 
 
-def alone() -> bool:
+def is_single_threaded() -> bool:
     """Return True where Python knows no other thread than this one and `HELPERS`.
 
     Python does not know threads that a C library started.

@@ -473,7 +473,7 @@ class Form:
         sizes = " ".join(str(shape) for shape in self.spec.shapes.values())
         return f"{self.kernel.op} by {self.kernel.name} of {sizes}"
 
-    def others(self, backend: GlBackend) -> Iterator[OpSpec]:
+    def specs(self, backend: GlBackend) -> Iterator[OpSpec]:
         """Yield the problem, and those of awkward sizes that the same program computes."""
         yield self.spec
         known, offers = {self.spec}, backend.device.capabilities
@@ -543,7 +543,7 @@ def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
     default = fitted(kernel, offers)
     if default is None:
         return []
-    made = [choice.made(kernel) for choice in backend.tuned.choices.values()]
+    made = [choice.apply(kernel) for choice in backend.tuned.choices.values()]
     tuned = [one for one in made if one is not None and one.defaults != default.defaults]
     return [default, *dict.fromkeys(tuned)]
 
@@ -750,7 +750,7 @@ class KernelDoctor:
             return told[-1].text if told else verdict.wrong
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
-        for other in form.others(backend):
+        for other in form.specs(backend):
             trial = Trial(backend, kernel, other, special_values=False, whole=True)
             trial.look(verdict.part, verdict.pace)
             result.problems += 1

@@ -51,7 +51,7 @@ class Sketch:
             return x
         return self.add(Pointwise(call("cast_float32", Arg(0))), x)
 
-    def like(self, x: Value, y: Value, rounding: Expr = ROUNDED) -> Value:
+    def convert_like(self, x: Value, y: Value, rounding: Expr = ROUNDED) -> Value:
         """Convert y, of float32, to the type of x: for uint8 rounded by `rounding`, and
         saturated.
         """

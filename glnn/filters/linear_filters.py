@@ -142,7 +142,7 @@ class Correlation(Filter):
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         y = passes(sketch, sketch.floats(x), self.across, self.down, self.border)
-        return (sketch.like(x, y, self.rounding),)
+        return (sketch.convert_like(x, y, self.rounding),)
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ class Resize(Filter):
         y = sketch.floats(x)
         for axis, count in wanted.items():
             y = apply_taps(sketch, y, axis, WEIGHTED[self.interpolation](shape[axis], count))
-        return (sketch.like(x, y),)
+        return (sketch.convert_like(x, y),)
 
 
 def resize(
@@ -437,7 +437,7 @@ class Grey(Filter):
         taps = np.arange(3, dtype=np.int32)[:, None], np.array(luma, np.float32)[:, None]
         axis = len(shape) - 1
         sums = sketch.add(Squeeze((axis,)), apply_taps(sketch, sketch.floats(x), axis, taps))
-        return (sketch.like(x, sums, HALF_UP),)
+        return (sketch.convert_like(x, sums, HALF_UP),)
 
     def split_axis(self, shape: Shape) -> int | None:
         """Return the axis of images or rows: a pixel needs all of its channels."""

@@ -70,7 +70,7 @@ class WeightSource(Protocol):
         """Return a tensor's shape."""
         ...
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         ...
 
@@ -403,7 +403,7 @@ class GraphWriter:
         """
         if norm is not None and self.architecture.norm == LAYER:
             x, norm = self.norm(f"{name}.norm", x, norm), None
-        if not self.weights.alike(*(f"{one}.weight" for one in tensors)):
+        if not self.weights.have_same_format(*(f"{one}.weight" for one in tensors)):
             parts = [
                 self.product(f"{name}.{i}", x, one, norm=norm) for i, one in enumerate(tensors)
             ]
@@ -501,7 +501,7 @@ class GraphWriter:
             if f"{block}.ffn_gate.weight" not in self.weights:  # one matrix has both
                 names = [f"{block}.ffn_up"]
             biased = any(f"{one}.bias" in self.weights for one in names)
-            alike = self.weights.alike(*(f"{one}.weight" for one in names))
+            alike = self.weights.have_same_format(*(f"{one}.weight" for one in names))
             if activation in GATES and alike and not biased and self.architecture.norm == RMS:
                 hidden = self.product(f"{block}.gated", x, *names, norm=norm, gate=activation)
             else:

@@ -184,7 +184,7 @@ class GGUFFile:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
-    def others(self, names: Iterable[str]) -> list[str]:
+    def other_tensors(self, names: Iterable[str]) -> list[str]:
         """Return the names of the tensors that are none of `names`."""
         known = set(names)
         return [name for name in self.tensors if name not in known]
@@ -198,7 +198,7 @@ class GGUFFile:
         """Return a tensor's shape. Raises ModelError where there is none of that name."""
         return self.entry(name).shape
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         return len({self.entry(name).code for name in names}) == 1
 

@@ -354,7 +354,7 @@ class FolderWeights:
     def __contains__(self, name: str) -> bool:
         return self._their(name) in self._files
 
-    def others(self, names: Iterable[str]) -> list[str]:
+    def other_tensors(self, names: Iterable[str]) -> list[str]:
         """Return what the folder calls the tensors that are none of `names`."""
         theirs = set(map(self._their, names))
         return [name for name in self._files if name not in theirs]
@@ -380,7 +380,7 @@ class FolderWeights:
         shape = file.entries[theirs].shape
         return shape[::-1] if self._is_transposed(name) else shape
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         return len({file.entries[theirs].kind for file, theirs in map(self._file, names)}) == 1
 

@@ -55,7 +55,7 @@ Shapes = dict[str, tuple[int, ...]]
 class StoredWeights(WeightSource, Protocol):
     """Weights of a file that says which tensors it has."""
 
-    def others(self, names: Iterable[str]) -> list[str]:
+    def other_tensors(self, names: Iterable[str]) -> list[str]:
         """Return what the file calls the tensors that are none of `names`."""
         ...
 
@@ -267,7 +267,7 @@ def check_tensors(path: Path, config: Config, weights: StoredWeights) -> None:
             raise ModelError(f"{path}: there is no tensor {name!r}")
         if (got := weights.shape(name)) != shape:
             raise ModelError(f"{path}: {name!r} must be {shape}, got {got}")
-    others = [one for one in weights.others(wanted) if not one.endswith(COMPUTED)]
+    others = [one for one in weights.other_tensors(wanted) if not one.endswith(COMPUTED)]
     if others:
         more = f" and {len(others) - 1} others" if len(others) > 1 else ""
         raise ModelError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.core.layout import Layout
 from glnn.core.layout.layout import DENSE, PACKED
-from glnn.core.process import alone
+from glnn.core.process import is_single_threaded
 from glnn.core.types import DType
 from glnn.errors import DeviceError, ShapeError
 from glnn.gl.device import Device, Fence
@@ -420,7 +420,7 @@ class Buffer:
         """The device's words, copied by GL."""
         flat = np.empty(self._used, self._number)
         if self._used:
-            if not alone():
+            if not is_single_threaded():
                 device.finish()  # else Python's other threads wait, too
             step = f"read {flat.nbytes} bytes"
             try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from glnn.core.process import GL_PROCESS, KEEPING, alone
+from glnn.core.process import GL_PROCESS, KEEPING, is_single_threaded
 from glnn.errors import DeviceError
 from glnn.gl.context import Context
 
@@ -75,7 +75,7 @@ class Worker:
         return self._thread is not None
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True where a thread waits for the worker."""
         return self._waiting > 0
 
@@ -316,7 +316,12 @@ class ContextLock:
             self._lock.notify_all()
 
     def _keep_or_leave(self) -> None:
-        if KEEPING.possible and self._restore is None and self._context.may_stay and alone():
+        if (
+            KEEPING.possible
+            and self._restore is None
+            and self._context.may_stay
+            and is_single_threaded()
+        ):
             self._keeper = threading.current_thread()
             KEEPING.keep(self.release)
         else:
@@ -369,7 +374,7 @@ class SharedContext:
     @property
     def contended(self) -> bool:
         """Return True where other threads wait for the worker, and this thread would have to."""
-        return self._worker.busy and not self._context_lock.is_inside
+        return self._worker.is_busy and not self._context_lock.is_inside
 
     def overlap(
         self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]

@@ -143,7 +143,7 @@ class CopyPool:
             np.copyto(target, source)
             done(0)
             return
-        self._more(min(len(cuts), self.most) - 1)
+        self._start_threads(min(len(cuts), self.most) - 1)
         job, left = CopyJob(), 0
         try:
             for number, (first, last) in enumerate(cuts):
@@ -163,7 +163,7 @@ class CopyPool:
         finally:
             job.end()  # also when interrupted: the memory may go away after this
 
-    def _more(self, threads: int) -> None:
+    def _start_threads(self, threads: int) -> None:
         if self._threads < threads:
             with self._lock, suppress(RuntimeError):  # there may be none to be had any more
                 while self._threads < threads:

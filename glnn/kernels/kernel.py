@@ -30,8 +30,8 @@ from glnn.kernels.manifest import (
     Range,
     Requirements,
     TimingModel,
+    error_key,
     read,
-    under,
 )
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
@@ -120,18 +120,18 @@ class Kernel:
         if self.operands["out"].fp16 and self.backend == "feedback":
             raise DeclarationError("what is captured is float32", "operands", "out", "fp16")
         for name, operand in self.operands.items():
-            with under("operands"), under(name):
+            with error_key("operands"), error_key(name):
                 self._check_access(
                     operand, (RESULT_ACCESS if name == "out" else OPERAND_ACCESS)[self.backend]
                 )
         for along in self.prologue or ():
             self._check_parameters("prologue", along.covered.names)
-        with under("architectures"):
+        with error_key("architectures"):
             for name, rows in self.architectures.rows.items():
                 for i, row in enumerate(rows):
                     place = name if len(rows) == 1 else f"{name}[{i}]"
                     self._check_parameters(place, row.parameters)
-                    with under(place):
+                    with error_key(place):
                         self.launch.check({**self.defaults, **row.parameters})
         self._check_launch()
 
@@ -145,7 +145,7 @@ class Kernel:
             raise DeclarationError("expected the layout of out", "in_place")
 
     def _check_launch(self) -> None:
-        with under("launch"):
+        with error_key("launch"):
             if self.stages and self.launch != Launch():
                 raise DeclarationError("a kernel of stages has none")
             if not self.stages and self.backend == "compute":

@@ -151,12 +151,12 @@ class Library:
     revision: int = 0
 
     @classmethod
-    def read(cls, *, anew: bool = False) -> Library:
+    def read(cls, *, cached: bool = True) -> Library:
         """Read the kernels that ship with glnn and those of `GLNN_KERNELS`. Raises as `of_user`.
 
-        anew: True to parse all files, ignoring the cache that an earlier process left.
+        cached: False to parse all files, ignoring the cache that an earlier process left.
         """
-        shipped = read(shaders_folder()) if anew else parsed(shaders_folder(), read)
+        shipped = parsed(shaders_folder(), read) if cached else read(shaders_folder())
         folder = Settings.from_environment().kernels
         if folder is None:
             return cls(shipped)
@@ -170,7 +170,7 @@ class Library:
             kernels_of.setdefault((kernel.op, kernel.backend), []).append(kernel)
         return {key: tuple(some) for key, some in kernels_of.items()}
 
-    def again(self) -> Library:
+    def reread(self) -> Library:
         """Read all files again: return self where nothing changed, else a new library.
 
         Unchanged kernels are the same objects. A changed kernel has another edition, so that
@@ -178,8 +178,8 @@ class Library:
         """
         known = {(one.op, one.name): (one, known_fingerprint(one)) for one in self.kernels}
         revision, kernels = self.revision + 1, []
-        with glsl.anew():
-            for kernel in self.read(anew=True).kernels:
+        with glsl.reread_files():
+            for kernel in self.read(cached=False).kernels:
                 old, printed = known.get((kernel.op, kernel.name), (None, None))
                 new = replace(kernel, edition=revision)
                 if old and replace(kernel, edition=old.edition) == old:
@@ -217,7 +217,7 @@ def reload() -> tuple[Kernel, ...]:
     if shelf.latest is None:
         return tuple(kernel for kernel in shelf.library.kernels if kernel.folder)
     known = set(shelf.library.kernels)
-    shelf.latest = shelf.library.again()
+    shelf.latest = shelf.library.reread()
     return tuple(kernel for kernel in shelf.library.kernels if kernel not in known)
 
 

@@ -27,7 +27,7 @@ class DeclarationError(ShaderError):
 
 
 @contextmanager
-def under(key: str) -> Iterator[None]:
+def error_key(key: str) -> Iterator[None]:
     """Prefix the keys of a DeclarationError raised inside with `key`."""
     try:
         yield
@@ -87,7 +87,7 @@ def table_of(entry: Reader) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         result = {}
         for name, part in entries(value):
-            with under(name):
+            with error_key(name):
                 result[name] = entry(part)
         return result
 
@@ -113,7 +113,7 @@ def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
     for name, part in entries(value):
         if name not in keys:
             raise DeclarationError(f"unknown key {name!r}, expected one of {sorted(keys)}")
-        with under(name):
+        with error_key(name):
             result[name] = keys[name](part)
     return result
 
@@ -376,7 +376,7 @@ class TuningRow:
             why = "expected it of the architecture, not of one of its rows: kernels suit as a whole"
             raise DeclarationError(why, "fit")
         timing = table.pop("timing", None)
-        with under("timing"):
+        with error_key("timing"):
             made = None if timing is None else record(TimingModel, TIMING)(timing)
         return cls(table_of(whole)(table), made)
 
@@ -411,7 +411,7 @@ class Architectures:
             if isinstance(part, Mapping):
                 table = dict(part)
                 fits[name] = table.pop("fit", SUITS)
-                with under(name):
+                with error_key(name):
                     rows |= {name: (TuningRow.read(table),)} if table else {}
             elif isinstance(part, list):
                 if not part:
@@ -445,7 +445,7 @@ class Finish:
 
 def _row(architecture: str, place: int, value: Any) -> TuningRow:
     """Read one of several rows. Errors name its place in the list, as NVIDIA[1]."""
-    with under(f"{architecture}[{place}]"):
+    with error_key(f"{architecture}[{place}]"):
         return TuningRow.read(value)
 
 
@@ -522,12 +522,12 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
     if "variants" not in declared:
         return {name: spelled(declared)}
     common = spelled(_without(declared, "variants", "aliases"))
-    with under("variants"):
+    with error_key("variants"):
         by_name = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
         if not by_name:
             raise DeclarationError("expected at least one")
     shared, of_variants = _aliases(declared), {n: _aliases(one) for n, one in by_name.items()}
-    with under("aliases"):
+    with error_key("aliases"):
         for op in shared:
             if not any(op in own for own in of_variants.values()):
                 raise DeclarationError(f"no variant names {op!r}")
@@ -550,7 +550,7 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 
 def _aliases(declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what differs for each op in the table `aliases`. Raises DeclarationError."""
-    with under("aliases"):
+    with error_key("aliases"):
         result: dict[str, dict[str, Any]] = table_of(lambda one: spelled(dict(entries(one))))(
             declared.get("aliases", {})
         )

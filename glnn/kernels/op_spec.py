@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from glnn.core.cached_property import cached_property
-from glnn.core.layout import Layout, Morton, Strip, alone, narrowed, parse, resized
+from glnn.core.layout import Layout, Morton, Strip, narrowed, parse, resized, without_strip
 from glnn.core.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajor
 from glnn.core.symint import Substitution, as_constant, divides, hint, is_integer, same
 from glnn.core.types import Array, DType, Shape, TensorType
@@ -153,7 +153,8 @@ class OperandLayouts:
         strips = {f"{name.upper()}_STRIP": 1 for name, one in parsed if isinstance(one, Strip)}
         return strips | {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
-                parse(text).at(self.shapes[name]) == alone(chosen[name]).at(self.shapes[name])
+                parse(text).at(self.shapes[name])
+                == without_strip(chosen[name]).at(self.shapes[name])
             )
             for name, texts in several.items()
             for text in texts

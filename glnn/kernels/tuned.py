@@ -40,7 +40,7 @@ class TunedChoice:
         """Return the choice of `kernel` with its default parameters."""
         return cls(kernel.name, kernel.defaults, seconds, default_seconds, fingerprint(kernel))
 
-    def made(self, kernel: Kernel) -> Kernel | None:
+    def apply(self, kernel: Kernel) -> Kernel | None:
         """Return `kernel` with the tuned parameters; None where another kernel was tuned.
 
         A file is not trusted: parameters that are not declared may give a wrong result, or worse.
@@ -95,7 +95,7 @@ class Tuned:
             return None
         for kernel in kernels:
             choice = self.find(kernel.backend, spec)
-            if choice and (result := choice.made(kernel)):
+            if choice and (result := choice.apply(kernel)):
                 return result
         return None
 

@@ -128,11 +128,11 @@ class Verdict:
 
     def covers(self, launch: Launched) -> bool:
         """Return True where `launch` needs no further comparison before it runs."""
-        return self.wrong is not None or any(within(launch, seen) for seen in self.right)
+        return self.wrong is not None or any(is_no_larger(launch, seen) for seen in self.right)
 
     def and_right(self, launch: Launched) -> Verdict:
         """Return this verdict with `launch` added to those that were right."""
-        others = tuple(seen for seen in self.right if not within(seen, launch))
+        others = tuple(seen for seen in self.right if not is_no_larger(seen, launch))
         return replace(self, right=(*others, launch))
 
     def merge(self, verdict: Verdict) -> Verdict:
@@ -146,7 +146,7 @@ class Verdict:
         return result
 
 
-def within(launch: Launched, larger: Launched) -> bool:
+def is_no_larger(launch: Launched, larger: Launched) -> bool:
     """Return True where `larger` is as large along every axis and cut short where `launch` is."""
     *counts, cut = launch
     *most, other_cut = larger

@@ -556,7 +556,7 @@ class BufferSet:
         assert self._now is not None
         return self._now.host[self.executable.host.index(step)]
 
-    def alone(self, commands: CommandBuffer) -> BoundCommands:
+    def bind_others(self, commands: CommandBuffer) -> BoundCommands:
         """Return other commands of the same executable, bound as its own are."""
         now, device = self._now, self.device
         assert now is not None and device is not None and isinstance(now.commands, BoundCommands)

@@ -179,7 +179,7 @@ def _answered(
     """Some answers, none where others came in the meantime that can be begun with."""
     requests = waiting[0].requests if waiting else flying[0].requests[0].requests
     try:
-        return requests.executor.perform(partial(_turn, requests, queue, waiting, flying))
+        return requests.executor.perform(partial(_serve_next, requests, queue, waiting, flying))
     except BaseException as error:  # no device opens
         lost = [request for flight in flying for request in flight.requests]
         lost += _joined(waiting, 1)
@@ -187,7 +187,7 @@ def _answered(
         return [Answer(request, [], error) for request in lost]
 
 
-def _turn(
+def _serve_next(
     requests: Requests,
     queue: SimpleQueue[RunRequest | None],
     waiting: deque[RunRequest],
@@ -201,7 +201,7 @@ def _turn(
         except Exception as error:
             if len(joined) == 1:
                 return [Answer(joined[0], [], error)]
-            return [_alone(requests, request) for request in joined]
+            return [_run_alone(requests, request) for request in joined]
     longest = float("inf") if len(flying) == UNDER_WAY else LOOK
     with suppress(Exception):  # which comes again with the answers
         while flying and not flying[0].run.wait(longest):
@@ -244,7 +244,7 @@ def _begin(requests: Requests, joined: tuple[RunRequest, ...]) -> Run:
     return requests.executor.begin(feeds, first.outputs, {})
 
 
-def _alone(requests: Requests, request: RunRequest) -> Answer:
+def _run_alone(requests: Requests, request: RunRequest) -> Answer:
     """Run a request by itself that was joined to others, of which some cannot be run."""
     try:
         run = requests.executor.begin(request.feeds, request.outputs, request.out)

@@ -355,7 +355,7 @@ class Runner:
         """Return what describes the tensor called `name`, which is no output. Raises ModelError."""
         raise ModelError(f"a plan of {', '.join(map(repr, self.outputs))} keeps no tensor {name!r}")
 
-    def _before(self, names: Sequence[str]) -> None:
+    def _prepare_run(self, names: Sequence[str]) -> None:
         """Check the names of outputs and refresh weights before a run. Only inside `perform`."""
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
@@ -475,7 +475,7 @@ class Runner:
         out: Mapping[str, Out] | None,
     ) -> InFlightRun:
         self._resources.states_lost = False
-        self._before(outputs or ())
+        self._prepare_run(outputs or ())
         out = out or {}
         there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
         by_host = there.keys() - self.executable.device_inputs.keys()

@@ -69,7 +69,7 @@ class RandomWeights:
         """Return the numbers of a normalisation's weight, which are 1."""
         return np.ones(self.shape(name), np.float32)
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True: all matrices are of one format."""
         return True
 

@@ -151,7 +151,7 @@ class _Elementwise(Loss):
         """Return the term's derivative by the output's number."""
         raise NotImplementedError
 
-    def more(self, output: TensorType) -> tuple[Value, ...]:
+    def extra_operands(self, output: TensorType) -> tuple[Value, ...]:
         """Return further operands, which broadcast to the output."""
         return ()
 
@@ -163,7 +163,7 @@ class _Elementwise(Loss):
         self, add: OperatorWriter, output: Value, target: Value, divisor: PointwiseOperand
     ) -> LossOutput:
         assert isinstance(divisor, float)
-        operands = (output, target, *self.more(output.type))
+        operands = (output, target, *self.extra_operands(output.type))
         value = add.total(self.term(), *operands, finish=call("div", Arg(0), divisor))
         scaled = call("mul", self.slope(), 1.0 / divisor)
         return LossOutput(value, add.pointwise(scaled, *operands))
@@ -229,7 +229,7 @@ class BCEWithLogitsLoss(_Elementwise):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, numbers(f"{self.name} {name}", value))
 
-    def more(self, output: TensorType) -> tuple[Value, ...]:
+    def extra_operands(self, output: TensorType) -> tuple[Value, ...]:
         result = [constant(np.array(self._values(n), np.float32)) for n in ("weight", "pos_weight")]
         for one in result:
             _broadcasts(self.name, one.type.shape, output.shape)

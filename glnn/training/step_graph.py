@@ -101,7 +101,7 @@ class Forward:
         return cls(graph, inputs, states, initial, trained, updates)
 
     @property
-    def alone(self) -> Forward:
+    def parameters_only(self) -> Forward:
         """The parameters that are trained without a graph that reads them."""
         states = {name: self.states[name] for name in self.trained}
         graph = Graph((), tuple(states.values()), (), self.graph.name)
@@ -284,7 +284,7 @@ def applying(
 
     The arguments, the states and the errors are those of `training_step`; it reads no batch.
     """
-    step = _Step(Forward.build(model, 1, frozen, 0, inference=True).alone, loss)
+    step = _Step(Forward.build(model, 1, frozen, 0, inference=True).parameters_only, loss)
     gradients: dict[str, Value] = {}
     count = step.state("accumulated", np.zeros((), np.float32))
     for name, shape in step.trained_shapes.items():
@@ -481,11 +481,11 @@ def group_states(
     for name, shape in parameters.items():
         ranks.setdefault(name.rpartition(".")[0], []).append(len(shape))
 
-    def like(name: str) -> tuple[int, str, list[int]]:
+    def sort_key(name: str) -> tuple[int, str, list[int]]:
         layer, _, last = name.rpartition(".")
         return -len(parameters[name]), last, sorted(ranks[layer])
 
-    order = sorted(parameters, key=like)
+    order = sorted(parameters, key=sort_key)
     yield tuple(order)
     first = f"{order[0]}/" if order else "/"
     for slot in (name[len(first) :] for name in states if name.startswith(first)):

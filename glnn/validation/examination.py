@@ -35,10 +35,10 @@ from glnn.kernels.verdicts import (
     Verdict,
     Verdicts,
     allowed,
+    is_no_larger,
     program_key,
     sizes_key,
     verdict_key,
-    within,
     work,
 )
 from glnn.validation.comparison import quotient, squares
@@ -49,7 +49,7 @@ from glnn.validation.reference_case import (
     ReferenceCase,
     Tolerance,
     compared_ranges,
-    far,
+    find_wrong,
     greatest,
     measured,
     special_value_operands,
@@ -301,7 +301,7 @@ class Trial:
         """Return the first position of the result's memory that is far off; 0 where none is."""
         before = 0  # up to there nothing was wrong
         for start, got, expected in pieces:
-            wrong = far(got, expected, FAR * self._greatest)
+            wrong = find_wrong(got, expected, FAR * self._greatest)
             if wrong.any():
                 break
             before = start + len(got)
@@ -309,7 +309,7 @@ class Trial:
             return 0
         for first in range(before, start, MOST):  # what lies between two places
             for at, some, right in self._pieces([(first, min(first + MOST, start))]):
-                if (off := far(some, right, FAR * self._greatest)).any():
+                if (off := find_wrong(some, right, FAR * self._greatest)).any():
                     return at + int(off.argmax())
         return start + int(wrong.argmax())
 
@@ -524,7 +524,7 @@ def _specs_to_try(
 
     def enough(candidate: OpSpec) -> bool:
         """Return True where it does so in a launch at least as large as `launch`."""
-        return fits(candidate) and within(launch, backend.launched(kernel, candidate))
+        return fits(candidate) and is_no_larger(launch, backend.launched(kernel, candidate))
 
     whole, shapes = spec.op.whole_problem(spec.op_shapes)
     if whole is not spec.op and enough(one := replace(spec, op=whole).resized(shapes)):

@@ -122,7 +122,7 @@ class ReferenceCase:
             dtype = self.spec.results[0].dtype.numpy
             with np.errstate(all="ignore"):
                 rounded = computed(self.op, self.operands, self.spec.epilogue)[0].astype(dtype)
-                unsure = far(measured(rounded), expected, CANCELLED * greatest(expected))
+                unsure = find_wrong(measured(rounded), expected, CANCELLED * greatest(expected))
         unsure |= self._near_steps()
         condition = 1.0
         few = self.result.size < SOME_RESULTS
@@ -327,7 +327,7 @@ def greatest(array: Array) -> float:
     return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
 
 
-def far(got: Array, expected: Array, most: float) -> Array:
+def find_wrong(got: Array, expected: Array, most: float) -> Array:
     """Return the mask of places where `got` is off by more than `most`, or in a NaN or infinity."""
     with np.errstate(all="ignore"):
         near = np.where(np.isfinite(expected), np.abs(got - expected) <= most, got == expected)

@@ -114,11 +114,11 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
     assert reload() == ()
     before, was = found(), fingerprint(found())
     choice = TunedChoice.from_kernel(before, 1.0, None)
-    assert choice.made(found()) is not None
+    assert choice.apply(found()) is not None
     write(mine, WRONG, first)
     assert fingerprint(found()) == was  # until it is read again
     (changed,) = reload()
-    assert changed != before and fingerprint(changed) != was and choice.made(changed) is None
+    assert changed != before and fingerprint(changed) != was and choice.apply(changed) is None
     assert right() != "scalar"  # it was looked at, and is not used
     with pytest.raises(UnsupportedOpError, match=r"scalar: its results on .* are wrong, off by"):
         product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})

@@ -321,7 +321,7 @@ def test_a_reset_context_raises_and_closes(
     fetch: MakeProgram,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("glnn.gl.buffer.alone", lambda: alone)
+    monkeypatch.setattr("glnn.gl.buffer.is_single_threaded", lambda: alone)
     device = Device(limits="es31-minimum")
     buffer = Buffer((4,), parse("R"))
     buffer.push(device)
@@ -339,7 +339,7 @@ def test_a_reset_context_raises_and_closes(
 
 
 def test_a_read_that_fails_for_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glnn.gl.buffer.alone", lambda: True)
+    monkeypatch.setattr("glnn.gl.buffer.is_single_threaded", lambda: True)
 
     class Lost:
         def read_into(self, *_: object, **__: object) -> None:

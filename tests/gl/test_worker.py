@@ -135,7 +135,7 @@ def test_errors_are_those_of_who_asked(worker: Worker, asked: Asked) -> None:
             raise OSError("waited in vain")
 
     assert worker.overlap(lambda: Lost("2", [], True), Run.end) == "2"
-    assert worker.call(lambda: 5) == 5 and not worker.busy
+    assert worker.call(lambda: 5) == 5 and not worker.is_busy
 
 
 def test_what_is_under_way_is_ended_before_the_last(pool: ThreadPoolExecutor) -> None:
@@ -144,7 +144,7 @@ def test_what_is_under_way_is_ended_before_the_last(pool: ThreadPoolExecutor) ->
     worker.start()
     asked = Asked(worker, pool)
     futures = [asked.overlap(name) for name in "123"]
-    until(lambda: len(asked.log) == 2 and worker.busy)
+    until(lambda: len(asked.log) == 2 and worker.is_busy)
     ended = pool.submit(worker.stop, lambda: asked.log.append("last"))
     for name in "123":
         asked.end(name)

@@ -11,7 +11,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import lower
-from glnn.compiler.fusion_cost_model import worth
+from glnn.compiler.fusion_cost_model import launch_check
 from glnn.compiler.plan import Plan
 from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError
@@ -50,7 +50,7 @@ MORE: list[tuple[Any, int, int, list[int] | None]] = [
 def compute(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A backend on which launches are worth any operations."""
     worthy = {"compute": lambda launches, flops: True}
-    monkeypatch.setattr(lower, "worth", lambda backend: worthy.get(backend.name))
+    monkeypatch.setattr(lower, "launch_check", lambda backend: worthy.get(backend.name))
     try:
         yield open_backend("compute", limits=request.param)
     except DeviceError as failure:
@@ -113,13 +113,13 @@ def test_states_that_follow_from_the_layer_below_keep_layers_apart(compute: Back
 
 def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        gains = worth(open_backend("compute"))
+        gains = launch_check(open_backend("compute"))
     except DeviceError as failure:
         pytest.skip(str(failure))
     assert gains is not None and gains(63, 1) and not gains(63, 1 << 50)
-    joins = worth(open_backend("cpu"))
+    joins = launch_check(open_backend("cpu"))
     assert joins is not None and not joins(63, 1)  # steps are one operator, layers stay apart
-    monkeypatch.setattr(lower, "worth", lambda backend: lambda launches, flops: False)
+    monkeypatch.setattr(lower, "launch_check", lambda backend: lambda launches, flops: False)
     x = np.zeros((3, 1, 3), np.float32)
     plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
     assert joined(plan) == [1, 1]

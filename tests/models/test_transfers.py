@@ -12,7 +12,7 @@ import pytest
 from glnn.backends import Backend, gl, open_backend
 from glnn.backends.backend import Transfer
 from glnn.compiler import Plan
-from glnn.compiler.emit import ways
+from glnn.compiler.emit import host_transfers
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import BufferBlock, Device, MappedBlock, StagedBlock, transfer
@@ -136,7 +136,7 @@ def test_outputs_of_every_kind(backends: dict[str, Backend], count: int) -> None
     first: Found = {}
     for kind, backend in backends.items():
         plan = Plan(graph, backend, shapes(given(count)))
-        blocks = ways(plan.outline)
+        blocks = host_transfers(plan.outline)
         kinds = {type(plan.buffers._memories[i]) for i in blocks}
         assert kinds == {KINDS[kind]}
         for seed in (0, 1):
@@ -224,7 +224,7 @@ def test_a_second_lane_within_a_budget(copies: bool, monkeypatch: pytest.MonkeyP
     (sums,) = builder.add(Reduce("sum", (1,)), x, name="sums")
     (double,) = builder.add(Pointwise(DOUBLE), sums, name="double")
     plan = Plan(builder.graph([double]), backend, {"x": (2, 64)}, without=frozenset(Pass))
-    ends = sum(plan.outline.blocks[i] for i in ways(plan.outline))
+    ends = sum(plan.outline.blocks[i] for i in host_transfers(plan.outline))
     first = plan.steps[0].nbytes[2]
     assert first == 2 * 64 * 4
     enough = plan.nbytes + ends + first

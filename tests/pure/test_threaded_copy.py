@@ -163,7 +163,7 @@ FORK = """
 import multiprocessing, threading
 import numpy as np
 from glnn.gl import transfer
-from glnn.core.process import HELPERS, alone
+from glnn.core.process import HELPERS, is_single_threaded
 
 transfer.MIN_PART, transfer.COPY_POOL.most = 1024, 4
 source = np.arange(1 << 14, dtype=np.int32)
@@ -176,7 +176,7 @@ def copied():
 def work(found):
     found.put([HELPERS.count, copied(), HELPERS.count, threading.active_count()])
 
-assert alone() and copied() and HELPERS.count == 3 and alone()
+assert is_single_threaded() and copied() and HELPERS.count == 3 and is_single_threaded()
 context = multiprocessing.get_context("fork")
 found = context.SimpleQueue()
 child = context.Process(target=work, args=(found,))
@@ -184,10 +184,10 @@ child.start()
 assert found.get() == [0, True, 3, 4]
 child.join()
 assert child.exitcode == 0 and copied()
-thread = threading.Thread(target=lambda: found.put(alone()))
+thread = threading.Thread(target=lambda: found.put(is_single_threaded()))
 thread.start()
 thread.join()
-assert found.get() is False and alone()
+assert found.get() is False and is_single_threaded()
 """
 
 

@@ -97,7 +97,7 @@ class Strip(Layout):
         return flat.reshape(-1, self.wide)[:, self.first : self.first + count]
 
 
-def alone(layout: Layout) -> Layout:
+def without_strip(layout: Layout) -> Layout:
     """Return the layout of the tensor with memory of its own, where `layout` is a part of others'
     memory.
     """

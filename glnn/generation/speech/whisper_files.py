@@ -202,7 +202,7 @@ class HalfWeights:
         file, stored = self._file(name)
         return file.entries[stored].shape
 
-    def alike(self, *names: str) -> bool:
+    def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
         return len(set(map(self.kind, names))) == 1
 

@@ -53,7 +53,7 @@ class SamplePositions:
         return np.minimum(at, self.size - 1).astype(np.int32)
 
     @property
-    def between(self) -> tuple[Array, Array, Array]:
+    def neighbours(self) -> tuple[Array, Array, Array]:
         """The indices before and behind each place, int32, and how far behind the first it lies."""
         at = np.maximum(self.middles, np.float32(0))
         first = np.minimum(np.floor(at), self.size - 1).astype(np.int32)
@@ -77,7 +77,7 @@ def gather_constant(add: AddNode, x: Value, axis: int, index: Array) -> Value:
 
 def interpolate(add: AddNode, x: Value, axis: int, places: SamplePositions) -> Value:
     """The numbers along `axis` at `places`, those between two being on the line through them."""
-    first, second, weight = places.between
+    first, second, weight = places.neighbours
     return weighted_sum(add, x, axis, np.stack([first, second]), np.stack([1 - weight, weight]))
 
 

@@ -47,7 +47,7 @@ def narrow_integers(graph: Graph, types: Types, *, body: bool = False) -> Graph:
 class _IntegerNarrowing:
     def __init__(self, graph: Graph, types: Types, body: bool) -> None:
         self._graph, self._types, self._body = graph, types, body
-        self._lies: dict[Value, Interval] = {}
+        self._intervals: dict[Value, Interval] = {}
         self._nodes: list[Node] = []
         self._names = {value.name for value in types}
         self._narrow: dict[Value, Value] = {}  # what stands for an int64 value, of int32
@@ -75,7 +75,7 @@ class _IntegerNarrowing:
             self._made.add(value)
             self._wide[value] = value
             return value
-        self._lies[value] = INT32
+        self._intervals[value] = INT32
         self._narrow[value] = Value(value.name, _int32_type(value), Kind.INPUT)
         return self._narrow[value]
 
@@ -83,12 +83,12 @@ class _IntegerNarrowing:
         """Add `node` as it is, or of int32."""
         node = self._without_round_trip(_read_each_value_once(node))
         operand_intervals = [
-            None if value is None else self._within(value) for value in node.inputs
+            None if value is None else self._interval(value) for value in node.inputs
         ]
         types = [None if value is None else self._types[value] for value in node.inputs]
         intervals = node.operator.value_ranges(operand_intervals, types)
         for value, interval in zip(node.outputs, intervals, strict=bool(intervals)):
-            self._lies[value] = interval.stored(self._types[value].dtype)
+            self._intervals[value] = interval.stored(self._types[value].dtype)
         operator = node.operator.narrow(operand_intervals, types) if self._fits(node) else None
         if operator is None:
             inputs = tuple(v and self._as_wide(v) for v in node.inputs)
@@ -114,7 +114,7 @@ class _IntegerNarrowing:
         if (source := self._as_int32.get(operand)) is not None and cast.to in FROM_INT32:
             return replace(node, operator=FROM_INT32[cast.to], inputs=(source,))
         whole = cast.to.numpy.kind in "iu"  # of fewer bits `Interval.of_type` knows no bounds
-        fits = whole and self._within(operand).within(Interval.of_type(cast.to))
+        fits = whole and self._interval(operand).within(Interval.of_type(cast.to))
         if self._types[operand].dtype is DType.int32 and fits:
             self._as_int32[node.outputs[0]] = operand
         return node
@@ -126,14 +126,14 @@ class _IntegerNarrowing:
         values = (*node.reads, *node.outputs)
         if any(self._types[value].dtype is DType.float64 for value in values):
             return False
-        return all(self._within(v).within(INT32) for v in values if self._is_wide(v))
+        return all(self._interval(v).within(INT32) for v in values if self._is_wide(v))
 
     def _is_wide(self, value: Value) -> bool:
         return self._types[value].dtype is DType.int64
 
-    def _within(self, value: Value) -> Interval:
+    def _interval(self, value: Value) -> Interval:
         """Return the interval of the numbers of `value`."""
-        if value not in self._lies:
+        if value not in self._intervals:
             interval, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
                 made = constant(self._graph, value, {})
@@ -142,8 +142,8 @@ class _IntegerNarrowing:
                 elif all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
                     array = value.data if isinstance(made, Leaf) else evaluated(made)
                     interval = Interval.of_array(np.asarray(array))
-            self._lies[value] = interval or Interval.of_type(dtype)
-        return self._lies[value]
+            self._intervals[value] = interval or Interval.of_type(dtype)
+        return self._intervals[value]
 
     def _within_by_operator(self, value: Value) -> Interval | None:
         """Return the interval of a constant of open sizes, by its operator: to evaluate it would
@@ -152,7 +152,7 @@ class _IntegerNarrowing:
         node = self._graph.producers.get(value)
         if node is None:
             return None
-        intervals = [None if one is None else self._within(one) for one in node.inputs]
+        intervals = [None if one is None else self._interval(one) for one in node.inputs]
         types = [None if one is None else self._types[one] for one in node.inputs]
         ranges = node.operator.value_ranges(intervals, types)
         by_value = dict(zip(node.outputs, ranges, strict=bool(ranges)))

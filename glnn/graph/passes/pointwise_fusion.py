@@ -69,7 +69,9 @@ class _PointwiseFusion:
 
     def _fuse_producer(self, node: Node) -> Node | None:
         """Return `node` fused with one of its producers; None where none can be."""
-        values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v, node)]
+        values = [
+            v for v in dict.fromkeys(node.inputs) if v in self._made and self._only_reads(v, node)
+        ]
         depths = {v: self._depth[v] for v in values if v is not None}
         by_kind = sorted(
             depths, key=lambda v: (isinstance(self._made[v].operator, Pointwise), -depths[v])
@@ -86,7 +88,7 @@ class _PointwiseFusion:
                 return joined
         return None
 
-    def _alone(self, value: Value | None, node: Node) -> bool:
+    def _only_reads(self, value: Value | None, node: Node) -> bool:
         """Return True where `value` is read by nothing but `node` and the nodes joined into
         that.
         """

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.core.layout import Layout, alone
+from glnn.core.layout import Layout, without_strip
 from glnn.core.layout.layout import CHANNELS_LAST
 from glnn.core.symint import divides, hint, same
 from glnn.core.types import DType, Shape, TensorType
@@ -456,7 +456,7 @@ def walk_of(
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
     index_map = op.map(x)
     walk = index_map.walk(x, *steps)
-    if alone(layouts["x"]).name == alone(layouts["out"]).name == CHANNELS_LAST:
+    if without_strip(layouts["x"]).name == without_strip(layouts["out"]).name == CHANNELS_LAST:
         channels = -(-x[1] // 4) * 4
         if (whole := index_map.padded(1, x[1], channels)) is not None:
             walk = whole.walk((x[0], channels, *x[2:]), *steps)
