@@ -157,18 +157,22 @@ def normed_product_pays(case: Case) -> bool:
     """Return True where finding the mean and the deviation of a row anew in each workgroup along
     the columns takes less time than a launch of their own, which reads x and writes as much.
 
-    Not where another kernel would multiply rows that are normalised before. The squares of rows
-    that are not centred are found on the way: there it is up to the kernel's `suits`.
+    Not by a kernel of products where another one would multiply rows that are normalised before.
+    The squares of rows that are not centred are found on the way: there it is up to the kernel's
+    `suits`.
     """
     spec, of = case.spec, case.of
     assert isinstance(spec.op, NormedMatmul)
     if not spec.op.centred:
         return True
     operands = {name: spec.types[name] for name in ("x", "weight")}
-    plain = case.ask(OpSpec.create(Matmul(), operands, {}), None)
-    if not case.kernel.shares_declaration(plain):
+    kernel, plain = case.kernel, case.ask(OpSpec.create(Matmul(), operands, {}), None)
+    of_products = any(map(kernel.shares_declaration, kernels_for(Matmul.name, kernel.backend)))
+    if of_products and not kernel.shares_declaration(plain):
         return False
-    across = case.kernel.launch.groups(spec.sizes(case.kernel), case.kernel.defaults)[0]
+    groups = kernel.launch.groups(spec.sizes(kernel), kernel.defaults)
+    grid = zip(groups, kernel.launch.grid, strict=False)
+    across = prod(count for count, along in grid if all(one.size != "m" for one in along))
     x = prod(spec.shape("x"))
     return across * NORMED_FLOPS * x / of.others <= of.launch + 8 * x / of.bytes
 

@@ -148,6 +148,16 @@ def test_products_normalise_by_layers(nvidia, rng, rows, biased) -> None:
     assert check(nvidia, block.model("y", "z", "w"), {"x": x}) == {"normed_matmul": 3}
 
 
+@pytest.mark.parametrize("rows", [(1, 1), (4,), (2, 1)])
+def test_few_rows_by_layers(device, rng, rows) -> None:
+    """By any kernel for few rows, not NVIDIA's alone."""
+    block = LayerBlock(rng, rows)
+    block.node("Add", block.product(40), block.array(rng((40,))), out="y")
+    block.product(8, out="z")
+    x = 1e3 + rng((*rows, 36))
+    assert check(device, block.model("y", "z"), {"x": x}) == {"normed_matmul": 2}
+
+
 def test_rows_that_others_read_are_normalised_before(nvidia, rng) -> None:
     block = LayerBlock(rng, (1, 67))
     block.node("Add", block.product(36), block.normed, out="y")
