@@ -98,7 +98,8 @@ class Programs(Backend):
         header = self.device.capabilities.header(self.name, kernel.texture_buffers)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = spec.generated(kernel)
-        texts = written(kernel, spec.epilogue, bound, spec.prologue) if made is None else made.texts
+        texts = written(kernel, spec.epilogue, bound, spec.prologue)
+        texts |= {} if made is None else made.texts
         return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:

@@ -581,5 +581,7 @@ def _generated(
     layouts = {
         name: spec.operand_layouts.layout_for(name, texts)
         for name, texts in zip(spec.types, accepted, strict=True)
+        if name not in spec.extents  # which the epilogue's own text declares
     }
-    return GENERATORS[generator].make(spec.op, spec.types, layouts, backend)
+    types = {name: spec.types[name] for name in layouts}
+    return GENERATORS[generator].make(spec.op, types, layouts, backend)

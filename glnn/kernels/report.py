@@ -101,7 +101,7 @@ class Example:
             defines = {**kernel.defaults, **spec.defines(kernel)}
             if any(defines[key] != value for key, value in kernel.requires.values.items()):
                 continue
-            texts = {} if made is None else made.texts
+            texts = {**_finished(adapted), **({} if made is None else made.texts)}
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 
 

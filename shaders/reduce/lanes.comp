@@ -1,6 +1,7 @@
 #version 310 es
 // LANES invocations share a result, RESULTS of which a workgroup has. Neighbours in the workgroup
-// take neighbouring numbers: of one result or, with COLUMNS, of neighbouring results.
+// take neighbouring numbers: of one result or, with COLUMNS, of neighbouring results. Results that are
+// FLOATS go through an epilogue.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -9,6 +10,9 @@
 #endif
 #ifndef COLUMNS
 #define COLUMNS 0
+#endif
+#ifndef FLOATS
+#define FLOATS 1
 #endif
 #include "common/launch.glsl"
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
@@ -23,6 +27,11 @@ layout(local_size_x = LANES, local_size_y = RESULTS) in;
 #endif
 #include "reduce/body.glsl"
 #include "reduce/lanes.glsl"
+#if FLOATS
+#include <epilogue>
+#else
+#define epilogue(value, at, channel) (value)
+#endif
 
 void main() {
     int here = int(gl_LocalInvocationIndex);
@@ -41,6 +50,13 @@ void main() {
 #else
         STATE whole = meet(own, lane, line);
 #endif
-        if (lane == 0 && o < outputs) result[o / EACH] = finish(SETTLED(whole));
+        if (lane == 0 && o < outputs) {
+#if EACH == 4
+            RESULT four = finish(SETTLED(whole));
+            for (int k = 0; k < EACH; ++k) result[o + k] = epilogue(four[k], o + k, 0);
+#else
+            result[o] = epilogue(finish(SETTLED(whole)), o, 0);
+#endif
+        }
     }
 }

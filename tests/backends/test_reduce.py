@@ -7,9 +7,15 @@ from math import prod
 import numpy as np
 import pytest
 
+from glnn.compiler import Executor
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.expression import Arg, call
-from glnn.graph.operators import ArgReduce, Reduce
+from glnn.graph.builder import Builder
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call, formula
+from glnn.graph.operators import ArgReduce, Pointwise, Reduce
+from glnn.kernels import kernels_for
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -44,6 +50,56 @@ def asked(opened, name, kernel, op, operands):
         return run(opened(name), op, operands, kernel)
     except UnsupportedOpError:
         return None
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_epilogues(opened, rng, name, kernel) -> None:
+    """What is done to the results before they are stored, as an optimiser's momentum."""
+    takes = {k.name for k in kernels_for("reduce", name) if k.epilogue is not None}
+    epilogue, ran = Epilogue(formula("0.9 * b + a * c"), ("full", "one")), 0
+    for shape, axes in CASES:
+        x = rng(shape)
+        expected = x.astype(np.float64).sum(axis=axes)
+        beside = {"e1": rng(expected.shape), "e2": rng((1,))}
+        op = Reduce("sum", axes)
+        given = {"x0": x, **beside}
+        if kernel not in takes:
+            with pytest.raises(UnsupportedOpError, match="it takes no epilogue"):
+                opened(name).choose(
+                    OpSpec.create(op, {n: a.shape for n, a in given.items()}, {}, epilogue), kernel
+                )
+            return
+        try:
+            got = run(opened(name), op, given, kernel, epilogue)
+        except UnsupportedOpError:
+            continue
+        wanted = 0.9 * beside["e1"] + expected * beside["e2"].reshape(())
+        assert oracle.error(got, np.asarray(wanted)) <= TOLERANCE, (shape, axes)
+        ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_work_on_results_joins_those_of_floats(rng, backend, dtype) -> None:
+    """Where a kernel takes it; integers have no epilogues, and stay as exact."""
+    builder = Builder()
+    kind = TensorType((37, 12), DType(np.dtype(dtype).name))
+    x, y = builder.input("x", kind), builder.input("y", TensorType((12,), kind.dtype))
+    (total,) = builder.add(Reduce("sum", (0,)), x, name="total")
+    (made,) = builder.add(Pointwise(formula("a * b")), total, y, name="made")
+    session = Executor(builder.graph([made]), backend)
+    feeds = {"x": (1000 * rng((37, 12))).astype(dtype), "y": (100 * rng((12,))).astype(dtype)}
+    (got,) = session.run(feeds).values()
+    expected = feeds["x"].astype(np.float64).sum(0) * feeds["y"]
+    assert got.dtype == dtype
+    if dtype is np.int32:
+        np.testing.assert_array_equal(got, expected)
+    else:
+        assert oracle.error(got, expected) <= TOLERANCE
+    steps = session.plan({name: array.shape for name, array in feeds.items()}).steps
+    joined = backend == "cpu" or (backend == "compute" and dtype is np.float32)
+    assert len(steps) == (1 if joined and dtype is np.float32 else 2)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))

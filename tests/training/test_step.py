@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from glnn.backends import open_backend
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
 from glnn.core.types import DType
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.gradients import differentiation
@@ -354,3 +357,17 @@ def test_a_model_of_two_inputs(name) -> None:
     )
     with pytest.raises(ModelError, match="no input may be called 'target'"):
         training_step(wrong, CrossEntropyLoss(), SGD(0.1), BATCH)
+
+
+def test_momenta_join_what_makes_the_gradients() -> None:
+    """A product makes a weight's momentum, a sum a bias's; one launch updates all parameters."""
+    layers = [Linear(12, 8, seed=1), ReLU(), Linear(8, 4, seed=2)]
+    model = Model.sequential(layers, (12,))
+    step = training_step(model, CrossEntropyLoss(), SGD(0.1, momentum=0.9), 8, totals=False)
+    backend = open_backend("compute")
+    states = States(backend)
+    step.add_to(states)
+    shapes = {v.name: v.type.shape for v in step.graph.inputs if v.name not in states}
+    plan = Plan(step.graph, backend, shapes, states=states, updates=step.updates)
+    updates = [one.op.name for one in plan.steps if "SGD" in one.name]
+    assert sorted(updates) == ["matmul", "matmul", "pointwise", "reduce", "reduce"]

@@ -306,7 +306,7 @@ def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     return Decomposition(
         (
             Stage("parts", replace(op, parts=parts), {name: name for name in shapes}),
-            Stage("whole", whole, {"x0": "parts"}),
+            Stage("whole", whole, {"x0": "parts"}, finishes=True),
         )
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -118,8 +117,8 @@ class GradientContext:
         axes = tuple(
             i for i, (n, wanted) in enumerate(zip(sizes, spread, strict=True)) if n != wanted
         )
-        if prod(sizes) != prod(shape) or axes:
-            value = self(Reduce("sum", axes, True), value) if axes else value
+        if axes:  # axes that the shape has not are left out at once
+            value = self(Reduce("sum", axes, axes != tuple(range(more))), value)
         return self.reshape(value, shape)
 
     def constant(self, array: Array | Sequence[float] | float, dtype: DType) -> Value:

@@ -49,6 +49,7 @@ class Reduce(Operator):
     name: ClassVar[str] = "reduce"
     any_sizes: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
+    has_epilogue: ClassVar[bool] = True
     nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Kind
     """Kind of reduction."""

@@ -103,6 +103,8 @@ class _PointwiseFusion:
         result = self._types[value]
         if not first.operator.has_epilogue or self._types[node.outputs[0]] != result:
             return None
+        if result.dtype is not DType.float32:
+            return None
         extras, extents = list(first.extras), list(first.epilogue.extents if first.epilogue else ())
         expr: Expr = first.epilogue.expr if first.epilogue else Arg(0)
         arguments: list[Expr] = []

@@ -184,18 +184,18 @@ def generate_reduce(
         "REDUCED": len(walk.walked),
         "COLUMNS": int(walk.columns),
         "WIDE": int(wide),
+        "FLOATS": int(types["out"].dtype is DType.float32),
         **({"ARG": 1, "LAST": int(op.last)} if isinstance(op, ArgReduce) else {}),
     }
     fetches = (f"FETCH({n}, {k}, {VECTORS[types[n].dtype.kind]})" for k, n in enumerate(names))
     value = f"prologue({', '.join(fetches)})"
     reads = {n: f"{'rgba' if wide else 'r'}32{_letter(types[n].dtype)}" for n in names}
-    together = wide and walk.columns and backend == "compute"
     return Generated(
         f"{fingerprint(values.prologue, dtypes)}:{fingerprint(finish, [number])}:"
         f"{' '.join(dtype.value for dtype in dtypes)}",
         {
             "operands": lambda: "\n".join(
-                [*_numbers(kind, number, arg), *_declared(types, backend, wide, together)]
+                [*_numbers(kind, number, arg), *_declared(types, backend, wide)]
             ),
             "prologue": lambda: function(values.prologue, dtypes, "prologue", BEFORE),
             "finish": lambda: function(finish, [number], "finish", AFTER),
@@ -248,17 +248,17 @@ def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
     ]
 
 
-def _declared(
-    types: Mapping[str, TensorType], backend: str, wide: bool, together: bool
-) -> list[str]:
-    """Return the declarations of operands and result. together: four results are stored at once."""
+def _declared(types: Mapping[str, TensorType], backend: str, wide: bool) -> list[str]:
+    """Return the declarations of operands and result."""
     kinds = {name: one.dtype.kind for name, one in types.items()}
     out = kinds.pop("out")
     if backend != "compute":
         result = [f"uniform highp {name.upper()}_SAMPLER {name};" for name in kinds]
         return [*result, f"#define RESULT {VECTORS[out]}"]
-    words = VECTORS if together else STORED
-    result = [f"layout(std430, binding = 0) buffer Out {{ {words[out]} result[]; }};"]
+    result = [
+        f"#define RESULT {VECTORS[out]}",
+        f"layout(std430, binding = 0) buffer Out {{ {STORED[out]} result[]; }};",
+    ]
     words = VECTORS if wide else STORED
     for binding, (name, kind) in enumerate(kinds.items(), 1):
         block = f"layout(std430, binding = {binding}) buffer {name.upper()}"
