@@ -112,8 +112,7 @@ class StagedBlock(BufferBlock):
         self, target: moderngl.Buffer, source: moderngl.Buffer, first: int, last: int
     ) -> None:
         at, size = 4 * first, 4 * (last - first)
-        copy = self.device.context.copy_buffer
-        copy(target, source, size, read_offset=at, write_offset=at)
+        self.device.copy_buffer(target, source, size, read_offset=at, write_offset=at)
 
 
 MEMORIES: Mapping[str, type[BufferBlock]] = {
@@ -265,9 +264,10 @@ class Buffer:
             if self._memory is not None and self._memory.host is not None:
                 self._write_to_host_memory(self._memory, self._memory.host, self._host)
             elif self._dense:
-                copy.write(np.ascontiguousarray(self._host, self._number), offset=self.first)
+                dense = np.ascontiguousarray(self._host, self._number)
+                device.write_buffer(copy, dense, self.first)
             else:
-                copy.write(self.layout.pack(self._host), offset=self.first)
+                device.write_buffer(copy, self.layout.pack(self._host), self.first)
             device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
         self._host_newer = False
@@ -293,9 +293,8 @@ class Buffer:
         """Take the content of `origin`, a buffer of the same layout and shape, on the device."""
         target, source = self.push(device), origin.push(device)
         if self._used and (target is not source or self.first != origin.first):
-            copy = device.context.copy_buffer
-            size = 4 * self.words
-            copy(target, source, size, read_offset=origin.first, write_offset=self.first)
+            size, at = 4 * self.words, self.first
+            device.copy_buffer(target, source, size, read_offset=origin.first, write_offset=at)
             device.check(f"copy {4 * self.words} bytes")
         self.mark_written()
 
@@ -307,10 +306,10 @@ class Buffer:
         target, count = self.push(device), origin._count
         start = self.first + 4 * row * self.layout.dims(self.shape)[0].stride
         if count and (origin._dense):
-            source, copy = origin.push(device), device.context.copy_buffer
-            copy(target, source, 4 * count, read_offset=origin.first, write_offset=start)
+            source, first = origin.push(device), origin.first
+            device.copy_buffer(target, source, 4 * count, read_offset=first, write_offset=start)
         elif count:
-            target.write(np.ascontiguousarray(origin.pull(), self._number), offset=start)
+            device.write_buffer(target, np.ascontiguousarray(origin.pull(), self._number), start)
         device.check(f"copy {4 * count} bytes")
         self.mark_written()
 
@@ -453,13 +452,10 @@ def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) ->
     size = times * numbers.nbytes
     words = np.empty(-(-size // 4), np.uint32)
     words.view(numbers.dtype)[: times * numbers.size].reshape(times, -1)[:] = numbers
-    target, copy = buffer.push(device), device.context.copy_buffer
-    # Copied however few: NVIDIA's driver (580) writes by glBufferSubData ahead of a copy to the
-    # same memory that it was told before.
-    source = allocate_buffer(device, len(words), words)
+    target, source = buffer.push(device), allocate_buffer(device, len(words), words)
     for at in range(first, last, size):
         count = min(size, last - at)
-        copy(target, source, count, read_offset=0, write_offset=buffer.first + at)
+        device.copy_buffer(target, source, count, write_offset=buffer.first + at)
     device.check(f"copy {last - first} bytes")
 
 
@@ -472,11 +468,11 @@ def gather(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[An
     layout = PACKED if buffer.layout.narrow else DENSE
     count = sum(last - first for first, last in places)
     gathered = Buffer((count,), layout, dtype=buffer.dtype)
-    target, source, copy = gathered.push(device), buffer.push(device), device.context.copy_buffer
+    target, source = gathered.push(device), buffer.push(device)
     size, at = layout.number(buffer.dtype).itemsize, 0
     for first, last in places:
         start, taken = buffer.first + size * first, size * (last - first)
-        copy(target, source, taken, read_offset=start, write_offset=at)
+        device.copy_buffer(target, source, taken, read_offset=start, write_offset=at)
         at += taken
     device.check(f"copy {at} bytes")
     gathered.mark_written()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from ctypes import c_uint
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -581,11 +580,10 @@ class BoundCommands:
         return context.mglo.memory_barrier, (BARRIERS, False)
 
     def _copy(self, target: int, to: int, source: int, at: int, nbytes: int) -> GlCall:
-        copy, buffers = self._device.context.copy_buffer, (self.buffer(target), self.buffer(source))
-        ends: Any = {"read_offset": at, "write_offset": to}  # by name only in moderngl 5.8
+        buffers = self.buffer(target), self.buffer(source)
         self._fits(buffers[0], to, nbytes)
         self._fits(buffers[1], at, nbytes)
-        return partial(copy, *buffers, nbytes, **ends), ()
+        return self._device.copy_buffer, (*buffers, nbytes, at, to)
 
     def _refresh(self, texture: int) -> GlCall:
         view, shown = self._commands.textures[texture], self._shown.textures[texture]

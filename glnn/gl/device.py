@@ -30,6 +30,7 @@ from glnn.gl.program_binaries import ProgramBinaries
 
 if TYPE_CHECKING:
     import moderngl
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
 
@@ -269,6 +270,7 @@ class Device:
         if self.low_priority:
             worker.start()  # no other thread works for it
         self.closed = False
+        self._copies: dict[int, int] = {}  # the segment of each buffer's last copy
 
     def _adopt(self) -> moderngl.Context:
         import moderngl
@@ -289,6 +291,29 @@ class Device:
         if self.closed:
             raise DeviceError(self.lost or CLOSED)
         return self._context
+
+    def copy_buffer(
+        self,
+        target: moderngl.Buffer,
+        source: moderngl.Buffer,
+        nbytes: int,
+        read_offset: int = 0,
+        write_offset: int = 0,
+    ) -> None:
+        """Copy bytes from one buffer to another. Only inside `perform`."""
+        copy = self.context.copy_buffer
+        copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
+        if self.capabilities.reorders_copies:
+            self._copies[target.glo] = self._copies[source.glo] = self.timeline.current
+
+    def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int) -> None:
+        """Copy `content` to `target`, from the byte `offset` on. Only inside `perform`.
+
+        Waits for earlier copies of that buffer where a write would come before them.
+        """
+        if self._copies.pop(target.glo, 0) > self.timeline.completed:
+            self.wait()
+        target.write(content, offset=offset)
 
     @cached_property
     def timer_query(self) -> moderngl.Query:

@@ -162,6 +162,16 @@ class Capabilities:
         """
         return self.vendor.startswith("NVIDIA")
 
+    @property
+    def reorders_copies(self) -> bool:
+        """Return True where copies of buffers change places with what was told before or later.
+
+        By NVIDIA's driver (580) glBufferSubData comes before an earlier glCopyBufferSubData of the
+        same buffer (19 or 20 of 20 tries on an H200, of any size, behind glFlush and a barrier,
+        too), and a texture is copied from a buffer now and then before an earlier shader wrote it.
+        """
+        return "nvidia" in self.vendor.lower()
+
     def header(self, stage: str, buffers: bool = False) -> str:
         """The first lines of a shader's source; `stage` is "compute" or "feedback".
 

@@ -85,9 +85,6 @@ class DataTexture:
         device.activate()
         device.collect_garbage()
         self._device, self._sampler = device, sampler
-        # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
-        # it, now and then. No memory barrier holds it back, a flush not always.
-        self._hasty = "nvidia" in device.capabilities.vendor.lower()
         self.attached: tuple[moderngl.Buffer, int] | None = None
         """The buffer that it is, and the first byte, where it is no copy."""
         self._texture: Any
@@ -168,7 +165,7 @@ class DataTexture:
 
     def _copy(self, buffer: int, start: int, texels: int) -> None:
         """Copy the whole rows of each layer and then the rest."""
-        if self._hasty:
+        if self._device.capabilities.reorders_copies:  # which no barrier holds back
             self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)

@@ -272,8 +272,7 @@ class StagingBuffers:
     def _move(
         self, target: moderngl.Buffer, source: moderngl.Buffer, first: int, count: int
     ) -> None:
-        copy = self._device.context.copy_buffer
-        copy(target, source, 4 * count, read_offset=0, write_offset=4 * first)
+        self._device.copy_buffer(target, source, 4 * count, write_offset=4 * first)
 
 
 def allocate_buffer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -251,3 +252,32 @@ def test_shaders_see_the_last_of_several_writes(
         device.barrier()
         out.mark_written()
         np.testing.assert_array_equal(out.pull(), np.full(8, value))
+
+
+@pytest.mark.parametrize(("vendor", "waits"), [("NVIDIA Corporation", 1), ("Mesa", 0)])
+def test_a_write_waits_for_copies_of_its_buffer_where_it_would_come_first(
+    device: Device, monkeypatch: pytest.MonkeyPatch, vendor: str, waits: int
+) -> None:
+    told = replace(device.capabilities, vendor=vendor)
+    monkeypatch.setattr(device, "capabilities", told)
+    waited: list[bool] = []
+    wait = device.wait
+    monkeypatch.setattr(device, "wait", lambda: (waited.append(True), wait()))
+    origin, target, other = (Buffer((2, 4), parse("R")) for _ in range(3))
+    for buffer, first in ((origin, 1), (target, 2), (other, 3)):
+        buffer.set(first * numbers(2, 4))
+        buffer.push(device)
+    target.copy_from(origin, device)
+    target.set(5 * numbers(2, 4))
+    other.set(7 * numbers(2, 4))
+    for buffer in (other, target):  # nothing was copied to or from the first
+        buffer.push(device)
+        assert len(waited) == (waits if buffer is target else 0)
+    origin.set(9 * numbers(2, 4))  # by now its copy is known to be over
+    origin.push(device)
+    assert len(waited) == waits
+    other.copy_from(target, device)
+    target.set(6 * numbers(2, 4))  # what was copied from it is not what comes later
+    target.push(device)
+    assert len(waited) == 2 * waits
+    np.testing.assert_array_equal(other.pull(), 5 * numbers(2, 4))
