@@ -242,7 +242,9 @@ class Compute(GlBackend):
     def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
         """Return the workgroups to dispatch; a dimension with a grid-stride loop is limited."""
         groups = list(kernel.launch.groups(sizes, kernel.defaults))
-        if kernel.launch.strided:
+        if kernel.launch.resident:
+            groups[len(kernel.launch.grid) - 1] = self.device.capabilities.multiprocessors or 1
+        elif kernel.launch.strided:
             last = len(kernel.launch.grid) - 1
             most = self.device.capabilities.max_compute_work_group_count[last]
             turns = -(-greatest(groups[last]) // most)  # of an open number: the most there may be

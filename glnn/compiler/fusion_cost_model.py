@@ -36,6 +36,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.manifest import SUITS
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import names_of
 
@@ -294,15 +295,23 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
 
 
 def launch_check(backend: Backend) -> LaunchCheck | None:
-    """Return a function that tells whether saving so many launches outweighs so many additional
-    operations per sample, beyond those of a matrix product; None where the backend has no kernel
-    for recurrences.
+    """Return a function that tells whether saving so many launches outweighs that so many
+    operations are no longer a matrix product's, and read so many bytes of weights; None where the
+    backend has no kernel for recurrences.
 
-    On the host all steps of a layer are one operator, and layers stay apart.
+    Workgroups that run through all steps keep their weights, and read none of these bytes. On the
+    host all steps of a layer are one operator, and layers stay apart.
     """
     if backend.device is None:
-        return lambda launches, flops: False
+        return lambda launches, flops, nbytes: False
     if not kernels_for(Recurrence.name, backend.name):
         return None
-    of = pace(architecture(backend.device.capabilities))
-    return lambda launches, flops: launches * of.launch > flops / of.others - flops / of.products
+    offers = backend.device.capabilities
+    here, of = architecture(offers), pace(architecture(offers))
+    slower, reading = 1 / of.others - 1 / of.products, 1 / of.bytes
+    if offers.multiprocessors and any(
+        kernel.launch.resident and kernel.architectures.fit(here) == SUITS
+        for kernel in kernels_for(Recurrence.name, backend.name)
+    ):
+        reading = 0.0
+    return lambda launches, flops, nbytes: launches * of.launch > flops * slower + nbytes * reading

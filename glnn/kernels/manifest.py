@@ -181,6 +181,7 @@ class Launch:
     workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where nothing is said
     grid: tuple[tuple[Along, ...], ...] = ()  # along x, y and z, what is to be multiplied
     strided: bool = False  # the grid's last dimension is walked in strides, may be cut short
+    resident: bool = False  # that one is cut to the multiprocessors: workgroups wait for others
     shared_bytes: Quantity = Quantity(((0,),))  # shared memory of one workgroup
     captures: Quantity = Quantity(((4,),))  # how many floats a vertex captures (feedback)
     instances: str | None = None  # the size that a draw's instances run along (feedback)
@@ -190,6 +191,8 @@ class Launch:
             raise DeclarationError("expected at most three dimensions", "workgroup")
         if len(self.grid) > 3:
             raise DeclarationError("expected one to three dimensions", "grid")
+        if self.resident and not self.strided:
+            raise DeclarationError("expected a strided grid, which may be cut short", "resident")
 
     def check(self, parameters: Mapping[str, int]) -> None:
         """Raise DeclarationError where a quantity is of other parameters, or is too small."""
@@ -488,6 +491,7 @@ LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),
     "grid": list_of(_axis),
     "strided": flag,
+    "resident": flag,
     "shared_bytes": Quantity.read,
     "captures": Quantity.read,
     "instances": text,

@@ -25,9 +25,9 @@ from glnn.kernels.verdicts import Verdicts
 
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 MULTIPROCESSORS = 64  # assumed where the driver does not tell
-KERNEL_SIZES = "accepts_layout", "memory_bound"
+KERNEL_SIZES = "accepts_layout", "memory_bound", "multiprocessors"
 """Sizes that `suits` may restrict besides those of an operator: 1 where the kernel accepts the
-layout of the first input, else 0; and `Pace.memory_bound`."""
+layout of the first input, else 0; `Pace.memory_bound`; and `Capabilities.multiprocessors`."""
 
 
 def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
@@ -317,7 +317,8 @@ def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
     """Return the sizes that `suits` may restrict: those of `spec`, and `KERNEL_SIZES`."""
     bound = pace(architecture(device)).memory_bound(spec.cost)
-    return {**spec.meant_sizes, **dict(zip(KERNEL_SIZES, (int(spec.fits(kernel)), bound)))}
+    values = int(spec.fits(kernel)), bound, device.multiprocessors
+    return {**spec.meant_sizes, **dict(zip(KERNEL_SIZES, values, strict=True))}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:

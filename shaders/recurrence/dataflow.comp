@@ -1,31 +1,39 @@
 #version 310 es
-// Many steps a launch, by workgroups that wait for what they read. The first launch marks all
-// numbers of the result as absent. Behind it a workgroup takes the next task, QUADS times four
-// units of ROWS samples in a step, loads their weights, and asks for the states before until they
-// are there. Tasks are numbered by steps and taken in that order, so that each waits only for some
-// that others have begun: the earliest never waits, however few workgroups run at once. Merrill and
-// Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. GL does not promise that
-// workgroups that have begun go on: one that waited in vain stores nothing and ends the taking of
-// tasks. In the last launch one workgroup, which never waits, makes what is absent still. Layers one
-// on another are a wave, as in wavefront.comp; of an upper layer's lanes every other one sums the units
-// below.
+// Many steps a launch, by workgroups that wait for what they read. A workgroup has QUADS times four
+// units of ROWS samples, one step after another, and keeps their weights in registers meanwhile.
+// Diamos et al. 2016, Persistent RNNs. The first launch marks all numbers of the result as absent;
+// whoever needs a state asks for it until it is there. Where there are fewer workgroups than such
+// parts of a step, they take turns at them, and load weights anew. All workgroups of a launch have
+// to run at once, of which GL promises nothing: one that waited in vain stores nothing and ends. In
+// the last launch one workgroup, which never waits, makes what is absent still. SIDE lanes side by
+// side add up the sums of a gate of four units. Layers one on another are a wave, as in
+// wavefront.comp; of an upper layer half of them add up the units below.
 #ifndef LANES
-#define LANES 128
+#define LANES 256
+#endif
+#ifndef SIDE
+#define SIDE 16
 #endif
 #ifndef QUADS
 #define QUADS 1
 #endif
 #ifndef ROWS
-#define ROWS 1
+#define ROWS 8
 #endif
-#ifndef GROUPS
-#define GROUPS 1
+#ifndef DEPTH
+#define DEPTH 8
+#endif
+#ifndef TILES
+#define TILES 16
 #endif
 #ifndef PATIENCE
 #define PATIENCE 262144
 #endif
 #ifndef STACKED
 #define STACKED 1
+#endif
+#ifndef SUMMED_QUADS
+#define SUMMED_QUADS 64
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
@@ -35,32 +43,39 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer State { vec4 state[]; };
 layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #include "recurrent_step/cell.glsl"
-#define SUMS (ROWS * GATES)
-#define SIDE (LANES / QUADS)  // the lanes of four units: at least CHUNKS
-#define CHUNKS 8
 // A NaN that no arithmetic gives, and what a state is that has its bits all the same.
 #define ABSENT 0x7fa5c3e1u
 #define ANY_NAN 0x7fc00000u
-#define GIVEN_UP 0x80000000u  // so many tasks are taken once a workgroup waited in vain
-// GROUPS: how many workgroups there are. One by itself never waits.
+#define UNITS (4 * ROWS * QUADS)  // of all samples
+#define SLOTS (GATES * QUADS)     // sums of four units
+#define PARTS (LANES / SIDE / SLOTS)  // of the samples, each of other lanes
+#define EACH ((ROWS + PARTS - 1) / PARTS)
+#define UPPER_SIDE (STACKED == 1 ? SIDE / 2 : SIDE)
+#define ALL ((SUMMED_QUADS + UPPER_SIDE - 1) / UPPER_SIDE)  // fours of units that a lane adds up
+#define ALL_LOWEST ((SUMMED_QUADS + SIDE - 1) / SIDE)
+#if PARTS < 1 || UNITS > LANES
+#error too few lanes
+#endif
+const int AT_ONCE = ALL < DEPTH ? ALL : DEPTH;  // fours of units of a lane whose weights it keeps
+const int TURNS = (ALL + AT_ONCE - 1) / AT_ONCE;
+#define STAGED (SIDE * AT_ONCE)
+const int LOADS = (STAGED * ROWS + LANES - 1) / LANES;
 // PATIENCE: how often a state is asked for, far longer than any step takes.
 uniform int chains, layers, most_waves;  // most_waves: of one launch
-shared vec4 part[SUMS * LANES];
-shared float chunk[4 * CHUNKS * SUMS * QUADS];  // of the lanes of a sum, every CHUNKSth together
-shared uint stored[4 * RESULTS * ROWS * QUADS];  // the bits of the new states
-shared uint taken, in_vain;  // in_vain: 1 where a lane waited so
+shared vec4 staged[SIDE * DEPTH * ROWS];  // the states that are summed
+shared float part[SLOTS * UNITS / QUADS * (SIDE + 1)];  // of a sum, what its lanes add up
+shared uint held[RESULTS * UNITS * TILES];  // the bits of the workgroup's states
+shared uint in_vain;  // 1 where a lane waited so
 
-// Of the result: its last word counts the tasks that are taken, until the last launch stores it.
-int last_four() {
-    return steps * chains * batch * quads * RESULTS - 1;
-}
+vec4 kept[4 * AT_ONCE];  // weights of a lane
+int kept_place = -1;
 
-// The result without a number in it.
-void mark(int first, int stride) {
-    int last = last_four();
-    for (int i = first; i <= last; i += stride)
-        result[i] = uvec4(ABSENT, ABSENT, ABSENT, i == last ? 0u : ABSENT);
-}
+// What a workgroup has to do.
+struct Task {
+    int chain, step, quad, row;  // the first of QUADS and ROWS
+    int place;  // of its states in `held`
+    bool upper;
+};
 
 // Where four units of a chain's row have their states: before the first step in `state`, else
 // in `result`.
@@ -69,194 +84,197 @@ int place_before(int step, int chain, int row, int quad) {
     return step == 0 ? own * STATES : ((step - 1) * chains * batch * quads + own) * RESULTS;
 }
 
-// What a lane of `work` has to do.
-struct Share {
-    int chain, step;
-    int first_row;  // of the samples that are summed
-    int summed_chain, summed_step;  // whose states are summed: the layer below has made that step
-    int place, from, side;  // of its weights; the fours of units from `from` on, every `side`th
-    int row, quad, of_four;  // the unit that it finishes, if it is one of so many first lanes
-    int patience;
-};
-
-// Ask for one number alone until the step two before that of `share` is being made: nothing of the
-// step before it is there until then.
-void rest(Share share) {
-    if (share.step < 2) return;
-    int at = place_before(share.step - 1, share.chain, share.first_row, 0);
-    for (int i = 0; i < share.patience && result[at].x == ABSENT; ++i) {}
+// The `index`th four of units that a lane along the sums has; there may be none.
+int summed_quad(Task task, int share, int index) {
+    return task.upper ? share % (SIDE / 2) + index * (SIDE / 2) : share + index * SIDE;
 }
 
-// Ask until the states that `share` needs are there: of the four units `k` for all samples, which
-// are summed, and those of its own unit. False where they are not.
-bool await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
-    int own = place_before(share.step, share.chain, share.row, share.quad);
-    bool absent = true, given = max(share.step, share.summed_step) == 0;  // all of it in `state`
-    for (int i = given ? 1 : share.patience; i > 0 && absent; --i) {
+// Whether any lane has an `index`th four.
+bool sums_more(Task task, int index) {
+    return index < (task.upper ? ALL : ALL_LOWEST);
+}
+
+// Load the weights of a lane for a turn, unless it has them.
+void keep(Task task, int turn, int lane) {
+    int share = lane % SIDE, slot = lane / SIDE % SLOTS;
+    bool below = task.upper && share >= SIDE / 2;
+    int matrix = below ? layers + task.chain - 1 : task.chain;
+    int quad = min(task.quad + slot / GATES, quads - 1);
+    int place = ((matrix * GATES + slot % GATES) * quads + quad) * 4 * quads;
+    if (kept_place == place * TURNS + turn) return;
+    kept_place = place * TURNS + turn;
+    for (int i = 0; i < AT_ONCE; ++i) {
+        int k = summed_quad(task, share, turn * AT_ONCE + i);
+        for (int j = 0; j < 4; ++j)
+            kept[4 * i + j] = k < quads ? weight[place + j * quads + k] : vec4(0.0);
+    }
+}
+
+// Take the states that a turn sums to shared memory, as soon as they are there.
+void stage(Task task, int turn, int patience, int lane) {
+    uvec4 found[LOADS];
+    bool absent = true;
+    for (int tries = patience; tries >= 0 && absent; --tries) {
         absent = false;
-        for (int j = 0; j < ROWS; ++j) {
-            int row = min(share.first_row + j, batch - 1);
-            int at = place_before(share.summed_step, share.summed_chain, row, k) + SUMMED;
-            if (share.summed_step == 0) h[j] = state[at];
-            else {
-                uvec4 bits = result[at];
-                absent = absent || any(equal(bits, uvec4(ABSENT)));
-                h[j] = uintBitsToFloat(bits);
-            }
-        }
-        for (int j = 0; j < RESULTS; ++j) {
-            if (share.step == 0) before[j] = state[own + j][share.of_four];
-            else {
-                uint bits = result[own + j][share.of_four];
-                absent = absent || bits == ABSENT;
-                before[j] = uintBitsToFloat(bits);
+        for (int i = 0; i < LOADS; ++i) {
+            int place = lane + i * LANES, share = place % SIDE, row = task.row + place / STAGED;
+            int index = turn * AT_ONCE + place % STAGED / SIDE;
+            int k = min(summed_quad(task, share, index), quads - 1);
+            if (place >= STAGED * ROWS || row >= batch || !sums_more(task, index)) continue;
+            bool below = task.upper && share >= SIDE / 2;
+            int step = below ? task.step + 1 : task.step;
+            int at = place_before(step, below ? task.chain - 1 : task.chain, row, k) + SUMMED;
+            if (step == 0) {
+                found[i] = floatBitsToUint(state[at]);
+            } else {
+                found[i] = result[at];
+                absent = absent || any(equal(found[i], uvec4(ABSENT)));
             }
         }
     }
-    return !absent;
+    if (absent) in_vain = 1u;
+    for (int i = 0; i < LOADS; ++i)
+        if (lane + i * LANES < STAGED * ROWS) staged[lane + i * LANES] = uintBitsToFloat(found[i]);
 }
 
-// What a lane adds up for all gates goes to `part`, the states of its unit to `before`.
-void add_up(Share share, int lane, inout float before[STATES]) {
-    vec4 sums[SUMS];
-    for (int i = 0; i < SUMS; ++i) sums[i] = vec4(0.0);
-    int k = share.from;
-    do {  // once at least: a lane that has nothing to add up waits for its unit all the same
-        int known = min(k, quads - 1);
-        vec4 w[4 * GATES], h[ROWS];
-        for (int i = 0; i < 4 * GATES; ++i)
-            w[i] = weight[share.place + (i / 4 * 4 * quads + i % 4) * quads + known];
-        if (k == share.from) rest(share);
-        if (!await(share, known, h, before)) {
-            in_vain = 1u;
-            break;
-        }
-        if (k < quads)
-            for (int i = 0; i < SUMS; ++i) {
-                int row = i / GATES, gate = i % GATES * 4;
-                sums[i] += vec4(dot(w[gate], h[row]), dot(w[gate + 1], h[row]),
-                                dot(w[gate + 2], h[row]), dot(w[gate + 3], h[row]));
-            }
-        k += share.side;
-    } while (k < quads);
-    for (int i = 0; i < SUMS; ++i) part[i * LANES + lane] = sums[i];
-}
-
-// Add up what the lanes have of each sum, every CHUNKSth together.
-void join(int lane) {
-    for (int i = lane; i < 4 * CHUNKS * SUMS * QUADS; i += LANES) {
-        int sum = i / (4 * CHUNKS), first = sum % SUMS * LANES + sum / SUMS * SIDE + i / 4 % CHUNKS;
-        float found = 0.0;
-        for (int other = 0; other < SIDE; other += CHUNKS) found += part[first + other][i % 4];
-        chunk[i] = found;
-    }
-}
-
-// Find the new states of a lane's unit, of the `of_row`th sample and the `of_quad`th four.
-void finish(Share share, int of_row, int of_quad, float given[INPUTS], float before[STATES]) {
+// Find the new states of a lane's unit.
+void finish(Task task, int lane, float given[INPUTS], float before[STATES]) {
+    int of_four = lane % 4, of_row = lane / 4 % ROWS, of_quad = lane / 4 / ROWS;
     float sums[GATES];
-    bool upper = STACKED == 1 && share.chain > 0;
     for (int i = 0; i < GATES; ++i) {
-        int first = (of_quad * SUMS + of_row * GATES + i) * 4 * CHUNKS + share.of_four;
-        float even = 0.0, odd = 0.0;
-        for (int c = 0; c < 4 * CHUNKS; c += 8) {
-            even += chunk[first + c];
-            odd += chunk[first + c + 4];
+        int first = (((of_quad * GATES + i) * ROWS + of_row) * 4 + of_four) * (SIDE + 1);
+        float own = 0.0, other = 0.0;
+        for (int j = 0; j < SIDE / 2; ++j) {
+            own += part[first + j];
+            other += part[first + SIDE / 2 + j];
         }
-        sums[i] = upper ? even : even + odd;
+        sums[i] = task.upper ? own : own + other;
 #if STACKED
-        if (upper) given[i] = odd;
+        if (task.upper) given[i] = other;
 #endif
     }
+    for (int r = 0; r < RESULTS; ++r)
+        before[r] = uintBitsToFloat(held[task.place + r * UNITS + lane]);
     for (int r = 0; r < RESULTS; ++r) {
         uint bits = floatBitsToUint(new_state(r, sums, given, before));
-        if (4 * share.quad + share.of_four >= units) bits = 0u;
-        int place = ((of_quad * ROWS + of_row) * RESULTS + r) * 4 + share.of_four;
-        stored[place] = bits == ABSENT ? ANY_NAN : bits;
+        if (4 * (task.quad + of_quad) + of_four >= units) bits = 0u;
+        held[task.place + r * UNITS + lane] = bits == ABSENT ? ANY_NAN : bits;
     }
 }
 
-// Store them, four units a lane: parts of a vec4 are no single store in all drivers.
-void store(int chain, int step, int first_quad, int first_row, int lane) {
-    if (lane >= RESULTS * ROWS * QUADS) return;
-    int row = first_row + lane / RESULTS % ROWS, quad = first_quad + lane / RESULTS / ROWS;
-    if (row >= batch || quad >= quads) return;
-    int i = 4 * lane, place = place_before(step + 1, chain, row, quad) + lane % RESULTS;
-    result[place] = uvec4(stored[i], stored[i + 1], stored[i + 2], stored[i + 3]);
-}
-
-// One step of a chain, of units from the four `first_quad` and samples from `first_row` on; false
-// where it waited in vain.
-bool work(int chain, int step, int first_quad, int first_row, int patience, int lane) {
-    bool upper = STACKED == 1 && chain > 0, below = upper && lane % 2 == 1;
-    int of_side = lane % SIDE, of_four = lane % 4;
-    int of_quad = lane / 4 % QUADS, of_row = lane / 4 / QUADS % ROWS;
-    int row = min(first_row + of_row, batch - 1), quad = min(first_quad + of_quad, quads - 1);
-    int matrix = below ? layers + chain - 1 : chain;
-    int place = matrix * GATES * quads + min(first_quad + lane / SIDE, quads - 1);
-    Share share = Share(
-        chain, step, first_row, below ? chain - 1 : chain, below ? step + 1 : step,
-        place * 4 * quads, upper ? of_side / 2 : of_side, upper ? SIDE / 2 : SIDE,
-        row, quad, of_four, patience);
+// Make a step of a workgroup's units, of which `held` has the states; false where it waited in vain.
+bool work(Task task, int patience, int lane) {
+    int of_four = lane % 4, row = min(task.row + lane / 4 % ROWS, batch - 1);
+    int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
     float given[INPUTS], before[STATES];
-    int own = place_before(0, chain, row, quad), direction = STACKED == 1 ? 0 : chain;
-    for (int i = RESULTS; i < STATES; ++i) before[i] = state[own + i][of_four];
-    int inputs = ((direction * steps + step) * batch + row) * INPUTS * quads + quad;
-    for (int i = 0; i < INPUTS; ++i) given[i] = x[(inputs + i * quads) * 4 + of_four];
-    add_up(share, lane, before);
+    if (lane < UNITS) {
+        int own = place_before(0, task.chain, row, quad), direction = STACKED == 1 ? 0 : task.chain;
+        for (int i = RESULTS; i < STATES; ++i) before[i] = component(state[own + i], of_four);
+        int inputs = ((direction * steps + task.step) * batch + row) * INPUTS * quads + quad;
+        for (int i = 0; i < INPUTS; ++i) given[i] = x[(inputs + i * quads) * 4 + of_four];
+    }
+    int share = lane % SIDE, slot = lane / SIDE % SLOTS, first = lane / SIDE / SLOTS;
+    vec4 sums[EACH];
+    for (int i = 0; i < EACH; ++i) sums[i] = vec4(0.0);
+    for (int turn = 0; turn < TURNS; ++turn) {
+        keep(task, turn, lane);
+        if (turn > 0) wait();
+        stage(task, turn, patience, lane);
+        wait();
+        if (in_vain == 1u) return false;
+        if (first >= PARTS || task.row + first >= batch) continue;
+        for (int i = 0; i < AT_ONCE; ++i) {
+            if (!sums_more(task, turn * AT_ONCE + i)) continue;
+            for (int j = 0; j < EACH; ++j) {
+                vec4 h = staged[(min(first + j * PARTS, ROWS - 1) * AT_ONCE + i) * SIDE + share];
+                for (int k = 0; k < 4; ++k)
+                    for (int l = 0; l < 4; ++l) sums[j][k] += kept[4 * i + k][l] * h[l];
+            }
+        }
+    }
+    for (int j = 0; j < EACH; ++j) {
+        int of_row = first + j * PARTS;
+        if (first < PARTS && of_row < ROWS)
+            for (int k = 0; k < 4; ++k)
+                part[((slot * ROWS + of_row) * 4 + k) * (SIDE + 1) + share] = sums[j][k];
+    }
     wait();
-    bool vain = in_vain == 1u;
-    join(lane);
+    if (lane < UNITS) finish(task, lane, given, before);
     wait();
-    if (vain) return false;
-    bool there = first_row + of_row < batch && first_quad + of_quad < quads;
-    if (there && lane < 4 * ROWS * QUADS) finish(share, of_row, of_quad, given, before);
-    wait();
-    store(chain, step, first_quad, first_row, lane);
+    // Four units a lane: parts of a vec4 are no single store in all drivers.
+    if (lane < RESULTS * ROWS * QUADS) {
+        int which = lane / (ROWS * QUADS), place = lane % (ROWS * QUADS), i = task.place + 4 * lane;
+        row = task.row + place % ROWS;
+        quad = task.quad + place / ROWS;
+        if (row < batch && quad < quads)
+            result[place_before(task.step + 1, task.chain, row, quad) + which] =
+                uvec4(held[i], held[i + 1], held[i + 2], held[i + 3]);
+    }
     return true;
 }
 
-// The task; false where it waited in vain. alone: no other is made meanwhile, but it may be made.
-bool make(int task, bool alone, int lane) {
-    int across = (quads + QUADS - 1) / QUADS, tiles = (batch + ROWS - 1) / ROWS;
-    int of_chain = across * tiles, wave = task / of_chain / chains;
-    int chain = task / of_chain - wave * chains, place = task % of_chain;
-    int step = STACKED == 1 ? wave - chain : wave;
-    if (step < 0 || step >= steps) return true;
-    int quad = place / tiles * QUADS, row = place % tiles * ROWS;
-    if (alone && result[place_before(step + 1, chain, row, quad)].x != ABSENT) return true;
-    return work(chain, step, quad, row, alone ? 1 : PATIENCE, lane);
+// Take the states of a workgroup's units before a step.
+void take(Task task, int lane) {
+    if (lane >= UNITS) return;
+    int row = min(task.row + lane / 4 % ROWS, batch - 1);
+    int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
+    int at = place_before(task.step, task.chain, row, quad);
+    for (int r = 0; r < RESULTS; ++r) {
+        uvec4 four = task.step == 0 ? floatBitsToUint(state[at + r]) : result[at + r];
+        uint bits = component(four, lane % 4);
+        if (task.step > 0 && bits == ABSENT) in_vain = 1u;
+        held[task.place + r * UNITS + lane] = bits;
+    }
 }
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x), groups = int(WORKGROUP_COUNT.y);
-    int group = int(WORKGROUP_ID.y);
+    int lane = int(gl_LocalInvocationID.x), group = int(WORKGROUP_ID.y);
+    int across = (quads + QUADS - 1) / QUADS, tiles = (batch + ROWS - 1) / ROWS;
+    int of_wave = across * tiles * chains, waves = STACKED == 1 ? steps + layers - 1 : steps;
+    int begin = (now - 1) * most_waves, all = steps * chains * batch * quads * RESULTS;
     if (now == 0) {
-        mark(group * LANES + lane, groups * LANES);
+        for (int i = group * LANES + lane; i < all; i += int(WORKGROUP_COUNT.y) * LANES)
+            result[i] = uvec4(ABSENT);
         return;
     }
-    int of_wave = (quads + QUADS - 1) / QUADS * ((batch + ROWS - 1) / ROWS) * chains;
-    int waves = STACKED == 1 ? steps + layers - 1 : steps;
-    int begin = (now - 1) * most_waves, last = waves * of_wave - 1;
-    int turn = group, end = min(min(waves - begin, most_waves) * of_wave, last - begin * of_wave);
-    bool alone = begin >= waves;  // the last launch: what is absent, at least the last task
-    if (alone) {
-        if (group > 0) return;
-        turn = result[last_four()].w >= GIVEN_UP ? 0 : last;
-        end = last + 1;
-        groups = 1;
-    }
     if (lane == 0) in_vain = 0u;
-    for (; turn < end; turn += groups) {
-        if (lane == 0) taken = alone ? uint(turn) : atomicAdd(result[last_four()].w, 1u);
+    wait();
+    bool alone = begin >= waves;  // the last launch
+    // Those of a launch in parts do not run at once.
+    int most = alone || IN_PARTS == 1 ? 1 : int(WORKGROUP_COUNT.y);
+    int each = (of_wave + most - 1) / most, first = group * each;
+    if (first >= of_wave || (group > 0 && most == 1)) return;
+    if (alone) {  // whoever ended did not make its last step
+        for (int i = all / steps * (steps - 1) + lane * RESULTS; i < all; i += LANES * RESULTS)
+            if (result[i].x == ABSENT) in_vain = 1u;
         wait();
-        uint task = taken;
+        bool whole = in_vain == 0u;
         wait();
-        if (task >= GIVEN_UP) return;
-        if (!make(int(task), alone, lane)) {
-            if (lane == 0) atomicOr(result[last_four()].w, GIVEN_UP);
-            return;
+        if (whole) return;
+        if (lane == 0) in_vain = 0u;
+        wait();
+        begin = 0;
+    }
+    int end = alone ? waves : min(begin + most_waves, waves);
+    for (int wave = begin; wave < end; ++wave) {
+        for (int place = first; place < min(first + each, of_wave); ++place) {
+            int chain = place / (across * tiles), step = STACKED == 1 ? wave - chain : wave;
+            if (step < 0 || step >= steps) continue;
+            int quad = place / tiles % across * QUADS, row = place % tiles * ROWS;
+            bool few = each <= TILES;  // whose states `held` has room for
+            int at = few ? (place - first) * RESULTS * UNITS : 0;
+            Task task = Task(chain, step, quad, row, at, STACKED == 1 && chain > 0);
+            if (alone && result[place_before(step + 1, chain, row, quad)].x != ABSENT) continue;
+            if (!few || alone || step == 0 || wave == begin) {
+                take(task, lane);
+                wait();
+                if (in_vain == 1u) return;
+            }
+            if (!work(task, alone ? 0 : PATIENCE, lane)) return;
+            if (!few || alone) {  // others of its lanes take what these stored
+                memoryBarrierBuffer();
+                wait();
+            }
         }
-        if (alone) memoryBarrierBuffer();
     }
 }

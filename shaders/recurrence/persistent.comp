@@ -16,7 +16,8 @@ layout(std430, binding = 2) buffer State { vec4 state[]; };
 layout(std430, binding = 3) buffer Out { float result[]; };
 #include "recurrent_step/cell.glsl"
 uniform int chains, most_steps;  // most_steps: of one launch
-shared vec4 part[128 * SIDE];  // what each lane added up, SIDE of them behind one another
+#define APART (128 * SIDE + 1)  // components of sums: in other banks
+shared float part[4 * APART];  // what each lane added up, SIDE of them behind one another
 shared float held[RESULTS * 256];  // the states that change, one behind the other
 
 // Take the states before the step `step` of a sample of a chain, its row.
@@ -25,7 +26,7 @@ void take(int step, int row, int lane) {
         int quad = row * quads + unit / 4, of_four = unit % 4;
         for (int i = 0; i < RESULTS; ++i) {
             int stored = (((step - 1) * chains * batch * quads + quad) * RESULTS + i) * 4 + of_four;
-            if (step == 0) held[i * 4 * quads + unit] = state[quad * STATES + i][of_four];
+            if (step == 0) held[i * 4 * quads + unit] = component(state[quad * STATES + i], of_four);
             else held[i * 4 * quads + unit] = result[stored];
         }
     }
@@ -43,7 +44,7 @@ void add_up(int chain, int lane) {
             sum += vec4(dot(weight[place], h), dot(weight[place + quads], h),
                         dot(weight[place + 2 * quads], h), dot(weight[place + 3 * quads], h));
         }
-        part[four * SIDE + share] = sum;
+        for (int i = 0; i < 4; ++i) part[i * APART + four * SIDE + share] = sum[i];
     }
 }
 
@@ -55,12 +56,12 @@ void finish(int step, int row, int from, int lane) {
         for (int i = 0; i < INPUTS; ++i) given[i] = x[from + i * 4 * quads + unit];
         for (int i = 0; i < GATES; ++i) {
             float sum = 0.0;
-            for (int k = 0; k < SIDE; ++k) sum += part[(i * quads + quad) * SIDE + k][of_four];
+            for (int k = 0; k < SIDE; ++k) sum += part[of_four * APART + (i * quads + quad) * SIDE + k];
             sums[i] = sum;
         }
         for (int i = 0; i < STATES; ++i) {
             if (i < RESULTS) before[i] = held[i * 4 * quads + unit];
-            else before[i] = state[own * STATES + i][of_four];
+            else before[i] = component(state[own * STATES + i], of_four);
         }
         int to = (step * chains * batch * quads + own) * RESULTS * 4 + of_four;
         for (int r = 0; r < RESULTS; ++r) {

@@ -28,7 +28,7 @@ layout(std430, binding = 3) buffer Out { vec4 result[]; };
 #include "recurrent_step/cell.glsl"
 uniform int chains, layers;  // chains: layers, or directions, whose states are there
 uniform int first_chain, active_chains;  // of this launch
-shared vec4 part[4 * ROWS * LANES];
+shared float part[16 * ROWS * LANES];  // a component of a sum behind the other
 shared float fresh[4 * RESULTS * ROWS * QUADS];  // new states, four units together
 // The lanes of four units, and how many sums of theirs `finish` adds up.
 #define SIDE (LANES / QUADS)
@@ -67,13 +67,14 @@ void add_up(int begin, int chain, int step, int gate, int first, int lane, int f
                     vec4(dot(w0, h[row]), dot(w1, h[row]), dot(w2, h[row]), dot(w3, h[row]));
         }
     }
-    for (int i = 0; i < ROWS * AT_ONCE; ++i) part[(gate * ROWS + i) * LANES + lane] = sums[i];
+    for (int i = 0; i < ROWS * AT_ONCE; ++i)
+        for (int j = 0; j < 4; ++j) part[((gate * ROWS + i) * 4 + j) * LANES + lane] = sums[i][j];
 }
 
 // What the LAST lanes from `first` on have of a sum, for one unit of four.
 float joined(int sum, int first, int of_four) {
     float found = 0.0;
-    for (int i = 0; i < LAST; ++i) found += part[sum * LANES + first + i][of_four];
+    for (int i = 0; i < LAST; ++i) found += part[(4 * sum + of_four) * LANES + first + i];
     return found;
 }
 
@@ -82,7 +83,7 @@ void finish(int chain, int step, int row, int quad, int place, int of_four) {
     float sums[GATES], given[INPUTS], before[STATES];
     int of_row = place / QUADS, first = (place - of_row * QUADS) * SIDE;
     for (int i = 0; i < GATES; ++i) sums[i] = joined(i * ROWS + of_row, first, of_four);
-    for (int i = 0; i < STATES; ++i) before[i] = state_before(step, chain, row, quad, i)[of_four];
+    for (int i = 0; i < STATES; ++i) before[i] = component(state_before(step, chain, row, quad, i), of_four);
 #if STACKED
     if (chain > 0) {
         for (int i = 0; i < INPUTS; ++i)
@@ -118,7 +119,7 @@ void main() {
         for (int width = side / 2; width >= LAST; width /= 2) {
             wait();
             if (of_side % side < width)
-                for (int i = 0; i < ROWS * GATES; ++i)
+                for (int i = 0; i < 4 * ROWS * GATES; ++i)
                     part[i * LANES + lane] += part[i * LANES + lane + width];
         }
         wait();

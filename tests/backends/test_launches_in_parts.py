@@ -35,8 +35,6 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
     backend = opened(kernel.backend)
     offers = backend.device.capabilities
     kernel = fitted(kernel, offers) or kernel
-    if "GROUPS" in kernel.tune:  # one workgroup, where several might wait in vain
-        kernel = kernel.with_parameters(GROUPS=3)
     if reason := why_not_device(kernel, offers):
         pytest.skip(reason)
     parts = 0

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from glnn.backends.gl import GlBackend
+from glnn.compiler import prepare
 from glnn.core.types import TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
@@ -99,43 +104,74 @@ def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
 
 (DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
 PATIENCE = DATAFLOW.defaults["PATIENCE"]
-WAITING = [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132), (1, 1, 258, 1, 4)]
+WAITING = [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132), (1, 1, 258, 1, 4), (1, 2, 2, 33, 128)]
+PARAMETERS = [
+    {"LANES": 64, "SIDE": 8, "ROWS": 2, "DEPTH": 4, "TILES": 4},  # several turns, many tiles
+    {"LANES": 128, "SIDE": 16, "ROWS": 4, "QUADS": 2, "TILES": 16},
+]
+
+
+@pytest.fixture
+def of_groups(opened, monkeypatch) -> Callable[[int], GlBackend]:
+    """A function that gives the backend as of a device with so many multiprocessors."""
+
+    def get(count: int) -> GlBackend:
+        device = opened("compute").device
+        offers = replace(device.capabilities, multiprocessors=count)
+        monkeypatch.setattr(device, "capabilities", offers)
+        return opened("compute")
+
+    return get
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
-@pytest.mark.parametrize(("groups", "patience"), [(1, 0), (3, 1), (128, 0), (128, PATIENCE)])
+@pytest.mark.parametrize(("groups", "patience"), [(0, 0), (3, 1), (128, 0), (128, PATIENCE)])
+@pytest.mark.parametrize("parameters", PARAMETERS)
 @pytest.mark.parametrize(("d", "layers", "t", "b", "h"), WAITING)
-def test_workgroups_that_wait(opened, rng, groups, patience, d, layers, t, b, h) -> None:
+def test_workgroups_that_wait(
+    of_groups, rng, groups, patience, parameters, d, layers, t, b, h
+) -> None:
     """Those that wait in vain too, as all do that have no patience."""
     shapes = {"x": (d, t, b, 4, h), "weight": (d + 2 * layers - 2, 4, h, h)}
     operands = {name: rng(shape) / 4 for name, shape in shapes.items()}
     operands["state"] = rng((d * layers, b, h // 4, 6, 4))
     op = Recurrence(lstm(*BIASES), units=h - 1, layers=layers)
     operands["weight"][..., h - 1] = operands["state"][:, :, -1, :2, 3] = 0
-    kernel = DATAFLOW.with_parameters(LANES=32, GROUPS=groups, PATIENCE=patience)
+    kernel = DATAFLOW.with_parameters(**parameters, PATIENCE=patience)
     spec = problem_of(op, operands)
     wanted = spec.compute({k: v.astype(np.float64) for k, v in operands.items()})
-    found = run_kernel(opened("compute"), op, operands, kernel)
+    found = run_kernel(of_groups(groups), op, operands, kernel)
     assert oracle.error(found, wanted) <= TOLERANCE
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize(("groups", "patience"), [(1, PATIENCE), (128, 0)])
-def test_given_states_are_never_absent(opened, rng, groups, patience) -> None:
+def test_given_states_are_never_absent(of_groups, rng, groups, patience) -> None:
     state = rng((1, 2, 2, 2, 4))
     state[0, 1, 1, :, 2] = np.array(0x7FA5C3E1, np.uint32).view(np.float32)  # its mark
     operands = {"x": rng((1, 3, 2, 1, 8)), "weight": rng((1, 1, 8, 8)), "state": state}
-    kernel = DATAFLOW.with_parameters(GROUPS=groups, PATIENCE=patience)
-    found = run_kernel(opened("compute"), Recurrence((PLAIN[0], Arg(3))), operands, kernel)
+    kernel = DATAFLOW.with_parameters(ROWS=4, PATIENCE=patience)
+    found = run_kernel(of_groups(groups), Recurrence((PLAIN[0], Arg(3))), operands, kernel)
     assert np.isnan(found[:, 0, 1, :, 0]).all() and np.isfinite(found[:, 0, 0]).all()
     passed = found[:, 0, 1, :, 1].reshape(3, 8)
     np.testing.assert_array_equal(passed, np.broadcast_to(state[0, 1, :, 1].reshape(8), (3, 8)))
 
 
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize(("count", "launched"), [(0, 1), (3, 3), (132, 132)])
+def test_as_many_workgroups_wait_as_run_at_once(of_groups, count, launched) -> None:
+    """As many as there are multiprocessors; one, which never waits, where nobody knows."""
+    shapes = {"x": (1, 3, 9, 1, 80), "weight": (1, 1, 80, 80), "state": (1, 9, 20, 1, 4)}
+    spec, backend = OpSpec.create(Recurrence((PLAIN[0],)), shapes, {}), of_groups(count)
+    launch, _ = prepare(
+        spec.op, {k: np.zeros(s, np.float32) for k, s in shapes.items()}, backend, DATAFLOW
+    )
+    assert {dispatch.groups for dispatch in launch._dispatches} == {(1, launched, 1)}
+
+
 def test_workgroups_wait_where_it_was_seen_to_work() -> None:
-    assert DATAFLOW.tune["GROUPS"] == (1,)
-    own = {name: DATAFLOW.for_architecture(name).defaults["GROUPS"] for name in ARCHITECTURES}
-    assert {name for name, groups in own.items() if groups > 1} == {"NVIDIA"}
+    suited = {n for n in ARCHITECTURES if DATAFLOW.architectures.fit(n) == "suits"}
+    assert suited == {"NVIDIA"} and 0 not in DATAFLOW.suits["multiprocessors"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ CASES: list[tuple[Any, int, int, list[int] | None]] = [  # layer, steps, samples
     (GRU(3, 171, 3, bias=False), 7, 3, [3]),
     (RNN(6, 259, 2, nonlinearity="relu"), 3, 4, [2]),
     (GRU(4, 172, 2), 3, 2, [2]),
-    (LSTM(2, 132, 2), 3, 7, [1, 1]),
+    (LSTM(2, 132, 2), 3, 7, [2]),
     (LSTM(3, 132, 2, bidirectional=True), 3, 1, [1, 1]),
     (LSTM(4, 140, 2, proj_size=3), 3, 1, [1, 1]),
 ]
@@ -49,7 +49,7 @@ MORE: list[tuple[Any, int, int, list[int] | None]] = [
 @pytest.fixture(params=[None, "es31-minimum"])
 def compute(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A backend on which launches are worth any operations."""
-    worthy = {"compute": lambda launches, flops: True}
+    worthy = {"compute": lambda launches, flops, nbytes: True}
     monkeypatch.setattr(lower, "launch_check", lambda backend: worthy.get(backend.name))
     try:
         yield open_backend("compute", limits=request.param)
@@ -116,10 +116,11 @@ def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPa
         gains = launch_check(open_backend("compute"))
     except DeviceError as failure:
         pytest.skip(str(failure))
-    assert gains is not None and gains(63, 1) and not gains(63, 1 << 50)
+    assert gains is not None and gains(63, 1, 1)
+    assert not gains(63, 1 << 50, 1) and not gains(63, 1, 1 << 50)
     joins = launch_check(open_backend("cpu"))
-    assert joins is not None and not joins(63, 1)  # steps are one operator, layers stay apart
-    monkeypatch.setattr(lower, "launch_check", lambda backend: lambda launches, flops: False)
+    assert joins is not None and not joins(63, 1, 1)  # steps are one operator, layers stay apart
+    monkeypatch.setattr(lower, "launch_check", lambda backend: lambda launches, flops, nbytes: False)
     x = np.zeros((3, 1, 3), np.float32)
     plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
     assert joined(plan) == [1, 1]

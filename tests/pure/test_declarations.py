@@ -81,6 +81,7 @@ def nested(keys: str, value: object) -> dict[str, object]:
         ("launch.grid", ["n / "], "n / "),
         ("launch.grid", ["n * TN"], "n * TN"),
         ("launch.strided", 1, 1),
+        ("launch.resident", 1, 1),
         ("launch.shared_bytes", [], []),
         ("launch.shared_bytes", 1.5, 1.5),
         ("launch.shared_bytes", True, True),
@@ -126,6 +127,7 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
     [
         ({"launch": {"grid": []}}, "launch.grid: expected one to three"),
         ({"launch": {"grid": ["a", "b", "c", "d"]}}, "launch.grid: expected one to three"),
+        ({"launch": {"grid": ["a"], "resident": True}}, "launch.resident: expected a strided"),
         ({"launch": {"workgroup": [1, 1, 1, 1]}}, "launch.workgroup: expected at most three"),
         ({"launch": {"grid": ["n / TM / 4"]}}, "launch.grid: TM is not one of"),
         (

@@ -37,22 +37,20 @@ from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 MOST_NUMBERS = 1 << 25
 """Most numbers of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""
-MOST_SAMPLES = 4
-"""Most samples of layers that are joined: more gain by one product over the whole sequence."""
-LaunchCheck = Callable[[int, int], bool]
-"""Predicate of launches saved and operations slowed: see `compile.fusion_cost_model.worth`."""
+LaunchCheck = Callable[[int, int, int], bool]
+"""Predicate of launches saved, operations slowed and bytes of weights that the steps read: see
+`compiler.fusion_cost_model.launch_check`."""
 SUM = call("add", Arg(0), Arg(1))
 
 
 def fuse_recurrences(
     graph: Graph, types: dict[Value, TensorType], saves_time: LaunchCheck, *, phased: bool = False
 ) -> Graph:
-    """Return `graph` with successive steps as one `Recurrence`, stacked layers of few samples
-    together.
+    """Return `graph` with successive steps as one `Recurrence`, stacked layers together.
 
     types: of every value, sizes known; those of new ones are added. saves_time: whether the
-    launches that joined layers save are worth the operations that they make slower. phased: whether
-    steps of two phases are joined, too.
+    launches that joined layers save are worth the operations that they make slower, and the weights
+    that every step reads. phased: whether steps of two phases are joined, too.
     """
     rewriter = GraphRewriter(graph, types)
     for node in graph.nodes:
@@ -239,9 +237,10 @@ def _find_lower_layer(
         return None
     d, t, b, gates, h = rewriter.shape(_operand(node, 0))
     sums = rewriter.shape(_operand(node, 1))[1]
-    if d != 1 or gates != sums or b > MOST_SAMPLES or one_holds(gates, h):
+    if d != 1 or gates != sums or one_holds(gates, h):
         return None
-    if not saves_time(t - 1, 2 * t * b * gates * h * h):
+    products = t * b * gates * h * h
+    if not saves_time(t - 1, 2 * products, 4 * products):
         return None
     maker, bias = _producer_behind_views(rewriter, _operand(node, 0)), None
     if maker is not None and maker.operator == Pointwise(SUM):

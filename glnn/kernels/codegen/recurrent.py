@@ -66,7 +66,9 @@ def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend:
         OneLaunch({"now": now}, after=now > 0, brief=not 1 <= now <= count)
         for now in range(count + 2)
     )
-    return _with(_generated(op, types), launches, {"now": 0, "most_waves": most})
+    made = _with(_generated(op, types), launches, {"now": 0, "most_waves": most})
+    quads = as_constant(types["x"].shape[4]) // 4
+    return replace(made, defines={**made.defines, "SUMMED_QUADS": quads})
 
 
 def _with(
