@@ -313,10 +313,8 @@ def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:
     start = perf_counter()
     found = run()
     first = perf_counter() - start
-    start = perf_counter()
-    warm_up(run)
-    if (spent := perf_counter() - start) > LONGEST:
-        raise DeviceError(f"a run takes {spent:.0f} s")
+    if (once := warm_up(run)) > LONGEST:
+        raise DeviceError(f"a run takes {once:.0f} s")
     times: list[float] = []
     while len(times) < LEAST or (len(times) < MOST and sum(times) < ENOUGH):
         start = perf_counter()
