@@ -20,8 +20,8 @@ from glnn.training import (
     Adam,
     CosineAnnealingLR,
     CrossEntropyLoss,
+    LRScheduler,
     Optimizer,
-    Schedule,
     Trainer,
 )
 from glnn.training.samples import permutation
@@ -55,7 +55,7 @@ class Recipe:
 
     def trainer(self, backend: str, kernels: Mapping[str, str] | None, seed: int) -> Trainer:
         """One that begins from `seed`; raises what Trainer does."""
-        schedule: Schedule | None = CosineAnnealingLR(self.steps) if self.annealed else None
+        schedule: LRScheduler | None = CosineAnnealingLR(self.steps) if self.annealed else None
         return Trainer(
             self.model(seed=seed),
             CrossEntropyLoss(),

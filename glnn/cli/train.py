@@ -51,11 +51,11 @@ from glnn.training import (
     KLDivLoss,
     L1Loss,
     Loss,
+    LRScheduler,
     MSELoss,
     OneCycleLR,
     Optimizer,
     RMSprop,
-    Schedule,
     StepLR,
     Trainer,
 )
@@ -78,7 +78,7 @@ OPTIMIZERS: Mapping[str, type[Optimizer]] = {
     "rmsprop": RMSprop,
     "adagrad": Adagrad,
 }
-SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+SCHEDULES: Mapping[str, Callable[..., LRScheduler]] = {
     "constant": lambda steps, lr, warmup: ConstantLR(1.0, warmup=warmup),
     "step": lambda steps, lr, warmup: StepLR(max(1, -(-steps // 3)), warmup=warmup),
     "cosine": lambda steps, lr, warmup: CosineAnnealingLR(steps, warmup=warmup),
@@ -147,7 +147,7 @@ class TrainOptions:
     momentum: float | None
     weight_decay: float | None
 
-    def build(self, steps: int) -> tuple[Loss, Optimizer, Schedule | None]:
+    def build(self, steps: int) -> tuple[Loss, Optimizer, LRScheduler | None]:
         """Make the loss, the optimiser and the schedule for so many steps.
 
         Raises GlnnError for numbers that do not suit them.

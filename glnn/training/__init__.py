@@ -20,10 +20,10 @@ from glnn.training.optimizers import (
     ConstantLR,
     CosineAnnealingLR,
     LinearLR,
+    LRScheduler,
     OneCycleLR,
     Optimizer,
     RMSprop,
-    Schedule,
     StepLR,
 )
 from glnn.training.step_graph import StepGraph, accumulating, applying, evaluating, training_step
@@ -48,6 +48,7 @@ __all__ = [
     "HuberLoss",
     "KLDivLoss",
     "L1Loss",
+    "LRScheduler",
     "LinearLR",
     "Loss",
     "MSELoss",
@@ -55,7 +56,6 @@ __all__ = [
     "Optimizer",
     "RMSprop",
     "Row",
-    "Schedule",
     "StepGraph",
     "StepLR",
     "Trainer",

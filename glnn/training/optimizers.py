@@ -321,7 +321,7 @@ TIME = call("cast_float32", STEP)
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class LRScheduler(ABC):
     """The learning rate in each step."""
 
     warmup: int = field(default=0, kw_only=True)
@@ -356,7 +356,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class ConstantLR(Schedule):
+class ConstantLR(LRScheduler):
     """lr factor in the first `total_iters` steps, lr from then on."""
 
     factor: float = 1 / 3
@@ -375,7 +375,7 @@ class ConstantLR(Schedule):
 
 
 @dataclass(frozen=True)
-class LinearLR(Schedule):
+class LinearLR(LRScheduler):
     """lr times a factor that goes evenly from `start_factor` to `end_factor`, and stays there."""
 
     start_factor: float = 1 / 3
@@ -397,7 +397,7 @@ class LinearLR(Schedule):
 
 
 @dataclass(frozen=True)
-class StepLR(Schedule):
+class StepLR(LRScheduler):
     """lr gamma^(step / step_size), rounded down: less after every `step_size` steps."""
 
     step_size: int
@@ -416,7 +416,7 @@ class StepLR(Schedule):
 
 
 @dataclass(frozen=True)
-class CosineAnnealingLR(Schedule):
+class CosineAnnealingLR(LRScheduler):
     """From lr to `eta_min` as a cosine goes, in `T_max` steps, then back, and so on.
 
     Loshchilov and Hutter 2017, SGDR: Stochastic gradient descent with warm restarts, without
@@ -439,7 +439,7 @@ class CosineAnnealingLR(Schedule):
 
 
 @dataclass(frozen=True)
-class OneCycleLR(Schedule):
+class OneCycleLR(LRScheduler):
     """Up to `max_lr` and down again; the optimiser's own rate does not matter, momentum stays.
 
     From max_lr / div_factor up, then down to a `final_div_factor`th of where it began. Smith and

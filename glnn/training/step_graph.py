@@ -25,7 +25,7 @@ from glnn.layers.layer import Training
 from glnn.model.model import Model
 from glnn.training.losses import Loss, LossOutput
 from glnn.training.operator_writer import OperatorWriter
-from glnn.training.optimizers import Optimizer, Schedule, UpdateContext
+from glnn.training.optimizers import LRScheduler, Optimizer, UpdateContext
 
 PASSES = "passes"
 TARGET = "target"
@@ -196,7 +196,7 @@ def training_step(
     batch: int,
     *,
     frozen: Sequence[str] = (),
-    schedule: Schedule | None = None,
+    schedule: LRScheduler | None = None,
     clip_norm: float | None = None,
     clip_value: float | None = None,
     seed: int = 0,
@@ -274,7 +274,7 @@ def applying(
     optimizer: Optimizer,
     *,
     frozen: Sequence[str] = (),
-    schedule: Schedule | None = None,
+    schedule: LRScheduler | None = None,
     clip_norm: float | None = None,
     clip_value: float | None = None,
     counting: bool = True,
@@ -389,15 +389,15 @@ class _Step:
         self,
         optimizer: Optimizer,
         gradients: Mapping[str, Value],
-        schedule: Schedule | None,
+        schedule: LRScheduler | None,
         clipping: Clipping,
     ) -> None:
         """Set parameters, slots and `step` of the next step."""
         count = self.state(STEP, np.zeros((), np.int32))
         self.set_next(STEP, self.writer(STEP).pointwise("a + 1", count))
         lr: PointwiseOperand = optimizer.lr
-        if not isinstance(schedule, Schedule | None):
-            raise ShapeError(f"schedule must be a Schedule or None, got {shown(schedule)}")
+        if not isinstance(schedule, LRScheduler | None):
+            raise ShapeError(f"schedule must be an LRScheduler or None, got {shown(schedule)}")
         if schedule is not None:
             lr = schedule.on_device(self.writer("learning rate"), count, optimizer.lr)
         zero = np.zeros((), np.float32)

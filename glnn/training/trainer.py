@@ -36,7 +36,7 @@ from glnn.training.checkpoint import (
 )
 from glnn.training.history import History, Row
 from glnn.training.losses import CrossEntropyLoss, Loss
-from glnn.training.optimizers import Adam, Optimizer, Schedule
+from glnn.training.optimizers import Adam, LRScheduler, Optimizer
 from glnn.training.samples import SampleConverter, Samples, permutation, split_validation
 from glnn.training.step_graph import frozen_parameters
 from glnn.training.step_runner import BatchKey, Evaluation, Recipe, StepRunner, choose_backend
@@ -73,7 +73,7 @@ class Trainer:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         frozen: Sequence[str] = (),
-        schedule: Schedule | None = None,
+        schedule: LRScheduler | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         seed: int = 0,
@@ -88,8 +88,8 @@ class Trainer:
             if not isinstance(value, kind):
                 article = "an" if kind is Optimizer else "a"
                 raise GlnnError(f"{name} must be {article} {kind.__name__}, got {shown(value)}")
-        if not (schedule is None or isinstance(schedule, Schedule)):
-            raise GlnnError(f"schedule must be a Schedule or None, got {shown(schedule)}")
+        if not (schedule is None or isinstance(schedule, LRScheduler)):
+            raise GlnnError(f"schedule must be an LRScheduler or None, got {shown(schedule)}")
         if type(seed) is not int or not 0 <= seed < 2**32:
             raise GlnnError(f"seed must be an int from 0 to 2^32 - 1, got {shown(seed)}")
         if not isinstance(kernels or {}, Mapping):

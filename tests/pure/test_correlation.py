@@ -162,8 +162,8 @@ def test_small_products_are_fast_where_openblas_has_avx512(monkeypatch: pytest.M
 
 def test_few_pixels_of_many_channels_are_summed_channels_last() -> None:
     """And many pixels multiplied by bands: either is several times slower for the other's."""
-    few = depthwise.Window((7, 7), (5, 5), (7, 7), (1, 1), (2, 2, 2, 2), (1, 1))
-    many = depthwise.Window((112, 112), (3, 3), (112, 112), (1, 1), (1, 1, 1, 1), (1, 1))
+    few = depthwise.DepthwiseWindow((7, 7), (5, 5), (7, 7), (1, 1), (2, 2, 2, 2), (1, 1))
+    many = depthwise.DepthwiseWindow((112, 112), (3, 3), (112, 112), (1, 1), (1, 1, 1, 1), (1, 1))
     assert depthwise._channels_last_is_faster(576, few)
     assert not depthwise._channels_last_is_faster(32, many)
 

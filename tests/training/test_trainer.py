@@ -285,7 +285,7 @@ def test_arguments_of_fit_that_do_not_fit(mlp, arguments, message) -> None:
         ({"optimizer": 0.1}, "optimizer must be an Optimizer, got 0.1"),
         ({"frozen": (3,)}, r"frozen must be a list of names, got \(3,\)"),
         ({"frozen": None}, "frozen must be a list of names, got None"),
-        ({"schedule": 0.1}, "schedule must be a Schedule or None, got 0.1"),
+        ({"schedule": 0.1}, "schedule must be an LRScheduler or None, got 0.1"),
         ({"kernels": "tiled"}, "kernels must map ops to kernels' names, got 'tiled'"),
         ({"seed": -1}, "seed must be an int from 0"),
         ({"backend": "cuda"}, "unknown backend 'cuda'"),

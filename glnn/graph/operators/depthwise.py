@@ -25,7 +25,7 @@ FOLD = 32  # columns of a tile of windows of one row
 
 
 @dataclass(frozen=True)
-class Window:
+class DepthwiseWindow:
     """The window of a convolution, and the images of a channel that it goes from and to."""
 
     size: Pair
@@ -83,7 +83,7 @@ class DepthwiseProducts:
         blocks = -(-x[1] * math.prod(out) * ITEM_BYTES // BLOCK_BYTES)
         self._channels = max(-(-x[1] // max(blocks, 1)), 1)  # of a block: all have about as many
         size, kernel = (x[2], x[3]), (weight[2], weight[3])
-        window = Window(size, kernel, out, stride, padding, dilation)
+        window = DepthwiseWindow(size, kernel, out, stride, padding, dilation)
         self._method: _Method
         if weight[2] == 1:
             self._method = _ToeplitzRows(window)
@@ -134,7 +134,7 @@ def small_products_are_fast() -> bool:
     return any(name.startswith(("AVX512", "X86_V4")) for name in found)
 
 
-def _channels_last_is_faster(channels: int, window: Window) -> bool:
+def _channels_last_is_faster(channels: int, window: DepthwiseWindow) -> bool:
     """Return True where `_ChannelsLast` is expected to take less time than `_ToeplitzColumns`.
 
     Both are told as ns for a result and a column of the window, fitted to 25 convolutions on a core
@@ -160,7 +160,7 @@ class _Method(Protocol):
 class _ChannelsLast:
     """Sums over the taps, for all channels of a pixel at once, of x with its channels last."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: DepthwiseWindow) -> None:
         self._kernel, self._steps = window.kernel, (window.stride, window.dilation)
         along = zip(window.out, window.stride, window.kernel, window.dilation, strict=True)
         self._padded = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in along]
@@ -198,7 +198,7 @@ class _ToeplitzColumns:
     those of windows side by side are neighbours.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: DepthwiseWindow) -> None:
         (h, w), (kh, kw), (top, left, *_) = window.size, window.kernel, window.padding
         out, stride, dilation = window.out, window.stride, window.dilation
         tiles = (rows for rows in TILE_ROWS if out[0] % rows == 0)
@@ -261,7 +261,7 @@ class _ToeplitzRows:
     line in which a window begins, and by another one for the line behind it.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: DepthwiseWindow) -> None:
         (h, w), (oh, ow), (top, left, *_) = window.size, window.out, window.padding
         self._dilation = window.dilation[1]
         reach = (window.kernel[1] - 1) * self._dilation
