@@ -380,10 +380,10 @@ def test_memory_that_is_given_up_comes_back(gpu, rng) -> None:
         for _ in range(4):
             (x,) = session.run(None, {"x": x}, out={"y": x})
         pool = device.blocks
-        device.perform(device.collect)
+        device.perform(device.collect_garbage)
         assert 4 * 9000 <= pool._used_bytes < 2 * 4 * 9000
         del x
-        device.perform(device.collect)
+        device.perform(device.collect_garbage)
         assert pool._used_bytes == 0
 
 
@@ -394,7 +394,7 @@ def test_memory_comes_back(gpu, rng) -> None:
         pool = device.blocks
         assert pool._used_bytes >= 5 * 4 * 9000
         del ys
-        device.perform(device.collect)
+        device.perform(device.collect_garbage)
         assert (pool._used_bytes, pool._free_bytes, len(pool._free)) == (0, 0, 0)
         (y,) = session.run(None, {"x": rng((9000,))}, out={"y": DeviceArray})
         for _ in range(4):  # two take turns
