@@ -139,7 +139,7 @@ FORMER = re.compile(r"^\| \w+ \| (.*`.*) \|$", re.MULTILINE)
 
 
 def test_summaries_name_kernels_that_exist() -> None:
-    """As split_kv, which is one of the operator, or of one that the shader computes, too."""
+    """As flash_split, which is one of the operator, or of one that the shader computes, too."""
     kernels: dict[Path, list[Kernel]] = {}
     for kernel in declared():
         kernels.setdefault(kernel.path.parent, []).append(kernel)

@@ -65,7 +65,7 @@ from glnn.graph.operators import (
     Subsample,
     TopK,
 )
-from glnn.graph.operators.attention import Attention, StridedView, Windows
+from glnn.graph.operators.attention import Attention, PartialAttention, StridedView, Windows
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.matmul import MatmulParts, MatmulSum
@@ -105,10 +105,12 @@ APART = StridedView(0, 1656, 8, 24), StridedView(0, 1608, 536, 8), StridedView(0
 IMAGES = tuple(StridedView(33 * i, 120 * 99, 11, 99) for i in range(3))
 WINDOWED_ATTENTION = Attention(24, 3, 20, 20, 11, 11, IMAGES, windows=Windows(2, 3, 5, 4, 2, 3))
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
+ROWS: Operands = {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}
 INDEX, TOKENS, PLACES = (TensorType(shape, DType.int32) for shape in ((45,), (5,), (3, 131)))
 CENTRED = NormedMatmul(1e-5, centred=True), {"x": (67, 131), "weight": (67, 131)}
 ATTENTION_PARTS = AttentionParts(6, 2, 12, 12, 0.3, keys=5)
 TURNED: Operands = {"places": TOKENS, "rotary": (12, 8)}
+OWN_KEYS: Operands = {"x": (5, 120), "cache": (24, 48), **TURNED}
 
 
 def _operands(**operands: TensorType | Shape) -> Operands:
@@ -159,7 +161,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "attention": [
         (WINDOWED_ATTENTION, dict.fromkeys("qkv", (4, 120, 99))),
         (MASKED_ATTENTION, dict.fromkeys("qkv", (2, 37, 99)) | {"mask": (3, 37, 37)}),
-        (ROWS_ATTENTION, {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}),
+        (ROWS_ATTENTION, ROWS),
     ],
     "pointwise": [
         (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (37, 131), "x1": (131,)}),
@@ -362,20 +364,15 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "cached_attention": [
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), **TURNED)),
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
-        (
-            CachedAttention(6, 2, 12, 12, 0.3, keys_start=72, values_start=96),
-            _operands(x=(5, 120), cache=(24, 48), **TURNED),
-        ),
+        (CachedAttention(6, 2, 12, 12, 0.3, keys_start=72, values_start=96), OWN_KEYS),
     ],
     "attention_parts": [
         (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), **TURNED)),
         (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
-        (
-            replace(ATTENTION_PARTS, keys_start=72, values_start=96),
-            _operands(x=(5, 120), cache=(24, 48), **TURNED),
-        ),
+        (replace(ATTENTION_PARTS, keys_start=72, values_start=96), OWN_KEYS),
     ],
     "attention_sum": [(AttentionSum(3, 12, 5), {"x": (7, 240)})],
+    "partial_attention": [(PartialAttention(2, 3, 69, 67, 8, 12, APART, 0.3, parts=3), ROWS)],
     "gather": [
         (Gather(1), _operands(x=(5, 37, 9), index=INDEX)),
         (Gather(), _operands(x=(37, 64), index=INDEX)),

@@ -336,19 +336,23 @@ class TimingModel:
 
     start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
     multiprocessor runs at once. wait: nanoseconds of a term of the sums, for all that run at once.
-    term: nanoseconds of a term of the sums, for each of them. finish: microseconds of a long
-    epilogue for each of them, beside a short one.
+    term: nanoseconds of a term of the sums, for each of them. step: terms that a workgroup computes
+    together, where fewer take it as long. finish: microseconds of a long epilogue for each of them,
+    beside a short one.
     """
 
     start: float
     term: float
     wait: float = 0.0
     together: int = 1
+    step: int = 1
     finish: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.start, self.term, self.wait, self.finish) < 0 or self.together < 1:
-            raise DeclarationError("expected times of at least 0, and one or more together")
+        if min(self.start, self.term, self.wait, self.finish) < 0:
+            raise DeclarationError("expected times of at least 0")
+        if min(self.together, self.step) < 1:
+            raise DeclarationError("expected one or more together, and in a step")
 
     def microseconds(
         self, workgroups: int, terms: int, multiprocessors: int, long: bool = False
@@ -360,6 +364,7 @@ class TimingModel:
         """
         each = -(-workgroups // multiprocessors)
         rounds = -(-each // self.together)
+        terms = -(-terms // self.step) * self.step
         finish = each * self.finish if long else 0.0
         return self.start + terms * (rounds * self.wait + each * self.term) / 1000 + finish
 
@@ -473,7 +478,7 @@ def _values(value: Any) -> tuple[int, ...]:
 RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
 TIMING: Mapping[str, Reader] = {
     **dict.fromkeys(("start", "term", "wait", "finish"), real),
-    "together": whole,
+    **dict.fromkeys(("together", "step"), whole),
 }
 OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,

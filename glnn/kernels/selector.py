@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, groupby
 from math import inf, prod
 
 from glnn.core.layout import parse
@@ -15,7 +15,7 @@ from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
 from glnn.kernels.capability_check import fitted_rows, why_not_device, why_not_here, why_not_spec
 from glnn.kernels.codegen.expression import is_long
-from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole
+from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole, stages_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.manifest import PREDICTED
@@ -273,17 +273,21 @@ def _ranked(
         else:
             able += fitted_rows(adapted, device) or [adapted]
     here, spec = architecture(device), spec.hinted
+
+    def order(k: Kernel) -> tuple[int, int, bool]:
+        return _reordered(k, spec), -k.priority, not spec.fits(k)
+
     if len(able) > 1:
-
-        def order(k: Kernel) -> tuple[int, int, bool, float]:
-            first = _reordered(k, spec), -k.priority, not spec.fits(k)
-            return *first, _predicted_time(k, spec, device)
-
         able.sort(key=order)
     suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel, device), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, spec, pace(here))
-    others = [k for k in suiting if k.architectures.fit(here) != PREDICTED]
+    others: list[Kernel] = []
+    for _, group in groupby((k for k in suiting if k not in timed), order):
+        alike = list(group)
+        if len(alike) > 1:
+            alike.sort(key=lambda k: _predicted_time(k, spec, device))
+        others += alike
     better = {id(kernel) for kernel in (*fast, *others)}
     return {
         "the fastest by prediction": fast,
@@ -303,15 +307,31 @@ def _reordered(kernel: Kernel, spec: OpSpec) -> int:
 
 
 def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the microseconds of `spec` that the timing of `kernel` predicts; inf without one, and
-    where it cannot compute it."""
-    if kernel.timing is None or why_not_spec(kernel, spec) is not None:
+    """Return the microseconds of `spec` that the timing of `kernel` predicts, or of its stages'
+    fastest kernels; inf without one, and where it cannot compute it.
+    """
+    if why_not_spec(kernel, spec) is not None:
+        return inf
+    if kernel.stages:
+        return sum(
+            _least_time(OpSpec.create(stage.op, operands, {}), kernel.backend, device)
+            for stage, operands, _ in stages_of(spec, kernel)
+            if not stage.op.view
+        )
+    if kernel.timing is None:
         return inf
     workgroups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     terms = spec.op.depth({name: spec.shape(name) for name in spec.op_shapes})
     long = spec.epilogue is not None and is_long(spec.epilogue)
     processors = device.multiprocessors or MULTIPROCESSORS
     return kernel.timing.microseconds(workgroups, terms, processors, long)
+
+
+def _least_time(spec: OpSpec, backend: str, device: Capabilities) -> float:
+    """Return the least time that any kernel's `timing` predicts for `spec`, in microseconds."""
+    kernels = [k for k in kernels_for(spec.op.name, backend) if not k.document]
+    rows = [row for kernel in kernels for row in fitted_rows(kernel, device) if row.timing]
+    return min((_predicted_time(row, spec, device) for row in rows), default=inf)
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:

@@ -1,7 +1,8 @@
 #version 310 es
 // softmax(scale Q K^T + mask) V of a head where registers are few and shared memory is no faster
-// than what it would save: as split_kv.comp, but nothing is loaded ahead, queries and keys are read
-// where they lie, and what is added up over the steps stays in shared memory.
+// than what it would save: nothing is loaded ahead, queries and keys are read where they lie, and what
+// is added up over the steps stays in shared memory. A workgroup takes four queries and walks along the
+// keys WG_X at a time.
 //
 // For each step along the keys: an invocation has the scores of one key and four queries, powers of
 // these in shared memory, and products with values, of which an invocation has four columns, the

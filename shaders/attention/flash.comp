@@ -12,6 +12,9 @@
 // common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
 // each, so that the softmax is one of vectors.
 //
+// Where there are few workgroups, each walks along its keys in SLICES at once, which are joined at the
+// end; and of partial attention a workgroup has some of the keys, and stores what AttentionSum joins.
+//
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
 // whole kernel: what is done to each key, group or row of an invocation is called in the text. But to
 // compile long texts takes seconds, so there is one for all depths.
@@ -33,6 +36,9 @@
 #ifndef BK
 #define BK 16
 #endif
+#ifndef SLICES
+#define SLICES 1
+#endif
 #include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (WG_Y * TM)       // queries of a workgroup
@@ -45,7 +51,7 @@
 #define QUADS (BQ / 4)
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
 #define K_AT (WG_Y * Q_ROW)   // where keys are, behind queries
-#define TILE (K_AT + BN * ROW)
+#define TILE (K_AT + BN * ROW) // of a slice
 #define P_AT (WG_X * COLUMNS) // and powers, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
@@ -56,6 +62,12 @@
 #endif
 #if BK % 4 != 0 || P_AT + WG_X * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
+#endif
+#if SLICES > 1 && (VN * LANES > TILE || 2 * QUADS > TILE)
+#error BK must be so large that a row of results of all invocations has room
+#endif
+#if PARTIAL && !WIDE
+#error parts have results of whole vec4
 #endif
 #define EACH_OF_1(call) call(0);
 #define EACH_OF_2(call) call(0); call(1);
@@ -117,15 +129,28 @@
 #define LOAD FOUR
 #endif
 #define INFINITE uintBitsToFloat(0x7f800000u)
-layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
 // Queries and keys, then values and powers; where powers go, what rows have in common: greatest
 // scores, or sums, of each invocation's keys.
-shared vec4 tile[TILE];
+shared vec4 tile[SLICES * TILE];
+#if SLICES > 1
+int tile_at;  // where this slice's tile begins
+#else
+#define tile_at 0
+#endif
+#if PARTIAL
+uniform int parts, part_keys, out_part;
+int part;  // of this workgroup
+#else
+#define part 0
+#define part_keys keys
+#endif
 
 int lane, row, column;          // this invocation's place in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
 int first_key, key_count;       // of this step
+int end_key;                    // behind the last of this workgroup
 int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
 int from, to;                   // of what is loaded and stored
 vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
@@ -189,7 +214,7 @@ void store_scores(int depth) {
         EACH_Q_LOAD(drop_query)
         EACH_K_LOAD(drop_key)
     }
-    to = lane % DEPTHS;
+    to = tile_at + lane % DEPTHS;
     EACH_Q_LOAD(store_query)
     EACH_K_LOAD(store_key)
 }
@@ -207,16 +232,16 @@ void fetch_values(int first) {
 }
 
 void drop_value(const int i) {
-    if (from + (i * LANES + lane) / COLUMNS >= keys) v_next[i] = vec4(0.0);
+    if (from + (i * LANES + lane) / COLUMNS >= end_key) v_next[i] = vec4(0.0);
 }
 
 void store_value(const int i) {
-    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[i * LANES + lane] = v_next[i];
+    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[tile_at + i * LANES + lane] = v_next[i];
 }
 
 void store_values(int first) {
     from = first;
-    if (first + WG_X > keys) { EACH_V_LOAD(drop_value) }
+    if (first + WG_X > end_key) { EACH_V_LOAD(drop_value) }
     EACH_V_LOAD(store_value)
 }
 
@@ -255,8 +280,8 @@ void add_few_scores(const int n) {
 
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
-    q_at = row * Q_ROW;
-    k_at = K_AT + column * ROW;
+    q_at = tile_at + row * Q_ROW;
+    k_at = tile_at + K_AT + column * ROW;
     for (int i = 0; i < DEPTHS; ++i) {
         EACH_GROUP(take_queries)
         if (key_count > BN - WG_X) {
@@ -283,8 +308,8 @@ void add_value(const int i) {
 
 // Adds to the results the products of a chunk's values and their powers.
 void multiply_values() {
-    v_at = column;
-    p_at = P_AT + row;
+    v_at = tile_at + column;
+    p_at = tile_at + P_AT + row;
 #if WG_X % 8 == 0
     for (int i = 0; i < WG_X; i += 8) {
         EACH_OF_8(add_value)
@@ -329,12 +354,12 @@ void find_greatest(const int n) {
 // leaves no softmax.
 void share_greatest(const int g) {
     vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
-    tile[P_AT + column * QUADS + g * WG_Y + row] = all;
+    tile[tile_at + P_AT + column * QUADS + g * WG_Y + row] = all;
 }
 
 void decay_sums(const int g) {
     vec4 now = most[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, tile[P_AT + c * QUADS + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_at + P_AT + c * QUADS + g * WG_Y + row]);
     less[g] = decayed(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
@@ -357,43 +382,92 @@ int shared_n;  // which of its keys' powers an invocation shares
 void share_powers(const int n) {
     if (n == shared_n)
         for (int g = 0; g < GM; ++g)
-            tile[P_AT + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
+            tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
 }
 
 void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(most[g][i])) all[i] = NAN;
-    tile[P_AT + column * QUADS + g * WG_Y + row] = all;
+    tile[tile_at + P_AT + column * QUADS + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += tile[P_AT + c * QUADS + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += tile[tile_at + P_AT + c * QUADS + g * WG_Y + row];
     sum[g] = all;
 }
 
-// Stores a row's results divided by its sum; nothing that is finite where no score was.
+#if SLICES > 1
+int slice;  // of the workgroup's keys, which this invocation is in
+
+void share_slice(const int g) {
+    if (column != 0) return;
+    tile[tile_at + g * WG_Y + row] = most[g];
+    tile[tile_at + QUADS + g * WG_Y + row] = sum[g];
+}
+
+// Finds the greatest scores and the sums of all slices, and what this one's are to be multiplied by.
+void join_sums(const int g) {
+    int at = g * WG_Y + row;
+    vec4 now = tile[at], all = vec4(0.0);
+    for (int s = 1; s < SLICES; ++s) now = max(now, tile[s * TILE + at]);
+    for (int s = 0; s < SLICES; ++s)
+        all += decayed(now - tile[s * TILE + at]) * tile[s * TILE + QUADS + at];
+    less[g] = decayed(now - most[g]);
+    most[g] = now;
+    sum[g] = all;
+}
+#endif
+
+// Stores a row's results divided by its sum; nothing that is finite where no score was. Of a part:
+// as they are, and behind them the greatest score and the sum, as AttentionSum has them.
 void finish(const int i) {
     int query = first_query + row * TM + i;
     if (query >= queries) return;
-    float all = sum[i / 4][i % 4], factor = 1.0 / all;
+    float all = sum[i / 4][i % 4];
+    int from = OUT_FROM + place(query) * out_token;
+#if PARTIAL
+    from += part * out_part;
+    if (first_column + column == 0)
+        result[(from + columns) >> 2] = vec4(most[i / 4][i % 4], all, 1.0, 0.0);
+    float factor = 1.0;
+    bool sound = is_finite(all);
+#else
+    float factor = 1.0 / all;
     bool sound = is_finite(all) && all > 0.0;
-    int begin = OUT_FROM + place(query) * out_token;
+#endif
     for (int j = 0; j < VN; ++j) {
         int at = (first_column + j * WG_X + column) * 4;
         vec4 numbers = sound ? total[i * VN + j] * factor : vec4(NOTHING);
 #if WIDE
-        if (at < columns) result[(begin + at) >> 2] = numbers;
+        if (at < columns) result[(from + at) >> 2] = numbers;
 #else
         for (int c = 0; c < 4; ++c)
-            if (at + c < columns) result[begin + at + c] = numbers[c];
+            if (at + c < columns) result[from + at + c] = numbers[c];
 #endif
     }
 }
 
+#if SLICES > 1
+// Adds up a row's results of all slices, which one of them stores.
+void join_row(const int i) {
+    for (int j = 0; j < VN; ++j) tile[tile_at + j * LANES + lane] = total[i * VN + j];
+    wait();
+    if (slice == i % SLICES) {
+        for (int j = 0; j < VN; ++j) {
+            vec4 all = tile[j * LANES + lane];
+            for (int s = 1; s < SLICES; ++s) all += tile[s * TILE + j * LANES + lane];
+            total[i * VN + j] = all;
+        }
+        finish(i);
+    }
+    wait();
+}
+#endif
+
 void main() {
-    lane = int(gl_LocalInvocationIndex);
+    lane = int(gl_LocalInvocationID.y) * WG_X + int(gl_LocalInvocationID.x);
 #if WG_X % 8 == 0 && WG_Y % 4 == 0
     int patch_of_32 = lane / 32;
     column = patch_of_32 % (WG_X / 8) * 8 + lane % 2 + lane / 4 % 4 * 2;
@@ -402,9 +476,22 @@ void main() {
     column = lane % WG_X;
     row = lane / WG_X;
 #endif
-    find_head(int(WORKGROUP_ID.z));
+    int stack = int(WORKGROUP_ID.z);
+#if PARTIAL
+    part = stack % parts;
+    stack /= parts;
+#endif
+    find_head(stack);
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
+    int first = part * part_keys, share = part_keys;  // of this slice: its first key, how many
+    end_key = min(first + part_keys, keys);
+#if SLICES > 1
+    slice = int(gl_LocalInvocationID.z);
+    tile_at = slice * TILE;
+    share = ((part_keys + SLICES - 1) / SLICES + WG_X - 1) / WG_X * WG_X;
+    first += slice * share;
+#endif
     bool busy = first_query + row * TM < queries;  // some of its queries are there
     for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
     for (int g = 0; g < GM; ++g) {
@@ -412,12 +499,13 @@ void main() {
         sum[g] = vec4(0.0);
     }
     EACH_Q_LOAD(find_query)
-    find_keys(0);
+    find_keys(first);
     fetch_scores(0);
     store_scores(0);
     wait();
-    for (first_key = 0; first_key < keys; first_key += BN) {
-        key_count = min(BN, keys - first_key);
+    for (int done = 0; done < share; done += BN) {
+        first_key = first + done;
+        key_count = min(min(BN, share - done), end_key - first_key);
         EACH_KEY(begin_scores)
         for (int depth = 0; depth < width; depth += BK) {
             bool more = depth + BK < width;
@@ -447,7 +535,7 @@ void main() {
         wait();
         for (bool more = true; more;) {
             ++shared_n;
-            more = shared_n * WG_X < key_count;
+            more = shared_n * WG_X < min(BN, share - done);
             if (more) {
                 fetch_values(first_key + shared_n * WG_X);
             } else {
@@ -468,5 +556,15 @@ void main() {
     EACH_GROUP(share_sum)
     wait();
     EACH_GROUP(find_sum)
+#if SLICES > 1
+    wait();
+    EACH_GROUP(share_slice)
+    wait();
+    EACH_GROUP(join_sums)
+    EACH_ROW(decay_results)
+    wait();
+    EACH_ROW(join_row)
+#else
     EACH_ROW(finish)
+#endif
 }

@@ -12,10 +12,13 @@
 #ifndef WINDOWED
 #define WINDOWED 0
 #endif
+#ifndef PARTIAL
+#define PARTIAL 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/nan.glsl"
-#if ZEROS
+#if ZEROS && !PARTIAL
 #define NOTHING 0.0
 #else
 #define NOTHING NAN

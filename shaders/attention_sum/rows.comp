@@ -4,6 +4,9 @@
 #ifndef LANES
 #define LANES 128
 #endif
+#ifndef ZEROS
+#define ZEROS 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/nan.glsl"
@@ -18,7 +21,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
     int quads = width / 4, stride = quads + 1, across = LANES / quads;
     int from = token * (x_row / 4) + head * parts * stride;
-    float most = -3.0e38;
+    float most = uintBitsToFloat(0xff7fffffu);  // the least float
     for (int i = lane; i < parts; i += LANES) most = greater(most, x[from + i * stride + quads].x);
     shares[lane] = most;
     for (int step = LANES / 2; step > 0; step /= 2) {
@@ -35,7 +38,7 @@ void main() {
         for (int i = slice; i < parts; i += across) {
             int part = from + i * stride;
             vec4 found = x[part + quads];
-            float factor = exp(found.x - most);
+            float factor = decayed(most - found.x);
             sum += factor * x[part + quad];
             total += factor * found.y;
         }
@@ -48,6 +51,9 @@ void main() {
             total += shares[lane + i * quads];
         }
         bool there = x[from + quads].z != 0.0;
+#if ZEROS
+        there = there && is_finite(total) && total > 0.0;
+#endif
         result[(token * out_row + head * width) / 4 + lane] = there ? sum / total : vec4(0.0);
     }
 }

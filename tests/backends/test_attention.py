@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 
@@ -27,8 +28,16 @@ SIZES = (  # batch, heads, queries, keys, width, columns
     (3, 2, 49, 49, 32, 32),
     (1, 2, 197, 197, 33, 5),
     (1, 5, 1, 129, 64, 64),
+    (2, 2, 3, 1, 4, 8),
+    (1, 3, 127, 7, 12, 4),
 )
 KERNELS = kernels("attention")
+
+
+def sizes_for(kernel):
+    """Those of SIZES that `kernel` is for: keys in parts are whole vec4, as values are."""
+    whole = "flash_split" in kernel
+    return [sizes for sizes in SIZES if not (whole and (sizes[4] % 4 or sizes[5] % 4))]
 
 
 def exact(q, k, v, scale=1.0, mask=0.0):
@@ -56,7 +65,7 @@ def given(rng, sizes):
 
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_any_sizes(opened, rng, name, kernel) -> None:
-    for sizes in SIZES:
+    for sizes in sizes_for(kernel):
         (operands, views), (batch, _, queries, keys, *_) = given(rng, sizes), sizes
         added = 0.0
         if "masked" in kernel:  # for each sample, for all heads
@@ -76,6 +85,11 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         {"WG_X": 16, "WG_Y": 4, "TM": 8},
         {"WG_X": 16, "TM": 8},
         {"WG_Y": 4, "TN": 8, "VN": 4},
+        {"VN": 2, "SLICES": 2},
+        {"WG_Y": 4, "VN": 2, "SLICES": 8},
+        {"WG_X": 16, "WG_Y": 2, "SLICES": 4},
+        {"WG_X": 16, "SLICES": 4},
+        {"TM": 8, "SLICES": 4},
     ],
     ids=str,
 )
@@ -93,8 +107,10 @@ def test_blocks_of_any_size(opened, rng, values) -> None:
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
 
-@pytest.mark.parametrize("kernel", ["flash", "split_kv", "direct"])
-@pytest.mark.parametrize("width", [8, 7])
+@pytest.mark.parametrize(
+    ("width", "kernel"),
+    [(8, "flash_split"), *product([8, 7], ["flash", "direct"])],
+)
 def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kernel) -> None:
     batch, heads, tokens = 2, 3, 37
     x = rng((batch, tokens, 3, heads, width))
@@ -106,7 +122,7 @@ def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kern
     assert oracle.error(got, exact(q, k, v, 0.3).transpose(0, 2, 1, 3)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["flash", "split_kv", "direct"])
+@pytest.mark.parametrize("kernel", ["flash", "direct"])
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     sizes = (2, 3, 5, 9, 4, 4)
@@ -116,7 +132,7 @@ def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["flash_masked", "split_kv_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["flash_masked", "flash_split_masked", "direct_masked"])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")
@@ -175,6 +191,8 @@ def windowed(x: np.ndarray, windows: Windows) -> np.ndarray:
 
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_windows_of_images(opened, rng, name, kernel) -> None:
+    if "flash_split" in kernel:
+        pytest.skip("it takes no windows")
     for windows, images, heads, width in WINDOWS:
         count, tokens = windows.count, windows.tokens
         x = rng((images, count * tokens, 3, heads, width))
@@ -209,10 +227,57 @@ def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
     expected = exact(
         *(operands[one] for one in "qkv"), 0.7, np.tile(mask, (6 // masks, 1, 1))[:, None]
     )
-    for kernel in ("flash_masked", "split_kv_masked", "direct_masked"):
+    for kernel in ("flash_masked", "flash_split_masked", "direct_masked"):
         got = run(backend, op, operands, kernel)
         assert oracle.error(got, expected.transpose(0, 2, 1, 3)) <= TOLERANCE, kernel
     assert oracle.error(op.compute(operands), expected.transpose(0, 2, 1, 3)) <= TOLERANCE
+
+
+def test_orders_of_dimensions_of_one_are_alike(opened, rng) -> None:
+    """As in models whose only sample has no dimension, or one elsewhere."""
+    for batch, heads, queries in ((1, 3, 5), (3, 1, 5), (3, 5, 1), (1, 1, 5)):
+        sizes = (batch, heads, queries, 9, 4, 4)
+        operands, views = given(rng, sizes)
+        whole = exact(*operands.values()).transpose(0, 2, 1, 3)
+        for order in permutations(range(3)):
+            expected = exact(*operands.values()).transpose(*order, 3)
+            op = Attention(*sizes, views, order=order)
+            spec = OpSpec.create(op, {n: one.shape for n, one in operands.items()}, {})
+            if (whole.ravel() != expected.ravel()).any():
+                with pytest.raises(UnsupportedOpError, match="TOKENS_FIRST is 0"):
+                    opened("compute").choose(spec, "flash_split")
+                continue
+            got = run(opened("compute"), op, operands, "flash_split")
+            assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("parts", [2, 8, 32])
+def test_keys_in_parts(opened, rng, parts) -> None:
+    """More parts than keys among them, so that some have none."""
+    backend = opened("compute")
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash_split")
+    for sizes in sizes_for(kernel.name):
+        operands, views = given(rng, sizes)
+        op = Attention(*sizes, views, 0.7)
+        got = run_kernel(backend, op, operands, kernel.with_parameters(PARTS=parts))
+        expected = exact(*operands.values(), 0.7).transpose(0, 2, 1, 3)
+        assert oracle.error(got, expected) <= TOLERANCE, sizes
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"order": (0, 1, 2)}, "TOKENS_FIRST is 0, it needs 1"),
+        ({"width": 3, "columns": 3}, "WIDE is 0, it needs 1"),
+        ({"windows": Windows(1, 1, 1, 5)}, "WINDOWED is 1, it needs 0"),
+    ],
+    ids=str,
+)
+def test_what_is_not_attended_to_in_parts(opened, change, reason) -> None:
+    op = replace(Attention(2, 2, 5, 5, 4, 4, (dense(2, 5, 4),) * 3), **change)
+    spec = OpSpec.create(op, dict.fromkeys("qkv", (2, 2, 5, 4)), {})
+    with pytest.raises(UnsupportedOpError, match=reason):
+        opened("compute").choose(spec, "flash_split")
 
 
 def test_the_reference_is_the_definition(rng) -> None:

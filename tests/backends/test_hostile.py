@@ -146,14 +146,14 @@ def test_softmax(hostile, name, kernel) -> None:
     check(hostile(name), Softmax(), {"x": scores()}, kernel)
 
 
-@pytest.mark.parametrize("kernel", ["flash_masked", "split_kv_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["flash_masked", "flash_split_masked", "direct_masked"])
 def test_attention(hostile, kernel) -> None:
     mask = scores()
-    (queries, keys), rows = mask.shape, StridedView(token=7)
-    op = Attention(
-        1, 1, queries, keys, 1, keys, (StridedView(token=1), StridedView(token=1), rows, rows)
-    )
-    q, k, v = np.zeros(queries, np.float32), np.ones(keys, np.float32), np.eye(7, dtype=np.float32)
+    queries, keys = mask.shape
+    views = tuple(StridedView(token=n) for n in (4, 4, 8, keys))
+    op = Attention(1, 1, queries, keys, 4, 8, views)
+    q, k = np.zeros((queries, 4), np.float32), np.ones((keys, 4), np.float32)
+    v = np.eye(keys, 8, dtype=np.float32)
     check(hostile("compute"), op, {"q": q, "k": k, "v": v, "mask": mask}, kernel)
 
 

@@ -15,11 +15,12 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
 from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels import Kernel, selector
+from glnn.kernels import Kernel, kernels_for, selector
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_here
 from glnn.kernels.codegen.expression import Bound
+from glnn.kernels.manifest import Architectures, TimingModel, TuningRow
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose, why_chosen
 from glnn.kernels.tuned import Tuned, TunedChoice
@@ -473,6 +474,26 @@ def test_a_kernel_of_stages_is_chosen_by_prediction_whatever_its_priority(monkey
     assert reason(made, device, tuned) == "the first of those that suit"
 
 
+@pytest.mark.parametrize(
+    ("start", "chosen"), [(0.0, "flash_split"), (1000.0, "flash"), (None, "flash")]
+)
+def test_a_kernel_of_stages_takes_as_long_as_they_do(monkeypatch, start, chosen) -> None:
+    """Attention of one token, in parts that are joined at once, late, or nobody knows when."""
+    timing = None if start is None else TimingModel(start=start, term=0)
+    rows = Architectures({"NVIDIA": (TuningRow({}, timing),)})
+
+    def timed(op: str, backend: str) -> list[Kernel]:
+        known = kernels_for(op, backend)
+        return [replace(k, architectures=rows) for k in known] if op == "attention_sum" else known
+
+    monkeypatch.setattr(selector, "kernels_for", timed)
+    heads, keys = 6, 1500
+    views = (StridedView(head=64, token=384), *(StridedView(0, 0, 64, 384),) * 2)
+    op = Attention(1, heads, 1, keys, 64, 64, views)
+    shapes = {"q": (1, 384), "k": (keys, 384), "v": (keys, 384)}
+    assert choose("compute", OpSpec.create(op, shapes, {}), H200).name == chosen
+
+
 def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
     theirs = kernel("theirs", folder="shaders/documents")
     assert theirs.document
@@ -604,24 +625,8 @@ def test_tall_columns_take_one_launch_where_they_are_enough(shape, name) -> None
     assert choose("compute", sums, replace(large, vendor="ARM")).name != "columns_tall"
 
 
-@pytest.mark.parametrize("processors", [0, 20, 132])
-@pytest.mark.parametrize(
-    ("sizes", "masked", "windows", "chosen"),
-    [
-        ((96, 1, 197, 197, 64, 64), False, None, "flash"),
-        ((1, 12, 64, 64, 64, 64), True, None, "flash_masked"),
-        ((1, 6, 1500, 1500, 64, 64), False, None, "flash"),
-        ((1, 2, 300, 7, 33, 80), True, None, "flash_masked"),
-        ((64, 3, 49, 49, 32, 32), True, Windows(8, 8, 7, 7, 3, 3), "flash_masked"),
-        ((64, 3, 49, 49, 32, 32), False, Windows(8, 8, 7, 7), "flash"),
-        ((1, 12, 1, 512, 64, 64), False, None, "split_kv"),
-        ((1, 12, 4, 100, 64, 64), True, None, "split_kv_masked_few_keys"),
-        ((1, 12, 4, 100, 64, 32), False, None, "split_kv_few_keys"),
-    ],
-    ids=str,
-)
-def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None:
-    """With masks and without, though kernels without one cannot say how long one would take."""
+def attention(sizes, masked=False, windows=None) -> OpSpec:
+    """Attention of operands that lie one behind the other, each by itself."""
     batch, heads, queries, keys, width, columns = sizes
     images = 1 if windows is None else batch
     lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
@@ -632,25 +637,53 @@ def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None
     if masked:
         shapes["mask"] = (queries, keys)
         views.append(StridedView(0, 0, 0, keys))
-    op = Attention(*sizes, tuple(views), windows=windows)
-    device = replace(H200, multiprocessors=processors)
-    assert choose("compute", OpSpec.create(op, shapes, {}), device).name == chosen
+    return OpSpec.create(Attention(*sizes, tuple(views), windows=windows), shapes, {})
 
 
+@pytest.mark.parametrize("processors", [0, 20, 132])
 @pytest.mark.parametrize(
-    ("sizes", "rows"),
+    ("sizes", "masked", "windows", "chosen"),
     [
-        ((8 * 64, 3, 49, 49, 32, 32), 64),  # many windows
-        ((64, 3, 49, 49, 32, 32), 32),  # of one image: twice as many workgroups
-        ((8, 12, 197, 197, 64, 64), 32),  # by 64, two workgroups would share the columns of values
-        ((8, 6, 1500, 1500, 64, 64), 32),
+        ((96, 1, 197, 197, 64, 64), False, None, "flash"),
+        ((1, 12, 64, 64, 64, 64), True, None, "flash_masked"),
+        ((8, 6, 1500, 1500, 64, 64), False, None, "flash"),
+        ((1, 2, 300, 7, 33, 80), True, None, "flash_masked"),
+        ((64, 3, 49, 49, 32, 32), True, Windows(8, 8, 7, 7, 3, 3), "flash_masked"),
+        ((64, 3, 49, 49, 32, 32), False, Windows(8, 8, 7, 7), "flash"),
+        ((1, 6, 1, 1500, 64, 64), False, None, "flash_split"),
+        ((1, 6, 1, 1500, 64, 64), True, None, "flash_split_masked"),
+        ((1, 6, 1, 1500, 63, 64), False, None, "flash"),  # keys that are no whole vec4
+        ((1, 12, 4, 100, 64, 64), True, None, "flash_masked"),
+        ((1, 12, 4, 100, 64, 32), False, None, "flash"),
     ],
     ids=str,
 )
-def test_queries_that_a_workgroup_of_attention_takes(sizes, rows) -> None:
-    batch, heads, queries, keys, width, columns = sizes
-    lengths = {"q": (queries, width), "k": (keys, width), "v": (keys, columns)}
-    shapes = {name: (batch, heads, *numbers) for name, numbers in lengths.items()}
-    views = tuple(StridedView(0, heads * t * n, t * n, n) for t, n in lengths.values())
-    made = choose("compute", OpSpec.create(Attention(*sizes, views), shapes, {}), H200).defaults
-    assert made["WG_Y"] * made["TM"] == rows
+def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None:
+    """With masks and without, though kernels without one cannot say how long one would take."""
+    device = replace(H200, multiprocessors=processors)
+    assert choose("compute", attention(sizes, masked, windows), device).name == chosen
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fast"),
+    [
+        # invocations of a workgroup, and the keys and slices that it takes at a time; what took at
+        # most 1.05 times the time of the fastest row on an H200
+        ((1, 12, 197, 197, 64, 64), {(512, 64, 4)}),
+        ((2, 12, 197, 197, 64, 64), {(128, 64, 2)}),
+        ((8, 12, 197, 197, 64, 64), {(64, 64, 1)}),
+        ((32, 12, 197, 197, 64, 64), {(64, 64, 1), (128, 64, 1), (128, 128, 1)}),
+        ((1, 12, 128, 128, 64, 64), {(128, 64, 2)}),
+        ((8, 6, 1500, 1500, 64, 64), {(64, 64, 1), (128, 128, 1)}),
+        ((1, 12, 384, 384, 64, 64), {(128, 64, 2)}),
+        ((1, 12, 64, 64, 64, 64), {(128, 64, 1)}),
+        ((8, 12, 1, 512, 64, 64), {(256, 64, 8)}),
+    ],
+    ids=str,
+)
+def test_attention_takes_rows_that_are_fast(sizes, fast) -> None:
+    many = {"max_compute_work_group_invocations": 1024}
+    device = replace(H200, max_compute_work_group_size=(1024, 1024, 64), **many)
+    taken = choose("compute", attention(sizes), device).defaults
+    lanes = taken["WG_X"] * taken["WG_Y"] * taken["SLICES"]
+    assert (lanes, taken["WG_X"] * taken["TN"], taken["SLICES"]) in fast

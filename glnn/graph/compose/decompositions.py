@@ -11,6 +11,7 @@ from glnn.core.types import Shape
 from glnn.graph.expression import Arg, Expr, call, formula
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.attention import TOKENS_FIRST, Attention, PartialAttention
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
 from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
@@ -505,6 +506,24 @@ def decompose_split_keys(
     )
 
 
+def decompose_attention(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Split the keys into PARTS that are attended to in parallel, and join the results."""
+    assert isinstance(op, Attention)
+    attributes = {one.name: getattr(op, one.name) for one in fields(Attention)}
+    attributes["order"] = TOKENS_FIRST  # as it lies, though dimensions of 1 may stand elsewhere
+    parts = PartialAttention(**attributes, parts=parameters["PARTS"])
+    joined = AttentionSum(op.heads, op.columns, parts.parts, op.zeros)
+    return Decomposition(
+        (
+            Stage("parts", parts, {name: name for name in shapes}),
+            Stage("joined", joined, {"x": "parts"}),
+            Stage("result", Reshape(op.shape_of(shapes)), {"x": "joined"}),
+        )
+    )
+
+
 Decompose = Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]
 """Function of an operator, its operands' shapes and the kernel's parameters."""
 DECOMPOSITIONS: Mapping[str, Decompose] = {
@@ -519,6 +538,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "normed": decompose_normed_product,
     "rotated": decompose_rotated_attention,
     "split_keys": decompose_split_keys,
+    "attention_parts": decompose_attention,
     "softmax": decompose_softmax,
     "softmax_gradient": decompose_softmax_gradient,
     "moments": decompose_normalize,

@@ -1,6 +1,6 @@
 """The operators: a file for each family, whose classes are imported from here."""
 
-from glnn.graph.operators.attention import Attention
+from glnn.graph.operators.attention import Attention, PartialAttention
 from glnn.graph.operators.batch_normalize import BatchNormalize, BatchNormalizeGradient
 from glnn.graph.operators.cache_append import CacheAppend
 from glnn.graph.operators.cache_update import CacheUpdate
@@ -89,6 +89,7 @@ __all__ = [
     "NormedMatmul",
     "Pack",
     "Pad",
+    "PartialAttention",
     "Perceptron",
     "PhasedRecurrence",
     "Pointwise",

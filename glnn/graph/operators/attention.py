@@ -16,6 +16,9 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes
 
+TOKENS_FIRST = (0, 2, 1)
+"""Order of a result's samples 0, heads 1 and queries 2 in which a token's heads lie together."""
+
 
 @dataclass(frozen=True)
 class StridedView:
@@ -124,7 +127,7 @@ class Attention(HandwrittenOperator):
     views: tuple[StridedView, ...]
     """Offsets and strides of q, k, v and, where there is one, the mask."""
     scale: float = 1.0
-    order: tuple[int, int, int] = (0, 2, 1)
+    order: tuple[int, int, int] = TOKENS_FIRST
     """Order of batch 0, heads 1 and queries 2 in the result."""
     zeros: bool = False
     """True where rows without a softmax are zeros, not NaN."""
@@ -196,25 +199,33 @@ class Attention(HandwrittenOperator):
         return (*(self.counts[i] for i in self.order), self.columns)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
+        scores, values = self._scores_and_values(operands)
+        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        with np.errstate(invalid="ignore", over="ignore"):
+            most = scores.max(axis=-1, keepdims=True)
+            powers = np.exp(scores - most)
+            weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
+            attended = weights.astype(powers.dtype) @ values
+            sound = np.isfinite(most)
+            attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
+        if self.windows is not None:
+            attended = _joined(attended, self.windows.places())
+        return np.ascontiguousarray(attended.transpose(*self.order, 3))
+
+    def _scores_and_values(self, operands: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Return the masked scores (batch, heads, queries, keys), and the values (batch, heads,
+        keys, columns).
+        """
         self.shape_of({name: array.shape for name, array in operands.items()})
         seen = {n: view.apply(operands[n], *sizes) for n, (view, sizes) in self.spans.items()}
         if self.windows is not None:
             places = self.windows.places()
             seen |= {name: _cut(seen[name], places) for name in "qkv"}
-        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
             scores = (seen["q"] @ seen["k"].swapaxes(2, 3)) * seen["q"].dtype.type(self.scale)
             if "mask" in seen:
                 scores = _with_mask(scores, seen["mask"])
-            most = scores.max(axis=-1, keepdims=True)
-            powers = np.exp(scores - most)
-            weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
-            attended = weights.astype(powers.dtype) @ seen["v"]
-            sound = np.isfinite(most)
-            attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
-        if self.windows is not None:
-            attended = _joined(attended, places)
-        return np.ascontiguousarray(attended.transpose(*self.order, 3))
+        return scores, seen["v"]
 
     def multiply_adds(self, shapes: Shapes) -> int:
         return self._scores * (self.width + self.columns)
@@ -245,19 +256,97 @@ class Attention(HandwrittenOperator):
         return result
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """wide: whether all of q, k, v and the result are whole vec4."""
+        """wide: whether all of q, k, v and the result are whole vec4. tokens_first: whether the
+        result lies by sample, then query, then head, whatever the order of dimensions of 1.
+        """
         places = [(w.start, w.sample, w.head, w.token) for w in self.views[:3]]
         numbers = (self.width, self.columns, *(n for place in places for n in place))
-        return {"wide": int(all(divides(4, n) for n in numbers))}
+        several = [i for i in self.order if not same(self.counts[i], 1)]
+        tokens_first = several == sorted(several, key=TOKENS_FIRST.index)
+        return {
+            "wide": int(all(divides(4, n) for n in numbers)),
+            "tokens_first": int(tokens_first),
+        }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"ZEROS": int(self.zeros), "WINDOWED": int(self.windows is not None)}
+        return {
+            "ZEROS": int(self.zeros),
+            "WINDOWED": int(self.windows is not None),
+            "PARTIAL": 0,
+        }
 
     def scalars(self) -> dict[str, float]:
         return {"scale": self.scale}
 
     def depth(self, shapes: Shapes) -> int:
         return self.keys
+
+
+@dataclass(frozen=True)
+class PartialAttention(Attention):
+    """`Attention` to each of `parts` ranges of the keys, which AttentionSum joins.
+
+    Result: (batch queries, heads parts (columns + 4)): of each part the sum of values by the powers
+    of their scores less the greatest, that greatest, the sum of the powers, a 1 and a 0. A part
+    without keys, or whose keys are all masked, has the least float for the greatest, and zeros; the
+    greatest of scores with infinity or NaN is infinity, and their sum is NaN.
+    """
+
+    name: ClassVar[str] = "partial_attention"
+    parts: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parts < 1:
+            raise ShapeError(f"partial_attention: parts must be 1 or more, got {self.parts}")
+        if self.windows is not None or self.order != TOKENS_FIRST:
+            raise ShapeError(
+                f"partial_attention: expected results by sample, query and head and no windows, "
+                f"got order {self.order} and {self.windows}"
+            )
+
+    @property
+    def part_keys(self) -> int:
+        """The keys of a part; the last parts may have fewer, or none."""
+        return -(-self.keys // self.parts)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        super().shape_of(shapes)
+        return self.batch * self.queries, self.heads * self.parts * (self.columns + 4)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        scores, values = self._scores_and_values(operands)
+        shape = self.batch, self.queries, self.heads, self.parts, self.columns + 4
+        result = np.zeros(shape, scores.dtype)
+        least = scores.dtype.type(np.finfo(np.float32).min)
+        for part in range(self.parts):
+            ours = slice(part * self.part_keys, (part + 1) * self.part_keys)
+            some = scores[..., ours]
+            with np.errstate(invalid="ignore", over="ignore"):
+                most = some.max(-1, keepdims=True, initial=least)
+                sound = most < np.inf  # neither infinite nor NaN
+                most = np.where(sound, most, np.inf)
+                powers = np.where(sound, np.exp(some - most), np.nan)
+                sums = np.concatenate(
+                    (powers @ values[:, :, ours], most, powers.sum(-1, keepdims=True)), -1
+                )
+            result[:, :, :, part, :-2] = sums.swapaxes(1, 2)
+        result[..., -2] = 1
+        return result.reshape(self.shape_of({n: one.shape for n, one in operands.items()}))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        part = self.columns + 4
+        head = self.parts * part
+        token = self.heads * head
+        ours = {"out_part": part, "out_head": head, "out_token": token}
+        ours |= {"out_sample": self.queries * token, "parts": self.parts}
+        return {**super().sizes(shapes), **ours, "part_keys": self.part_keys}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {**super().defines(shapes), "PARTIAL": 1}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.part_keys
 
 
 def _cut(images: Array, places: Array) -> Array:

@@ -203,12 +203,17 @@ class AttentionParts(CachedAttention):
 
 @dataclass(frozen=True)
 class AttentionSum(HandwrittenOperator):
-    """Attention of the parts that AttentionParts makes. Result: (tokens, heads width)."""
+    """Attention of the parts that AttentionParts or PartialAttention makes.
+
+    Result: (tokens, heads width).
+    """
 
     name: ClassVar[str] = "attention_sum"
     heads: int
     width: int
     parts: int
+    zeros: bool = False
+    """True where rows without a softmax are zeros, not NaN."""
 
     def __post_init__(self) -> None:
         if min(self.heads, self.width, self.parts) < 1:
@@ -227,11 +232,14 @@ class AttentionSum(HandwrittenOperator):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"].reshape(-1, self.heads, self.parts, self.width + 4)
         sums, greatest = x[..., : self.width], x[..., self.width]
-        factors = np.exp(greatest - greatest.max(-1, keepdims=True))
-        total = (factors * x[..., self.width + 1]).sum(-1)
-        result = (factors[..., None] * sums).sum(2)
-        there = x[..., 0, self.width + 2] != 0
-        result = np.where(there[..., None], result / np.where(there, total, 1)[..., None], 0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            factors = np.exp(greatest - greatest.max(-1, keepdims=True))
+            total = (factors * x[..., self.width + 1]).sum(-1)
+            result = (factors[..., None] * sums).sum(2)
+            there = x[..., 0, self.width + 2] != 0
+            if self.zeros:
+                there &= np.isfinite(total) & (total > 0)
+            result = np.where(there[..., None], result / np.where(there, total, 1)[..., None], 0)
         return result.reshape(len(x), -1)
 
     def flops(self, shapes: Shapes) -> int:
@@ -244,6 +252,9 @@ class AttentionSum(HandwrittenOperator):
             "width": self.width,
             "parts": self.parts,
         }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"ZEROS": int(self.zeros)}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"whole": 1} where heads are whole vec4."""
