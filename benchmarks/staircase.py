@@ -29,7 +29,7 @@ Times = dict[str, float]
 BASELINE = {"conv2d": "loop_nchw", "matmul": "cross_rm_rm"}
 """Section 4's: convolutions by loops, and products by Rovder 2017's first kernel."""
 PAPER = "im2col_morton"
-IMPLICIT = ("implicit_gemm", "implicit_gemm_tiled_128x64")
+IMPLICIT = ("implicit_gemm", "implicit_gemm_tiled")
 BY_NAME = ("loop_nhwc", "direct_nhwc", PAPER, *IMPLICIT)
 KERNELS: Mapping[str, Mapping[str, str]] = {
     "loop_nchw": BASELINE,

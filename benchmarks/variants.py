@@ -23,15 +23,7 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
-IMPLICIT = (
-    *(
-        "implicit_gemm",
-        "implicit_gemm_tiled_128x64",
-        "implicit_gemm_tiled_32x64",
-        "implicit_gemm_tiled_16x64",
-    ),
-    *("implicit_gemm_split_k32", "implicit_gemm_split_k64"),
-)
+IMPLICIT = ("implicit_gemm", "implicit_gemm_tiled", "implicit_gemm_split_k")
 PAPER = "im2col_morton"  # Rovder 2019's
 NAMES = (
     *IMPLICIT,

@@ -1,10 +1,10 @@
 // The mean and the deviation of each of the rows of x that a workgroup multiplies, for products of
-// rows that are normalised. ROW_LANES of its ROW_INVOCATIONS walk along each of the CENTRED_ROWS, eight
+// rows that are normalised. ROW_LANES of its ROW_INVOCATIONS walk along each of the CENTRED_ROWS, four
 // loads at a time, of which the mean is taken away before they are joined to those before (Chan, Golub
 // and LeVeque 1979). SET_STATE and STATE write and read shared memory that is free until then, which
 // has as many vec3 as lanes walk along rows.
 #include "common/nan.glsl"
-#define ROW_LOADS 8
+#define ROW_LOADS 4
 uniform float eps;
 shared vec2 row_norms[CENTRED_ROWS];  // the mean; what numbers less the mean are multiplied by
 
@@ -17,8 +17,8 @@ vec3 join_rows(vec3 a, vec3 b) {
     return vec3(count, a.y + further * share, a.z + b.z + further * (a.x * share) * further);
 }
 
-// The same of several loads from vec4 `at` on, ROW_LANES apart, of a row with `left` numbers from there on.
-vec3 several_loads(int at, int left) {
+// The same of four loads from vec4 `at` on, ROW_LANES apart, of a row with `left` numbers from there on.
+vec3 four_loads(int at, int left) {
     vec4 loaded[ROW_LOADS];
     float mean = 0.0, squares = 0.0;
     int count = 0;
@@ -61,7 +61,7 @@ void find_row_norms(int invocation, int first, int x_begin) {
         int begin = x_begin + min(first + row, m - 1) * (x_row / 4);
         vec3 found = vec3(0.0);
         for (int at = of_row; 4 * at < k; at += ROW_LANES * ROW_LOADS)
-            found = join_rows(found, several_loads(begin + at, k - 4 * at));
+            found = join_rows(found, four_loads(begin + at, k - 4 * at));
         SET_STATE(row * ROW_LANES + of_row, found);
     }
     wait();

@@ -115,8 +115,8 @@ def spec(op: Matmul | Conv2d, operands: dict[str, Array]) -> OpSpec:
         ("gemm_tiled", {"SLICES": 2, "TN": 8}),
         ("gemm_split_k16", {"WG_K": 4, "TM": 4}),
         ("implicit_gemm", {"KEEP": 1, "PARTS": 1, "TN": 2}),
-        ("implicit_gemm_tiled_128x64", {"AHEAD": 1, "BK": 16}),
-        ("implicit_gemm_tiled_128x64", {"SLICES": 4, "BK": 16}),
+        ("implicit_gemm_tiled", {"AHEAD": 1, "BK": 16}),
+        ("implicit_gemm_tiled", {"SLICES": 4, "BK": 16}),
         ("depthwise", {"PX": 4}),
     ],
 )

@@ -17,7 +17,6 @@ from glnn.kernels.kernel import Kernel
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run_kernel
 
-NAMES = ("implicit_gemm_split_k32", "implicit_gemm_split_k64")
 # (x, weight, attributes)
 CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     # less than a quad for each slice, and one more than two for each of 64
@@ -40,7 +39,9 @@ PARAMETERS = [
 
 def split_k(backend: GlBackend, parameters: dict[str, int]) -> Kernel:
     """The kernel with these parameters; skips where the device does not allow them."""
-    declared = next(k for k in kernels_for("conv2d", "compute") if k.name in NAMES)
+    declared = next(
+        k for k in kernels_for("conv2d", "compute") if k.name == "implicit_gemm_split_k"
+    )
     choice = declared.with_parameters(**parameters)
     if reason := why_not_device(choice, backend.device.capabilities):
         pytest.skip(reason)

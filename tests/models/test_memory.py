@@ -89,7 +89,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 MATMUL = ("morton_4_2", "gemm_split_k16", "gemm_blocked_texture", "cheng_v3_w16_texture")
 CONV2D = (
     "direct",
-    "implicit_gemm_tiled_128x64",
+    "implicit_gemm_tiled",
     "winograd_2",
     "winograd_4",
     "im2col_morton",
