@@ -116,13 +116,13 @@ class _Laying:
             start += channels
         if any(one.channels % 4 for one in targets[:-1]):
             return
-        if self._overwrites(number, operands, targets):
-            operands, targets = operands[1:], targets[1:]
         copies: list[tuple[ScheduledOp, Tensor]] = []
         for name, target in zip(operands, targets, strict=True):
             if (copy := self._copy(entry, name, target)) is None:
                 return
             copies.append(copy)
+        if self._overwrites(number, operands, targets):
+            operands, targets, copies = operands[1:], targets[1:], copies[1:]
         left = [
             copy
             for name, target, copy in zip(operands, targets, copies, strict=True)
@@ -157,6 +157,8 @@ class _Laying:
         alone = [self._tensors[memory] for memory in memories] == [[name], [first]]
         if not alone or not (self._fixed | self._updated).isdisjoint(memories):
             return False
+        if any(isinstance(self.schedule.entries[i].lowered.op, Concat) for i in self._makers(name)):
+            return False  # its own parts may be read later
         readers = self._users[name] - {cutter}
         slices = [user for user in readers if _sliced(self.schedule.entries[user]) is not None]
         seen = [self.schedule.entries[user].lowered.output for user in slices]

@@ -147,7 +147,16 @@ def read_again(net: Net, x: Value) -> Value:
     return net.added(y, net.conv(taken, 16, 1))
 
 
+def part_read_again(net: Net, x: Value) -> Value:
+    """What is joined and cut again is needed once others could be in the place of the second."""
+    a, b = net.conv(x, 16), net.conv(x, 20, 1)
+    stays, taken = net.split(net.join(a, b), 12, 24)
+    y = net.conv(net.join(stays, net.conv(taken, 24)), 16)
+    return net.added(y, net.conv(b, 16))
+
+
 COPIES: dict[str, Block] = {
+    "part read again": part_read_again,
     "shuffles": shuffles,
     "read again": read_again,
     "residual": lambda net, x: net.conv(
@@ -224,6 +233,15 @@ def test_channels_that_stay_are_not_copied(compute, half) -> None:
     assert lies.count(second) == 3 and len(lies) == 4
 
 
+def every_other(net: Net, x: Value) -> Value:
+    return net(Slice((0,), (x.type.shape[1],), (1,), (2,)), x)
+
+
+def both_begin(net: Net, x: Value) -> Value:
+    """Two slices from the same channel on, of which one is a part of the other."""
+    return net.join(*(net.conv(net.split(x, n, 36 - n)[0], 16, 1) for n in (18, 9)))
+
+
 def test_parts_that_cannot_be_padded(compute) -> None:
     """What others read, too, or what is no convolution of fixed weights; channels across parts."""
     for block in (
@@ -231,6 +249,10 @@ def test_parts_that_cannot_be_padded(compute) -> None:
         lambda net, a, b: net.conv(shuffled(net, net.join(net.scaled(net.added(a, b)), b)), 18),
         lambda net, a, b: net.conv(net.split(net.join(a, b), 9, 18, 9)[1], 18),
         lambda net, a, b: net.conv(net.join(a, b), 18),
+        lambda net, a, b: shuffled(
+            net, net.join(a, every_other(net, net.join(b, net.conv(b, 18))))
+        ),
+        lambda net, a, b: both_begin(net, net.join(a, b)),
         lambda net, a, b: net.conv(shuffled(net, net.join(a, a)), 18),
     ):
         graph = graph_of(

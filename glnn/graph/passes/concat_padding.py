@@ -90,12 +90,13 @@ def _joined(moves: Sequence[Rearrange]) -> Rearrange | None:
         alike = first.step == outer.step and [replace(axis, start=0) for axis in others] == inner
         if not alike or (of_images, of_image) != (images, image):
             return None
-    if len(moves) < 2 or [*range(starts[0], starts[-1] + 1, starts[1] - starts[0])] != starts:
+    distance = starts[1] - starts[0] if len(moves) > 1 else 0
+    if distance < 1 or [*range(starts[0], starts[-1] + 1, distance)] != starts:
         return None
     within, count = prod(axis.size for axis in inner), max(move.axes[1][0].size for move in moves)
     while count * within % 4:
         count += 1
-    each = Axis(len(moves), 1, starts[0], starts[1] - starts[0])
+    each = Axis(len(moves), 1, starts[0], distance)
     channels = each, replace(outer, size=count, start=0), *inner
     reach = starts[-1] + sum((axis.size - 1) * axis.step for axis in channels[1:])
     if reach >= moves[0].shape[1]:
@@ -190,13 +191,15 @@ class _Padding:
             return None
         first, *others = index_map.dims[1]
         within = prod(axis.size for axis in others)
-        if self.whole % within or any(axis.axis != 1 for axis in (first, *others)):
+        if any(axis.axis != 1 or axis.step < 1 for axis in (first, *others)):
+            return None
+        if self.whole % within:
             return None
         first = replace(first, size=self.whole // within)
-        last = sum(axis.start + (axis.size - 1) * max(axis.step, 0) for axis in (first, *others))
+        last = sum(axis.start + (axis.size - 1) * axis.step for axis in (first, *others))
         if len(shape) != 4 or not isinstance(shape[1], int) or last >= shape[1]:
             return None
-        if isinstance(node.operator, Slice) and node.operator.axes == (1,):
+        if isinstance(node.operator, Slice) and node.operator.axes == (1,) and first.step == 1:
             return Slice((first.start,), (first.start + self.whole,), (1,), (1,))
         images, _, *image = index_map.dims
         return Rearrange(shape, (images, (first, *others), *image))
