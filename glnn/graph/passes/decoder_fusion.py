@@ -123,7 +123,7 @@ class _Product:
             biased, shape = call("add", Arg(0), Arg(i + 1)), rewriter.shape(bias)
             rest = [*replace_part(expr, biased, Scalar(0.0)).parts()]
             once = Arg(0) not in rest and Arg(i + 1) not in rest
-            if once and rewriter.is_fixed(bias) and prod(shape) == shape[-1] == n:
+            if once and rewriter.is_fixed(bias) and shape[-1:] == (n,) and prod(shape) == n:
                 missing = rewriter.reshape(node.name, missing, shape)
                 both = rewriter.add(node.name, Pointwise(PLUS), bias, missing)
                 return expr, (*node.extras[:i], both, *node.extras[i + 1 :])
