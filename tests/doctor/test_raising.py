@@ -78,7 +78,7 @@ LISTING = {
 LOOKING = {
     "the first look": "glnn.doctor.kernel_accuracy.examine",
     "the sizes": "glnn.doctor.kernel_accuracy.Form.large",
-    "other problems": "glnn.doctor.kernel_accuracy.Form.others",
+    "other problems": "glnn.doctor.kernel_accuracy.Form.specs",
     "a problem": "glnn.doctor.kernel_accuracy.Trial",
 }
 """What is called as a kernel is looked at."""
