@@ -90,7 +90,7 @@ def case(name: str) -> tuple[Attention, dict[str, Array]]:
 
 
 def kernel_of(backend: GlBackend, row: str) -> Kernel:
-    """Return the kernel of a text as "tiled TM=8". Raises GlnnError where there is none."""
+    """Return the kernel of a text as "flash TM=8". Raises GlnnError where there is none."""
     name, *values = row.split()
     for declared in kernels_for("attention", backend.name):
         if declared.name == name and (fit := fitted(declared, backend.device.capabilities)):

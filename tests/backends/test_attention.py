@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from itertools import permutations, product
 
 import numpy as np
 import pytest
 
+from glnn.compiler import prepare
+from glnn.compiler.emit import emit_schedule
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.operators.attention import Attention, StridedView, Windows
+from glnn.graph.operators.attention import Attention, PartialAttention, StridedView, Windows
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.op_spec import OpSpec
@@ -231,6 +234,30 @@ def test_masks_that_samples_share_in_turns(opened, rng, masks: int) -> None:
         got = run(backend, op, operands, kernel)
         assert oracle.error(got, expected.transpose(0, 2, 1, 3)) <= TOLERANCE, kernel
     assert oracle.error(op.compute(operands), expected.transpose(0, 2, 1, 3)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+def test_a_kernel_of_stages_is_prepared_with_its_parameters(opened, rng, monkeypatch, parts):
+    """As benchmarks time it: by its name alone it would have the parameters of the device."""
+    backend, seen = opened("compute"), []
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash_split")
+    sizes = (1, 2, 3, 9, 4, 4)
+    operands, views = given(rng, sizes)
+
+    def emitted(schedule, *others):
+        seen.extend(entry.spec.op for entry in schedule.entries)
+        return emit_schedule(schedule, *others)
+
+    monkeypatch.setattr(import_module("glnn.compiler.evaluate"), "emit_schedule", emitted)
+    launch, out = backend.perform(
+        lambda: prepare(
+            Attention(*sizes, views), operands, backend, kernel.with_parameters(PARTS=parts)
+        )
+    )
+    backend.perform(launch)
+    assert [op.parts for op in seen if isinstance(op, PartialAttention)] == [parts]
+    expected = exact(*operands.values()).transpose(0, 2, 1, 3)
+    assert oracle.error(backend.perform(out.pull), expected) <= TOLERANCE
 
 
 def test_orders_of_dimensions_of_one_are_alike(opened, rng) -> None:
