@@ -31,7 +31,7 @@ from glnn.graph.operators import (
     Reduce,
     SeparableConv2d,
 )
-from glnn.graph.passes.recurrence_fusion import LaunchCheck
+from glnn.graph.passes.recurrence_fusion import JoinCheck
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
@@ -294,24 +294,43 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
     return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 
 
-def launch_check(backend: Backend) -> LaunchCheck | None:
-    """Return a function that tells whether saving so many launches outweighs that so many
-    operations are no longer a matrix product's, and read so many bytes of weights; None where the
-    backend has no kernel for recurrences.
+def join_check(backend: Backend) -> JoinCheck | None:
+    """Return a function that tells whether two recurrent layers, one on the other, of so many
+    steps, samples, gates and units take less time as one operator; None where the backend has no
+    kernel for recurrences.
 
-    Workgroups that run through all steps keep their weights, and read none of these bytes. On the
-    host all steps of a layer are one operator, and layers stay apart.
+    What the upper layer sums over the lower one is then no matrix product over all steps. Where
+    workgroups run through all steps (`Launch.resident`), a step takes as many turns as they have
+    parts of it; else it is a launch, which reads the weights for each sample. On the host all steps
+    of a layer are one operator, and layers stay apart.
     """
     if backend.device is None:
-        return lambda launches, flops, nbytes: False
-    if not kernels_for(Recurrence.name, backend.name):
+        return lambda steps, samples, gates, units: False
+    kernels = kernels_for(Recurrence.name, backend.name)
+    if not kernels:
         return None
     offers = backend.device.capabilities
     here, of = architecture(offers), pace(architecture(offers))
-    slower, reading = 1 / of.others - 1 / of.products, 1 / of.bytes
-    if offers.multiprocessors and any(
-        kernel.launch.resident and kernel.architectures.fit(here) == SUITS
-        for kernel in kernels_for(Recurrence.name, backend.name)
-    ):
-        reading = 0.0
-    return lambda launches, flops, nbytes: launches * of.launch > flops * slower + nbytes * reading
+
+    def saves_launches(steps: int, samples: int, gates: int, units: int) -> bool:
+        products = steps * samples * gates * units**2
+        slower = 1 / of.others - 1 / of.products
+        return (steps - 1) * of.launch > 2 * products * slower + 4 * products / of.bytes
+
+    resident = [k for k in kernels if k.launch.resident and k.architectures.fit(here) == SUITS]
+    if not resident or not offers.multiprocessors:
+        return saves_launches
+    (row, *_), processors = resident[0].rows_for(here), offers.multiprocessors
+
+    def saves_steps(steps: int, samples: int, gates: int, units: int) -> bool:
+        def seconds(layers: int) -> float:
+            sizes = {"chains": layers, "quads": units // 4, "batch": samples}
+            turns = -(-prod(row.launch.groups(sizes, row.defaults)) // processors)
+            assert row.timing is not None
+            each = row.timing.microseconds(1, layers * units, 1)
+            return (steps + layers - 1) * turns * 1e-6 * each
+
+        product = of.launch + 2 * steps * samples * gates * units**2 / of.products
+        return seconds(2) < 2 * seconds(1) + product
+
+    return saves_steps

@@ -15,7 +15,7 @@ import numpy as np
 
 from glnn.backends import Backend, Choice
 from glnn.compiler.cpu_fallback import hosts_own, left_to_host
-from glnn.compiler.fusion_cost_model import is_profitable, launch_check
+from glnn.compiler.fusion_cost_model import is_profitable, join_check
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight
@@ -262,7 +262,7 @@ def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTrai
     return BackendTraits(
         backend.operands,
         backend.subviews,
-        launch_check(backend),
+        join_check(backend),
         gains,
         operand_bytes=backend.operand_bytes,
         phased=backend.device is None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import lower
-from glnn.compiler.fusion_cost_model import launch_check
+from glnn.compiler.fusion_cost_model import join_check
 from glnn.compiler.plan import Plan
 from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError
@@ -49,8 +50,8 @@ MORE: list[tuple[Any, int, int, list[int] | None]] = [
 @pytest.fixture(params=[None, "es31-minimum"])
 def compute(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A backend on which launches are worth any operations."""
-    worthy = {"compute": lambda launches, flops, nbytes: True}
-    monkeypatch.setattr(lower, "launch_check", lambda backend: worthy.get(backend.name))
+    worthy = {"compute": lambda *sizes: True}
+    monkeypatch.setattr(lower, "join_check", lambda backend: worthy.get(backend.name))
     try:
         yield open_backend("compute", limits=request.param)
     except DeviceError as failure:
@@ -113,14 +114,37 @@ def test_states_that_follow_from_the_layer_below_keep_layers_apart(compute: Back
 
 def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        gains = launch_check(open_backend("compute"))
+        joins = join_check(open_backend("compute"))
     except DeviceError as failure:
         pytest.skip(str(failure))
-    assert gains is not None and gains(63, 1, 1)
-    assert not gains(63, 1 << 50, 1) and not gains(63, 1, 1 << 50)
-    joins = launch_check(open_backend("cpu"))
-    assert joins is not None and not joins(63, 1, 1)  # steps are one operator, layers stay apart
-    monkeypatch.setattr(lower, "launch_check", lambda backend: lambda *asked: False)
+    assert joins is not None and joins(64, 1, 1, 4) and not joins(64, 64, 4, 1024)
+    on_host = join_check(open_backend("cpu"))  # steps are one operator, layers stay apart
+    assert on_host is not None and not on_host(64, 1, 1, 4)
+    monkeypatch.setattr(lower, "join_check", lambda backend: lambda *sizes: False)
     x = np.zeros((3, 1, 3), np.float32)
     plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
     assert joined(plan) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("samples", "gates", "units", "joined"),
+    [
+        # what an H200 took for 64 steps: 176 us joined; 240 and 331 apart; 925 and at least 660
+        (1, 4, 256, True),
+        (8, 4, 256, True),
+        (32, 4, 256, False),
+        (1, 4, 512, False),  # more parts of a step than multiprocessors
+    ],
+)
+def test_layers_whose_steps_run_at_once_are_joined(
+    monkeypatch: pytest.MonkeyPatch, samples: int, gates: int, units: int, joined: bool
+) -> None:
+    """On NVIDIA; where nobody knows how many multiprocessors there are, a step is a launch."""
+    device = open_backend("compute").device
+    assert device is not None
+    for processors in (132, 0):
+        names = {"vendor": "NVIDIA Corporation", "multiprocessors": processors}
+        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, **names))
+        joins = join_check(open_backend("compute"))
+        assert joins is not None
+        assert joins(64, samples, gates, units) is (joined if processors else samples < 32)

@@ -12,7 +12,7 @@ from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Recurrence, Reduce
 from glnn.graph.operators.attention import Attention, StridedView, Windows
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, kernels_for, selector
@@ -687,3 +687,30 @@ def test_attention_takes_rows_that_are_fast(sizes, fast) -> None:
     taken = choose("compute", attention(sizes), device).defaults
     lanes = taken["WG_X"] * taken["WG_Y"] * taken["SLICES"]
     assert (lanes, taken["WG_X"] * taken["TN"], taken["SLICES"]) in fast
+
+
+@pytest.mark.parametrize(
+    ("samples", "units", "processors", "chosen"),
+    [
+        # microseconds of a step that an H200 took: 2.6 by dataflow and 8.0 by launches; 2.0, and
+        # 4.2 by one workgroup for each sample
+        (8, 256, 132, "dataflow"),
+        (8, 256, 0, "wavefront_batched"),  # nobody tells how many workgroups run at once
+        (1, 128, 132, "dataflow"),
+        (64, 128, 132, "dataflow"),
+        (128, 128, 132, "persistent"),  # all at once, where dataflow takes 4 turns
+        (1, 16, 132, "persistent"),
+    ],
+)
+def test_steps_of_recurrent_layers_go_by_predicted_time(samples, units, processors, chosen) -> None:
+    device = replace(H200, multiprocessors=processors, max_compute_work_group_invocations=1024)
+    device = replace(device, max_compute_work_group_size=(1024, 1024, 64))
+    gates = [call("add", Arg(i), Arg(4 + i)) for i in range(4)]
+    cell = call("add", call("mul", gates[2], Arg(9)), call("mul", gates[0], gates[3]))
+    shapes = {
+        "x": (1, 64, samples, 4, units),
+        "weight": (1, 4, units, units),
+        "state": (1, samples, units // 4, 2, 4),
+    }
+    spec = OpSpec.create(Recurrence((call("mul", gates[1], cell), cell)), shapes, {})
+    assert choose("compute", spec, device).name == chosen

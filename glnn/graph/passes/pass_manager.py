@@ -35,7 +35,7 @@ from glnn.graph.passes.idiom_recognition import (
 )
 from glnn.graph.passes.move_merging import merge_moves
 from glnn.graph.passes.pointwise_fusion import fuse_pointwise, fuse_prologues
-from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
+from glnn.graph.passes.recurrence_fusion import JoinCheck, fuse_recurrences
 from glnn.graph.passes.rotary_recognition import recognize_rotary
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
@@ -183,7 +183,7 @@ class BackendTraits:
     """Most operands of a pointwise node."""
     subviews: bool = False
     """True where kernels read slices of channels in place."""
-    saves_time: LaunchCheck | None = None
+    saves_time: JoinCheck | None = None
     """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
     is_profitable: FusionCheck | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.symint import hint
 from glnn.core.types import TensorType
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
@@ -37,20 +38,19 @@ from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 MOST_NUMBERS = 1 << 25
 """Most numbers of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""
-LaunchCheck = Callable[[int, int, int], bool]
-"""Predicate of launches saved, operations slowed and bytes of weights that the steps read: see
-`compiler.fusion_cost_model.launch_check`."""
+JoinCheck = Callable[[int, int, int, int], bool]
+"""Predicate of steps, samples, gates and units: see `compiler.fusion_cost_model.join_check`."""
 SUM = call("add", Arg(0), Arg(1))
 
 
 def fuse_recurrences(
-    graph: Graph, types: dict[Value, TensorType], saves_time: LaunchCheck, *, phased: bool = False
+    graph: Graph, types: dict[Value, TensorType], saves_time: JoinCheck, *, phased: bool = False
 ) -> Graph:
     """Return `graph` with successive steps as one `Recurrence`, stacked layers together.
 
-    types: of every value, sizes known; those of new ones are added. saves_time: whether the
-    launches that joined layers save are worth the operations that they make slower, and the weights
-    that every step reads. phased: whether steps of two phases are joined, too.
+    types: of every value, sizes known; those of new ones are added. saves_time: whether two layers
+    of these sizes, one on the other, take less time as one operator. phased: whether steps of two
+    phases are joined, too.
     """
     rewriter = GraphRewriter(graph, types)
     for node in graph.nodes:
@@ -225,7 +225,7 @@ class _LowerLayer:
 
 
 def _find_lower_layer(
-    rewriter: GraphRewriter, node: Node, saves_time: LaunchCheck
+    rewriter: GraphRewriter, node: Node, saves_time: JoinCheck
 ) -> _LowerLayer | None:
     """The layer below that of `node`, where both may be one operator.
 
@@ -239,8 +239,7 @@ def _find_lower_layer(
     sums = rewriter.shape(_operand(node, 1))[1]
     if d != 1 or gates != sums or one_holds(gates, h):
         return None
-    products = t * b * gates * h * h
-    if not saves_time(t - 1, 2 * products, 4 * products):
+    if not saves_time(hint(t), hint(b), gates, h):
         return None
     maker, bias = _producer_behind_views(rewriter, _operand(node, 0)), None
     if maker is not None and maker.operator == Pointwise(SUM):
