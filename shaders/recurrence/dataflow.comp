@@ -20,9 +20,6 @@
 #ifndef ROWS
 #define ROWS 8
 #endif
-#ifndef DEPTH
-#define DEPTH 8
-#endif
 #ifndef TILES
 #define TILES 16
 #endif
@@ -43,9 +40,9 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer State { vec4 state[]; };
 layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #include "recurrent_step/cell.glsl"
-// A NaN that no arithmetic gives, and what a state is that has its bits all the same.
+// A NaN that no arithmetic gives, and a bit more where a state has its bits all the same.
 #define ABSENT 0x7fa5c3e1u
-#define ANY_NAN 0x7fc00000u
+#define QUIET 0x00400000u
 #define UNITS (4 * ROWS * QUADS)  // of all samples
 #define SLOTS (GATES * QUADS)     // sums of four units
 #define PARTS (LANES / SIDE / SLOTS)  // of the samples, each of other lanes
@@ -56,19 +53,22 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #if PARTS < 1 || UNITS > LANES
 #error too few lanes
 #endif
-const int AT_ONCE = ALL < DEPTH ? ALL : DEPTH;  // fours of units of a lane whose weights it keeps
+const int AT_ONCE = ALL < 8 ? ALL : 8;  // fours of units of a lane whose weights it keeps
 const int TURNS = (ALL + AT_ONCE - 1) / AT_ONCE;
 #define STAGED (SIDE * AT_ONCE)
 const int LOADS = (STAGED * ROWS + LANES - 1) / LANES;
 // PATIENCE: how often a state is asked for, far longer than any step takes.
 uniform int chains, layers, most_waves;  // most_waves: of one launch
-shared vec4 staged[SIDE * DEPTH * ROWS];  // the states that are summed
+shared vec4 staged[SIDE * 8 * ROWS];  // the states that are summed
 shared float part[SLOTS * UNITS / QUADS * (SIDE + 1)];  // of a sum, what its lanes add up
 shared uint held[RESULTS * UNITS * TILES];  // the bits of the workgroup's states
 shared uint in_vain;  // 1 where a lane waited so
 
-vec4 kept[4 * AT_ONCE];  // weights of a lane
+// The weights of a lane. What an index that is no number in the text reaches is no register, and a
+// long loop stays one by NVIDIA's compiler: so what is done with each four is written out.
+vec4 kept[32];
 int kept_place = -1;
+#define EACH_KEPT(with) with(0) with(1) with(2) with(3) with(4) with(5) with(6) with(7)
 
 // What a workgroup has to do.
 struct Task {
@@ -103,34 +103,53 @@ void keep(Task task, int turn, int lane) {
     int place = ((matrix * GATES + slot % GATES) * quads + quad) * 4 * quads;
     if (kept_place == place * TURNS + turn) return;
     kept_place = place * TURNS + turn;
-    for (int i = 0; i < AT_ONCE; ++i) {
-        int k = summed_quad(task, share, turn * AT_ONCE + i);
-        for (int j = 0; j < 4; ++j)
-            kept[4 * i + j] = k < quads ? weight[place + j * quads + k] : vec4(0.0);
+#define KEEP(i) \
+    if (i < AT_ONCE) { \
+        int k = summed_quad(task, share, turn * AT_ONCE + i); \
+        bool there = k < quads; \
+        kept[4 * i] = there ? weight[place + k] : vec4(0.0); \
+        kept[4 * i + 1] = there ? weight[place + quads + k] : vec4(0.0); \
+        kept[4 * i + 2] = there ? weight[place + 2 * quads + k] : vec4(0.0); \
+        kept[4 * i + 3] = there ? weight[place + 3 * quads + k] : vec4(0.0); \
+    }
+    EACH_KEPT(KEEP)
+}
+
+// Add to the sums of a lane what four of the units give, by weights of four rows.
+void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 sums[EACH]) {
+    for (int j = 0; j < EACH; ++j) {
+        vec4 h = staged[min(first + j * PARTS, ROWS - 1) * STAGED + place];
+        sums[j] += vec4(w0.x, w1.x, w2.x, w3.x) * h.x;
+        sums[j] += vec4(w0.y, w1.y, w2.y, w3.y) * h.y;
+        sums[j] += vec4(w0.z, w1.z, w2.z, w3.z) * h.z;
+        sums[j] += vec4(w0.w, w1.w, w2.w, w3.w) * h.w;
     }
 }
 
 // Take the states that a turn sums to shared memory, as soon as they are there.
 void stage(Task task, int turn, int patience, int lane) {
     uvec4 found[LOADS];
+    int places[LOADS];
+    for (int i = 0; i < LOADS; ++i) {
+        int place = lane + i * LANES, share = place % SIDE, row = task.row + place / STAGED;
+        int k = summed_quad(task, share, turn * AT_ONCE + place % STAGED / SIDE);
+        bool below = task.upper && share >= SIDE / 2;
+        int step = below ? task.step + 1 : task.step;
+        bool there = place < STAGED * ROWS && row < batch && k < quads;
+        places[i] = there ? place_before(step, below ? task.chain - 1 : task.chain, row, k) : 0;
+        places[i] += SUMMED;
+        found[i] = uvec4(there && step > 0 ? ABSENT : 0u);
+        if (there && step == 0) {
+            uvec4 given = floatBitsToUint(state[places[i]]);
+            found[i] = given | uvec4(equal(given, uvec4(ABSENT))) * QUIET;
+        }
+    }
     bool absent = true;
     for (int tries = patience; tries >= 0 && absent; --tries) {
+        for (int i = 0; i < LOADS; ++i)  // all of them are on their way before one is looked at
+            if (any(equal(found[i], uvec4(ABSENT)))) found[i] = result[places[i]];
         absent = false;
-        for (int i = 0; i < LOADS; ++i) {
-            int place = lane + i * LANES, share = place % SIDE, row = task.row + place / STAGED;
-            int index = turn * AT_ONCE + place % STAGED / SIDE;
-            int k = min(summed_quad(task, share, index), quads - 1);
-            if (place >= STAGED * ROWS || row >= batch || !sums_more(task, index)) continue;
-            bool below = task.upper && share >= SIDE / 2;
-            int step = below ? task.step + 1 : task.step;
-            int at = place_before(step, below ? task.chain - 1 : task.chain, row, k) + SUMMED;
-            if (step == 0) {
-                found[i] = floatBitsToUint(state[at]);
-            } else {
-                found[i] = result[at];
-                absent = absent || any(equal(found[i], uvec4(ABSENT)));
-            }
-        }
+        for (int i = 0; i < LOADS; ++i) absent = absent || any(equal(found[i], uvec4(ABSENT)));
     }
     if (absent) in_vain = 1u;
     for (int i = 0; i < LOADS; ++i)
@@ -138,7 +157,7 @@ void stage(Task task, int turn, int patience, int lane) {
 }
 
 // Find the new states of a lane's unit.
-void finish(Task task, int lane, float given[INPUTS], float before[STATES]) {
+void finish(Task task, int lane, float given[INPUTS], vec4 fixed_states[STATES]) {
     int of_four = lane % 4, of_row = lane / 4 % ROWS, of_quad = lane / 4 / ROWS;
     float sums[GATES];
     for (int i = 0; i < GATES; ++i) {
@@ -153,23 +172,26 @@ void finish(Task task, int lane, float given[INPUTS], float before[STATES]) {
         if (task.upper) given[i] = other;
 #endif
     }
+    float before[STATES];
+    for (int i = RESULTS; i < STATES; ++i) before[i] = component(fixed_states[i], of_four);
     for (int r = 0; r < RESULTS; ++r)
         before[r] = uintBitsToFloat(held[task.place + r * UNITS + lane]);
     for (int r = 0; r < RESULTS; ++r) {
         uint bits = floatBitsToUint(new_state(r, sums, given, before));
         if (4 * (task.quad + of_quad) + of_four >= units) bits = 0u;
-        held[task.place + r * UNITS + lane] = bits == ABSENT ? ANY_NAN : bits;
+        held[task.place + r * UNITS + lane] = bits == ABSENT ? bits | QUIET : bits;
     }
 }
 
-// Make a step of a workgroup's units, of which `held` has the states; false where it waited in vain.
+// Make a step of a workgroup's units, whose states `held` has; false where it waited in vain.
 bool work(Task task, int patience, int lane) {
     int of_four = lane % 4, row = min(task.row + lane / 4 % ROWS, batch - 1);
     int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
-    float given[INPUTS], before[STATES];
+    float given[INPUTS];
+    vec4 fixed_states[STATES];  // those behind the RESULTS, of four units
     if (lane < UNITS) {
         int own = place_before(0, task.chain, row, quad), direction = STACKED == 1 ? 0 : task.chain;
-        for (int i = RESULTS; i < STATES; ++i) before[i] = component(state[own + i], of_four);
+        for (int i = RESULTS; i < STATES; ++i) fixed_states[i] = state[own + i];
         int inputs = ((direction * steps + task.step) * batch + row) * INPUTS * quads + quad;
         for (int i = 0; i < INPUTS; ++i) given[i] = x[(inputs + i * quads) * 4 + of_four];
     }
@@ -183,14 +205,11 @@ bool work(Task task, int patience, int lane) {
         wait();
         if (in_vain == 1u) return false;
         if (first >= PARTS || task.row + first >= batch) continue;
-        for (int i = 0; i < AT_ONCE; ++i) {
-            if (!sums_more(task, turn * AT_ONCE + i)) continue;
-            for (int j = 0; j < EACH; ++j) {
-                vec4 h = staged[(min(first + j * PARTS, ROWS - 1) * AT_ONCE + i) * SIDE + share];
-                for (int k = 0; k < 4; ++k)
-                    for (int l = 0; l < 4; ++l) sums[j][k] += kept[4 * i + k][l] * h[l];
-            }
-        }
+#define ADD(i) \
+        if (i < AT_ONCE && sums_more(task, turn * AT_ONCE + i)) \
+            add(kept[4 * i], kept[4 * i + 1], kept[4 * i + 2], kept[4 * i + 3], \
+                i * SIDE + share, first, sums);
+        EACH_KEPT(ADD)
     }
     for (int j = 0; j < EACH; ++j) {
         int of_row = first + j * PARTS;
@@ -199,7 +218,7 @@ bool work(Task task, int patience, int lane) {
                 part[((slot * ROWS + of_row) * 4 + k) * (SIDE + 1) + share] = sums[j][k];
     }
     wait();
-    if (lane < UNITS) finish(task, lane, given, before);
+    if (lane < UNITS) finish(task, lane, given, fixed_states);
     wait();
     // Four units a lane: parts of a vec4 are no single store in all drivers.
     if (lane < RESULTS * ROWS * QUADS) {

@@ -102,11 +102,23 @@ def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
     assert np.isnan(found[2, 0, 0, :, 0]).all() and not np.isnan(found[0]).any()
 
 
+@pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
+def test_infinite_states_are_summed(opened, rng, name, kernel) -> None:
+    x, weight, state = rng((1, 1, 2, 1, 20)), abs(rng((1, 1, 20, 20))), rng((1, 2, 5, 1, 4))
+    state[0, 0, 4, 0, 3] = np.inf
+    operands = {"x": x, "weight": weight, "state": state}
+    op = Recurrence((call("add", Arg(0), Arg(1)),))
+    found = run(opened(name), op, operands, kernel)[0, 0].reshape(2, 20)
+    wanted = state[0].reshape(2, 20).astype(np.float64) @ weight[0, 0].T + x[0, 0, :, 0]
+    assert (found[0] == np.inf).all()
+    assert oracle.error(found[1], wanted[1]) <= TOLERANCE
+
+
 (DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
 PATIENCE = DATAFLOW.defaults["PATIENCE"]
 WAITING = [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132), (1, 1, 258, 1, 4), (1, 2, 2, 33, 128)]
 PARAMETERS = [
-    {"LANES": 64, "SIDE": 8, "ROWS": 2, "DEPTH": 4, "TILES": 4},  # several turns, many tiles
+    {"LANES": 64, "SIDE": 8, "ROWS": 2, "TILES": 4},  # several turns, many tiles
     {"LANES": 128, "SIDE": 16, "ROWS": 4, "QUADS": 2, "TILES": 16},
 ]
 
