@@ -3,11 +3,11 @@
 // units of ROWS samples, one step after another, and keeps their weights in registers meanwhile.
 // Diamos et al. 2016, Persistent RNNs. The first launch marks all numbers of the result as absent;
 // whoever needs a state asks for it until it is there. Where there are fewer workgroups than such
-// parts of a step, each takes turns at several, and loads weights anew for other units. All
-// workgroups of a launch have to run at once, of which GL promises nothing: one that waited in vain
-// stores nothing and ends. In the last launch one workgroup, which never waits, makes what is absent
-// still. SIDE lanes side by side add up the sums of a gate of four units. Layers one on another are a
-// wave, as in wavefront.comp; of an upper layer half of them add up the units below.
+// parts of a step, each takes turns at several, and loads weights anew for other units. All of them
+// have to run at once, of which GL promises nothing: one that waited in vain stores nothing and
+// ends. In the last launch one workgroup, which never waits, makes what is absent still. SIDE lanes
+// side by side add up the sums of a gate of four units. Layers one on another are a wave, as in
+// wavefront.comp; of an upper layer half of them add up the units below.
 #ifndef LANES
 #define LANES 256
 #endif
