@@ -276,8 +276,13 @@ def test_normalisations_of_more_than_a_row_stay(groups, rng) -> None:
     assert rows(net.builder.graph([net(Slice((1,), (3,), (1,), (1,)), y)]), rng) == [N * T]
 
 
-def attention_graph(lead: tuple[int, ...], axis: int, operator: Attention, end: int = 2) -> Graph:
-    """A product of what attention gives, its rows seen as `lead`, and slices of these."""
+def attention_graph(
+    lead: tuple[int, ...], axis: int, operator: Attention, end: int = 2, residuals: int = 0
+) -> Graph:
+    """A product of what attention gives, its rows seen as `lead`, and slices of these.
+
+    residuals: how many inputs are added to it.
+    """
     net, width = Net(0), operator.heads * operator.columns
     tokens = operator.counts[0] * operator.counts[2]
     q, k, v = (
@@ -285,7 +290,10 @@ def attention_graph(lead: tuple[int, ...], axis: int, operator: Attention, end: 
         for name in "qkv"
     )
     y = net(Reshape((tokens, width), True), net(operator, q, k, v))
-    y = net(Reshape((*lead, 3), True), net(Matmul(), y, net.fixed(3, width)))
+    y = net(Matmul(), y, net.fixed(3, width))
+    for i in range(residuals):
+        y = net.of("a + b", y, net.builder.input(f"r{i}", TensorType((tokens, 3))))
+    y = net(Reshape((*lead, 3), True), y)
     return net.builder.graph([net(Slice((1,), (end,), (axis,), (1,)), y)])
 
 
@@ -320,6 +328,13 @@ def test_attention_to_a_window_that_is_the_image(rng) -> None:
     assert queries(attention_graph((N, T), 1, whole), rng) == 1
     rolled = Attention(N, H, T, T, D, D, (view,) * 3, windows=Windows(1, 1, 2, T // 2, 1, 1))
     assert queries(attention_graph((N, T), 1, rolled), rng) == T
+
+
+def test_attention_and_two_residuals_take_two_slices(rng) -> None:
+    """Queries are taken where they lie, and are none of the slices."""
+    view = StridedView(0, T * C, D, C)
+    graph = attention_graph((N, T), 1, Attention(N, H, T, T, D, D, (view,) * 3), residuals=2)
+    assert queries(graph, rng) == 1
 
 
 def test_products_before_attention_are_of_all_rows(rng) -> None:
