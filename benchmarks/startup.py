@@ -82,10 +82,10 @@ else:
     device = SHARED.open()
     note("device")
     from glnn.gl.program import Program
-    from glnn.stored.plan_cache import PackedWeight, StoredModel
+    from glnn.stored.plan_cache import RestoredWeight, StoredModel
     summed(StoredModel, "plan", "restore")
     summed(Program, "load_stored", "programs")
-    summed(PackedWeight, "_made", "upload")
+    summed(RestoredWeight, "_made", "upload")
     at = clock()
     session = InferenceSession(asked["model"], asked["backend"])
     note("session")
