@@ -84,7 +84,9 @@ def pool_pays(case: Case) -> bool:
     assert isinstance(spec.op, PooledConv2d)
     operands = dict(spec.operands), dict(spec.given)
     alone = OpSpec.create(spec.op.convolution, *operands, spec.epilogue)
-    return spec.fits(case.kernel) and case.kernel.shares_declaration(case.ask(alone, None))
+    return spec.is_accepted_by(case.kernel) and case.kernel.shares_declaration(
+        case.ask(alone, None)
+    )
 
 
 def perceptron_pays(case: Case) -> bool:
@@ -125,9 +127,9 @@ def batch_normalize_pays(case: Case) -> bool:
     return together <= of.launch + (nbytes + result) / of.bytes
 
 
-def fits(case: Case) -> bool:
+def accepts_layout(case: Case) -> bool:
     """Return True where the kernel takes x in its layout."""
-    return case.spec.fits(case.kernel)
+    return case.spec.is_accepted_by(case.kernel)
 
 
 def prologue_pays(case: Case) -> bool:
@@ -140,7 +142,7 @@ def prologue_pays(case: Case) -> bool:
     spec, of = case.spec, case.of
     if spec.prologue is None:
         return True
-    if not spec.fits(case.kernel):
+    if not spec.is_accepted_by(case.kernel):
         return False
     inner = _multiplied(case)
     for one in (case, inner):
@@ -224,7 +226,9 @@ JOININGS: Mapping[str, Joining] = {
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
     NormedMatmul.name: Joining((Normalize.name, Matmul.name), normed_product_pays, host=False),
     CacheAppend.name: Joining((Concat.name,), host=False),
-    Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits, host=False),
+    Perceptron.name: Joining(
+        (Conv2d.name, Matmul.name), perceptron_pays, accepts_layout, host=False
+    ),
     Conv2d.name: Joining(kept=prologue_pays),
     Matmul.name: Joining(kept=prologue_pays),
 }

@@ -489,12 +489,12 @@ class OpSpec:
         """The first operand's name; empty where the op has none."""
         return next(iter(self.op.names(len(self.operands))), "")
 
-    def fits(self, kernel: Kernel) -> bool:
+    def is_accepted_by(self, kernel: Kernel) -> bool:
         """Return True where `kernel` accepts the first input in its present layout."""
         first = self._first
         if first not in kernel.layouts:
             return True
-        key = "fits", kernel.wants(first), kernel.takes_subviews(first)  # all that it depends on
+        key = "accepted", kernel.wants(first), kernel.takes_subviews(first)  # what it depends on
         if key not in self.memo:
             self.memo[key] = self.operand_layouts.among(first, self.first_layout, kernel)
         result: bool = self.memo[key]

@@ -275,7 +275,7 @@ def _ranked(
     here, spec = architecture(device), spec.hinted
 
     def order(k: Kernel) -> tuple[int, int, bool]:
-        return _reordered(k, spec), -k.priority, not spec.fits(k)
+        return _reordered(k, spec), -k.priority, not spec.is_accepted_by(k)
 
     if len(able) > 1:
         able.sort(key=order)
@@ -337,7 +337,7 @@ def _least_time(spec: OpSpec, backend: str, device: Capabilities) -> float:
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
     """Return the sizes that `suits` may restrict: those of `spec`, and `KERNEL_SIZES`."""
     bound = pace(architecture(device)).memory_bound(spec.cost)
-    values = int(spec.fits(kernel)), bound, device.multiprocessors
+    values = int(spec.is_accepted_by(kernel)), bound, device.multiprocessors
     return {**spec.meant_sizes, **dict(zip(KERNEL_SIZES, values, strict=True))}
 
 
