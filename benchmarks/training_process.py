@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import training_zoo
+from benchmarks.network_process import WARM_UP
 from benchmarks.training_zoo import CLASSES, DIGIT, IMAGE, TOKENS
 from glnn.errors import GlnnError
 from glnn.model import Model
@@ -112,16 +113,16 @@ def batches(work: Work, batch: int) -> list[Batch]:
 def timed(
     steps: list[Callable[[], object]], wait: Callable[[], object], seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of a step of `steps`, which take turns, once warm.
+    """Milliseconds of a step of `steps`, which take turns, after WARM_UP seconds of them.
 
     `median_ms` and `least_ms` of `runs` that are each waited for, and `queued_ms`, a step's share
     of as many that are waited for together.
     """
     turns = cycle(steps)
-    for share, least in ((0.5, 1), (1.0, LEAST)):
+    for duration, least in ((WARM_UP, 1), (seconds, LEAST)):
         times: list[float] = []
         begun = perf_counter()
-        while len(times) < least or perf_counter() - begun < share * seconds:
+        while len(times) < least or perf_counter() - begun < duration:
             before = perf_counter()
             next(turns)()
             wait()
