@@ -115,18 +115,24 @@ def test_training_is_the_same_to_the_bit(compute, name, model) -> None:
         counts.append(len(plan.steps))
     same(found[0], found[1])
     same(found[0], found[2])
-    assert counts[0] < counts[1] == counts[2]
+    assert counts[1] == counts[2]
+    if (name, model) == ("sgd", mlp):  # what makes a gradient updates the parameter itself
+        assert counts[0] == counts[1]
+    else:
+        assert counts[0] < counts[1]
 
 
 def test_launches(compute) -> None:
-    """Parameters take one launch, momenta of biases one; each product updates a momentum itself."""
+    """Parameters take one launch; each product and each sum updates a momentum itself."""
     step = training_step(mlp(), CrossEntropyLoss(), SGD(0.1, momentum=0.9), 6, totals=False)
     plan = planned(step, together(step, compute))
     joined = [one for one in plan.steps if one.joins]
-    assert [len(one.joins) for one in joined] == [3, 6]
-    assert [one.name.rsplit(" and ")[1] for one in joined] == ["2 more", "5 more"]
+    assert [len(one.joins) for one in joined] == [6]
+    assert [one.name.rsplit(" and ")[1] for one in joined] == ["5 more"]
+    momenta = [one.op.name for one in plan.steps if one.name.endswith(".bias: SGD")]
+    assert momenta == ["reduce"] * 3
     plain = planned(step, together(step, compute), PLAIN)
-    assert len(plain.steps) - len(plan.steps) == 2 + 5
+    assert len(plain.steps) - len(plan.steps) == 5
     made = {one.output for one in plan.steps if not one.joins}
     made |= {name for one in joined for name in one.joins}
     assert made == {one.output for one in plain.steps}
