@@ -31,7 +31,7 @@ from glnn.kernels.manifest import (
     Requirements,
     read,
 )
-from glnn.kernels.report import ES_HEADERS
+from glnn.kernels.report import ES_HEADERS, Example
 from glnn.kernels.source import assemble, fingerprint
 from tests.backends.epilogues import finish
 
@@ -510,9 +510,10 @@ def test_every_epilogue_compiles(tmp_path, called) -> None:
         if k.backend == "feedback":
             bound = Bound(samplers={"e1": "sampler2D", "e2": "sampler2DArray"})
         header = ES_HEADERS[k.backend] + precision + "precision highp sampler2DArray;\n"
-        path = tmp_path / f"{k.op}-{k.name}{k.path.suffix}"
-        text = assemble(k, header, k.defaults, generated=written(k, epilogue, bound)).text
-        path.write_text(text)
-        paths.append(path)
+        for one in Example.all_of(k) if k.generate else [Example(k.name, k, k.defaults, {})]:
+            path = tmp_path / f"{k.op}-{one.name}{k.path.suffix}"
+            texts = {**one.texts, **written(k, epilogue, bound)}
+            path.write_text(assemble(k, header, one.defines, generated=texts).text)
+            paths.append(path)
     done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
     assert paths and done.returncode == 0, done.stdout
