@@ -34,35 +34,19 @@ class MemoryAccess:
     writes: frozenset[MemoryRange]
 
 
-LAST = {"NVIDIA": 16}
-"""Launches, by architecture, that are few enough to wait for the flush behind all: on an H200 each
-flush also takes 5 us of the device's, and a step of 12 launches takes 129 us with one of them, 134
-to 140 with three."""
-
-
 class FlushPolicy:
-    """Schedule of flushes between launches, and between the dispatches of a launch.
+    """Schedule of flushes between launches, and between the dispatches of a launch."""
 
-    launches: how many there will be; None where nobody knows.
-    """
-
-    def __init__(self, device: Device, launches: int | None = None) -> None:
-        family, low = architecture(device.capabilities), device.low_priority
-        self._batches = _batches(family, low)
+    def __init__(self, device: Device) -> None:
+        self._batches = _batches(architecture(device.capabilities), device.low_priority)
         self._left = next(self._batches)
-        self._last = 0 if low else LAST.get(family or "", 0)
-        self._remaining = -1 if launches is None else launches
-        self._flushed = False
 
     def next(self, encoder: CommandEncoder) -> None:
         """Flush the launches recorded so far where they are enough; call it before the next."""
         if not self._left:
-            if not (self._flushed and 0 <= self._remaining < self._last):
-                encoder.flush()
-                self._flushed = True
+            encoder.flush()
             self._left = next(self._batches)
         self._left -= 1
-        self._remaining -= 1
 
 
 class GlLaunch(ABC):
@@ -134,8 +118,7 @@ def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
 
 def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) -> list[Launch]:
     """Record `launches` in order; return those that run on the host."""
-    launches = list(launches)
-    flush_policy, host = FlushPolicy(device, len(launches)), list[Launch]()
+    flush_policy, host = FlushPolicy(device), list[Launch]()
     for launch in launches:
         flush_policy.next(encoder)
         if isinstance(launch, GlLaunch):
