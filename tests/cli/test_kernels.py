@@ -73,7 +73,8 @@ def test_the_smallest_device(cli: Glnn) -> None:
     rows = cli("kernels", "--compile", "--limits", "es31-minimum", "--json").json["kernels"]
     for row in rows:
         assert row["ok"] or row["reason"].startswith("not admissible: ")
-    for op in {row["op"] for row in rows}:
+    fused = {"batch_normalize_gradient"}  # five operands: made only where there is a kernel
+    for op in {row["op"] for row in rows} - fused:
         there = [row for row in rows if row["op"] == op]
         assert {row["backend"] for row in there if row["ok"]} == {r["backend"] for r in there}, op
 
