@@ -288,6 +288,7 @@ void main() {
                 take(task, lane);
                 wait();
                 if (in_vain == 1u) return;
+                wait();  // all have read it before one that is ahead sets it in `stage`
             }
             if (!work(task, alone ? 0 : PATIENCE, lane)) return;
             if (!few || alone) {  // others of its lanes take what these stored

@@ -103,15 +103,36 @@ def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
-def test_infinite_states_are_summed(opened, rng, name, kernel) -> None:
-    x, weight, state = rng((1, 1, 2, 1, 20)), abs(rng((1, 1, 20, 20))), rng((1, 2, 5, 1, 4))
-    state[0, 0, 4, 0, 3] = np.inf
-    operands = {"x": x, "weight": weight, "state": state}
-    op = Recurrence((call("add", Arg(0), Arg(1)),))
-    found = run(opened(name), op, operands, kernel)[0, 0].reshape(2, 20)
-    wanted = state[0].reshape(2, 20).astype(np.float64) @ weight[0, 0].T + x[0, 0, :, 0]
-    assert (found[0] == np.inf).all()
-    assert oracle.error(found[1], wanted[1]) <= TOLERANCE
+@pytest.mark.parametrize("h", [20, 132, 516])
+def test_infinite_states_are_summed(opened, rng, name, kernel, h) -> None:
+    """Of the last four units, where lanes and turns that sum no further units stand beside."""
+    if kernel == "persistent" and h > 256:
+        pytest.skip("a workgroup does not hold so many units")
+    quads = h // 4
+    x, weight, state = rng((1, 3, 2, 1, h)), abs(rng((1, 1, h, h))), rng((1, 2, quads, 1, 4))
+    state[0, 0, -1, 0, 3] = np.inf
+    operands = {"x": x, "weight": weight / h, "state": state}
+    op = Recurrence((call("relu", call("add", Arg(0), Arg(1))),))
+    found = run(opened(name), op, operands, kernel)[:, 0].reshape(3, 2, h)
+    wanted = state[0].reshape(2, h).astype(np.float64)[1]
+    for step in range(3):
+        wanted = np.maximum(operands["weight"][0, 0] @ wanted + x[0, step, 1, 0], 0)
+        assert (found[step, 0] == np.inf).all()
+        assert oracle.error(found[step, 1], wanted) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
+@pytest.mark.parametrize("h", [20, 260])
+def test_infinite_states_of_stacked_layers_are_summed(opened, rng, name, kernel, h) -> None:
+    """Of the lower layer, by the upper one, half of whose lanes sum these."""
+    if kernel not in ("wavefront", "dataflow"):
+        pytest.skip("it computes single layers")
+    quads = h // 4
+    state = np.zeros((2, 1, quads, 1, 4), np.float32)
+    state[0, 0, -1, 0, 3] = np.inf
+    operands = {"x": rng((1, 2, 1, 1, h)), "weight": abs(rng((3, 1, h, h))) / h, "state": state}
+    op = Recurrence((call("relu", call("add", Arg(0), Arg(1))),), layers=2)
+    assert (run(opened(name), op, operands, kernel) == np.inf).all()
 
 
 (DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
