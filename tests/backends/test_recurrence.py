@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from glnn.core.types import TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Recurrence
+from glnn.graph.operators.recurrence import MOST_GATES, MOST_STATES
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.codegen import recurrent
@@ -206,6 +208,39 @@ def test_as_many_workgroups_wait_as_run_at_once(of_groups, count, launched) -> N
         spec.op, {k: np.zeros(s, np.float32) for k, s in shapes.items()}, backend, DATAFLOW
     )
     assert {dispatch.groups for dispatch in launch._dispatches} == {(1, launched, 1)}
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+def test_parameters_to_tune_have_lanes_for_all_sums(of_groups, rng) -> None:
+    """The shader refuses others, so tuning would ask for what cannot be compiled."""
+    tune = DATAFLOW.tune
+    assert 4 * max(tune["ROWS"]) * max(tune["QUADS"]) <= min(tune["LANES"])
+    extremes = {"LANES": min(tune["LANES"]), "SIDE": max(tune["SIDE"]), "QUADS": max(tune["QUADS"])}
+    kernel = DATAFLOW.with_parameters(**extremes, ROWS=4, TILES=4)
+    shapes = {"x": (1, 2, 2, 4, 8), "weight": (1, 4, 8, 8), "state": (1, 2, 2, 6, 4)}
+    operands = {name: rng(shape) for name, shape in shapes.items()}
+    op = Recurrence(lstm(*BIASES))
+    wanted = op.compute({k: v.astype(np.float64) for k, v in operands.items()})
+    assert oracle.error(run_kernel(of_groups(4), op, operands, kernel), wanted) <= TOLERANCE
+
+
+@pytest.mark.parametrize("kernel", kernels_for("recurrence", "compute"), ids=lambda k: k.name)
+def test_shared_memory_is_counted(kernel) -> None:
+    """That of the shader's declarations, with as many gates and states as there may be."""
+    text = kernel.path.read_text()
+    names = {**kernel.defaults, "GATES": MOST_GATES, "RESULTS": MOST_STATES}
+    macros = dict(re.findall(r"^#define (\w+) (\(.+?\))(?: +//.*)?$", text, re.MULTILINE))
+
+    def value(formula: str) -> int:
+        while any(name in macros for name in re.findall(r"\w+", formula)):
+            formula = re.sub(r"\w+", lambda word: macros.get(word[0], word[0]), formula)
+        return int(eval(formula.replace("/", "//"), names))
+
+    sizes = {"vec4": 16, "float": 4, "uint": 4}
+    arrays = re.findall(r"^shared (\w+) \w+(?:\[(.+)\])?;", text, re.MULTILINE)
+    total = sum(sizes[kind] * value(formula or "1") for kind, formula in arrays)
+    counted = kernel.launch.shared_bytes.evaluate(kernel.defaults)
+    assert arrays and total <= counted <= total + 16
 
 
 def test_workgroups_wait_where_it_was_seen_to_work() -> None:
