@@ -60,6 +60,8 @@ def gru_cell() -> Cell:
 
 NETWORKS = {
     "lstm": (lstm_cell(), 1, 2, 64, 256),
+    "lstm_2x512": (lstm_cell(), 1, 2, 64, 512),
+    "lstm_3x256": (lstm_cell(), 1, 3, 64, 256),
     "lstm_layer": (lstm_cell(), 1, 1, 64, 256),
     "lstm_both_ways": (lstm_cell(), 2, 1, 64, 256),
     "lstm_small": (lstm_cell(), 1, 1, 64, 128),

@@ -34,6 +34,7 @@ from glnn.graph.operators import (
 from glnn.graph.passes.recurrence_fusion import JoinCheck
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
+from glnn.kernels.codegen.recurrent import reloaded_bytes, waves_per_launch
 from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import SUITS
@@ -299,26 +300,28 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
 
 
 def join_check(backend: Backend) -> JoinCheck | None:
-    """Return a function that tells whether two recurrent layers, one on the other, of so many
-    steps, samples, gates and units take less time as one operator; None where the backend has no
-    kernel for recurrences.
+    """Return a function that tells whether a recurrent layer takes less time in one operator with
+    so many layers below it, of so many steps, samples, gates and units, than by itself; None where
+    the backend has no kernel for recurrences.
 
     What the upper layer sums over the lower one is then no matrix product over all steps. Where
     workgroups run through all steps (`Launch.resident`), a step takes as many turns as they have
-    parts of it; else it is a launch, which reads the weights for each sample. On the host all steps
-    of a layer are one operator, and layers stay apart.
+    parts of it, and the time to load the weights that they do not keep; else it is a launch, which
+    reads the weights for each sample. On the host all steps of a layer are one operator, and layers
+    stay apart.
     """
     if backend.device is None:
-        return lambda steps, samples, gates, units: False
+        return lambda layers, steps, samples, gates, units: False
     kernels = kernels_for(Recurrence.name, backend.name)
     if not kernels:
         return None
     offers = backend.device.capabilities
     here, of = architecture(offers), pace(architecture(offers))
 
-    def saves_launches(steps: int, samples: int, gates: int, units: int) -> bool:
+    def saves_launches(layers: int, steps: int, samples: int, gates: int, units: int) -> bool:
         products = steps * samples * gates * units**2
         slower = 1 / of.others - 1 / of.products
+        # Each sample reads each weight, of 4 bytes, again in each step: 4 bytes a multiplication.
         return (steps - 1) * of.launch > 2 * products * slower + 4 * products / of.bytes
 
     resident = [k for k in kernels if k.launch.resident and k.architectures.fit(here) == SUITS]
@@ -326,15 +329,18 @@ def join_check(backend: Backend) -> JoinCheck | None:
         return saves_launches
     (row, *_), processors = resident[0].rows_for(here), offers.multiprocessors
 
-    def saves_steps(steps: int, samples: int, gates: int, units: int) -> bool:
+    def saves_steps(layers: int, steps: int, samples: int, gates: int, units: int) -> bool:
         def seconds(layers: int) -> float:
             sizes = {"chains": layers, "quads": units // 4, "batch": samples}
             turns = -(-prod(row.launch.groups(sizes, row.defaults)) // processors)
             assert row.timing is not None
-            each = row.timing.microseconds(1, layers * units, 1)
-            return (steps + layers - 1) * turns * 1e-6 * each
+            turn = 1e-6 * row.timing.microseconds(1, min(layers, 2) * units, 1)
+            loaded = reloaded_bytes(row.defaults, layers, samples, gates, units, processors)
+            waves, weights = steps + layers - 1, (2 * layers - 1) * gates * units**2
+            launches = 2 + -(-waves // waves_per_launch(samples, weights))
+            return launches * of.launch + waves * (turns * turn + loaded / of.bytes)
 
         product = of.launch + 2 * steps * samples * gates * units**2 / of.products
-        return seconds(2) < 2 * seconds(1) + product
+        return seconds(layers + 1) < seconds(layers) + seconds(1) + product
 
     return saves_steps

@@ -259,6 +259,28 @@ def test_launches_read_little(h, b, t, waves) -> None:
     assert sum(not launch.brief for launch in made.launches) == -(-t // waves)
 
 
+@pytest.mark.parametrize(
+    ("layers", "samples", "h", "groups", "loads"),
+    [
+        # loads: how many of all parts of a step load their weights of one block of units
+        (2, 1, 256, 132, 0),
+        (1, 1, 512, 132, 0),
+        (1, 1, 516, 132, 129),  # more than its lanes hold
+        (2, 1, 260, 132, 130),  # upper layers have half of the lanes for each layer
+        (2, 1, 256, 46, 128),  # three blocks each
+        (3, 1, 256, 132, 192),  # two blocks each
+        (2, 32, 256, 132, 0),  # four tiles of samples each, of one block
+        (2, 40, 256, 132, 0),
+        (2, 40, 256, 160, 192),  # three of five groups of four tiles have two blocks of five
+        (2, 32, 260, 132, 4 * 130),
+    ],
+)
+def test_weights_that_no_lane_keeps_are_counted(layers, samples, h, groups, loads) -> None:
+    found = recurrent.reloaded_bytes(DATAFLOW.defaults, layers, samples, 4, h, groups)
+    weights = (2 * layers - 1) * 4 * h * h
+    assert found == 4 * loads * weights // (layers * h // 4)
+
+
 def test_a_launch_has_its_share_of_the_work(opened) -> None:
     backend, shapes = opened("compute"), {"x": (1, 257, 1, 1, 8), "weight": (1, 1, 8, 8)}
     op = Recurrence((PLAIN[0],))

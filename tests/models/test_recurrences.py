@@ -117,9 +117,9 @@ def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPa
         joins = join_check(open_backend("compute"))
     except DeviceError as failure:
         pytest.skip(str(failure))
-    assert joins is not None and joins(64, 1, 1, 4) and not joins(64, 64, 4, 1024)
+    assert joins is not None and joins(1, 64, 1, 1, 4) and not joins(1, 64, 64, 4, 1024)
     on_host = join_check(open_backend("cpu"))  # steps are one operator, layers stay apart
-    assert on_host is not None and not on_host(64, 1, 1, 4)
+    assert on_host is not None and not on_host(1, 64, 1, 1, 4)
     monkeypatch.setattr(lower, "join_check", lambda backend: lambda *sizes: False)
     x = np.zeros((3, 1, 3), np.float32)
     plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
@@ -127,24 +127,47 @@ def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("samples", "gates", "units", "joined"),
+    ("samples", "units", "processors", "layers", "joined"),
     [
         # what an H200 took for 64 steps: 176 us joined; 240 and 331 apart; 925 and at least 660
-        (1, 4, 256, True),
-        (8, 4, 256, True),
-        (32, 4, 256, False),
-        (1, 4, 512, False),  # more parts of a step than multiprocessors
+        (1, 256, 132, 2, True),
+        (8, 256, 132, 2, True),
+        (32, 256, 132, 2, False),
+        (1, 512, 132, 2, False),  # more parts of a step than multiprocessors
+        (1, 256, 46, 2, False),
+        (1, 256, 132, 3, False),
+        (1, 168, 132, 3, True),
+        (1, 256, 170, 2, True),
+        (1, 340, 170, 2, False),  # registers hold the weights of one layer, not of two
+        (1, 256, 0, 2, True),  # where nobody knows how many there are, a step is a launch
+        (32, 256, 0, 2, False),
     ],
 )
 def test_layers_whose_steps_run_at_once_are_joined(
-    monkeypatch: pytest.MonkeyPatch, samples: int, gates: int, units: int, joined: bool
+    monkeypatch: pytest.MonkeyPatch,
+    samples: int,
+    units: int,
+    processors: int,
+    layers: int,
+    joined: bool,
 ) -> None:
-    """On NVIDIA; where nobody knows how many multiprocessors there are, a step is a launch."""
+    """The uppermost of so many LSTM layers with those below it, on NVIDIA."""
     device = open_backend("compute").device
     assert device is not None
-    for processors in (132, 0):
-        names = {"vendor": "NVIDIA Corporation", "multiprocessors": processors}
-        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, **names))
-        joins = join_check(open_backend("compute"))
-        assert joins is not None
-        assert joins(64, samples, gates, units) is (joined if processors else samples < 32)
+    names = {"vendor": "NVIDIA Corporation", "multiprocessors": processors}
+    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, **names))
+    joins = join_check(open_backend("compute"))
+    assert joins is not None and joins(layers - 1, 64, samples, 4, units) is joined
+
+
+@pytest.mark.parametrize(("layers", "expected_layers"), [(3, [2, 1]), (4, [2, 2]), (5, [2, 2, 1])])
+def test_a_layer_that_gains_nothing_begins_another_operator(
+    monkeypatch: pytest.MonkeyPatch, layers: int, expected_layers: list[int]
+) -> None:
+    monkeypatch.setattr(lower, "join_check", lambda backend: lambda layers, *sizes: layers < 2)
+    layer = LSTM(3, 132, layers)
+    x = np.random.default_rng(2).standard_normal((3, 2, 3)).astype(np.float32)
+    wanted = expected(layer, x, *np.zeros((2, layers, 2, 132)))
+    plan = Plan(model(layer, 3, 2).graph, open_backend("compute"), {"x": x.shape})
+    assert joined(plan) == expected_layers
+    close(tuple(plan.run({"x": x}).values()), wanted)

@@ -38,8 +38,10 @@ from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 MOST_NUMBERS = 1 << 25
 """Most numbers of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""
-JoinCheck = Callable[[int, int, int, int], bool]
-"""Predicate of steps, samples, gates and units: see `compiler.fusion_cost_model.join_check`."""
+JoinCheck = Callable[[int, int, int, int, int], bool]
+"""Predicate of layers that are one operator, and steps, samples, gates and units of each: whether
+one more saves time (`compiler.fusion_cost_model.join_check`).
+"""
 SUM = call("add", Arg(0), Arg(1))
 
 
@@ -48,9 +50,9 @@ def fuse_recurrences(
 ) -> Graph:
     """Return `graph` with successive steps as one `Recurrence`, stacked layers together.
 
-    types: of every value, sizes known; those of new ones are added. saves_time: whether two layers
-    of these sizes, one on the other, take less time as one operator. phased: whether steps of two
-    phases are joined, too.
+    types: of every value, sizes known; those of new ones are added. saves_time: whether a layer
+    takes less time as one operator with those below it. phased: whether steps of two phases are
+    joined, too.
     """
     rewriter = GraphRewriter(graph, types)
     for node in graph.nodes:
@@ -67,10 +69,16 @@ def fuse_recurrences(
             lower[node] = layer
     upper = {one.node: node for node, one in lower.items()}
     for node in [one for one in upper if one not in lower]:
-        stack = [node]
-        while stack[-1] in upper:
-            stack.append(upper[stack[-1]])
-        _fuse_layers(rewriter, stack, [lower[one] for one in stack[1:]])
+        _, t, b, gates, h = rewriter.shape(_operand(node, 0))
+        stacks = [[node]]
+        while (above := upper.get(stacks[-1][-1])) is not None:
+            if saves_time(len(stacks[-1]), hint(t), hint(b), gates, h):
+                stacks[-1].append(above)
+            else:
+                stacks.append([above])
+        for stack in stacks:
+            if len(stack) > 1:
+                _fuse_layers(rewriter, stack, [lower[one] for one in stack[1:]])
     return rewriter.graph()
 
 
@@ -239,7 +247,7 @@ def _find_lower_layer(
     sums = rewriter.shape(_operand(node, 1))[1]
     if d != 1 or gates != sums or one_holds(gates, h):
         return None
-    if not saves_time(hint(t), hint(b), gates, h):
+    if not saves_time(1, hint(t), hint(b), gates, h):
         return None
     maker, bias = _producer_behind_views(rewriter, _operand(node, 0)), None
     if maker is not None and maker.operator == Pointwise(SUM):

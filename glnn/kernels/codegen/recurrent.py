@@ -17,9 +17,14 @@ from glnn.kernels.codegen.expression import fingerprint, function, types_on_gpu,
 from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
 
 Types = Mapping[str, TensorType]
-STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long
-WAVES = 256  # at most, that workgroups which wait for each other make in a launch
-READ = 1 << 31  # bytes of weights that they read in one, where a wave reads less
+STEPS_PER_LAUNCH = 64
+"""Steps of a launch of recurrence/persistent: drivers end launches that take long."""
+MOST_WAVES_PER_LAUNCH = 256
+"""Waves of a launch of recurrence/dataflow, where these read few weights."""
+MOST_BYTES_PER_LAUNCH = 1 << 31
+"""Bytes of weights that a launch of recurrence/dataflow reads, where a wave reads less."""
+CACHED_QUADS = 8
+"""Fours of units whose weights a lane of recurrence/dataflow keeps in registers."""
 
 
 def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
@@ -29,7 +34,7 @@ def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend:
     return _generated(op, types)
 
 
-def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
+def wavefront(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """Generate for recurrence/wavefront: a launch a step, each upper layer one step behind."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
@@ -46,21 +51,23 @@ def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
     return _with(_generated(op, types), launches, uniforms)
 
 
-def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """Generate for recurrence/whole: a launch for each `STEPS` steps."""
+def persistent(
+    op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """Generate for recurrence/persistent: a launch for each `STEPS_PER_LAUNCH` steps."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
-    count = as_constant(-(-types["x"].shape[1] // STEPS))
+    count = as_constant(-(-types["x"].shape[1] // STEPS_PER_LAUNCH))
     launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
-    return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS})
+    return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS_PER_LAUNCH})
 
 
 def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """Generate for recurrence/dataflow: launches to mark the result, compute waves, and finish."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
-    read = 4 * types["x"].shape[2] * prod(types["weight"].shape)
-    most = as_constant(min(max(READ // read, 1), WAVES))
+    samples, weights = types["x"].shape[2], prod(types["weight"].shape)
+    most = as_constant(waves_per_launch(samples, weights))
     count = as_constant(-(-(types["x"].shape[1] + op.layers - 1) // most))
     launches = tuple(
         OneLaunch({"now": now}, after=now > 0, brief=not 1 <= now <= count)
@@ -69,6 +76,38 @@ def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend:
     made = _with(_generated(op, types), launches, {"now": 0, "most_waves": most})
     quads = as_constant(types["x"].shape[4]) // 4
     return replace(made, defines={**made.defines, "SUMMED_QUADS": quads})
+
+
+def waves_per_launch(samples: int, weights: int) -> int:
+    """Return how many waves of so many samples and weights dataflow makes in a launch."""
+    return min(max(MOST_BYTES_PER_LAUNCH // (4 * samples * weights), 1), MOST_WAVES_PER_LAUNCH)
+
+
+def reloaded_bytes(
+    parameters: Mapping[str, int],
+    layers: int,
+    samples: int,
+    gates: int,
+    units: int,
+    workgroups: int,
+) -> int:
+    """Return the bytes of weights that all workgroups of recurrence/dataflow load in each wave.
+
+    None where each keeps them in registers: where a lane holds all of its own, and a workgroup
+    takes turns at no others than samples of the same units. parameters: of the kernel. layers:
+    one on another, of so many units each.
+    """
+    lanes, quads = parameters["SIDE"] // (2 if layers > 1 else 1), units // 4
+    blocks, tiles = -(-quads // parameters["QUADS"]), -(-samples // parameters["ROWS"])
+    tasks = layers * blocks * tiles
+    each = -(-tasks // workgroups)
+    if quads > lanes * CACHED_QUADS:
+        loads = tasks
+    else:
+        spans = [(i // tiles, (min(i + each, tasks) - 1) // tiles) for i in range(0, tasks, each)]
+        loads = sum(last - first + 1 for first, last in spans if first < last)
+    nbytes = 4 * (2 * layers - 1) * gates * units**2  # of all blocks of all layers
+    return loads * nbytes // (layers * blocks)
 
 
 def _with(
