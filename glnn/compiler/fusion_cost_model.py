@@ -8,7 +8,7 @@ from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.compiler.scheduled_op import Tensor, can_reorder
-from glnn.core.layout.layout import DENSE
+from glnn.core.layout.layout import CHANNELS_LAST, DENSE
 from glnn.core.symint import hint
 from glnn.core.types import DType
 from glnn.graph.handwritten_operator import prologue_of
@@ -56,8 +56,6 @@ class Case:
 
 
 Rule = Callable[[Case], bool]
-MOST_CHANNELS = 8
-"""Channels that a workgroup of a batch normalisation has, by its kernel for channels last."""
 NORMED_FLOPS = 10
 """Operations that a number of a row takes to find mean and deviation, and to be normalised, with
 what each workgroup waits for it: by products of 64 to 2048 rows on an H200.
@@ -119,11 +117,16 @@ def channel_sums_pay(case: Case) -> bool:
 def batch_normalize_pays(case: Case) -> bool:
     """Return True where one launch, whose few workgroups read images twice, takes less time than
     one that waits for another's sums.
+
+    The workgroups are those of the kernel for channels last, as convolutions leave images: how they
+    lie is not known yet, and the kernel that is chosen without that has more workgroups.
     """
     spec, of = case.spec, case.of
+    layouts = {name: CHANNELS_LAST for name in ("x", "dy") if name in spec.shapes}
+    kernel = case.ask(OpSpec.create(spec.op, dict(spec.operands), layouts), None)
     result = 4 * prod(spec.result_shape)
     nbytes = sum(4 * prod(spec.shape(name)) for name in spec.shapes)
-    groups = max(spec.shape("x")[1] // MOST_CHANNELS, 1)
+    groups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     together = (2 * nbytes + result) / of.bytes / min(groups * of.lone, 1.0)
     return together <= of.launch + (nbytes + result) / of.bytes
 

@@ -242,8 +242,8 @@ def both_begin(net: Net, x: Value) -> Value:
     return net.join(*(net.conv(net.split(x, n, 36 - n)[0], 16, 1) for n in (18, 9)))
 
 
-def test_parts_that_cannot_be_padded(compute) -> None:
-    """What others read, too, or what is no convolution of fixed weights; channels across parts."""
+def test_other_readers_of_eighteen_channels(compute) -> None:
+    """Where `pad_concats` may pad a part and where it may not: results are right either way."""
     for block in (
         lambda net, a, b: net.added(net.conv(shuffled(net, net.join(a, b)), 18), a),
         lambda net, a, b: net.conv(shuffled(net, net.join(net.scaled(net.added(a, b)), b)), 18),

@@ -21,8 +21,8 @@ def pad_concats(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with equal parts of concatenations of channels padded to whole vec4, where
     convolutions and moves make them, and nothing but moves reads the concatenation.
 
-    What is in the further channels is nobody's. What was in a convolution's epilogue is pointwise
-    work behind it again, for `fuse_pointwise`. types: of every value; those of new ones are added.
+    The padding channels are undefined. What was in a convolution's epilogue is pointwise work
+    behind it again, for `fuse_pointwise`. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -37,18 +37,18 @@ def _pad(rewriter: GraphRewriter, node: Node, concat: Concat) -> None:
     shape, readers = rewriter.shape(result), rewriter.readers(result)
     sizes = {rewriter.shape(part)[1] for part in parts if part is not None and len(shape) == 4}
     several = len(parts) > 1 and len({*parts}) == len(parts)
-    if not several or concat.axis not in (1, -3) or len(sizes) != 1 or not readers:
+    if not several or concat.axis not in (1, -3) or len(sizes) != 1:
         return
     (size,) = sizes
     float32 = rewriter.types[result].dtype is DType.float32
     if not isinstance(size, int) or size % 4 == 0 or not float32 or rewriter.is_output(result):
         return
     padding = _Padding(rewriter, size, -(-size // 4) * 4)
-    wide = (shape[0], len(parts) * padding.whole, *shape[2:])
-    moves = [padding.reader(reader, shape, wide) for reader in readers]
-    if None in moves or not all(padding.is_able(part) for part in parts):
+    padded_shape = (shape[0], len(parts) * padding.padded_size, *shape[2:])
+    moves = [padding.remap_reader(reader, shape, padded_shape) for reader in readers]
+    if None in moves or not all(padding.can_pad(part) for part in parts):
         return
-    padded = [padding.part(part) for part in parts if part is not None]
+    padded = [padding.pad_part(part) for part in parts if part is not None]
     value = rewriter.add(node.name, concat, *padded)
     _replace_readers(rewriter, [*zip(readers, filter(None, moves), strict=True)], value)
     rewriter.remove(node)
@@ -61,16 +61,16 @@ def _replace_readers(
 ) -> None:
     """Have nodes be such moves of `value`: slices of a single one, where that can be."""
     moves = sorted(moves, key=lambda each: _first(each[1]))
-    joined = _joined([move for _, move in moves])
-    if joined is None:
+    merged = _merge_moves([move for _, move in moves])
+    if merged is None:
         for node, move in moves:
             rewriter.replace(node, move, value)
         return
-    made = rewriter.add(moves[0][0].name, joined, value)
-    whole = rewriter.shape(made)[1] // len(moves)
+    moved = rewriter.add(moves[0][0].name, merged, value)
+    distance = rewriter.shape(moved)[1] // len(moves)
     for i, (node, _) in enumerate(moves):
-        start, size = i * whole, rewriter.shape(node.outputs[0])[1]
-        rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), made)
+        start, size = i * distance, rewriter.shape(node.outputs[0])[1]
+        rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), moved)
 
 
 def _first(move: Rearrange) -> int:
@@ -78,7 +78,7 @@ def _first(move: Rearrange) -> int:
     return sum(axis.start for axis in move.axes[1])
 
 
-def _joined(moves: Sequence[Rearrange]) -> Rearrange | None:
+def _merge_moves(moves: Sequence[Rearrange]) -> Rearrange | None:
     """Return one move that makes the channels of all `moves` side by side, each from a whole vec4
     on; None where they differ in more than where they begin, or not by equal distances.
     """
@@ -106,17 +106,18 @@ def _joined(moves: Sequence[Rearrange]) -> Rearrange | None:
 
 @dataclass(frozen=True)
 class _Padding:
-    """Parts of `size` channels that become `whole`."""
+    """Pads parts of `size` channels to `padded_size`, whole vec4."""
 
     rewriter: GraphRewriter
     size: int
-    whole: int
+    padded_size: int
 
-    def reader(self, node: Node, shape: Shape, wide: Shape) -> Rearrange | None:
-        """Return what reads the same of images of shape `wide` as `node` of those of `shape`; None
-        where it reads anything else than channels of parts.
+    def remap_reader(self, node: Node, shape: Shape, padded_shape: Shape) -> Rearrange | None:
+        """Return the move that reads the same from the padded concatenation, of `padded_shape`, as
+        `node` from the one of `shape`; None where `node` reads anything else than channels of
+        parts.
         """
-        if not isinstance(node.operator, Rearrange | Slice) or node.epilogue is not None:
+        if not isinstance(node.operator, Rearrange | Slice):
             return None
         index_map = node.operator.map(shape)
         if index_map.edge != "none":
@@ -129,21 +130,21 @@ class _Padding:
             return None
         if len(index_map.dims) != 4 or along != list(index_map.dims[1]):
             return None  # what makes rows of channels, or takes one of them
-        begin = first // self.size * self.whole + first % self.size
+        begin = first // self.size * self.padded_size + first % self.size
         dims: list[tuple[Axis, ...]] = []
         for factors in index_map.dims:
             made: list[Axis] = []
             for axis in factors:
                 if axis.axis == 1:
                     parts, rest = divmod(axis.step, self.size)
-                    step = rest if rest else parts * self.whole
+                    step = rest if rest else parts * self.padded_size
                     axis, begin = replace(axis, start=begin, step=step), 0
                 made.append(axis)
             dims.append(tuple(made))
-        return Rearrange(wide, tuple(dims))
+        return Rearrange(padded_shape, tuple(dims))
 
-    def is_able(self, part: Value | None) -> bool:
-        """Return True where what makes `part` can make further channels."""
+    def can_pad(self, part: Value | None) -> bool:
+        """Return True where the operator that makes `part` can make further channels."""
         node = self.rewriter.runtime_producer(part)
         if part is None or node is None or not self.rewriter.is_read_once(part):
             return False
@@ -152,9 +153,9 @@ class _Padding:
             extents = () if node.epilogue is None else node.epilogue.extents
             fixed = all(map(self.rewriter.is_fixed, (weight, *node.extras)))
             return node.operator.groups == 1 and fixed and "full" not in extents
-        return node.epilogue is None and self._enlarged(node) is not None
+        return self._enlarged(node) is not None
 
-    def part(self, part: Value) -> Value:
+    def pad_part(self, part: Value) -> Value:
         """Return `part` with further channels."""
         rewriter, node = self.rewriter, self.rewriter.producer(part)
         assert node is not None
@@ -178,7 +179,7 @@ class _Padding:
     def _with_zeros(self, node: Node, value: Value) -> Value:
         """Return `value` with zeros behind the last place of its first dimension."""
         none = (0,) * len(self.rewriter.shape(value))
-        after = (self.whole - self.size, *none[1:])
+        after = (self.padded_size - self.size, *none[1:])
         return self.rewriter.add(node.name, Pad(none, after), value)
 
     def _enlarged(self, node: Node) -> Rearrange | Slice | None:
@@ -187,19 +188,19 @@ class _Padding:
             return None
         shape = self.rewriter.shape(node.reads[0])
         index_map = node.operator.map(shape)
-        if index_map.edge != "none" or len(index_map.dims) != 4:
+        if index_map.edge != "none":
             return None
         first, *others = index_map.dims[1]
         within = prod(axis.size for axis in others)
         if any(axis.axis != 1 or axis.step < 1 for axis in (first, *others)):
             return None
-        if self.whole % within:
+        if self.padded_size % within:
             return None
-        first = replace(first, size=self.whole // within)
+        first = replace(first, size=self.padded_size // within)
         last = sum(axis.start + (axis.size - 1) * axis.step for axis in (first, *others))
-        if len(shape) != 4 or not isinstance(shape[1], int) or last >= shape[1]:
+        if not isinstance(shape[1], int) or last >= shape[1]:
             return None
         if isinstance(node.operator, Slice) and node.operator.axes == (1,) and first.step == 1:
-            return Slice((first.start,), (first.start + self.whole,), (1,), (1,))
+            return Slice((first.start,), (first.start + self.padded_size,), (1,), (1,))
         images, _, *image = index_map.dims
         return Rearrange(shape, (images, (first, *others), *image))
