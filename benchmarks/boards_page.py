@@ -66,8 +66,10 @@ def reports(folder: Path = FOLDER) -> dict[str, Json]:
     for path in sorted(folder.glob("*.json")):
         report = json.loads(path.read_text("utf-8"))
         if report.get("format") != FORMAT:
-            got = report.get("format")
-            raise ValueError(f"{path}: expected a report of format {FORMAT}, got {got}")
+            raise ValueError(
+                f"{path}: expected a report of format {FORMAT}, got {report.get('format')}: "
+                "measure again by this version's `glnn bench --suite --report FILE`"
+            )
         found[path.stem] = report
     return found
 

@@ -15,7 +15,7 @@ from glnn.gl import Device
 from glnn.suite.measure import SuiteResult
 from glnn.version import VERSION
 
-FORMAT = 1
+FORMAT = 2
 """The version of the report's format; docs/boards.md is made of this one."""
 MACHINE = (
     *("system", "architecture", "processor", "processors", "memory", "python", "numpy", "blas"),
@@ -85,7 +85,7 @@ def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
     for backend in examination.scope.backends:
         functions = [one for one in examination.functions if one.backend == backend]
         kernels = [one for one in examination.kernels if one.backend == backend]
-        limited = {f"{one.op}/{one.kernel}" for one in kernels if not one.ok and not one.wrong}
+        in_parts = [one for one in kernels if one.part is not None and not one.wrong]
         counts[backend] = {
             "functions": len({one.name for one in functions}),
             "kernels": sum(bool(one.problems) for one in kernels),
@@ -93,7 +93,7 @@ def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
                 {one.name for one in functions if one.wrong}
                 | {f"{one.op}/{one.kernel}" for one in kernels if one.wrong}
             ),
-            "in_parts": sorted(limited),
+            "kernels_in_parts": sorted({f"{one.op}/{one.kernel}" for one in in_parts}),
         }
         if backend in examination.closed:
             counts[backend]["closed"] = redact(examination.closed[backend])
@@ -108,10 +108,11 @@ def _doctor(examination: Examination | None) -> Mapping[str, Any] | None:
 
 def doctor_faults(doctor: Mapping[str, Any]) -> list[str]:
     """Return what a report's `doctor` has against the device, in a few words each."""
+    backends = doctor["backends"]
     return [
-        *(f"{name} closed" for name, one in doctor["backends"].items() if "closed" in one),
-        *(f"{one} wrong" for names in doctor["backends"].values() for one in names["wrong"]),
-        *(f"{one} in parts" for names in doctor["backends"].values() for one in names["in_parts"]),
+        *(f"{name} closed" for name, one in backends.items() if "closed" in one),
+        *(f"{one} wrong" for names in backends.values() for one in names["wrong"]),
+        *(f"{one} in parts" for names in backends.values() for one in names["kernels_in_parts"]),
         *(f"{step}: no verdict" for step in doctor["no_verdict"]),
         *(("the driver lost the context",) if doctor["lost"] is not None else ()),
     ]

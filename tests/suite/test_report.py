@@ -114,7 +114,7 @@ def test_what_keeps_the_doctor_from_being_content_is_named() -> None:
     with Device() as device:
         doctor = suite_report(SuiteResult(examination=examination), device)["doctor"]
     compute = {"functions": 0, "kernels": 2, "wrong": ["softmax/rows"]}
-    assert doctor["backends"]["compute"] == {**compute, "in_parts": ["pool2d/window"]}
+    assert doctor["backends"]["compute"] == {**compute, "kernels_in_parts": ["pool2d/window"]}
     assert not doctor["ok"] and "zaphod" not in json.dumps(doctor)
     assert doctor_faults(doctor) == [
         "feedback closed",
