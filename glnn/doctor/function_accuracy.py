@@ -322,7 +322,7 @@ def run(
         padded[: len(rows)] = rows
         x, out = Buffer((count, 4), parse("R")), Buffer((count,), parse("R"))
         x.set(padded)
-        out.push(device).write(np.full(out.size, np.nan, np.float32))
+        device.write_buffer(out.push(device), np.full(out.size, np.nan, np.float32))
         if stage == "compute":
             x.push(device).bind_to_storage_buffer(0)
             out.push(device).bind_to_storage_buffer(1)

@@ -400,7 +400,8 @@ def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
     memory = ground.memory(count, np.zeros(1, np.uint32))
     ranges = list(_ranges(count))
     for first, number in ranges:
-        memory.copy.write(floats(scatter(count_from(first, number))), offset=4 * first)
+        content = floats(scatter(count_from(first, number)))
+        ground.device.write_buffer(memory.copy, content, 4 * first)
     texture = DataTexture(ground.device, count, "r32f", "samplerBuffer")
     texture.copy_from(memory.copy)
     texture.bind(0)

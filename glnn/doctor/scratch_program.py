@@ -84,11 +84,11 @@ class ScratchSpace:
                 raise
             raise NoRoomError(str(error)) from None
         if content is not None:
-            made.copy.write(np.ascontiguousarray(content))
+            self.device.write_buffer(made.copy, np.ascontiguousarray(content))
         else:
             piece = np.full(min(words, PIECE), POISON, np.uint32)
             for first in range(0, words, PIECE):
-                made.copy.write(piece[: words - first], offset=4 * first)
+                self.device.write_buffer(made.copy, piece[: words - first], 4 * first)
         return made
 
     def dispatch(
@@ -125,7 +125,7 @@ class ScratchSpace:
         out, array = self.memory(min(vertices, DRAWN) * each), program.vertex_array()
         for first in range(0, vertices, DRAWN):
             count = min(DRAWN, vertices - first)
-            out.copy.write(np.full(count * each, POISON, np.uint32))
+            self.device.write_buffer(out.copy, np.full(count * each, POISON, np.uint32))
             program.set({**(uniforms or {}), "first": first})
             program.capture(array, count, 1, out.copy)
             self.device.wait()

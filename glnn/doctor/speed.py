@@ -577,7 +577,7 @@ def _room(device: Device, full: bool) -> MemoryCheck:
     try:
         for number in range(pieces):
             held.append(BufferBlock(PIECE, device))
-            held[-1].copy.write(_piece_content(number))
+            device.write_buffer(held[-1].copy, _piece_content(number))
         device.wait()
         device.check_always("use memory")
     except GlnnError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from ctypes import c_uint, c_uint64, c_void_p
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -240,6 +240,8 @@ class Device:
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
         self._garbage: list[Callable[[], object]] = []
+        self._copied_in: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
+        """The segment of the last copy to or from each buffer, where `reorders_copies`."""
         self.timeline = Timeline(options.wait)
         self._reopen_lock = process_lock()
         self._successor: Device | None = None
@@ -270,7 +272,6 @@ class Device:
         if self.low_priority:
             worker.start()  # no other thread works for it
         self.closed = False
-        self._copies: dict[int, int] = {}  # the segment of each buffer's last copy
 
     def _adopt(self) -> moderngl.Context:
         import moderngl
@@ -304,14 +305,14 @@ class Device:
         copy = self.context.copy_buffer
         copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
         if self.capabilities.reorders_copies:
-            self._copies[target.glo] = self._copies[source.glo] = self.timeline.current
+            self._copied_in[target] = self._copied_in[source] = self.timeline.current
 
-    def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int) -> None:
-        """Copy `content` to `target`, from the byte `offset` on. Only inside `perform`.
+    def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int = 0) -> None:
+        """Write `content` to `target`, from the byte `offset` on. Only inside `perform`.
 
-        Waits for earlier copies of that buffer where a write would come before them.
+        Waits for earlier copies to or from that buffer where the driver might write before them.
         """
-        if self._copies.pop(target.glo, 0) > self.timeline.completed:
+        if self._copied_in.pop(target, 0) > self.timeline.completed:
             self.wait()
         target.write(content, offset=offset)
 

@@ -154,23 +154,32 @@ class Capabilities:
         )
 
     @property
-    def barrier_suffices(self) -> bool:
-        """Return True where barrier() alone orders accesses to shared memory, as GLSL specifies.
+    def nvidia_driver(self) -> bool:
+        """Return True for NVIDIA's own driver, whose habits others of the same GPUs do not share.
 
-        NVIDIA's own driver is (seen on an H200, 580), others are given memoryBarrierShared(), too:
-        Mesa's for NVIDIA's GPUs among them, whose vendor is another.
+        Mesa's and ANGLE are made anew, and name another vendor first, as "Mesa" or "Google Inc.
+        (NVIDIA Corporation)".
         """
         return self.vendor.startswith("NVIDIA")
 
     @property
+    def barrier_suffices(self) -> bool:
+        """Return True where barrier() alone orders accesses to shared memory, as GLSL specifies.
+
+        So it does by NVIDIA's driver (seen on an H200, 580); for others shaders call
+        memoryBarrierShared(), too.
+        """
+        return self.nvidia_driver
+
+    @property
     def reorders_copies(self) -> bool:
-        """Return True where copies of buffers change places with what was told before or later.
+        """Return True where buffer copies are not ordered with earlier or later commands.
 
         By NVIDIA's driver (580) glBufferSubData comes before an earlier glCopyBufferSubData of the
         same buffer (19 or 20 of 20 tries on an H200, of any size, behind glFlush and a barrier,
         too), and a texture is copied from a buffer now and then before an earlier shader wrote it.
         """
-        return "nvidia" in self.vendor.lower()
+        return self.nvidia_driver
 
     def header(self, stage: str, buffers: bool = False) -> str:
         """The first lines of a shader's source; `stage` is "compute" or "feedback".

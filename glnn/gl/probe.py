@@ -107,9 +107,8 @@ def moves_mapped_buffers(device: Device) -> bool:
     """
     device.activate()
     target, words = map_buffer(device, 4 * WORDS)
-    copy = device.context.copy_buffer
     sources = [device.context.buffer(np.full(WORDS, number, np.uint32)) for number in range(1, 5)]
     for source in sources:  # the second finds the first one's copy unfinished, not even sent off
-        copy(target, source, 4 * WORDS, read_offset=0, write_offset=0)
+        device.copy_buffer(target, source, 4 * WORDS)
     device.wait()
     return bool((words != len(sources)).any())

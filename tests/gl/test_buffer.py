@@ -281,3 +281,22 @@ def test_a_write_waits_for_copies_of_its_buffer_where_it_would_come_first(
     target.push(device)
     assert len(waited) == 2 * waits
     np.testing.assert_array_equal(other.pull(), 5 * numbers(2, 4))
+
+
+def test_what_is_known_of_a_buffers_copies_goes_with_it(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GL gives its name to another buffer, which would wait for nothing."""
+    told = replace(device.capabilities, vendor="NVIDIA Corporation")
+    monkeypatch.setattr(device, "capabilities", told)
+    device.activate()
+    monkeypatch.setattr(device, "wait", lambda: pytest.fail("nothing was copied to it"))
+    origin, copied = device.context.buffer(numbers(4)), device.context.buffer(reserve=16)
+    device.copy_buffer(copied, origin, 16)
+    name = copied.glo
+    del copied
+    device.collect_garbage()
+    later = device.context.buffer(reserve=16)
+    later._glo = name  # as by drivers that give names again, which Mesa does not
+    device.write_buffer(later, numbers(4))
+    assert later.read() == numbers(4).tobytes()

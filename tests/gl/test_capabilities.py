@@ -110,7 +110,9 @@ def test_headers() -> None:
 @pytest.mark.parametrize("api", ["es", "gl"])
 def test_only_a_driver_known_to_needs_no_barrier_for_shared_memory(api: str) -> None:
     one, line = dataclasses.replace(ES31, api=api, version=(4, 3)), "#define BARRIER_SUFFICES 1"
-    for vendor, suffices in (("NVIDIA Corporation", True), ("ARM", False), ("Mesa", False)):
+    angle = "Google Inc. (NVIDIA Corporation)"
+    vendors = {"NVIDIA Corporation": True, angle: False, "ARM": False, "Mesa": False}
+    for vendor, suffices in vendors.items():
         made = dataclasses.replace(one, vendor=vendor)
         assert made.barrier_suffices == suffices
         assert (line in made.header("compute").splitlines()) == suffices
