@@ -27,7 +27,8 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
-from glnn.errors import ModelError
+from glnn.core.fileio import make_folder
+from glnn.errors import ModelError, fault
 from glnn.filters.filter import BORDERS
 from glnn.filters.linear_filters import INTERPOLATIONS
 from glnn.images.files import check_picture, is_picture, read_picture, write_picture
@@ -136,12 +137,17 @@ def _filter_picture(
 ) -> dict[str, Any]:
     """Filter one picture, write the result and describe both.
 
-    ms: the filter's time alone, without reading and writing.
+    ms: the filter's time alone, without reading and writing. Raises ModelError where the result
+    cannot be written.
     """
     start = perf_counter()
     result = work(picture, backend)
     took = 1e3 * (perf_counter() - start)
-    pair.target.parent.mkdir(parents=True, exist_ok=True)
+    folder = pair.target.parent
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise ModelError(f"OUT: cannot write to {folder}: {fault(error)}") from None
     write_picture(pair.target, result)
     height, width = result.shape[:2]
     names = {"in": str(pair.source), "out": str(pair.target)}

@@ -18,6 +18,7 @@ from glnn.cli.options import OutputFile, check_absent, check_writable
 from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
 from glnn.cli.sources import Inputs, Picture, PictureFile, SampleStream
+from glnn.core.fileio import make_folder
 from glnn.core.tensor_info import show
 from glnn.core.types import Array, Shape
 from glnn.errors import ModelError, fault
@@ -115,8 +116,7 @@ def parse_folder(text: str) -> Path:
     Raises ModelError where it cannot be made.
     """
     try:
-        Path(text).mkdir(parents=True, exist_ok=True)
-        return Path(text)
+        return make_folder(text)
     except (OSError, ValueError) as error:
         raise ModelError(f"--drawn: cannot write to {text}: {fault(error)}") from None
 
@@ -259,7 +259,7 @@ def _folder(target: str) -> Path:
             f"--dump: {target} is a file: expected a name that ends in .npz, or a folder"
         )
     try:
-        folder.mkdir(exist_ok=True)
+        make_folder(folder, parents=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"--dump: cannot write to {target}: {fault(error)}") from None
     for path in folder.glob(RUNS):

@@ -211,6 +211,24 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
+def make_folder(path: str | os.PathLike[str], *, parents: bool = True) -> Path:
+    """Make the folder `path` where it is missing, and return it.
+
+    parents: whether to make the folders that it is in, too. Raises OSError where it cannot be made,
+    as where it is a link that leads nowhere.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+    except FileExistsError as error:
+        link = Path(error.filename)
+        if link.is_symlink() and not link.exists():
+            reason = f"{link} is a link to {os.readlink(link)}, which is not there"
+            raise FileNotFoundError(errno.ENOENT, reason, str(path)) from None
+        raise
+    return folder
+
+
 def try_write(path: str | os.PathLike[str]) -> None:
     """Raise OSError where `atomic_write` could not write `path`. Leaves nothing behind."""
     target = _target(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from glnn.core.fileio import atomic_write
+from glnn.core.fileio import atomic_write, make_folder
 from glnn.core.layout import parse
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities, Device, Program, Source
@@ -243,7 +243,7 @@ def write_sources(directory: Path, sources: Mapping[str, str]) -> list[Path]:
 
     Raises OSError.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     for name, text in sources.items():
         with atomic_write(directory / name) as stream:
             stream.write(text.encode())

@@ -330,6 +330,25 @@ def test_links_that_lead_nowhere(cli: Glnn, files: Path, name: str) -> None:
     assert (files / name).is_symlink() != name.endswith(".json")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*NET, "--dump", "gl"), "--dump: cannot write to gl"),
+        ((*LENET, "--drawn", "gl"), "--drawn: cannot write to gl"),
+        ((*LENET, "--drawn", "gl/in"), "--drawn: cannot write to gl/in"),
+        (("kernels", "--op", "softmax", "--export", "gl"), "--export: cannot write to gl"),
+        (("filter", "grey", "*.png", "gl"), "OUT: cannot write to gl"),
+    ],
+)
+def test_folders_that_are_links_that_lead_nowhere(
+    cli: Glnn, files: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (files / "gl").symlink_to("gone")
+    said = cli(*arguments).refusal
+    assert said.startswith(says) and said.endswith("gl is a link to gone, which is not there")
+    assert (files / "gl").is_symlink() and not (files / "gone").exists()
+
+
 MEANWHILE = {
     **{verb: (verb, *given) for verb, (given, _) in TO_WRITE.items()},
     "convert": ("convert", "net.json"),
