@@ -29,7 +29,6 @@ NAMES = (GLNN, EAGER, GRAPH, HALF, COMPILED, WEBGPU, CPU)
 REFERENCE = "reference"
 """In the place of a row's name: what others' results are compared with."""
 LEAST = 3  # runs
-WARM_UP = 1.0  # seconds: the first 0.3 of a process take five times as long, to 0.8 a third more
 Found = dict[str, Any]
 Rows = Callable[[int, tuple[str, ...]], Iterator[Found]]
 """Gives a batch's rows so called, each with its `name`; `failed` says why there is no time."""
@@ -45,6 +44,8 @@ class Asked:
     """The .onnx file."""
     how: str
     """The backend or provider."""
+    warm_up: float
+    """Seconds of runs before anything is timed."""
     seconds: float
     """Of each measure."""
     results: str
@@ -75,9 +76,12 @@ class Asked:
         np.save(path, result)
         return {"name": name, "result": str(path)}
 
-    def timed(self, work: Callable[[], object], warm_up: float = WARM_UP) -> Found:
-        """Median and least milliseconds of `work`, which waits, after `warm_up` seconds of it."""
-        for seconds, least in ((warm_up, 1), (self.seconds, LEAST)):
+    def timed(self, work: Callable[[], object], *, warm: bool = False) -> Found:
+        """Median and least milliseconds of `work`, which waits.
+
+        warm: whether the process has been warmed up already, as by another measure.
+        """
+        for seconds, least in ((0.0 if warm else self.warm_up, 1), (self.seconds, LEAST)):
             times: list[float] = []
             begun = time.perf_counter()
             while len(times) < least or time.perf_counter() - begun < seconds:

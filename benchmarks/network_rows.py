@@ -32,6 +32,7 @@ from benchmarks.network_process import (
     Asked,
 )
 from benchmarks.zoo import Network
+from glnn.profiling.timing import FIRST_SECONDS
 from glnn.validation.comparison import relative_error
 
 Row = dict[str, Any]
@@ -192,6 +193,7 @@ class Bench:
                 network.name,
                 path=str(self.folder / f"{network.name}.onnx"),
                 how=PROVIDERS.get(names[0], self.backend),
+                warm_up=FIRST_SECONDS,
                 seconds=self.seconds,
                 results=str(self.work),
                 wanted=tuple((batch, one) for batch, one in rows.items() if one),

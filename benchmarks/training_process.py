@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import training_zoo
-from benchmarks.network_process import WARM_UP
 from benchmarks.training_zoo import CLASSES, DIGIT, IMAGE, TOKENS
 from glnn.errors import GlnnError
 from glnn.model import Model
+from glnn.profiling.timing import FIRST_SECONDS
 
 Found = dict[str, Any]
 Batch = tuple[NDArray[np.float32], NDArray[np.int32]]
@@ -113,13 +113,13 @@ def batches(work: Work, batch: int) -> list[Batch]:
 def timed(
     steps: list[Callable[[], object]], wait: Callable[[], object], seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of a step of `steps`, which take turns, after WARM_UP seconds of them.
+    """Milliseconds of a step of `steps`, which take turns, after FIRST_SECONDS of them.
 
     `median_ms` and `least_ms` of `runs` that are each waited for, and `queued_ms`, a step's share
     of as many that are waited for together.
     """
     turns = cycle(steps)
-    for duration, least in ((WARM_UP, 1), (seconds, LEAST)):
+    for duration, least in ((FIRST_SECONDS, 1), (seconds, LEAST)):
         times: list[float] = []
         begun = perf_counter()
         while len(times) < least or perf_counter() - begun < duration:

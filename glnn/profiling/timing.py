@@ -11,7 +11,9 @@ from glnn.backends import Backend
 from glnn.gl import Timer
 
 WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
-FIRST_SECONDS = 1.0  # in which runs of a new process take longer on NVIDIA: 0.3 s up to four times
+FIRST_SECONDS = 1.0
+"""Seconds in which the runs of a new process take longer, seen on an H200: the first 0.3 four to
+five times as long, those up to 0.8 a third more."""
 LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too much
 
 
