@@ -28,14 +28,14 @@ from glnn.model.formats import FORMATS, MATRIX_FILES, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
-def _companion_files(parameters: Mapping[str, Any]) -> Sequence[str]:
-    """Return the ends of the names of files that are written beside OUT, as patterns."""
+def _suffix_patterns(parameters: Mapping[str, Any]) -> Sequence[str]:
+    """Return the suffixes of files that are written beside OUT, as patterns."""
     return MATRIX_FILES if parameters["format"] == "rovder" else ()
 
 
 @click.command(cls=WritingCommand)
 @click.argument("source", metavar="IN", type=ModelName())
-@click.argument("target", metavar="OUT", type=OutputFile(companions=_companion_files))
+@click.argument("target", metavar="OUT", type=OutputFile(suffix_patterns=_suffix_patterns))
 @click.option(
     "--format",
     type=click.Choice(list(FORMATS)),

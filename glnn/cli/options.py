@@ -307,19 +307,19 @@ class OutputFile(FileName):
         self,
         folder: Callable[[str], bool] = lambda name: False,
         inside: Callable[[Path], bool] = lambda path: False,
-        companions: Callable[[Mapping[str, Any]], Sequence[str]] = lambda parameters: (),
+        suffix_patterns: Callable[[Mapping[str, Any]], Sequence[str]] = lambda parameters: (),
         replaces: str = "",
         resumed: str = "",
         unnamed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """folder: whether a name may be a folder's; the command then calls `check_absent` for each
         file. inside: whether a file in the folder is called as those that are written there.
-        companions: returns the ends of the names of files that are written with it, in place of its
-        ending, as patterns, from the command's parameters. replaces: the input that it may be.
+        suffix_patterns: returns the suffixes of files of the same stem that are written beside it,
+        as patterns, from the command's parameters. replaces: the input that it may be.
         resumed: the flag by which the command goes on from the file. unnamed: returns the name
         where none is given, from the command's parameters.
         """
-        self.folder, self.inside, self.companions = folder, inside, companions
+        self.folder, self.inside, self.suffix_patterns = folder, inside, suffix_patterns
         self.replaces, self.resumed, self.unnamed = replaces, resumed, unnamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -344,8 +344,8 @@ class _Output:
     """The option or argument, as people call it."""
     path: str
     type: OutputFile
-    companions: tuple[str, ...]
-    """Patterns of the names of files that are written in its folder with it."""
+    patterns_beside: tuple[str, ...]
+    """Patterns of the names of files that are written beside it."""
     resumed: bool
     """Whether the command goes on from the file."""
 
@@ -375,7 +375,7 @@ class _Output:
         if not self.resumed:
             flag = self.type.resumed
             check_absent(self.option, self.path, f"--{flag} goes on from it, " if flag else "")
-        for pattern in self.companions:
+        for pattern in self.patterns_beside:
             for path in self.parent.glob(pattern):
                 check_absent(self.option, path)
         _try_write(self.option, self.path)
@@ -434,7 +434,9 @@ class WritingCommand(click.RichCommand):
         if ctx.meta.get(REPLACING, False):
             return super().invoke(ctx)
         new = [output for output in outputs if not output.resumed]
-        patterns = [(output.parent, pattern) for output in new for pattern in output.companions]
+        patterns = [
+            (output.parent, pattern) for output in new for pattern in output.patterns_beside
+        ]
         with create_only((output.path for output in new), patterns):
             return super().invoke(ctx)
 
@@ -448,8 +450,8 @@ class WritingCommand(click.RichCommand):
                 if (path := ctx.params.get(name)) is not None:
                     resumed = bool(ctx.params.get(type.resumed))
                     stem = escape(Path(path).stem)
-                    companions = tuple(f"{stem}{ending}" for ending in type.companions(ctx.params))
-                    yield _Output(parameter_name(parameter), str(path), type, companions, resumed)
+                    beside = tuple(f"{stem}{suffix}" for suffix in type.suffix_patterns(ctx.params))
+                    yield _Output(parameter_name(parameter), str(path), type, beside, resumed)
 
     def _check_inputs(self, ctx: click.Context, output: _Output) -> None:
         """Raise ModelError where `output` is an input's file."""

@@ -339,7 +339,7 @@ class Plan(Runner):
         encoder = self._emitted.encoder.fork()
         encoder.step(launch.name)
         launch.record(encoder, FlushPolicy(device))
-        return buffers.bind_others(encoder.finish())
+        return buffers.bind_commands(encoder.finish())
 
     @property
     def device_weights(self) -> tuple[DeviceWeight, ...]:

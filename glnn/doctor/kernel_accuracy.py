@@ -109,8 +109,8 @@ ROWS: Operands = {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}
 INDEX, TOKENS, PLACES = (TensorType(shape, DType.int32) for shape in ((45,), (5,), (3, 131)))
 CENTRED = NormedMatmul(1e-5, centred=True), {"x": (67, 131), "weight": (67, 131)}
 ATTENTION_PARTS = AttentionParts(6, 2, 12, 12, 0.3, keys=5)
-TURNED: Operands = {"places": TOKENS, "rotary": (12, 8)}
-OWN_KEYS: Operands = {"x": (5, 120), "cache": (24, 48), **TURNED}
+ROTARY_OPERANDS: Operands = {"places": TOKENS, "rotary": (12, 8)}
+OWN_KEYS: Operands = {"x": (5, 120), "cache": (24, 48), **ROTARY_OPERANDS}
 
 
 def _operands(**operands: TensorType | Shape) -> Operands:
@@ -355,19 +355,22 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "rotary": [(Rotary(3, 10, 12, 2), _operands(x=(5, 37), places=TOKENS, rotary=(12, 8)))],
     "cache_append": [
         (CacheAppend(3, 10, 1, 7), {"x": (2, 37), "past": (2, 3, 129, 10)}),
-        (CacheAppend(3, 10, 12), _operands(x=(5, 37), past=(5, 3, 7, 10), **TURNED)),
+        (CacheAppend(3, 10, 12), _operands(x=(5, 37), past=(5, 3, 7, 10), **ROTARY_OPERANDS)),
     ],
     "cache_update": [
-        (CacheUpdate(3, 10, 12, 2, 35), _operands(x=(5, 67), cache=(24, 60), **TURNED))
+        (CacheUpdate(3, 10, 12, 2, 35), _operands(x=(5, 67), cache=(24, 60), **ROTARY_OPERANDS))
     ],
     "sample": [(Sample(), {"x": (5, 637), "rules": (5, 4), "random": (5,)})],
     "cached_attention": [
-        (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), **TURNED)),
+        (
+            CachedAttention(6, 2, 12, 12, 0.3),
+            _operands(x=(5, 72), cache=(24, 48), **ROTARY_OPERANDS),
+        ),
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
         (CachedAttention(6, 2, 12, 12, 0.3, keys_start=72, values_start=96), OWN_KEYS),
     ],
     "attention_parts": [
-        (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), **TURNED)),
+        (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), **ROTARY_OPERANDS)),
         (ATTENTION_PARTS, _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
         (replace(ATTENTION_PARTS, keys_start=72, values_start=96), OWN_KEYS),
     ],

@@ -181,7 +181,9 @@ class Launch:
     workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where nothing is said
     grid: tuple[tuple[Along, ...], ...] = ()  # along x, y and z, what is to be multiplied
     strided: bool = False  # the grid's last dimension is walked in strides, may be cut short
-    resident: bool = False  # that one is cut to the multiprocessors: workgroups wait for others
+    resident: bool = False
+    """Whether the grid's last dimension is the number of multiprocessors, so that all workgroups
+    run at once and may wait for one another."""
     shared_bytes: Quantity = Quantity(((0,),))  # shared memory of one workgroup
     captures: Quantity = Quantity(((4,),))  # how many floats a vertex captures (feedback)
     instances: str | None = None  # the size that a draw's instances run along (feedback)

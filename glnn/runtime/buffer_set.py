@@ -556,8 +556,8 @@ class BufferSet:
         assert self._now is not None
         return self._now.host[self.executable.host.index(step)]
 
-    def bind_others(self, commands: CommandBuffer) -> BoundCommands:
-        """Return other commands of the same executable, bound as its own are."""
+    def bind_commands(self, commands: CommandBuffer) -> BoundCommands:
+        """Return `commands` of the same executable, bound as its own are."""
         now, device = self._now, self.device
         assert now is not None and device is not None and isinstance(now.commands, BoundCommands)
         result = BoundCommands(device, commands, self._shared.programs, now.parts.buffer, now.parts)
