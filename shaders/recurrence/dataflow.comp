@@ -1,18 +1,19 @@
 #version 310 es
-// Many steps a launch, by workgroups that wait for what they read. A workgroup has QUADS times four
-// units of ROWS samples, one step after another, and keeps their weights in registers meanwhile.
-// Diamos et al. 2016, Persistent RNNs. The first launch marks all numbers of the result as absent;
-// whoever needs a state asks for it until it is there. Where there are fewer workgroups than such
-// parts of a step, each takes turns at several, and loads weights anew for other units. All of them
-// have to run at once, of which GL promises nothing: one that waited in vain stores nothing and
-// ends. In the last launch one workgroup, which never waits, makes what is absent still. SIDE lanes
-// side by side add up the sums of a gate of four units. Layers one on another are a wave, as in
-// wavefront.comp; of an upper layer half of them add up the units below.
+// Many steps a launch, by workgroups that wait for one another's states (Diamos et al. 2016,
+// Persistent RNNs). Each workgroup computes 4 * QUADS units of ROWS samples in all steps and keeps
+// their weights in registers. The first launch stores ABSENT in all of the result; readers poll
+// until a value is no longer ABSENT. Where a step has more such tasks than there are workgroups,
+// each computes tasks_per_group of them, and loads weights anew for other units. All workgroups
+// have to run at once, of which GL promises nothing: one that times out stores nothing and ends.
+// The fallback launch, the last one, is of one workgroup, which never waits and computes what is
+// ABSENT still. LANES_PER_SUM neighbouring lanes add up the sums of a gate of four units. Layers one
+// on another are a wave, as in wavefront.comp; in an upper layer half of these lanes add up the units
+// of the layer below.
 #ifndef LANES
 #define LANES 256
 #endif
-#ifndef SIDE
-#define SIDE 16
+#ifndef LANES_PER_SUM
+#define LANES_PER_SUM 16
 #endif
 #ifndef QUADS
 #define QUADS 1
@@ -20,11 +21,11 @@
 #ifndef ROWS
 #define ROWS 8
 #endif
-#ifndef TILES
-#define TILES 16
+#ifndef CACHED_TILES
+#define CACHED_TILES 16
 #endif
-#ifndef PATIENCE
-#define PATIENCE 262144
+#ifndef MAX_POLLS
+#define MAX_POLLS 262144
 #endif
 #ifndef STACKED
 #define STACKED 1
@@ -45,35 +46,36 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #define QUIET 0x00400000u
 #define UNITS (4 * ROWS * QUADS)  // of all samples
 #define SLOTS (GATES * QUADS)     // sums of four units
-#define PARTS (LANES / SIDE / SLOTS)  // of the samples, each of other lanes
+#define PARTS (LANES / LANES_PER_SUM / SLOTS)  // of the samples, each of other lanes
 #define EACH ((ROWS + PARTS - 1) / PARTS)
-#define UPPER_SIDE (STACKED == 1 ? SIDE / 2 : SIDE)
-#define ALL ((SUMMED_QUADS + UPPER_SIDE - 1) / UPPER_SIDE)  // fours of units that a lane adds up
-#define ALL_LOWEST ((SUMMED_QUADS + SIDE - 1) / SIDE)
+#define LANES_PER_UPPER_SUM (STACKED == 1 ? LANES_PER_SUM / 2 : LANES_PER_SUM)
+// Fours of units that a lane adds up.
+#define ALL ((SUMMED_QUADS + LANES_PER_UPPER_SUM - 1) / LANES_PER_UPPER_SUM)
+#define ALL_LOWEST ((SUMMED_QUADS + LANES_PER_SUM - 1) / LANES_PER_SUM)
 #if PARTS < 1 || UNITS > LANES
 #error too few lanes
 #endif
-const int AT_ONCE = ALL < 8 ? ALL : 8;  // fours of units of a lane whose weights it keeps
+const int AT_ONCE = ALL < 8 ? ALL : 8;  // fours of units of a lane whose weights it caches
 const int TURNS = (ALL + AT_ONCE - 1) / AT_ONCE;
-#define STAGED (SIDE * AT_ONCE)
+#define STAGED (LANES_PER_SUM * AT_ONCE)
 const int LOADS = (STAGED * ROWS + LANES - 1) / LANES;
-// PATIENCE: how often a state is asked for, far longer than any step takes.
+// MAX_POLLS: how often a state is polled before its reader times out, far longer than a step takes.
 uniform int chains, layers, most_waves;  // most_waves: of one launch
-shared vec4 staged[SIDE * 8 * ROWS];  // the states that are summed
-shared float part[SLOTS * UNITS / QUADS * (SIDE + 1)];  // of a sum, what its lanes add up
-shared uint held[RESULTS * UNITS * TILES];  // the bits of the workgroup's states
-shared uint in_vain;  // 1 where a lane waited so
+shared vec4 staged[LANES_PER_SUM * 8 * ROWS];  // the states that are summed
+shared float part[SLOTS * UNITS / QUADS * (LANES_PER_SUM + 1)];  // of a sum, what its lanes add up
+shared uint group_states[RESULTS * UNITS * CACHED_TILES];  // the bits of the workgroup's states
+shared uint timed_out;  // 1 where a state was ABSENT at each of a lane's polls
 
 // The weights of a lane. What an index that is no number in the text reaches is no register, and a
 // long loop stays one by NVIDIA's compiler: so what is done with each four is written out.
-vec4 kept[32];
-int kept_place = -1;
-#define EACH_KEPT(with) with(0) with(1) with(2) with(3) with(4) with(5) with(6) with(7)
+vec4 cached_weights[32];
+int cached_place = -1;
+#define EACH_CACHED(with) with(0) with(1) with(2) with(3) with(4) with(5) with(6) with(7)
 
 // What a workgroup has to do.
 struct Task {
     int chain, step, quad, row;  // the first of QUADS and ROWS
-    int place;  // of its states in `held`
+    int place;  // of its states in `group_states`
     bool upper;
 };
 
@@ -86,7 +88,8 @@ int place_before(int step, int chain, int row, int quad) {
 
 // The `index`th four of units that a lane along the sums has; there may be none.
 int summed_quad(Task task, int share, int index) {
-    return task.upper ? share % (SIDE / 2) + index * (SIDE / 2) : share + index * SIDE;
+    if (task.upper) return share % (LANES_PER_SUM / 2) + index * (LANES_PER_SUM / 2);
+    return share + index * LANES_PER_SUM;
 }
 
 // Whether any lane has an `index`th four.
@@ -94,25 +97,25 @@ bool sums_more(Task task, int index) {
     return index < (task.upper ? ALL : ALL_LOWEST);
 }
 
-// Load the weights of a lane for a turn, unless it has them.
-void keep(Task task, int turn, int lane) {
-    int share = lane % SIDE, slot = lane / SIDE % SLOTS;
-    bool below = task.upper && share >= SIDE / 2;
+// Load the weights of a lane for a turn, unless they are cached.
+void cache_weights(Task task, int turn, int lane) {
+    int share = lane % LANES_PER_SUM, slot = lane / LANES_PER_SUM % SLOTS;
+    bool below = task.upper && share >= LANES_PER_SUM / 2;
     int matrix = below ? layers + task.chain - 1 : task.chain;
     int quad = min(task.quad + slot / GATES, quads - 1);
     int place = ((matrix * GATES + slot % GATES) * quads + quad) * 4 * quads;
-    if (kept_place == place * TURNS + turn) return;
-    kept_place = place * TURNS + turn;
-#define KEEP(i) \
+    if (cached_place == place * TURNS + turn) return;
+    cached_place = place * TURNS + turn;
+#define CACHE(i) \
     if (i < AT_ONCE) { \
         int k = summed_quad(task, share, turn * AT_ONCE + i); \
         bool there = k < quads; \
-        kept[4 * i] = there ? weight[place + k] : vec4(0.0); \
-        kept[4 * i + 1] = there ? weight[place + quads + k] : vec4(0.0); \
-        kept[4 * i + 2] = there ? weight[place + 2 * quads + k] : vec4(0.0); \
-        kept[4 * i + 3] = there ? weight[place + 3 * quads + k] : vec4(0.0); \
+        cached_weights[4 * i] = there ? weight[place + k] : vec4(0.0); \
+        cached_weights[4 * i + 1] = there ? weight[place + quads + k] : vec4(0.0); \
+        cached_weights[4 * i + 2] = there ? weight[place + 2 * quads + k] : vec4(0.0); \
+        cached_weights[4 * i + 3] = there ? weight[place + 3 * quads + k] : vec4(0.0); \
     }
-    EACH_KEPT(KEEP)
+    EACH_CACHED(CACHE)
 }
 
 // Add to the sums of a lane what four of the units give, by weights of four rows.
@@ -126,99 +129,102 @@ void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 su
     }
 }
 
-// Take the states that a turn sums to shared memory, as soon as they are there.
-void stage(Task task, int turn, int patience, int lane) {
+// Load the states that a turn sums to shared memory, as soon as they are there.
+void stage(Task task, int turn, int max_polls, int lane) {
     uvec4 found[LOADS];
     int places[LOADS];
     for (int i = 0; i < LOADS; ++i) {
-        int place = lane + i * LANES, share = place % SIDE, row = task.row + place / STAGED;
-        int k = summed_quad(task, share, turn * AT_ONCE + place % STAGED / SIDE);
-        bool below = task.upper && share >= SIDE / 2;
+        int place = lane + i * LANES, share = place % LANES_PER_SUM;
+        int row = task.row + place / STAGED;
+        int k = summed_quad(task, share, turn * AT_ONCE + place % STAGED / LANES_PER_SUM);
+        bool below = task.upper && share >= LANES_PER_SUM / 2;
         int step = below ? task.step + 1 : task.step;
         bool there = place < STAGED * ROWS && row < batch && k < quads;
         places[i] = there ? place_before(step, below ? task.chain - 1 : task.chain, row, k) : 0;
         places[i] += SUMMED;
         found[i] = uvec4(there && step > 0 ? ABSENT : 0u);
         if (there && step == 0) {
-            uvec4 given = floatBitsToUint(state[places[i]]);
-            found[i] = given | uvec4(equal(given, uvec4(ABSENT))) * QUIET;
+            uvec4 initial = floatBitsToUint(state[places[i]]);
+            found[i] = initial | uvec4(equal(initial, uvec4(ABSENT))) * QUIET;
         }
     }
     bool absent = true;
-    for (int tries = patience; tries >= 0 && absent; --tries) {
+    for (int tries = max_polls; tries >= 0 && absent; --tries) {
         for (int i = 0; i < LOADS; ++i)  // all of them are on their way before one is looked at
             if (any(equal(found[i], uvec4(ABSENT)))) found[i] = result[places[i]];
         absent = false;
         for (int i = 0; i < LOADS; ++i) absent = absent || any(equal(found[i], uvec4(ABSENT)));
     }
-    if (absent) in_vain = 1u;
+    if (absent) timed_out = 1u;
     for (int i = 0; i < LOADS; ++i)
         if (lane + i * LANES < STAGED * ROWS) staged[lane + i * LANES] = uintBitsToFloat(found[i]);
 }
 
 // Find the new states of a lane's unit.
-void finish(Task task, int lane, float given[INPUTS], vec4 fixed_states[STATES]) {
+void finish(Task task, int lane, float inputs[INPUTS], vec4 fixed_states[STATES]) {
     int of_four = lane % 4, of_row = lane / 4 % ROWS, of_quad = lane / 4 / ROWS;
     float sums[GATES];
     for (int i = 0; i < GATES; ++i) {
-        int first = (((of_quad * GATES + i) * ROWS + of_row) * 4 + of_four) * (SIDE + 1);
+        int first = (((of_quad * GATES + i) * ROWS + of_row) * 4 + of_four) * (LANES_PER_SUM + 1);
         float own = 0.0, other = 0.0;
-        for (int j = 0; j < SIDE / 2; ++j) {
+        for (int j = 0; j < LANES_PER_SUM / 2; ++j) {
             own += part[first + j];
-            other += part[first + SIDE / 2 + j];
+            other += part[first + LANES_PER_SUM / 2 + j];
         }
         sums[i] = task.upper ? own : own + other;
 #if STACKED
-        if (task.upper) given[i] = other;
+        if (task.upper) inputs[i] = other;
 #endif
     }
     float before[STATES];
     for (int i = RESULTS; i < STATES; ++i) before[i] = component(fixed_states[i], of_four);
     for (int r = 0; r < RESULTS; ++r)
-        before[r] = uintBitsToFloat(held[task.place + r * UNITS + lane]);
+        before[r] = uintBitsToFloat(group_states[task.place + r * UNITS + lane]);
     for (int r = 0; r < RESULTS; ++r) {
-        uint bits = floatBitsToUint(new_state(r, sums, given, before));
+        uint bits = floatBitsToUint(new_state(r, sums, inputs, before));
         if (4 * (task.quad + of_quad) + of_four >= units) bits = 0u;
-        held[task.place + r * UNITS + lane] = bits == ABSENT ? bits | QUIET : bits;
+        group_states[task.place + r * UNITS + lane] = bits == ABSENT ? bits | QUIET : bits;
     }
 }
 
-// Make a step of a workgroup's units, whose states `held` has; false where it waited in vain.
-bool work(Task task, int patience, int lane) {
+// Compute a step of a workgroup's units, whose states are in `group_states`. Returns false where a
+// lane timed out.
+bool work(Task task, int max_polls, int lane) {
     int of_four = lane % 4, row = min(task.row + lane / 4 % ROWS, batch - 1);
     int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
-    float given[INPUTS];
+    float inputs[INPUTS];
     vec4 fixed_states[STATES];  // those behind the RESULTS, of four units
     if (lane < UNITS) {
         int own = place_before(0, task.chain, row, quad), direction = STACKED == 1 ? 0 : task.chain;
         for (int i = RESULTS; i < STATES; ++i) fixed_states[i] = state[own + i];
-        int inputs = ((direction * steps + task.step) * batch + row) * INPUTS * quads + quad;
-        for (int i = 0; i < INPUTS; ++i) given[i] = x[(inputs + i * quads) * 4 + of_four];
+        int from = ((direction * steps + task.step) * batch + row) * INPUTS * quads + quad;
+        for (int i = 0; i < INPUTS; ++i) inputs[i] = x[(from + i * quads) * 4 + of_four];
     }
-    int share = lane % SIDE, slot = lane / SIDE % SLOTS, first = lane / SIDE / SLOTS;
+    int share = lane % LANES_PER_SUM, sum = lane / LANES_PER_SUM;
+    int slot = sum % SLOTS, first = sum / SLOTS;
     vec4 sums[EACH];
     for (int i = 0; i < EACH; ++i) sums[i] = vec4(0.0);
     for (int turn = 0; turn < TURNS; ++turn) {
-        keep(task, turn, lane);
+        cache_weights(task, turn, lane);
         if (turn > 0) wait();
-        stage(task, turn, patience, lane);
+        stage(task, turn, max_polls, lane);
         wait();
-        if (in_vain == 1u) return false;
+        if (timed_out == 1u) return false;
         if (first >= PARTS || task.row + first >= batch) continue;
 #define ADD(i) \
         if (i < AT_ONCE && sums_more(task, turn * AT_ONCE + i)) \
-            add(kept[4 * i], kept[4 * i + 1], kept[4 * i + 2], kept[4 * i + 3], \
-                i * SIDE + share, first, sums);
-        EACH_KEPT(ADD)
+            add(cached_weights[4 * i], cached_weights[4 * i + 1], cached_weights[4 * i + 2], \
+                cached_weights[4 * i + 3], i * LANES_PER_SUM + share, first, sums);
+        EACH_CACHED(ADD)
     }
     for (int j = 0; j < EACH; ++j) {
         int of_row = first + j * PARTS;
         if (first < PARTS && of_row < ROWS)
             for (int k = 0; k < 4; ++k)
-                part[((slot * ROWS + of_row) * 4 + k) * (SIDE + 1) + share] = sums[j][k];
+                part[((slot * ROWS + of_row) * 4 + k) * (LANES_PER_SUM + 1) + share] = sums[j][k];
     }
     wait();
-    if (lane < UNITS) finish(task, lane, given, fixed_states);
+    if (lane < UNITS) finish(task, lane, inputs, fixed_states);
     wait();
     // Four units a lane: parts of a vec4 are no single store in all drivers.
     if (lane < RESULTS * ROWS * QUADS) {
@@ -227,13 +233,14 @@ bool work(Task task, int patience, int lane) {
         quad = task.quad + place / ROWS;
         if (row < batch && quad < quads)
             result[place_before(task.step + 1, task.chain, row, quad) + which] =
-                uvec4(held[i], held[i + 1], held[i + 2], held[i + 3]);
+                uvec4(group_states[i], group_states[i + 1], group_states[i + 2],
+                      group_states[i + 3]);
     }
     return true;
 }
 
-// Take the states of a workgroup's units before a step.
-void take(Task task, int lane) {
+// Load the states of a workgroup's units before a step to `group_states`.
+void load_states(Task task, int lane) {
     if (lane >= UNITS) return;
     int row = min(task.row + lane / 4 % ROWS, batch - 1);
     int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
@@ -241,8 +248,8 @@ void take(Task task, int lane) {
     for (int r = 0; r < RESULTS; ++r) {
         uvec4 four = task.step == 0 ? floatBitsToUint(state[at + r]) : result[at + r];
         uint bits = component(four, lane % 4);
-        if (task.step > 0 && bits == ABSENT) in_vain = 1u;
-        held[task.place + r * UNITS + lane] = bits;
+        if (task.step > 0 && bits == ABSENT) timed_out = 1u;
+        group_states[task.place + r * UNITS + lane] = bits;
     }
 }
 
@@ -256,42 +263,44 @@ void main() {
             result[i] = uvec4(ABSENT);
         return;
     }
-    if (lane == 0) in_vain = 0u;
+    if (lane == 0) timed_out = 0u;
     wait();
-    bool alone = begin >= waves;  // the last launch
+    bool is_fallback_launch = begin >= waves;  // the last launch
     // Those of a launch in parts do not run at once.
-    int most = alone || IN_PARTS == 1 ? 1 : int(WORKGROUP_COUNT.y);
-    int each = (of_wave + most - 1) / most, first = group * each;
-    if (first >= of_wave || (group > 0 && most == 1)) return;
-    if (alone) {  // whoever ended did not make its last step
+    int active_groups = is_fallback_launch || IN_PARTS == 1 ? 1 : int(WORKGROUP_COUNT.y);
+    int tasks_per_group = (of_wave + active_groups - 1) / active_groups;
+    int first = group * tasks_per_group;
+    if (first >= of_wave || (group > 0 && active_groups == 1)) return;
+    if (is_fallback_launch) {  // a workgroup that timed out did not make its last step
         for (int i = all / steps * (steps - 1) + lane * RESULTS; i < all; i += LANES * RESULTS)
-            if (result[i].x == ABSENT) in_vain = 1u;
+            if (result[i].x == ABSENT) timed_out = 1u;
         wait();
-        bool whole = in_vain == 0u;
+        bool whole = timed_out == 0u;
         wait();
         if (whole) return;
-        if (lane == 0) in_vain = 0u;
+        if (lane == 0) timed_out = 0u;
         wait();
         begin = 0;
     }
-    int end = alone ? waves : min(begin + most_waves, waves);
+    int end = is_fallback_launch ? waves : min(begin + most_waves, waves);
     for (int wave = begin; wave < end; ++wave) {
-        for (int place = first; place < min(first + each, of_wave); ++place) {
+        for (int place = first; place < min(first + tasks_per_group, of_wave); ++place) {
             int chain = place / (across * tiles), step = STACKED == 1 ? wave - chain : wave;
             if (step < 0 || step >= steps) continue;
             int quad = place / tiles % across * QUADS, row = place % tiles * ROWS;
-            bool few = each <= TILES;  // whose states `held` has room for
-            int at = few ? (place - first) * RESULTS * UNITS : 0;
+            bool states_fit = tasks_per_group <= CACHED_TILES;  // in `group_states`
+            int at = states_fit ? (place - first) * RESULTS * UNITS : 0;
             Task task = Task(chain, step, quad, row, at, STACKED == 1 && chain > 0);
-            if (alone && result[place_before(step + 1, chain, row, quad)].x != ABSENT) continue;
-            if (!few || alone || step == 0 || wave == begin) {
-                take(task, lane);
+            if (is_fallback_launch && result[place_before(step + 1, chain, row, quad)].x != ABSENT)
+                continue;
+            if (!states_fit || is_fallback_launch || step == 0 || wave == begin) {
+                load_states(task, lane);
                 wait();
-                if (in_vain == 1u) return;
+                if (timed_out == 1u) return;
                 wait();  // all have read it before one that is ahead sets it in `stage`
             }
-            if (!work(task, alone ? 0 : PATIENCE, lane)) return;
-            if (!few || alone) {  // others of its lanes take what these stored
+            if (!work(task, is_fallback_launch ? 0 : MAX_POLLS, lane)) return;
+            if (!states_fit || is_fallback_launch) {  // other lanes load what these stored
                 memoryBarrierBuffer();
                 wait();
             }

@@ -31,8 +31,8 @@ uniform int first_chain, active_chains;  // of this launch
 shared float part[16 * ROWS * LANES];  // a component of a sum behind the other
 shared float fresh[4 * RESULTS * ROWS * QUADS];  // new states, four units together
 // The lanes of four units, and how many sums of theirs `finish` adds up.
-#define SIDE (LANES / QUADS)
-#define LAST (SIDE < 8 ? SIDE / 2 : 4)
+#define LANES_PER_SUM (LANES / QUADS)
+#define LAST (LANES_PER_SUM < 8 ? LANES_PER_SUM / 2 : 4)
 // How many gates' sums a lane has at once.
 #define AT_ONCE (TOGETHER < GATES ? TOGETHER : GATES)
 
@@ -80,23 +80,23 @@ float joined(int sum, int first, int of_four) {
 
 // The new states of a unit of four of a row, number `place` of those of the workgroup.
 void finish(int chain, int step, int row, int quad, int place, int of_four) {
-    float sums[GATES], given[INPUTS], before[STATES];
-    int of_row = place / QUADS, first = (place - of_row * QUADS) * SIDE;
+    float sums[GATES], inputs[INPUTS], before[STATES];
+    int of_row = place / QUADS, first = (place - of_row * QUADS) * LANES_PER_SUM;
     for (int i = 0; i < GATES; ++i) sums[i] = joined(i * ROWS + of_row, first, of_four);
     for (int i = 0; i < STATES; ++i) before[i] = component(state_before(step, chain, row, quad, i), of_four);
 #if STACKED
     if (chain > 0) {
         for (int i = 0; i < INPUTS; ++i)
-            given[i] = joined(i * ROWS + of_row, first + SIDE / 2, of_four);
+            inputs[i] = joined(i * ROWS + of_row, first + LANES_PER_SUM / 2, of_four);
     } else
 #endif
     {
         int direction = STACKED == 1 ? 0 : chain;
         int from = ((direction * steps + step) * batch + row) * INPUTS * quads + quad;
-        for (int i = 0; i < INPUTS; ++i) given[i] = x[(from + i * quads) * 4 + of_four];
+        for (int i = 0; i < INPUTS; ++i) inputs[i] = x[(from + i * quads) * 4 + of_four];
     }
     for (int r = 0; r < RESULTS; ++r) {
-        float found = new_state(r, sums, given, before);
+        float found = new_state(r, sums, inputs, before);
         fresh[(place * RESULTS + r) * 4 + of_four] = 4 * quad + of_four < units ? found : 0.0;
     }
 }
@@ -109,10 +109,10 @@ void main() {
         int first_quad = (group / tiles - of_chain * across) * QUADS, first = group % tiles * ROWS;
         int step = STACKED == 1 ? now - chain : now;
         bool upper = STACKED == 1 && chain > 0;
-        int side = upper ? SIDE / 2 : SIDE, of_side = lane % SIDE;
+        int side = upper ? LANES_PER_SUM / 2 : LANES_PER_SUM, of_side = lane % LANES_PER_SUM;
         bool below = of_side >= side;
         int matrix = below ? layers + chain - 1 : chain;
-        int begin = matrix * GATES * quads + min(first_quad + lane / SIDE, quads - 1);
+        int begin = matrix * GATES * quads + min(first_quad + lane / LANES_PER_SUM, quads - 1);
         for (int gate = 0; gate < GATES; gate += AT_ONCE)
             add_up(begin * 4 * quads, below ? chain - 1 : chain, below ? step + 1 : step, gate,
                    first, lane, of_side % side, side);

@@ -32,11 +32,11 @@ vec4 vector(int i) {
     int from = ((direction * steps + now) * batch + row) * INPUTS * quads + quad;
     vec4 found = vec4(0.0);
     for (int lane = 0; lane < min(units - 4 * quad, 4); ++lane) {  // a unit at a time: registers
-        float own_sums[GATES], given[INPUTS], before[STATES];
+        float own_sums[GATES], inputs[INPUTS], before[STATES];
         for (int k = 0; k < GATES; ++k) own_sums[k] = sums[k][lane];
-        for (int k = 0; k < INPUTS; ++k) given[k] = texel(x, from + k * quads)[lane];
+        for (int k = 0; k < INPUTS; ++k) inputs[k] = texel(x, from + k * quads)[lane];
         for (int k = 0; k < STATES; ++k) before[k] = texel(state, place * STATES + k)[lane];
-        found[lane] = new_state(i - place * RESULTS, own_sums, given, before);
+        found[lane] = new_state(i - place * RESULTS, own_sums, inputs, before);
     }
     return found;
 }

@@ -52,12 +52,12 @@ void finish(int direction, int quad, int first, int unit) {
     if (first + row >= batch) return;
     int own = (direction * batch + first + row) * quads + quad;
     int from = ((direction * steps + now) * batch + first + row) * INPUTS * quads + quad;
-    float sums[GATES], given[INPUTS], before[STATES];
+    float sums[GATES], inputs[INPUTS], before[STATES];
     for (int i = 0; i < GATES; ++i) sums[i] = component(part[(i * ROWS + row) * LANES], lane);
-    for (int i = 0; i < INPUTS; ++i) given[i] = x[(from + i * quads) * 4 + lane];
+    for (int i = 0; i < INPUTS; ++i) inputs[i] = x[(from + i * quads) * 4 + lane];
     for (int i = 0; i < STATES; ++i) before[i] = component(state[own * STATES + i], lane);
     for (int r = 0; r < RESULTS; ++r) {
-        float found = new_state(r, sums, given, before);
+        float found = new_state(r, sums, inputs, before);
         result[(own * RESULTS + r) * 4 + lane] = 4 * quad + lane < units ? found : 0.0;
     }
 }

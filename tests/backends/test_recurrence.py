@@ -138,7 +138,7 @@ def test_infinite_states_of_stacked_layers_are_summed(opened, rng, name, kernel,
 
 
 (DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
-PATIENCE = DATAFLOW.defaults["PATIENCE"]
+MAX_POLLS = DATAFLOW.defaults["MAX_POLLS"]
 WAITING = [
     (1, 3, 7, 3, 8),
     (2, 1, 5, 3, 132),
@@ -147,8 +147,13 @@ WAITING = [
     (1, 2, 3, 2, 132),
 ]
 PARAMETERS = [
-    {"LANES": 64, "SIDE": 8, "ROWS": 2, "TILES": 4},  # 132 units in two turns, and many tiles
-    {"LANES": 128, "SIDE": 16, "ROWS": 4, "QUADS": 2, "TILES": 16},
+    {
+        "LANES": 64,
+        "LANES_PER_SUM": 8,
+        "ROWS": 2,
+        "CACHED_TILES": 4,
+    },  # 132 units in two turns, and many tiles
+    {"LANES": 128, "LANES_PER_SUM": 16, "ROWS": 4, "QUADS": 2, "CACHED_TILES": 16},
 ]
 
 
@@ -166,19 +171,19 @@ def of_groups(opened, monkeypatch) -> Callable[[int], GlBackend]:
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
-@pytest.mark.parametrize(("groups", "patience"), [(0, 0), (3, 1), (128, 0), (128, 1000)])
+@pytest.mark.parametrize(("groups", "max_polls"), [(0, 0), (3, 1), (128, 0), (128, 1000)])
 @pytest.mark.parametrize("parameters", PARAMETERS)
 @pytest.mark.parametrize(("d", "layers", "t", "b", "h"), WAITING)
 def test_workgroups_that_wait(
-    of_groups, rng, groups, patience, parameters, d, layers, t, b, h
+    of_groups, rng, groups, max_polls, parameters, d, layers, t, b, h
 ) -> None:
-    """Those that wait in vain too, as all do that have no patience."""
+    """Those that wait in vain too, as all do that may not poll."""
     shapes = {"x": (d, t, b, 4, h), "weight": (d + 2 * layers - 2, 4, h, h)}
     operands = {name: rng(shape) / 4 for name, shape in shapes.items()}
     operands["state"] = rng((d * layers, b, h // 4, 6, 4))
     op = Recurrence(lstm(*BIASES), units=h - 1, layers=layers)
     operands["weight"][..., h - 1] = operands["state"][:, :, -1, :2, 3] = 0
-    kernel = DATAFLOW.with_parameters(**parameters, PATIENCE=patience)
+    kernel = DATAFLOW.with_parameters(**parameters, MAX_POLLS=max_polls)
     spec = problem_of(op, operands)
     wanted = spec.compute({k: v.astype(np.float64) for k, v in operands.items()})
     found = run_kernel(of_groups(groups), op, operands, kernel)
@@ -186,12 +191,12 @@ def test_workgroups_that_wait(
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
-@pytest.mark.parametrize(("groups", "patience"), [(1, PATIENCE), (128, 0)])
-def test_given_states_are_never_absent(of_groups, rng, groups, patience) -> None:
+@pytest.mark.parametrize(("groups", "max_polls"), [(1, MAX_POLLS), (128, 0)])
+def test_given_states_are_never_absent(of_groups, rng, groups, max_polls) -> None:
     state = rng((1, 2, 2, 2, 4))
     state[0, 1, 1, :, 2] = np.array(0x7FA5C3E1, np.uint32).view(np.float32)  # its mark
     operands = {"x": rng((1, 3, 2, 1, 8)), "weight": rng((1, 1, 8, 8)), "state": state}
-    kernel = DATAFLOW.with_parameters(ROWS=4, PATIENCE=patience)
+    kernel = DATAFLOW.with_parameters(ROWS=4, MAX_POLLS=max_polls)
     found = run_kernel(of_groups(groups), Recurrence((PLAIN[0], Arg(3))), operands, kernel)
     assert np.isnan(found[:, 0, 1, :, 0]).all() and np.isfinite(found[:, 0, 0]).all()
     passed = found[:, 0, 1, :, 1].reshape(3, 8)
@@ -215,8 +220,12 @@ def test_parameters_to_tune_have_lanes_for_all_sums(of_groups, rng) -> None:
     """The shader refuses others, so tuning would ask for what cannot be compiled."""
     tune = DATAFLOW.tune
     assert 4 * max(tune["ROWS"]) * max(tune["QUADS"]) <= min(tune["LANES"])
-    extremes = {"LANES": min(tune["LANES"]), "SIDE": max(tune["SIDE"]), "QUADS": max(tune["QUADS"])}
-    kernel = DATAFLOW.with_parameters(**extremes, ROWS=4, TILES=4)
+    extremes = {
+        "LANES": min(tune["LANES"]),
+        "LANES_PER_SUM": max(tune["LANES_PER_SUM"]),
+        "QUADS": max(tune["QUADS"]),
+    }
+    kernel = DATAFLOW.with_parameters(**extremes, ROWS=4, CACHED_TILES=4)
     shapes = {"x": (1, 2, 2, 4, 8), "weight": (1, 4, 8, 8), "state": (1, 2, 2, 6, 4)}
     operands = {name: rng(shape) for name, shape in shapes.items()}
     op = Recurrence(lstm(*BIASES))

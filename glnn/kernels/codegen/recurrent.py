@@ -97,7 +97,7 @@ def reloaded_bytes(
     takes turns at no others than samples of the same units. parameters: of the kernel. layers:
     one on another, of so many units each.
     """
-    lanes, quads = parameters["SIDE"] // (2 if layers > 1 else 1), units // 4
+    lanes, quads = parameters["LANES_PER_SUM"] // (2 if layers > 1 else 1), units // 4
     blocks, tiles = -(-quads // parameters["QUADS"]), -(-samples // parameters["ROWS"])
     tasks = layers * blocks * tiles
     each = -(-tasks // workgroups)
@@ -133,7 +133,7 @@ def _generated(op: RecurrentStep | Recurrence, types: Types) -> Generated:
         "RESULTS": len(op.exprs),
     }
     names = [f"sums[{i}]" for i in range(gates)]
-    names += [f"given[{i}]" for i in range(inputs)] + [f"before[{i}]" for i in range(states)]
+    names += [f"inputs[{i}]" for i in range(inputs)] + [f"before[{i}]" for i in range(states)]
     return Generated(
         ":".join([str(defines), *map(fingerprint, op.exprs)]),
         {"cell": lambda: _cell(op.exprs, floats, names)},
@@ -151,7 +151,7 @@ def _cell(exprs: tuple[Expr, ...], floats: list[DType], names: list[str]) -> str
     texts = [function(expr, floats, f"state_{r}", _prefix(r)) for r, expr in enumerate(exprs)]
     arguments = ", ".join(names)
     chosen = [f"    if (r == {r}) return state_{r}({arguments});" for r in range(1, len(exprs))]
-    head = "float new_state(int r, float sums[GATES], float given[INPUTS], float before[STATES]) {"
+    head = "float new_state(int r, float sums[GATES], float inputs[INPUTS], float before[STATES]) {"
     return "\n".join([*texts, head, *chosen, f"    return state_0({arguments});", "}"])
 
 
