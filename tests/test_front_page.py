@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -134,3 +135,17 @@ def test_the_names_of_onnx_runtime() -> None:
     names: dict[str, object] = {}
     exec(SAMPLES[2], names)
     assert names["ort"] is glnn.onnxruntime
+
+
+def test_networks_beside_the_graph_are_as_many_as_were_measured() -> None:
+    rows = json.loads((README.parent / "benchmarks/measured/networks.json").read_text())["rows"]
+    times: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        pair = times.setdefault((row["network"], row["batch"]), {})
+        pair[row["name"]] = row["median_ms"]
+    ratios = [pair["glnn"] / pair["PyTorch CUDA graph"] for pair in times.values()]
+    said = re.search(r"there, (\d+) of (\d+) take .* none more\nthan ([\d.]+) of it", TEXT)
+    assert said is not None
+    good, pairs, worst = said.groups()
+    assert (int(good), int(pairs)) == (sum(one <= 1 for one in ratios), len(ratios))
+    assert float(worst) - 0.01 < max(ratios) <= float(worst)
