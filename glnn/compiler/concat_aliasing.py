@@ -103,9 +103,10 @@ class _Laying:
         (entry,) = self.entries[number]
         tensors, out = self.schedule.tensors, self.schedule.tensors[entry.lowered.output]
         operands = tuple(entry.lowered.operands.values())
-        whole = len(operands) == len(entry.spec.operands)
-        whole = whole and 1 < len(operands) == len(set(operands))
-        if out.memory in self._fixed or not whole or not _of_channels(entry):
+        # Numbers that no run changes are operands of the spec alone.
+        all_computed = len(operands) == len(entry.spec.operands)
+        several = 1 < len(operands) == len(set(operands))
+        if out.memory in self._fixed or not (all_computed and several) or not _of_channels(entry):
             return
         wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
         pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
@@ -121,7 +122,7 @@ class _Laying:
             if (copy := self._copy(entry, name, target)) is None:
                 return
             copies.append(copy)
-        if self._overwrites(number, operands, targets):
+        if self._place_in_slice_source(number, operands, targets):
             operands, targets, copies = operands[1:], targets[1:], copies[1:]
         left = [
             copy
@@ -135,7 +136,9 @@ class _Laying:
             self._tensors[tensor.memory].append(copied.lowered.output)
         self._put(number, [self._with_layouts(copied) for copied, _ in left])
 
-    def _overwrites(self, number: int, operands: Sequence[str], targets: Sequence[_Target]) -> bool:
+    def _place_in_slice_source(
+        self, number: int, operands: Sequence[str], targets: Sequence[_Target]
+    ) -> bool:
         """Have the concatenation so numbered lie where its first operand is sliced from, if that
         has as many channels, of which nobody reads those behind the slice once others are to be
         there. Return True where that is done: then the first operand is in place.
@@ -144,32 +147,34 @@ class _Laying:
         """
         tensors, first = self.schedule.tensors, operands[0]
         out = tensors[self.entries[number][0].lowered.output]
-        made = [self._makers(name) for name in operands]
-        cutter = made[0][0] if len(made[0]) == 1 else -1
-        if not all(made) or self._memory_users(first) != {cutter, number}:
+        writers = [self._makers(name) for name in operands]
+        if not all(writers):
             return False
-        cut = self.schedule.entries[cutter]
+        slice_op = writers[0][0]
+        if self._memory_users(first) != {slice_op, number}:
+            return False
+        cut = self.schedule.entries[slice_op]
         name = cut.lowered.operands.get("x", "") if _sliced(cut) == 0 else ""
         x = tensors.get(name)
-        if x is None or (x.layout, x.shape) != (out.layout, out.shape) or x.layout != IMAGES:
+        if x is None or (x.layout, x.shape) != (out.layout, out.shape):
             return False
         memories = [x.memory, tensors[first].memory]
         alone = [self._tensors[memory] for memory in memories] == [[name], [first]]
-        if not alone or not (self._fixed | self._updated).isdisjoint(memories):
+        if not alone or not self._fixed.isdisjoint(memories):
             return False
         if any(isinstance(self.schedule.entries[i].lowered.op, Concat) for i in self._makers(name)):
             return False  # its own parts may be read later
-        readers = self._users[name] - {cutter}
+        readers = self._users[name] - {slice_op}
         slices = [user for user in readers if _sliced(self.schedule.entries[user]) is not None]
-        seen = [self.schedule.entries[user].lowered.output for user in slices]
-        last = max(readers.union(*map(self._memory_users, seen)))
-        if last >= min(min(makers) for makers in made[1:]):
+        slice_outputs = [self.schedule.entries[user].lowered.output for user in slices]
+        last = max(readers.union(*map(self._memory_users, slice_outputs)))
+        if last >= min(min(numbers) for numbers in writers[1:]):
             return False
         strip = Strip(IMAGES, 0, targets[0].wide)
         tensors[name] = replace(x, memory=out.memory)
         tensors[first] = replace(tensors[first], layout=strip, memory=out.memory)
         self._tensors[out.memory] += [name, first]
-        self._put(cutter, ())
+        self._put(slice_op, ())
         for user in slices:
             self.slice(user)
         self._updated.add(out.memory)
@@ -197,7 +202,7 @@ class _Laying:
         (entry,) = self.entries[number]
         start, output = _sliced(entry), entry.lowered.output
         out = self.schedule.tensors[output]
-        if start is None or out.layout != IMAGES or out.memory in self._fixed:
+        if start is None or out.layout != IMAGES:
             return
         x = self.schedule.tensors[entry.lowered.operands["x"]]
         if x.memory in self._updated:

@@ -54,8 +54,8 @@ class Net:
         c = x.type.shape[1]
         padding = SAME if size == 3 else (0, 0, 0, 0)
         weight = self._rng.standard_normal((o, c // groups, size, size)) / np.sqrt(c * size)
-        y = self(Conv2d(padding=padding, groups=groups), x, _fixed(weight))
-        y = self(Pointwise(call("add", Arg(0), Arg(1))), y, _fixed(self._rng.random((o, 1, 1))))
+        y = self(Conv2d(padding=padding, groups=groups), x, fixed(weight))
+        y = self(Pointwise(call("add", Arg(0), Arg(1))), y, fixed(self._rng.random((o, 1, 1))))
         return self(Pointwise(call("relu", Arg(0))), y) if relu else y
 
     def split(self, x: Value, *sizes: int) -> list[Value]:
@@ -72,7 +72,7 @@ class Net:
 
     def scaled(self, x: Value) -> Value:
         """What no convolution before it takes."""
-        scale = _fixed(self._rng.random((x.type.shape[1], 1, 1)))
+        scale = fixed(self._rng.random((x.type.shape[1], 1, 1)))
         return self(Pointwise(call("relu", call("mul", Arg(0), Arg(1)))), x, scale)
 
     def planar(self, x: Value) -> Value:
@@ -80,7 +80,7 @@ class Net:
         return self(Pool2d("average", None), x)
 
 
-def _fixed(array: Array) -> Value:
+def fixed(array: Array) -> Value:
     return constant(array.astype(np.float32))
 
 
@@ -325,7 +325,7 @@ def attention(shared: bool) -> Graph:
         return builder.add(operator, *given, name=operator.name)[0]
 
     def heads(of: Value) -> Value:
-        weight, bias = _fixed(rng.standard_normal((32, 20))), _fixed(rng.standard_normal(32))
+        weight, bias = fixed(rng.standard_normal((32, 20))), fixed(rng.standard_normal(32))
         rows = add(Pointwise(call("add", Arg(0), Arg(1))), add(Matmul(), of, weight), bias)
         return add(Transpose((1, 0, 2)), add(Reshape((7, 4, 8)), rows))
 
