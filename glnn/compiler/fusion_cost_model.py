@@ -55,14 +55,14 @@ class Case:
     ask: Ask
 
 
-Rule = Callable[[Case], bool]
+Condition = Callable[[Case], bool]
 NORMED_FLOPS = 10
 """Operations that a number of a row takes to find mean and deviation, and to be normalised, with
 what each workgroup waits for it: by products of 64 to 2048 rows on an H200.
 """
 
 
-def separable_pays(case: Case) -> bool:
+def is_separable_profitable(case: Case) -> bool:
     """Return True where a fused separable convolution is faster: where recomputing depthwise
     results in each workgroup along the channels takes less time than a launch of their own, and
     writing and reading them.
@@ -77,7 +77,7 @@ def separable_pays(case: Case) -> bool:
     return (across - 1) * between * flops / of.others <= spared
 
 
-def pool_pays(case: Case) -> bool:
+def is_pool_profitable(case: Case) -> bool:
     """Return True where the kernel takes x in its layout, and would convolve unpooled, too."""
     spec = case.spec
     assert isinstance(spec.op, PooledConv2d)
@@ -88,7 +88,7 @@ def pool_pays(case: Case) -> bool:
     )
 
 
-def perceptron_pays(case: Case) -> bool:
+def is_perceptron_profitable(case: Case) -> bool:
     """Return True where running all layers in one workgroup per sample takes less time than the
     launches that it saves.
 
@@ -102,7 +102,7 @@ def perceptron_pays(case: Case) -> bool:
     return time <= spared
 
 
-def channel_sums_pay(case: Case) -> bool:
+def are_channel_sums_profitable(case: Case) -> bool:
     """Return True where one launch, whose few workgroups do not reach the device's whole
     bandwidth, takes less time than two, and reordering and reading the images twice.
     """
@@ -114,7 +114,7 @@ def channel_sums_pay(case: Case) -> bool:
     return together <= of.launch + 3 * nbytes / of.bytes
 
 
-def batch_normalize_pays(case: Case) -> bool:
+def is_batch_normalize_profitable(case: Case) -> bool:
     """Return True where one launch, whose few workgroups read images twice, takes less time than
     one that waits for another's sums.
 
@@ -136,7 +136,7 @@ def accepts_layout(case: Case) -> bool:
     return case.spec.is_accepted_by(case.kernel)
 
 
-def prologue_pays(case: Case) -> bool:
+def is_prologue_profitable(case: Case) -> bool:
     """Return True where the kernel takes x in its layout, and recomputing the prologue at each read
     of x takes less time than a launch of its own, which reads x and writes as much.
 
@@ -162,7 +162,7 @@ def prologue_pays(case: Case) -> bool:
     return 2 * flops * reads * prod(times) / of.products <= alone
 
 
-def normed_product_pays(case: Case) -> bool:
+def is_normed_product_profitable(case: Case) -> bool:
     """Return True where finding the mean and the deviation of a row anew in each workgroup along
     the columns takes less time than a launch of their own, which reads x and writes as much.
 
@@ -207,8 +207,8 @@ def _without_prologue(spec: OpSpec) -> OpSpec:
 
 
 @dataclass(frozen=True)
-class Joining:
-    """Rules that decide whether several operators are fused into one.
+class FusionRule:
+    """Conditions under which several operators are fused into one.
 
     instead: the ops whose place it takes: where a kernel is asked for one of these, it is not made.
     made: whether to make it where a kernel is meant for it. kept: whether it is left so, once it
@@ -216,25 +216,29 @@ class Joining:
     """
 
     instead: tuple[str, ...] = ()
-    made: Rule | None = None
-    kept: Rule | None = None
+    made: Condition | None = None
+    kept: Condition | None = None
     host: bool = True
 
 
-JOININGS: Mapping[str, Joining] = {
-    Attention.name: Joining(),
-    BatchNormalize.name: Joining((Reduce.name,), batch_normalize_pays, host=False),
-    BatchNormalizeGradient.name: Joining((Reduce.name,), batch_normalize_pays, host=False),
-    ChannelSums.name: Joining((Reduce.name,), channel_sums_pay, host=False),
-    SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
-    PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
-    NormedMatmul.name: Joining((Normalize.name, Matmul.name), normed_product_pays, host=False),
-    CacheAppend.name: Joining((Concat.name,), host=False),
-    Perceptron.name: Joining(
-        (Conv2d.name, Matmul.name), perceptron_pays, accepts_layout, host=False
+FUSION_RULES: Mapping[str, FusionRule] = {
+    Attention.name: FusionRule(),
+    BatchNormalize.name: FusionRule((Reduce.name,), is_batch_normalize_profitable, host=False),
+    BatchNormalizeGradient.name: FusionRule(
+        (Reduce.name,), is_batch_normalize_profitable, host=False
     ),
-    Conv2d.name: Joining(kept=prologue_pays),
-    Matmul.name: Joining(kept=prologue_pays),
+    ChannelSums.name: FusionRule((Reduce.name,), are_channel_sums_profitable, host=False),
+    SeparableConv2d.name: FusionRule((Conv2d.name,), made=is_separable_profitable),
+    PooledConv2d.name: FusionRule((Conv2d.name, Pool2d.name), kept=is_pool_profitable),
+    NormedMatmul.name: FusionRule(
+        (Normalize.name, Matmul.name), is_normed_product_profitable, host=False
+    ),
+    CacheAppend.name: FusionRule((Concat.name,), host=False),
+    Perceptron.name: FusionRule(
+        (Conv2d.name, Matmul.name), is_perceptron_profitable, accepts_layout, host=False
+    ),
+    Conv2d.name: FusionRule(kept=is_prologue_profitable),
+    Matmul.name: FusionRule(kept=is_prologue_profitable),
 }
 """By the operator's name; convolutions and products are of several where they have a prologue."""
 
@@ -252,29 +256,30 @@ def is_profitable(
         OpSpec.create(operator, types, {}).hinted,
         names_of(kernels.get(operator.name, "")),
     )
-    joining = JOININGS[operator.name]
+    rule = FUSION_RULES[operator.name]
     if asked:
-        later = joining.made is None and joining.kept is not None  # `stays_fused` decides
+        later = rule.made is None and rule.kept is not None  # `stays_fused` decides
         return later or any(backend.suits(spec, kernel) for kernel in asked)
-    if backend.device is None and not joining.host:
+    if backend.device is None and not rule.host:
         return False
-    if kernels.keys() & joining.instead or not backend.suits(spec):
+    if kernels.keys() & rule.instead or not backend.suits(spec):
         return False
-    return _holds(joining.made, backend, spec, backend.choose(spec))
+    return _holds(rule.made, backend, spec, backend.choose(spec))
 
 
 def stays_fused(backend: Backend, kernels: Mapping[str, str], spec: OpSpec, choice: Choice) -> bool:
     """Return True where a fused operator stays fused when `choice` computes it: its kernel was
-    requested by name, other than for a convolution or a product with a prologue, or its rule holds.
+    requested by name, other than for a convolution or a product with a prologue, or its
+    condition holds.
     """
-    joining = JOININGS.get(spec.op.name, Joining())
+    rule = FUSION_RULES.get(spec.op.name, FusionRule())
     asked = spec.op.name in kernels and spec.prologue is None
-    return asked or _holds(joining.kept, backend, spec, choice)
+    return asked or _holds(rule.kept, backend, spec, choice)
 
 
-def _holds(rule: Rule | None, backend: Backend, spec: OpSpec, choice: Choice) -> bool:
-    """Return True where `rule` holds for `choice` on `spec`, or there is no rule."""
-    if rule is None or backend.device is None or not isinstance(choice, Kernel):
+def _holds(condition: Condition | None, backend: Backend, spec: OpSpec, choice: Choice) -> bool:
+    """Return True where `condition` holds for `choice` on `spec`, or there is none."""
+    if condition is None or backend.device is None or not isinstance(choice, Kernel):
         return True
 
     def ask(spec: OpSpec, name: str | None) -> Kernel:
@@ -283,7 +288,7 @@ def _holds(rule: Rule | None, backend: Backend, spec: OpSpec, choice: Choice) ->
         return taken
 
     of = pace(architecture(backend.device.capabilities))
-    return rule(Case(spec.hinted, choice, of, ask))
+    return condition(Case(spec.hinted, choice, of, ask))
 
 
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:

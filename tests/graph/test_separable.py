@@ -10,7 +10,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler import Executor, Plan
-from glnn.compiler.fusion_cost_model import Case, separable_pays
+from glnn.compiler.fusion_cost_model import Case, is_separable_profitable
 from glnn.core.types import DType, TensorType
 from glnn.gl import Device
 from glnn.graph.graph import Graph, Node, Value
@@ -225,4 +225,4 @@ def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kern
     )
     kernel = declared.for_architecture("NVIDIA")
     case = Case(spec, kernel, pace("NVIDIA"), lambda *_: kernel)
-    assert separable_pays(case) is pays
+    assert is_separable_profitable(case) is pays

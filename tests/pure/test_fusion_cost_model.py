@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from glnn.compiler.fusion_cost_model import Case, batch_normalize_pays, normed_product_pays
+from glnn.compiler.fusion_cost_model import (
+    Case,
+    is_batch_normalize_profitable,
+    is_normed_product_profitable,
+)
 from glnn.core.types import TensorType
 from glnn.graph.operators import BatchNormalize, NormedMatmul
 from glnn.kernels import kernels_for
@@ -38,7 +42,7 @@ def test_workgroups_of_a_batch_normalisation(fours, pays) -> None:
 
     planar = kernel_called("batch_normalize", "planar")  # a workgroup a channel
     spec = OpSpec.create(BatchNormalize(), {"x": IMAGES}, {})
-    assert batch_normalize_pays(Case(spec, planar, of, ask)) == pays
+    assert is_batch_normalize_profitable(Case(spec, planar, of, ask)) == pays
 
 
 @pytest.mark.parametrize(
@@ -59,4 +63,4 @@ def test_products_keep_the_kernel_that_is_faster(op, name, other, pays) -> None:
     (kernel,) = (one for one in kernels_for("normed_matmul", "compute") if one.name == name)
     assert any(map(kernel.shares_declaration, kernels_for("matmul", "compute"))) == (op == "matmul")
     case = Case(spec, kernel, of, lambda *_: kernel_called("matmul", other))
-    assert normed_product_pays(case) == pays
+    assert is_normed_product_profitable(case) == pays

@@ -121,7 +121,8 @@ class Pass(Enum):
     CACHES = "caches"
     """A cache that grows by a token takes it where it was computed, and rotates it."""
     SUBVIEWS = "subviews"
-    """Concatenations and slices of channels are only placed in memory."""
+    """Concatenations and slices of channels are only placed in memory, once parts of no whole vec4
+    of channels are padded to these."""
     LEAVE = "leave"
     """Small work between steps of the host's is the host's, too."""
     HALVES = "halves"
@@ -159,14 +160,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.ROTARY, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.BATCH_NORM),
-        *(
-            Pass.CHANNEL_SUMS,
-            Pass.FUSE,
-            Pass.PERCEPTRON,
-            Pass.PROLOGUE,
-            Pass.POOLED,
-            Pass.SEPARABLE,
-        ),
+        *(Pass.CHANNEL_SUMS, Pass.FUSE, Pass.PERCEPTRON, Pass.PROLOGUE),
         *(Pass.POOLED, Pass.SEPARABLE, Pass.NORMED, Pass.CACHES),
     }
 )
@@ -306,7 +300,8 @@ def optimize(
     types: of every value, sizes known; those of new ones are added.
     """
     if Pass.FUSE in without:
-        without |= {Pass.STACK, Pass.NORMED, Pass.SUBVIEWS}  # what is fused is stacked
+        # These make pointwise work behind their operators, which FUSE puts into epilogues.
+        without |= {Pass.STACK, Pass.NORMED, Pass.SUBVIEWS}
     for one, change in _PIPELINE:
         if one not in without:
             graph = change(graph, types, traits)
