@@ -21,14 +21,14 @@ uniform float eps;
 void main() {
     int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
-    int apart = LANES * quads, last = quad < quads ? pixels * quads : 0;
+    int stride = LANES * quads, last = quad < quads ? pixels * quads : 0;
     int i = quad + lane * quads;
     State whole = IDENTITY;
-    for (; i + 3 * apart < last; i += 4 * apart)
-        whole = with(whole, x[i], x[i + apart], x[i + 2 * apart], x[i + 3 * apart]);
-    for (; i < last; i += apart) whole = with(whole, x[i]);
-    whole = finished(meet(whole, lane, line), pixels);
-    vec4 over = inversesqrt(whole.second + eps);
-    for (i = quad + lane * quads; i < last; i += apart)
-        result[i] = epilogue((x[i] - whole.first) * over, i, quad);
+    for (; i + 3 * stride < last; i += 4 * stride)
+        whole = accumulate(whole, x[i], x[i + stride], x[i + 2 * stride], x[i + 3 * stride]);
+    for (; i < last; i += stride) whole = accumulate(whole, x[i]);
+    whole = finished(reduce_lanes(whole, lane, line), pixels);
+    vec4 inv_std = inversesqrt(whole.second + eps);
+    for (i = quad + lane * quads; i < last; i += stride)
+        result[i] = epilogue((x[i] - whole.first) * inv_std, i, quad);
 }

@@ -22,14 +22,14 @@ void main() {
         State whole = IDENTITY;
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
-            whole = with(whole, x[image * x_row + at]);
+            whole = accumulate(whole, x[image * x_row + at]);
         }
-        whole = finished(meet(whole, lane, 0), pixels);
-        float over = inversesqrt(whole.second + eps);
+        whole = finished(reduce_lanes(whole, lane, 0), pixels);
+        float inv_std = inversesqrt(whole.second + eps);
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
             int place = image * out_row + at;
-            result[place] = epilogue((x[image * x_row + at] - whole.first) * over, place, channel);
+            result[place] = epilogue((x[image * x_row + at] - whole.first) * inv_std, place, channel);
         }
     }
 }

@@ -24,17 +24,19 @@ uniform float eps;
 void main() {
     int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
-    int apart = LANES * quads, last = quad < quads ? pixels * quads : 0;
-    vec4 middle, over;
+    int stride = LANES * quads, last = quad < quads ? pixels * quads : 0;
+    vec4 channel_mean, inv_std;
     for (int k = 0; k < 4; ++k) {
         int channel = min(quad * 4 + k, c - 1);
-        middle[k] = mean[channel];
-        over[k] = inversesqrt(variance[channel] + eps);
+        channel_mean[k] = mean[channel];
+        inv_std[k] = inversesqrt(variance[channel] + eps);
     }
     State whole = IDENTITY;
-    for (int i = quad + lane * quads; i < last; i += apart) whole = with(whole, x[i], dy[i], middle);
-    whole = meet(whole, lane, line);
-    vec4 total = whole.first / float(pixels), along = whole.second / float(pixels) * over * over;
-    for (int i = quad + lane * quads; i < last; i += apart)
-        result[i] = epilogue((dy[i] - total - along * (x[i] - middle)) * over, i, quad);
+    for (int i = quad + lane * quads; i < last; i += stride)
+        whole = accumulate(whole, x[i], dy[i], channel_mean);
+    whole = reduce_lanes(whole, lane, line);
+    vec4 total = whole.first / float(pixels);
+    vec4 projection = whole.second / float(pixels) * inv_std * inv_std;
+    for (int i = quad + lane * quads; i < last; i += stride)
+        result[i] = epilogue((dy[i] - total - projection * (x[i] - channel_mean)) * inv_std, i, quad);
 }

@@ -22,19 +22,21 @@ uniform float eps;
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     for (int channel = int(WORKGROUP_ID.y); channel < c; channel += int(WORKGROUP_COUNT.y)) {
-        float middle = mean[channel], over = inversesqrt(variance[channel] + eps);
+        float channel_mean = mean[channel], inv_std = inversesqrt(variance[channel] + eps);
         State whole = IDENTITY;
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
-            whole = with(whole, x[image * x_row + at], dy[image * dy_row + at], middle);
+            whole = accumulate(whole, x[image * x_row + at], dy[image * dy_row + at], channel_mean);
         }
-        whole = meet(whole, lane, 0);
-        float total = whole.first / float(pixels), along = whole.second / float(pixels) * over * over;
+        whole = reduce_lanes(whole, lane, 0);
+        float total = whole.first / float(pixels);
+        float projection = whole.second / float(pixels) * inv_std * inv_std;
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
             int place = image * out_row + at;
-            float value = dy[image * dy_row + at] - total - along * (x[image * x_row + at] - middle);
-            result[place] = epilogue(value * over, place, channel);
+            float centred = x[image * x_row + at] - channel_mean;
+            float value = dy[image * dy_row + at] - total - projection * centred;
+            result[place] = epilogue(value * inv_std, place, channel);
         }
     }
 }

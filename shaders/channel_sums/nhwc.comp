@@ -31,27 +31,27 @@ uniform int c, pixels, row, out_row, out_first;
 void main() {
     int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
-    int apart = LANES * quads, last = pixels * quads;
+    int stride = LANES * quads, last = pixels * quads;
     int i = min(quad, quads - 1) + lane * quads;
     State whole = IDENTITY;
 #if HAS_DY
-    vec4 middle = vec4(0.0);
+    vec4 channel_mean = vec4(0.0);
 #if HAS_MEAN
-    for (int k = 0; k < 4; ++k) middle[k] = mean[min(quad * 4 + k, c - 1)];
+    for (int k = 0; k < 4; ++k) channel_mean[k] = mean[min(quad * 4 + k, c - 1)];
 #endif
-    for (; i + 3 * apart < last; i += 4 * apart) {
-        vec4 x0 = x[i], x1 = x[i + apart], x2 = x[i + 2 * apart], x3 = x[i + 3 * apart];
-        vec4 d0 = dy[i], d1 = dy[i + apart], d2 = dy[i + 2 * apart], d3 = dy[i + 3 * apart];
-        whole = with(with(whole, x0, d0, middle), x1, d1, middle);
-        whole = with(with(whole, x2, d2, middle), x3, d3, middle);
+    for (; i + 3 * stride < last; i += 4 * stride) {
+        vec4 x0 = x[i], x1 = x[i + stride], x2 = x[i + 2 * stride], x3 = x[i + 3 * stride];
+        vec4 d0 = dy[i], d1 = dy[i + stride], d2 = dy[i + 2 * stride], d3 = dy[i + 3 * stride];
+        whole = accumulate(accumulate(whole, x0, d0, channel_mean), x1, d1, channel_mean);
+        whole = accumulate(accumulate(whole, x2, d2, channel_mean), x3, d3, channel_mean);
     }
-    for (; i < last; i += apart) whole = with(whole, x[i], dy[i], middle);
+    for (; i < last; i += stride) whole = accumulate(whole, x[i], dy[i], channel_mean);
 #else
-    for (; i + 3 * apart < last; i += 4 * apart)
-        whole = with(whole, x[i], x[i + apart], x[i + 2 * apart], x[i + 3 * apart]);
-    for (; i < last; i += apart) whole = with(whole, x[i]);
+    for (; i + 3 * stride < last; i += 4 * stride)
+        whole = accumulate(whole, x[i], x[i + stride], x[i + 2 * stride], x[i + 3 * stride]);
+    for (; i < last; i += stride) whole = accumulate(whole, x[i]);
 #endif
-    whole = meet(whole, lane, line);
+    whole = reduce_lanes(whole, lane, line);
     if (lane > 0 || quad * 4 >= row) return;
 #if !HAS_DY
     whole = finished(whole, pixels);

@@ -31,20 +31,20 @@ void main() {
         int channel = min(place, c - 1);
         State whole = IDENTITY;
 #if HAS_DY
-        float middle = 0.0;
+        float channel_mean = 0.0;
 #endif
 #if HAS_MEAN
-        middle = mean[channel];
+        channel_mean = mean[channel];
 #endif
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
 #if HAS_DY
-            whole = with(whole, x[image * x_row + at], dy[image * dy_row + at], middle);
+            whole = accumulate(whole, x[image * x_row + at], dy[image * dy_row + at], channel_mean);
 #else
-            whole = with(whole, x[image * x_row + at]);
+            whole = accumulate(whole, x[image * x_row + at]);
 #endif
         }
-        whole = meet(whole, lane, 0);
+        whole = reduce_lanes(whole, lane, 0);
         if (lane > 0) continue;
 #if !HAS_DY
         whole = finished(whole, pixels);

@@ -13,9 +13,9 @@ State join(State a, State b) {
     float count = a.count + b.count;
     if (count == 0.0) return a;
     float share = b.count / count;
-    NUMBER further = b.first - a.first;
-    return State(a.first + further * share,
-                 a.second + b.second + further * (a.count * share) * further, count);
+    NUMBER delta = b.first - a.first;
+    return State(a.first + delta * share,
+                 a.second + b.second + delta * (a.count * share) * delta, count);
 #endif
 }
 #include "common/nan.glsl"
@@ -24,16 +24,16 @@ State join(State a, State b) {
 const State IDENTITY = State(NUMBER(0.0), NUMBER(0.0), 0.0);
 
 #if HAS_DY
-State with(State whole, NUMBER x, NUMBER dy, NUMBER mean) {
+State accumulate(State whole, NUMBER x, NUMBER dy, NUMBER mean) {
     return State(whole.first + dy, whole.second + dy * (x - mean), 0.0);
 }
 #else
-State with(State whole, NUMBER a) {
+State accumulate(State whole, NUMBER a) {
     return join(whole, State(a, NUMBER(0.0), 1.0));
 }
 
 // With four more, whose own mean is taken away first.
-State with(State whole, NUMBER a, NUMBER b, NUMBER c, NUMBER d) {
+State accumulate(State whole, NUMBER a, NUMBER b, NUMBER c, NUMBER d) {
     NUMBER mean = ((a + b) + (c + d)) * 0.25;
     a -= mean;
     b -= mean;

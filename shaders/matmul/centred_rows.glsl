@@ -13,8 +13,8 @@ vec3 join_rows(vec3 a, vec3 b) {
     float count = a.x + b.x;
     if (count == 0.0) return a;
     // The square of a mean may be infinite, and 0 times it NaN: it is not computed.
-    float share = b.x / count, further = b.y - a.y;
-    return vec3(count, a.y + further * share, a.z + b.z + further * (a.x * share) * further);
+    float share = b.x / count, delta = b.y - a.y;
+    return vec3(count, a.y + delta * share, a.z + b.z + delta * (a.x * share) * delta);
 }
 
 // The same of four loads from vec4 `at` on, ROW_LANES apart, of a row with `left` numbers from there on.
@@ -24,33 +24,33 @@ vec3 four_loads(int at, int left) {
     int count = 0;
     for (int i = 0; i < ROW_LOADS; ++i) {
         int own = clamp(left - 4 * ROW_LANES * i, 0, 4);
-        // What pads a row may be anything, and behind the last one nothing is.
+        // The padding of a row is undefined, and nothing lies behind the last row.
         loaded[i] = first_of(x_at(own > 0 ? at + ROW_LANES * i : at), own);
         mean += dot(loaded[i], vec4(1.0));
         count += own;
     }
     mean /= float(max(count, 1));
     for (int i = 0; i < ROW_LOADS; ++i) {
-        vec4 further = first_of(loaded[i] - mean, clamp(left - 4 * ROW_LANES * i, 0, 4));
-        squares += dot(further, further);
+        vec4 delta = first_of(loaded[i] - mean, clamp(left - 4 * ROW_LANES * i, 0, 4));
+        squares += dot(delta, delta);
     }
     return vec3(float(count), mean, squares);
 }
 
 // The same of what the lanes of a row have found, of which the first has some numbers.
-vec3 of_lanes(int first) {
-    float base = STATE(first).y, many = 0.0, further = 0.0, squares = 0.0;
+vec3 combine_lanes(int first) {
+    float base = STATE(first).y, count = 0.0, distance = 0.0, squares = 0.0;
     for (int i = 0; i < ROW_LANES; ++i) {
         vec3 one = STATE(first + i);
-        many += one.x;
-        further += one.x * (one.y - base);
+        count += one.x;
+        distance += one.x * (one.y - base);
     }
-    float mean = base + further / many;
+    float mean = base + distance / count;
     for (int i = 0; i < ROW_LANES; ++i) {
         vec3 one = STATE(first + i);
         squares += one.z + one.x * (one.y - mean) * (one.y - mean);
     }
-    return vec3(many, mean, squares);
+    return vec3(count, mean, squares);
 }
 
 // Fills `row_norms` for the rows from `first` on, of which `x_begin` is where the first of all begins,
@@ -66,7 +66,7 @@ void find_row_norms(int invocation, int first, int x_begin) {
     }
     wait();
     for (int row = invocation; row < CENTRED_ROWS; row += ROW_INVOCATIONS) {
-        vec3 whole = of_lanes(row * ROW_LANES);
+        vec3 whole = combine_lanes(row * ROW_LANES);
         float variance = whole.z / float(k) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;

@@ -156,7 +156,7 @@ void main() {
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
-        whole = meet(whole, lane, line);
+        whole = reduce_lanes(whole, lane, line);
         float variance = whole.z / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;

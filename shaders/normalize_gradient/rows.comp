@@ -72,7 +72,7 @@ void main() {
         take_row(group * RESULTS + line);
         State whole = State(0.0, 0.0, 0.0, 0.0, 0.0);
         for (int i = begin + lane; i < last; i += LANES) whole = with(whole, x[i], g_at(i));
-        whole = meet(whole, lane, line);
+        whole = reduce_lanes(whole, lane, line);
         float variance = whole.squares / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;

@@ -46,9 +46,9 @@ void main() {
         VALUE own = START;
         if (o < outputs) own = of_lane(o, lane, LANES);
 #if WIDE && !COLUMNS
-        STATE whole = meet(join(join(own.x, own.y), join(own.z, own.w)), lane, line);
+        STATE whole = reduce_lanes(join(join(own.x, own.y), join(own.z, own.w)), lane, line);
 #else
-        STATE whole = meet(own, lane, line);
+        STATE whole = reduce_lanes(own, lane, line);
 #endif
         if (lane == 0 && o < outputs) {
 #if EACH == 4

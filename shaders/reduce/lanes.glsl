@@ -27,7 +27,7 @@ STATE joined(int first, const int count, int line) {
 #endif
 
 // All lanes' states of result `line` together, which every lane gets. To be called by all of them.
-STATE meet(STATE own, int lane, int line) {
+STATE reduce_lanes(STATE own, int lane, int line) {
 #if LANES == 1
     return own;
 #else

@@ -56,7 +56,7 @@ void main() {
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
-        whole = meet(whole, lane, line);
+        whole = reduce_lanes(whole, lane, line);
         // Without a finite maximum all of the row is NaN, as differences of infinities are; the sum
         // is 0 where there was nothing but minus infinity.
         bool sound = is_finite(whole.x) && whole.y > 0.0;

@@ -26,7 +26,7 @@ void main() {
         take_row(group * RESULTS + line);
         float whole = 0.0;
         for (int i = begin + lane; i < last; i += LANES) whole += product(dy[i], x[i]);
-        whole = meet(whole, lane, line);
+        whole = reduce_lanes(whole, lane, line);
         for (int i = begin + lane; i < last; i += LANES) {
             vec4 g = dy[i];
             vec4 value = mix(x[i] * (g - whole), vec4(0.0), equal(g, vec4(whole)));

@@ -64,7 +64,7 @@ class BatchNormalize(_ByChannel):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         self.shape_of({"x": x.shape})
-        with np.errstate(all="ignore"):  # nothing by nothing is NaN
+        with np.errstate(all="ignore"):  # 0 / 0 is NaN
             apart = x - _means(x)
             return (apart / np.sqrt(_means(np.square(apart)) + self.eps)).astype(x.dtype)
 
@@ -111,7 +111,7 @@ class BatchNormalizeGradient(_ByChannel):
         mean, variance = (
             operands[name].astype(np.float64).reshape(spread) for name in ("mean", "variance")
         )
-        with np.errstate(all="ignore"):  # nothing by nothing is NaN
+        with np.errstate(all="ignore"):  # 0 / 0 is NaN
             over = 1 / np.sqrt(variance + self.eps)
             y = (x - mean) * over
             return ((dy - _means(dy) - y * _means(dy * y)) * over).astype(x.dtype)

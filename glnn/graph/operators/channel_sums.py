@@ -51,7 +51,7 @@ class ChannelSums(HandwrittenOperator):
         shape = self.shape_of({name: array.shape for name, array in operands.items()})
         axes, spread = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
         result = np.zeros(shape, x.dtype)
-        with np.errstate(all="ignore"):  # nothing by nothing is NaN
+        with np.errstate(all="ignore"):  # 0 / 0 is NaN
             if "dy" in operands:
                 dy, apart = operands["dy"], x
                 if "mean" in operands:

@@ -114,7 +114,7 @@ class Reduce(Operator):
             count = prod(values.shape[axis] for axis in axes)
             whole = _reduce(self._base, values, axes)
             if self.kind == "mean":
-                with np.errstate(all="ignore"):  # nothing by nothing is NaN, or 0
+                with np.errstate(all="ignore"):  # 0 / 0 is NaN, or 0
                     whole = div(whole, np.asarray(self.count or count, values.dtype))
             whole = np.asarray(self._finish_values(whole), result.dtype.numpy)
             return (whole.reshape(result.shape),)

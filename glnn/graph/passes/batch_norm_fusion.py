@@ -15,9 +15,9 @@ from glnn.graph.passes.channel_sums_fusion import PRODUCTS, SQUARES, reduces_cha
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 
 X, MEAN, VARIANCE = Arg(0), Arg(1), Arg(2)
-SIX = tuple(Arg(i) for i in range(6))
+GRADIENT_OPERANDS = tuple(Arg(i) for i in range(6))
 """Operands of the gradient: dy, x, the mean, the variance and the two sums."""
-STATISTICS = 3
+NUM_NORM_OPERANDS = 3
 """Operands of what is normalised: x, its mean and its variance; others come behind."""
 
 
@@ -46,8 +46,8 @@ def _fuse(rewriter: GraphRewriter, node: Node, expr: Expr, is_profitable: Fusion
             if not {X, MEAN, VARIANCE} & {*replace_part(expr, core, Scalar(0.0)).parts()}:
                 _normalize(rewriter, node, rest, float(number), is_profitable)
             return
-        gradients = (GRADIENT(*SIX, Scalar(part), eps) for part in expr.scalars)
-        if expr.arity == len(SIX) and expr in gradients:
+        gradients = (GRADIENT(*GRADIENT_OPERANDS, Scalar(part), eps) for part in expr.scalars)
+        if expr.arity == len(GRADIENT_OPERANDS) and expr in gradients:
             _take_gradient(rewriter, node, float(number), is_profitable)
             return
 
@@ -114,8 +114,8 @@ def _normalize(
         made = rewriter.add(node.name, operator, x)
         later = rest.replace(
             lambda one: (
-                Arg(one.index - STATISTICS + 1)
-                if isinstance(one, Arg) and one.index >= STATISTICS
+                Arg(one.index - NUM_NORM_OPERANDS + 1)
+                if isinstance(one, Arg) and one.index >= NUM_NORM_OPERANDS
                 else None
             )
         )

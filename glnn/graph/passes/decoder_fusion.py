@@ -97,7 +97,7 @@ class _Product:
         extras = node.extras
         if norm.operator.centred:
             if norm.bias is not None:
-                expr, extras = self._shifted(rewriter, expr, norm.bias)
+                expr, extras = self._fold_norm_bias(rewriter, expr, norm.bias)
             if norm.weight is not None:
                 weight = rewriter.add(name, Pointwise(TIMES), weight, norm.weight)
             result = rewriter.add(name, operator, x, weight, None)
@@ -110,7 +110,7 @@ class _Product:
         for value in node.extras:
             rewriter.prune(value)
 
-    def _shifted(
+    def _fold_norm_bias(
         self, rewriter: GraphRewriter, expr: Expr, shift: Value
     ) -> tuple[Expr, tuple[Value, ...]]:
         """Return the epilogue `expr` of the product, and its operands, where `shift` is missing in
