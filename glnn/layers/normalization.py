@@ -285,6 +285,9 @@ class LayerNorm(_Norm):
     mean, variance: over the dimensions of normalized_shape, an integer or several, of which shape
     weight, initially 1, and bias, initially 0, are. Without `elementwise_affine` there is neither,
     without `bias` no bias. device, dtype: None and None or float32; parameters are float32.
+
+    A GPU sums in float32: where the numbers of a row add up to more than 3.4e38, or their squared
+    distances from the mean do, results may be 0 or NaN. The cpu backend sums in float64.
     """
 
     bias = Parameter["Array | None"]()
