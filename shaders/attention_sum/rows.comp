@@ -19,7 +19,7 @@ shared vec4 sums[LANES];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
-    int quads = width / 4, stride = quads + 1, across = LANES / quads;
+    int quads = width / 4, stride = quads + 1;
     int from = token * (x_row / 4) + head * parts * stride;
     float most = uintBitsToFloat(0xff7fffffu);  // the least float
     for (int i = lane; i < parts; i += LANES) most = greater(most, x[from + i * stride + quads].x);
@@ -31,29 +31,34 @@ void main() {
     wait();
     most = shares[0];
     wait();
-    int quad = lane % quads, slice = lane / quads;
-    vec4 sum = vec4(0.0);
-    float total = 0.0;
-    if (slice < across)
-        for (int i = slice; i < parts; i += across) {
-            int part = from + i * stride;
-            vec4 found = x[part + quads];
-            float factor = decayed(most - found.x);
-            sum += factor * x[part + quad];
-            total += factor * found.y;
-        }
-    sums[lane] = sum;
-    shares[lane] = total;
-    wait();
-    if (lane < quads) {
-        for (int i = 1; i < across; ++i) {
-            sum += sums[lane + i * quads];
-            total += shares[lane + i * quads];
-        }
-        bool there = x[from + quads].z != 0.0;
+    bool there = x[from + quads].z != 0.0;
+    for (int first = 0; first < quads; first += LANES) {  // more than once where a head is wide
+        int count = min(quads - first, LANES), across = LANES / count;
+        int quad = first + lane % count, slice = lane / count;
+        vec4 sum = vec4(0.0);
+        float total = 0.0;
+        if (slice < across)
+            for (int i = slice; i < parts; i += across) {
+                int part = from + i * stride;
+                vec4 found = x[part + quads];
+                float factor = decayed(most - found.x);
+                sum += factor * x[part + quad];
+                total += factor * found.y;
+            }
+        sums[lane] = sum;
+        shares[lane] = total;
+        wait();
+        if (lane < count) {
+            for (int i = 1; i < across; ++i) {
+                sum += sums[lane + i * count];
+                total += shares[lane + i * count];
+            }
+            bool known = there;
 #if ZEROS
-        there = there && is_finite(total) && total > 0.0;
+            known = known && is_finite(total) && total > 0.0;
 #endif
-        result[(token * out_row + head * width) / 4 + lane] = there ? sum / total : vec4(0.0);
+            result[(token * out_row + head * width) / 4 + quad] = known ? sum / total : vec4(0.0);
+        }
+        wait();
     }
 }

@@ -13,7 +13,9 @@ from tests.backends.tokens import CONTEXT, places_of
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("attention_sum"))
-@pytest.mark.parametrize(("tokens", "heads", "width"), [(1, 1, 4), (3, 5, 12), (2, 3, 512)])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "width"), [(1, 1, 4), (3, 5, 12), (2, 3, 512), (2, 3, 516), (1, 2, 1156)]
+)
 @pytest.mark.parametrize("parts", [1, 3, 127, 129])
 def test_sums(opened, rng, name, kernel, tokens, heads, width, parts) -> None:
     x = rng((tokens, heads, parts, width + 4))
