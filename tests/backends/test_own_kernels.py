@@ -233,12 +233,13 @@ def test_programs_are_of_the_folder_that_is_used(
     write(mine)
     other = mine.with_name("other")
     shutil.copytree(mine, other)
-    for folder in (mine, other):
-        monkeypatch.setenv("GLNN_KERNELS", str(folder))
-        reload()
-        product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
-        names = {program.name for program in device.programs.values()}
-        assert f"{folder}/matmul/scalar.comp" in names
+    with monkeypatch.context() as patched:  # over before the folder of all is
+        for folder in (mine, other):
+            patched.setenv("GLNN_KERNELS", str(folder))
+            reload()
+            product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+            names = {program.name for program in device.programs.values()}
+            assert f"{folder}/matmul/scalar.comp" in names
 
 
 @pytest.mark.parametrize(

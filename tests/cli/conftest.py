@@ -32,6 +32,8 @@ from glnn.tuning import Tuning
 from tests.files import name_weights_plainly
 
 PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
+SHELL = dict(os.environ)
+"""The environment before any test changed it: what one has set is not another one's."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Glnn:
 @pytest.fixture(scope="session")
 def environment() -> Mapping[str, str]:
     """What the command line's own processes get: no display, and glnn as it is tested here."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    path = os.pathsep.join(filter(None, [PACKAGE, os.environ.get("PYTHONPATH")]))
+    kept = {k: v for k, v in SHELL.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    path = os.pathsep.join(filter(None, [PACKAGE, SHELL.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path}
 
 
