@@ -81,14 +81,14 @@ def test_epilogues(opened, rng, name, kernel) -> None:
 
 @pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_work_on_results_joins_those_of_floats(rng, backend, dtype) -> None:
+def test_work_on_results_joins_those_of_floats(opened, rng, backend, dtype) -> None:
     """Where a kernel takes it; integers have no epilogues, and stay as exact."""
     builder = Builder()
     kind = TensorType((37, 12), DType(np.dtype(dtype).name))
     x, y = builder.input("x", kind), builder.input("y", TensorType((12,), kind.dtype))
     (total,) = builder.add(Reduce("sum", (0,)), x, name="total")
     (made,) = builder.add(Pointwise(formula("a * b")), total, y, name="made")
-    session = Executor(builder.graph([made]), backend)
+    session = Executor(builder.graph([made]), backend if backend == "cpu" else opened(backend))
     feeds = {"x": (1000 * rng((37, 12))).astype(dtype), "y": (100 * rng((12,))).astype(dtype)}
     (got,) = session.run(feeds).values()
     expected = feeds["x"].astype(np.float64).sum(0) * feeds["y"]

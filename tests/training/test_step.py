@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glnn.backends import open_backend
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.core.types import DType
@@ -359,12 +358,12 @@ def test_a_model_of_two_inputs(name) -> None:
         training_step(wrong, CrossEntropyLoss(), SGD(0.1), BATCH)
 
 
-def test_momenta_join_what_makes_the_gradients() -> None:
+def test_momenta_join_what_makes_the_gradients(opened) -> None:
     """A product makes a weight's momentum, a sum a bias's; one launch updates all parameters."""
     layers = [Linear(12, 8, seed=1), ReLU(), Linear(8, 4, seed=2)]
     model = Model.sequential(layers, (12,))
     step = training_step(model, CrossEntropyLoss(), SGD(0.1, momentum=0.9), 8, totals=False)
-    backend = open_backend("compute")
+    backend = opened("compute")
     states = States(backend)
     step.add_to(states)
     shapes = {v.name: v.type.shape for v in step.graph.inputs if v.name not in states}
