@@ -24,7 +24,9 @@ MOST_WAVES_PER_LAUNCH = 256
 MOST_BYTES_PER_LAUNCH = 1 << 31
 """Bytes of weights that a launch of recurrence/dataflow reads, where a wave reads less."""
 CACHED_QUADS = 8
-"""Fours of units whose weights a lane of recurrence/dataflow keeps in registers."""
+"""Fours of units whose weights a lane of recurrence/dataflow keeps in registers: as many as
+`EACH_CACHED` writes out there.
+"""
 
 
 def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
@@ -93,7 +95,7 @@ def reloaded_bytes(
 ) -> int:
     """Return the bytes of weights that all workgroups of recurrence/dataflow load in each wave.
 
-    None where each keeps them in registers: where a lane holds all of its own, and a workgroup
+    0 where each keeps them in registers: where a lane holds all of its own, and a workgroup
     takes turns at no others than samples of the same units. parameters: of the kernel. layers:
     one on another, of so many units each.
     """
