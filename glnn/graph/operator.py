@@ -308,6 +308,12 @@ class Operator(metaclass=_Kind):
         """Return the multiply-adds of its products, for operands by name; 0 where it has none."""
         return 0
 
+    def check_shapes_of(self, shapes: Shapes, expected: Shapes) -> None:
+        """Raise ShapeError where an operand has another shape than the `expected` one."""
+        for name, shape in expected.items():
+            if (got := shapes.get(name, shape)) != shape:
+                raise ShapeError(f"{self.name}: {name} must have shape {shape}, got {got}")
+
     def check_operands(self, shapes: Mapping[str, object]) -> None:
         """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
         self.named(self.positional(dict(shapes)))

@@ -8,17 +8,9 @@ import pytest
 from glnn.errors import ShapeError
 from glnn.graph.operators import ChannelSums
 from tests.backends.harness import kernels, run
+from tests.backends.test_batch_normalize import SHAPES as IMAGES
 
-SHAPES = [
-    (1, 1, 1, 2),
-    (2, 3, 1, 1),
-    (3, 7, 5, 9),
-    (2, 64, 8, 8),
-    (1, 66, 127, 3),
-    (5, 129, 7, 1),
-    (4, 24, 33, 16),
-    (129, 8, 2, 2),
-]
+SHAPES = [(1, 1, 1, 2), *IMAGES]
 KERNELS = kernels("channel_sums")
 OF_MATRICES = [one for one in KERNELS if one[1] != "nhwc"]
 OF_IMAGES = [one for one in KERNELS if one[1] != "matrix"]

@@ -96,12 +96,7 @@ class BatchNormalizeGradient(_ByChannel):
         x = shapes["x"]
         if len(x) < 2:
             raise ShapeError(f"batch_normalize_gradient: x must have shape (n, c, ...), got {x}")
-        for name, expected in (("dy", x), ("mean", x[1:2]), ("variance", x[1:2])):
-            if shapes[name] != expected:
-                got = shapes[name]
-                raise ShapeError(
-                    f"batch_normalize_gradient: {name} must have shape {expected}, got {got}"
-                )
+        self.check_shapes_of(shapes, {"dy": x, "mean": x[1:2], "variance": x[1:2]})
         return x
 
     def compute(self, operands: Mapping[str, Array]) -> Array:

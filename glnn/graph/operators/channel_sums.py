@@ -39,11 +39,7 @@ class ChannelSums(HandwrittenOperator):
             raise ShapeError(f"channel_sums: x must have shape (n, c, ...), got {x}")
         if "mean" in shapes and "dy" not in shapes:
             raise ShapeError("channel_sums: expected dy beside mean")
-        for name, expected in (("dy", x), ("mean", x[1:2])):
-            if shapes.get(name, expected) != expected:
-                raise ShapeError(
-                    f"channel_sums: {name} must have shape {expected}, got {shapes[name]}"
-                )
+        self.check_shapes_of(shapes, {"dy": x, "mean": x[1:2]})
         return 2, aligned(x[1])
 
     def compute(self, operands: Mapping[str, Array]) -> Array:

@@ -62,9 +62,7 @@ class Normalize(HandwrittenOperator):
     def shape_of(self, shapes: Shapes) -> Shape:
         x = shapes["x"]
         wanted = self._parameter_shape(x)
-        for name in self.parameters:
-            if shapes.get(name, wanted) != wanted:
-                raise ShapeError(f"normalize: {name} must have shape {wanted}, got {shapes[name]}")
+        self.check_shapes_of(shapes, dict.fromkeys(self.parameters, wanted))
         return x
 
     def _parameter_shape(self, x: Shape) -> Shape:
@@ -245,12 +243,7 @@ class NormalizeGradient(_RowSizes, HandwrittenOperator):
         x = shapes["x"]
         if len(x) != 2:
             raise ShapeError(f"normalize_gradient: x must have shape (rows, n), got {x}")
-        for name, expected in (("dy", x), ("weight", x[1:])):
-            if shapes.get(name, expected) != expected:
-                got = shapes[name]
-                raise ShapeError(
-                    f"normalize_gradient: {name} must have shape {expected}, got {got}"
-                )
+        self.check_shapes_of(shapes, {"dy": x, "weight": x[1:]})
         return x
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
@@ -378,11 +371,10 @@ class SoftmaxGradient(_RowSizes, HandwrittenOperator):
     nan_operands: ClassVar[tuple[str, ...]] = ("dy",)
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, dy = shapes["x"], shapes["dy"]
+        x = shapes["x"]
         if len(x) != 2:
             raise ShapeError(f"softmax_gradient: x must have shape (rows, n), got {x}")
-        if dy != x:
-            raise ShapeError(f"softmax_gradient: dy must have shape {x}, got {dy}")
+        self.check_shapes_of(shapes, {"dy": x})
         return x
 
     def compute(self, operands: Mapping[str, Array]) -> Array:

@@ -414,9 +414,7 @@ class Subsample(HandwrittenOperator):
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         n, c, h, w = shapes["x"]
-        for name in self.parameters:
-            if shapes[name] != (c,):
-                raise ShapeError(f"subsample: {name} must have shape {(c,)}, got {shapes[name]}")
+        self.check_shapes_of(shapes, dict.fromkeys(self.parameters, (c,)))
         oh, ow = h // self.kernel[0], w // self.kernel[1]
         if oh < 1 or ow < 1:
             raise ShapeError(f"subsample: the window {self.kernel} is larger than x {shapes['x']}")
