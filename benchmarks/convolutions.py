@@ -11,6 +11,12 @@ launch, which it does not count.
     python -m benchmarks.convolutions --batch 8 --only depthwise,stem --json
     python -m benchmarks.convolutions --no-peers --repeat 3
 
+With --all the other operators of networks are timed, too, as they lie there: pools,
+normalisations, softmax, moves and attention. Their results are checked against NumPy in float64;
+of large batches those of the first sample are.
+
+    python -m benchmarks.convolutions --all --batch 32 --only "pool,norm"
+
 With --kernel those kernels are timed, with these values of their parameters, wherever they can
 compute a convolution; without it, the one that would be chosen.
 
@@ -21,7 +27,7 @@ compute a convolution; without it, the one that would be chosen.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -32,23 +38,27 @@ from numpy.typing import NDArray
 
 from benchmarks.candidates import Asked
 from benchmarks.command import run
+from benchmarks.operator_cases import CASES as OTHERS
+from benchmarks.operator_cases import OperatorCase
 from benchmarks.record import machine
 from benchmarks.roofline import intensities, roof_option
-from benchmarks.tables import table
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.screen import Screen, number, progress
+from glnn.cli.screen import number
+from glnn.core.types import TensorType
 from glnn.errors import GlnnError
+from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d
 from glnn.kernels.op_spec import OpSpec
 from glnn.tuning import describe
 from glnn.validation.comparison import relative_error
 
-Array = NDArray[np.float32]
-Peer = Callable[["Case", Array, Array], "tuple[float, Array]"]
+Array = NDArray[Any]
+Peer = Callable[[OperatorCase, Mapping[str, Array]], "tuple[float, Array]"]
 WITHIN = 1e-4  # the relative error of the peer's result: more is not the same convolution
-GRAPH = 20  # convolutions of a CUDA graph
+LINE = "{:>7} {:>7} {:>5} {:>7} {:>5} {:>7}  {}"
+GRAPH = 20  # launches of an operator in a CUDA graph
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,18 @@ class Case:
         x = generator.standard_normal(size, dtype=np.float32)
         weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
         return {"x": x, "weight": weight}
+
+    @property
+    def as_operator(self) -> OperatorCase:
+        """The convolution as one of the operators of networks."""
+        op = self.operator
+        return OperatorCase(
+            self.name,
+            lambda batch: (op, self.operands(batch)),
+            lambda torch, given: torch.conv2d(
+                given["x"], given["weight"], None, op.stride, op.padding[:2], op.dilation, op.groups
+            ),
+        )
 
 
 CASES = (
@@ -124,8 +146,8 @@ CASES = (
 """A transposed convolution is one of all phases of its result, or of the turned weights."""
 
 
-def cudnn() -> Peer | None:
-    """PyTorch's seconds and result, by cuDNN in a CUDA graph; None where there is none."""
+def cuda_graph() -> Peer | None:
+    """PyTorch's seconds and result in a CUDA graph; None where there is no CUDA."""
     try:
         import torch
     except ImportError:
@@ -135,23 +157,21 @@ def cudnn() -> Peer | None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
 
-    def timed(case: Case, x: Array, weight: Array) -> tuple[float, Array]:
-        image, kernel = torch.from_numpy(x).cuda(), torch.from_numpy(weight).cuda()
-        op = case.operator
-
-        def work() -> Any:
-            padding = op.padding[:2]
-            return torch.conv2d(image, kernel, None, op.stride, padding, op.dilation, op.groups)
-
+    def timed(case: OperatorCase, operands: Mapping[str, Array]) -> tuple[float, Array]:
+        here: dict[int, Any] = {}  # attention has one array as several operands
+        for array in operands.values():
+            here.setdefault(id(array), torch.from_numpy(array).cuda())
+        given = {name: here[id(array)] for name, array in operands.items()}
+        assert case.torch is not None
         for _ in range(3):
-            out = work()
+            out = case.torch(torch, given)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(GRAPH):
-                out = work()
+                out = case.torch(torch, given)
         times = []
-        for _ in range(12):
+        for _ in range(8):
             start, end = torch.cuda.Event(True), torch.cuda.Event(True)
             start.record()
             graph.replay()
@@ -163,9 +183,16 @@ def cudnn() -> Peer | None:
     return timed
 
 
+def _spec(
+    op: Operator, operands: Mapping[str, Array], layouts: Mapping[str, str] | None = None
+) -> OpSpec:
+    types = {name: TensorType.from_array(array) for name, array in operands.items()}
+    return OpSpec.create(op, types, layouts or {})
+
+
 def measured(
     backend: GlBackend,
-    case: Case,
+    case: OperatorCase,
     batch: int,
     repeat: int,
     peer: Peer | None,
@@ -176,38 +203,59 @@ def measured(
 
     roof: operations and bytes that the device does in a second.
     """
-    op, operands = case.operator, case.operands(batch)
-    shapes = {name: array.shape for name, array in operands.items()}
-    spec = OpSpec.create(op, shapes, {})
-    kernels = [kernel for one in asked for kernel in one.able(backend, spec)]
-    seconds, flops = None, op.flops(shapes)
-    if peer is not None and (kernels or not asked):
-        seconds, result = peer(case, operands["x"], operands["weight"])
-        error = relative_error(result, op.compute(operands))
+    op, operands = case.make(batch)
+    spec, (first, some) = _spec(op, operands), case.first_sample(operands)
+    checked = _spec(first, some)
+    fitting = (one for one in asked if one.kernel.op == op.name)
+    kernels: list[Any] = [kernel for one in fitting for kernel in one.able(backend, spec)]
+    if not asked:  # of a convolution whatever is chosen, and images as that takes them
+        lies = _spec(op, operands, case.layouts) if case.layouts else None
+        kernels = [None if lies is None else backend.choose(lies)]
+    seconds = None
+    if peer is not None and case.torch is not None and kernels:
+        seconds, result = peer(case, operands)
+        expected = checked.compute(some)
+        error = relative_error(result.reshape(-1)[: expected.size], expected.reshape(-1))
         if not error <= WITHIN:
             raise GlnnError(f"{case.name}: PyTorch's result is off by {error:.1e}")
-    for kernel in kernels if asked else (None,):
-        found = kernel_time(backend, op, operands, kernel, repeat, layouts={"x": "nhwC4c"})
-        bound = max(flops / roof[0], found.nbytes / roof[1])
+    layouts = case.layouts or {"x": "nhwC4c"}
+    bound = max(spec.cost.flops / roof[0], spec.cost.bytes / roof[1])
+    for kernel in kernels:
+        found = kernel_time(
+            backend, op, operands, kernel, repeat, layouts=layouts, samples=(checked, some)
+        )
         row: dict[str, Any] = {"name": case.name, "ms": 1e3 * found.seconds}
-        row |= {"kernel": describe(kernel) if kernel else found.kernel, "error": found.error}
-        row |= {"gflop": flops / 1e9, "of_roof": bound / found.seconds}
+        row |= {"kernel": describe(kernel) if asked else found.kernel, "error": found.error}
+        row |= {"gflop": spec.cost.flops / 1e9, "bound_ms": 1e3 * bound}
+        row |= {"of_roof": bound / found.seconds}
         if seconds is not None:
             row |= {"cudnn_ms": 1e3 * seconds, "over_cudnn": found.seconds / seconds}
         yield row
 
 
+def _operator_and_kernel(text: str) -> tuple[str, str]:
+    """Split "softmax=rows LANES=32" into "softmax" and the rest; without one it is a conv2d's."""
+    first, blank, values = text.partition(" ")
+    operator, _, kernel = first.rpartition("=")
+    return operator or "conv2d", kernel + blank + values
+
+
 @click.command(help=__doc__)
+@click.option("--all", "every", is_flag=True, help="Other operators of networks, too.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--only", help="Those with one of these texts, with commas between, in their name.")
 @click.option(
-    "--kernel", "kernels", multiple=True, help='As "grouped_nhwc PX=1,2"; may be repeated.'
+    "--kernel",
+    "kernels",
+    multiple=True,
+    help='As "grouped_nhwc PX=1,2", of others "softmax=rows LANES=32"; may be repeated.',
 )
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch on CUDA.")
 @roof_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
+    every: bool,
     batch: int,
     only: str | None,
     kernels: tuple[str, ...],
@@ -217,37 +265,52 @@ def main(
     as_json: bool,
 ) -> None:
     texts = [text.strip() for text in (only or "").split(",")]
-    cases = [case for case in CASES if any(text in case.name for text in texts)]
+    known = [*(case.as_operator for case in CASES), *(OTHERS if every else ())]
+    cases = [case for case in known if any(text in case.name for text in texts)]
     if not cases:
-        raise GlnnError(f"--only: no convolution has {only!r} in its name")
-    asked = tuple(Asked.of("conv2d", text) for text in kernels)
+        what = "operator" if every else "convolution"
+        raise GlnnError(f"--only: no {what} has {only!r} in its name")
+    asked = tuple(Asked.of(*_operator_and_kernel(text)) for text in kernels)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     rates = intensities(backend.device, numbers=roof_mib << 18)
     roof = max(r["gflops"] for r in rates) * 1e9, max(r["gb_s"] for r in rates) * 1e9
     result: dict[str, Any] = {**machine(backend.device), "batch": batch}
     result |= {"roof_gflops": roof[0] / 1e9, "roof_gb_s": roof[1] / 1e9, "rows": []}
-    peer = cudnn() if peers else None
-    with progress(not as_json) as bar:
-        task = bar.add_task("convolutions", total=len(cases))
-        for case in cases:
-            bar.update(task, description=case.name)
-            result["rows"] += measured(backend, case, batch, repeat, peer, roof, asked)
-            bar.advance(task)
+    peer = cuda_graph() if peers else None
+    if not as_json:
+        print(
+            f"batch {batch} on {result['device']}: the roof {roof[0] / 1e12:.3g} TFLOP/s and ",
+            end="",
+        )
+        print(f"{roof[1] / 1e9:.0f} GB/s")
+        print(LINE.format("us", "bound", "share", "PyTorch", "over", "error", "operator, kernel"))
+    for case in cases:
+        try:
+            for row in measured(backend, case, batch, repeat, peer, roof, asked):
+                result["rows"].append(row)
+                if not as_json:
+                    _show(row)
+        except GlnnError as error:  # the others are told all the same
+            result["rows"].append({"name": case.name, "reason": str(error)})
+            if not as_json:
+                print(f"{case.name}: {str(error).splitlines()[0]}", flush=True)
     if not result["rows"]:
-        raise GlnnError("--kernel: none that is asked for computes one of these convolutions")
+        raise GlnnError("--kernel: none that is asked for computes one of these operators")
     if as_json:
         print(json.dumps(result, indent=2))
-        return
-    shown = table(
-        "convolution", "kernel", ">ms", ">cuDNN ms", ">over cuDNN", ">of the roof", ">error"
+
+
+def _show(row: Mapping[str, Any]) -> None:
+    """Print a row as a line, at once: what is measured stays where a run is ended."""
+    ours, bound, torch = (
+        number(None if row.get(key) is None else 1e3 * row[key])
+        for key in ("ms", "bound_ms", "cudnn_ms")
     )
-    for row in result["rows"]:
-        error = "-" if row["error"] is None else f"{row['error']:.1e}"
-        times = (number(row.get(key)) for key in ("ms", "cudnn_ms", "over_cudnn"))
-        shown.add(row["name"], row["kernel"], *times, f"{row['of_roof']:.0%}", error)
-    what = f"{roof[0] / 1e12:.3g} TFLOP/s and {roof[1] / 1e9:.0f} GB/s"
-    Screen().show(shown, f"batch {batch} on {result['device']}: the roof {what}")
+    error = "-" if row["error"] is None else f"{row['error']:.1e}"
+    share, over = f"{row['of_roof']:.0%}", number(row.get("over_cudnn"))
+    text = f"{row['name']}, {row['kernel']}"
+    print(LINE.format(ours, bound, share, torch, over, error, text), flush=True)
 
 
 if __name__ == "__main__":

@@ -583,6 +583,33 @@ def test_convolutions_one_by_one() -> None:
     assert "cudnn_ms" not in row
 
 
+def test_other_operators_of_networks() -> None:
+    """Bounds are those of the least bytes; of two samples the first is checked."""
+    only = "global average pool 1280,half of the channels,lookup of 128"
+    options = ["--only", only, "--batch", "2", "--repeat", "1", "--no-peers", "--roof-mib", "1"]
+    found = json.loads(run("benchmarks.convolutions", "--all", *options, "--json"))
+    rows = {row["name"].split(" ", 1)[0]: row for row in found["rows"]}
+    numbers = {
+        "global": 2 * 1280 * (49 + 1),
+        "half": 2 * 2 * 58 * 28 * 28,
+        "lookup": 2 * 128 * (2 * 384 + 1),
+    }
+    assert rows.keys() == numbers.keys()
+    for name, count in numbers.items():
+        assert rows[name]["bound_ms"] == pytest.approx(4 * count / found["roof_gb_s"] / 1e6)
+        assert rows[name]["error"] < 1e-6
+        assert rows[name]["of_roof"] == pytest.approx(rows[name]["bound_ms"] / rows[name]["ms"])
+
+
+def test_operators_by_kernels_with_parameters() -> None:
+    asked = ["--kernel", "softmax=rows LANES=8,16 RESULTS=4", "--kernel", "direct"]
+    options = ["--only", "softmax of rows 12 x 64", "--repeat", "1", "--no-peers"]
+    run_options = ["--all", *options, *asked, "--roof-mib", "1", "--json"]
+    rows = json.loads(run("benchmarks.convolutions", *run_options))["rows"]
+    assert [row["kernel"] for row in rows] == [f"rows LANES={n} RESULTS=4" for n in (8, 16)]
+    assert all(row["error"] < 1e-6 for row in rows)
+
+
 def test_convolutions_by_kernels_with_parameters() -> None:
     """Each combination of values, of those kernels that can compute it."""
     wanted = "depthwise_taps WG_X=4,8 WG_Y=16 PX=1,2", "grouped", "direct", "grouped_nhwc"
