@@ -397,6 +397,16 @@ class SharedContext:
         """Return True where this thread is inside `perform` and has the context current."""
         return self._context_lock.is_user and self._context.is_current()
 
+    @property
+    def is_inside(self) -> bool:
+        """Return True where this thread may use GL: inside `perform`, or behind `hold`."""
+        return self._context_lock.is_inside
+
+    @property
+    def is_held(self) -> bool:
+        """Return True where this thread may use GL behind `perform`, too."""
+        return self._context_lock.is_holder
+
     def _begin_here(self) -> bool:
         """Take the context, if work is for this thread; else see to it that there is a worker."""
         with self._deciding:

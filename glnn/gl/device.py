@@ -71,6 +71,8 @@ class Timeline:
         """The segment that commands given now belong to."""
         self.completed = 0
         """The last segment known to be over."""
+        self.latest: Callable[[], Fence | None] = lambda: None
+        """Returns the last fence, unless nobody has it any more."""
         self._functions: tuple[Any, Any, Any] | None = None
 
     @property
@@ -97,7 +99,9 @@ class Timeline:
                 load("glDeleteSync", None, c_void_p),
             )
         make, wait, delete = self._functions
-        return Fence(self, make(SYNC_GPU_COMMANDS_COMPLETE, 0), wait, delete, check)
+        made = Fence(self, make(SYNC_GPU_COMMANDS_COMPLETE, 0), wait, delete, check)
+        self.latest = weakref.ref(made)
+        return made
 
 
 class Fence:
@@ -243,6 +247,8 @@ class Device:
         self._copied_in: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
         """The segment of the last copy to or from each buffer, where `reorders_copies`."""
         self.timeline = Timeline(options.wait)
+        self._closing_fence: Callable[[], Fence | None] = lambda: None
+        """Returns a fence that is known to be behind all commands so far."""
         self._reopen_lock = process_lock()
         self._successor: Device | None = None
         with preserve_current_context():
@@ -321,15 +327,26 @@ class Device:
         """The device's only timer query: moderngl never frees one."""
         return self.context.query(time=True)
 
-    def perform(self, work: Callable[[], T]) -> T:
+    def perform(self, work: Callable[[], T], *, fenced: bool = False) -> T:
         """Call `work` on the thread where GL may be used and return its result. From any thread.
+
+        fenced: whether the last command of `work` makes a fence. `finish` waits for that one then,
+        if nothing is asked for in between: another one takes a GPU some 20 us.
 
         That is this thread while only the one that opened the device asks; from the first request
         of another on it is a thread of the device's own, for all. Such calls nest. Raises
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
-        return self._run_translated(lambda: self._shared_context.perform(work, self._ready))
+        outermost = fenced and not self._shared_context.is_inside  # else commands may follow
+        inner = partial(self._closed_by_fence, work) if outermost else work
+        return self._run_translated(lambda: self._shared_context.perform(inner, self._ready))
+
+    def _closed_by_fence(self, work: Callable[[], T]) -> T:
+        result = work()
+        if not self._shared_context.is_held:
+            self._closing_fence = self.timeline.latest
+        return result
 
     @property
     def contended(self) -> bool:
@@ -390,6 +407,11 @@ class Device:
 
     def _ready(self) -> None:
         """With the context, before work: delete what was queued in whatever thread."""
+        self._closing_fence = lambda: None
+        self._ready_to_wait()
+
+    def _ready_to_wait(self) -> None:
+        """The same before work that gives no command but a fence."""
         self._check_usable()  # a thread that was waited for may have closed it
         self.collect_garbage()
 
@@ -474,14 +496,15 @@ class Device:
 
         Raises DeviceError after a reset.
         """
-        self.perform(self.wait)  # without the context there is nothing to wait for
+        perform, ready = self._shared_context.perform, self._ready_to_wait
+        self._run_translated(lambda: perform(self.wait, ready))  # without the context there is none
 
     def wait(self) -> None:
         """The same as `finish`, for callers that are inside `perform`."""
         if self.closed:  # in the middle of the work
             raise DeviceError(self.lost or CLOSED)
         # Not by glFinish: with it NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
-        fence = self.fence()
+        fence = self._closing_fence() or self.fence()
         fence.wait(checked=False)
         if not fence.is_signaled:  # of a driver that made none, or cannot wait for it
             self._finish()

@@ -436,7 +436,9 @@ class Runner:
         ShapeError on arrays of other shapes or types.
         """
         self._check(feeds)
-        names = None if outputs is None else tuple(outputs)
+        names, device = None if outputs is None else tuple(outputs), self._performer.device
+        if names == () and device is not None:  # a fence is behind it, which may be waited for
+            return device.perform(lambda: self.run_on_thread(feeds, names, out), fenced=True)
         return self._performer.perform(lambda: self.run_on_thread(feeds, names, out))
 
     def run_on_thread(

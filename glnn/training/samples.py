@@ -136,7 +136,8 @@ class SampleConverter:
             return False
         if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
             return False
-        return self._classes is None or bool(y.min() >= 0 and y.max() < self._classes)
+        # As an unsigned number a negative label is a large one: one walk finds either kind.
+        return self._classes is None or bool(y.view(f"u{y.itemsize}").max() < self._classes)
 
 
 def split_validation(

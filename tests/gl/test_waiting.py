@@ -58,6 +58,63 @@ def test_it_is_asked_until_it_is_over_or_the_time_is(
     assert poll(lambda: True, how, 0.0)
 
 
+def fences_of(device: Device, work: Callable[[], object]) -> int:
+    """Return the number of fences that `work` makes."""
+    before = device.timeline.current
+    work()
+    return device.timeline.current - before
+
+
+def test_the_last_fence_is_waited_for_where_nothing_was_asked_for_behind_it() -> None:
+    with Device() as device:
+        kept = [device.perform(device.fence, fenced=True)]
+        assert fences_of(device, device.finish) == 0 and kept[0].is_signaled
+        assert fences_of(device, device.finish) == 0
+        device.perform(lambda: None)  # may have given commands
+        assert fences_of(device, device.finish) == 1
+
+        def nested() -> None:
+            kept.append(device.perform(device.fence, fenced=True))
+
+        device.perform(nested)  # in which commands may follow
+        assert fences_of(device, device.finish) == 1 and kept[-1].is_signaled
+        kept.append(device.perform(device.fence, fenced=True))
+        assert fences_of(device, lambda: device.perform(device.wait)) == 1
+        device.activate()  # commands may be given at any time until it is released
+        kept.append(device.perform(device.fence, fenced=True))
+        assert fences_of(device, device.finish) == 1
+        device.release()
+        device.perform(device.fence, fenced=True)  # nobody keeps it
+        assert fences_of(device, device.finish) == 1
+        kept.append(device.perform(device.fence, fenced=True))
+        kept[-1].delete()  # it cannot be waited for any more
+        device.finish()
+        assert device.timeline.completed >= kept[-1].segment
+
+
+def test_a_thread_of_the_devices_own_may_have_been_given_more() -> None:
+    with Device() as device:
+        kept: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: kept.append(device.perform(device.fence, fenced=True))
+        )
+        thread.start()
+        thread.join()
+        assert fences_of(device, device.finish) == 1 and kept[0].is_signaled
+
+
+def test_a_run_without_outputs_is_waited_for_by_its_own_fence(device: Device) -> None:
+    plan = InferenceSession("lenet", "auto", device=device).plan({"input": (2, 1, 28, 28)})
+    if plan.backend.device is None:
+        pytest.skip("no backend runs on a device")
+    plan.run(FEEDS, ())
+    assert fences_of(device, device.finish) == 0
+    assert device.timeline.completed + 1 == device.timeline.current
+    plan.run(FEEDS, ())
+    right = plan.run(FEEDS)
+    np.testing.assert_allclose(next(iter(plan.run(FEEDS).values())), next(iter(right.values())))
+
+
 @pytest.mark.parametrize("wait", ["spin", "sleep"])
 def test_devices_wait_as_they_are_asked_to(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
