@@ -103,16 +103,14 @@ def test_a_thread_of_the_devices_own_may_have_been_given_more() -> None:
         assert fences_of(device, device.finish) == 1 and kept[0].is_signaled
 
 
-def test_a_run_without_outputs_is_waited_for_by_its_own_fence(device: Device) -> None:
-    plan = InferenceSession("lenet", "auto", device=device).plan({"input": (2, 1, 28, 28)})
-    if plan.backend.device is None:
-        pytest.skip("no backend runs on a device")
-    plan.run(FEEDS, ())
-    assert fences_of(device, device.finish) == 0
-    assert device.timeline.completed + 1 == device.timeline.current
-    plan.run(FEEDS, ())
-    right = plan.run(FEEDS)
-    np.testing.assert_allclose(next(iter(plan.run(FEEDS).values())), next(iter(right.values())))
+def test_a_run_without_outputs_is_waited_for_by_its_own_fence() -> None:
+    with Device() as device:
+        plan = InferenceSession("lenet", "feedback", device=device).plan(
+            {name: array.shape for name, array in FEEDS.items()}
+        )
+        plan.run(FEEDS, ())
+        assert fences_of(device, device.finish) == 0
+        assert device.timeline.completed + 1 == device.timeline.current
 
 
 @pytest.mark.parametrize("wait", ["spin", "sleep"])
