@@ -1,8 +1,15 @@
 #version 310 es
 // Softmax of rows that lie together: the maximum and the sum in one walk (Milakov and Gimelshein
-// 2018, algorithm 3), the results in another.
+// 2018, algorithm 3), the results in another. The first KEPT numbers of a lane are loaded together,
+// and stay in registers for the second walk. A row's lanes that are a subgroup need no shared memory.
 #ifndef LOG
 #define LOG 0
+#endif
+#ifndef KEPT
+#define KEPT 0
+#endif
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
 #endif
 #include "common/nan.glsl"
 #include "reduce/rows.glsl"
@@ -15,7 +22,16 @@ vec2 join(vec2 a, vec2 b) {
     float most = greater(a.x, b.x);
     return vec2(most, a.y * decayed(most - a.x) + b.y * decayed(most - b.x));
 }
+#if KEPT && SUBGROUP_SIZE == LANES
+// A number that is not finite spoils the sum, as a maximum of lanes may pass over NaN.
+vec2 reduce_lanes(vec2 own, int lane, int line) {
+    float most = subgroupMax(own.x);
+    float sum = is_finite(own.x) ? own.y * decayed(most - own.x) : NAN;
+    return vec2(most, subgroupAdd(sum));
+}
+#else
 #include "reduce/lanes.glsl"
+#endif
 
 float greatest(float v) { return v; }
 float greatest(vec4 v) { return greater(greater(v.x, v.y), greater(v.z, v.w)); }
@@ -47,12 +63,28 @@ vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
     return vec2(most, state.y * decayed(most - state.x) + sum);
 }
 
+#if KEPT
+// The state of the first `own` of them, 1 or more.
+vec2 state_of(VALUE kept[KEPT], int own) {
+    float most = LEAST, sum = 0.0;
+    for (int j = 0; j < KEPT; ++j) most = j < own ? greater(most, greatest(kept[j])) : most;
+    for (int j = 0; j < KEPT; ++j) sum += j < own ? powers(most, kept[j]) : 0.0;
+    return vec2(most, sum);
+}
+#endif
+
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         take_row(group * RESULTS + line);
         vec2 whole = vec2(LEAST, 0.0);
-        int i = begin + lane;
+        int first = begin + lane, i = first + KEPT * LANES;
+#if KEPT
+        int own = min((last - first + LANES - 1) / LANES, KEPT);
+        VALUE kept[KEPT];
+        for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
+        if (own > 0) whole = state_of(kept, own);
+#endif
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
@@ -66,6 +98,11 @@ void main() {
 #else
         whole = vec2(whole.x, sound ? 1.0 / sum : NAN);
 #endif
-        for (i = begin + lane; i < last; i += LANES) result[i + apart] = finished(whole, x[i]);
+#if KEPT
+        for (int j = 0; j < KEPT; ++j)
+            if (j < own) result[first + j * LANES + apart] = finished(whole, kept[j]);
+#endif
+        for (i = first + KEPT * LANES; i < last; i += LANES)
+            result[i + apart] = finished(whole, x[i]);
     }
 }
