@@ -11,6 +11,9 @@ from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
 EPS = 1e-3
+KERNELS = list(kernels("normalize"))
+ROWS = [one for one in KERNELS if not one[1].startswith("groups")]
+"""Those of the last dimensions, too; the others take groups of channels alone, of whole fours."""
 
 
 def normalised(x, axes, *, centred=True):
@@ -24,7 +27,7 @@ def by_groups(x, groups):
     return normalised(x.reshape(len(x), groups, -1), 2).reshape(x.shape)
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("normalize"))
+@pytest.mark.parametrize(("name", "kernel"), ROWS)
 @pytest.mark.parametrize("centred", [True, False], ids=["layer", "rms"])
 def test_the_last_dimensions(opened, rng, name, kernel, centred) -> None:
     ran = 0
@@ -59,7 +62,7 @@ def test_the_last_dimensions(opened, rng, name, kernel, centred) -> None:
     assert ran
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("normalize"))
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_groups_of_channels(opened, rng, name, kernel) -> None:
     for shape, groups in (
         ((2, 6, 5, 7), 3),
@@ -68,11 +71,18 @@ def test_groups_of_channels(opened, rng, name, kernel) -> None:
         ((3, 12, 3), 4),
         ((5, 8), 2),
         ((2, 3, 17, 19), 0),
+        ((2, 20, 9, 7), 5),
+        ((3, 6, 20, 26), 2),
+        ((1, 4, 67, 127), 1),
     ):
         x, weight, bias = rng(shape) - 2, rng(shape[1:2]), rng(shape[1:2])
         op = Normalize(groups=groups, eps=EPS)
         spread = (-1, *(1,) * (len(shape) - 2))
         expected = by_groups(x, groups or shape[1])
+        if kernel.startswith("groups") and x[0].size // (groups or shape[1]) % 4:
+            with pytest.raises(UnsupportedOpError, match="WIDE is 0, it needs 1"):
+                run(opened(name), op, {"x": x}, kernel)
+            continue
         got = run(opened(name), op, {"x": x}, kernel)
         assert oracle.error(got, expected) <= TOLERANCE, (shape, groups)
         got = run(opened(name), op, {"x": x, "weight": weight, "bias": bias}, kernel)
@@ -80,7 +90,25 @@ def test_groups_of_channels(opened, rng, name, kernel) -> None:
         assert oracle.error(got, expected) <= TOLERANCE, (shape, groups)
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("normalize"))
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_what_is_not_finite_spoils_its_group_only(opened, rng, name, kernel) -> None:
+    x = rng((2, 6, 10, 26))
+    x[0, 3, 7, 1], x[1, 0, 0, 0] = np.nan, np.inf
+    got = run(opened(name), Normalize(groups=3, eps=EPS), {"x": x}, kernel)
+    spoiled = np.zeros(x.shape, bool)
+    spoiled[0, 2:4] = spoiled[1, :2] = True
+    assert (np.isnan(got) == spoiled).all()
+    assert oracle.error(got[~spoiled], by_groups(x, 3)[~spoiled]) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_groups_of_a_large_mean(opened, rng, name, kernel) -> None:
+    x = 1000 + rng((2, 6, 10, 26))
+    got = run(opened(name), Normalize(groups=2, eps=EPS), {"x": x}, kernel)
+    assert oracle.error(got, by_groups(x, 2)) <= 1e-4
+
+
+@pytest.mark.parametrize(("name", "kernel"), ROWS)
 def test_what_is_not_finite_spoils_its_row_only(opened, rng, name, kernel) -> None:
     x = rng((4, 20))
     x[1, 3], x[2, 19] = np.nan, np.inf
@@ -89,7 +117,7 @@ def test_what_is_not_finite_spoils_its_row_only(opened, rng, name, kernel) -> No
     assert oracle.error(got[[0, 3]], normalised(x[[0, 3]], 1)) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("normalize"))
+@pytest.mark.parametrize(("name", "kernel"), ROWS)
 def test_equal_numbers_are_their_mean_whatever_their_size(opened, name, kernel) -> None:
     """Also where the square of a mean is infinite in float32."""
     x = np.full((3, 64), 1e20, np.float32)
