@@ -1,11 +1,14 @@
 #version 310 es
 // Maximum or average over whole images, channels last: WG_Y invocations share the pixels of four
-// channels, each reading four at a time, and a workgroup has WG_X such neighbours.
+// channels, each reading LOADS at a time, and a workgroup has WG_X such neighbours.
 #ifndef WG_X
 #define WG_X 8
 #endif
 #ifndef WG_Y
 #define WG_Y 16
+#endif
+#ifndef LOADS
+#define LOADS 1
 #endif
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
@@ -31,11 +34,13 @@ void main() {
     for (int image = int(WORKGROUP_ID.z); image < n; image += int(WORKGROUP_COUNT.z)) {
         vec4 value = vec4(IDENTITY);
         int start = image * pixels * pixel + x_first / 4 + quad, i = quad < quads ? lane : pixels;
-        for (; i + 3 * WG_Y < pixels; i += 4 * WG_Y) {
-            vec4 a = X_AT(start + i * pixel), b = X_AT(start + (i + WG_Y) * pixel);
-            vec4 d = X_AT(start + (i + 2 * WG_Y) * pixel), e = X_AT(start + (i + 3 * WG_Y) * pixel);
-            value = join(value, join(join(a, b), join(d, e)));
+#if LOADS > 1
+        for (; i + (LOADS - 1) * WG_Y < pixels; i += LOADS * WG_Y) {
+            vec4 met[LOADS];
+            for (int j = 0; j < LOADS; ++j) met[j] = X_AT(start + (i + j * WG_Y) * pixel);
+            for (int j = 0; j < LOADS; ++j) value = join(value, met[j]);
         }
+#endif
         for (; i < pixels; i += WG_Y) value = join(value, X_AT(start + i * pixel));
         value = reduce_lanes(value, lane, int(gl_LocalInvocationID.x));
         if (lane == 0 && quad < quads)
