@@ -285,6 +285,7 @@ class ConvTranspose(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
+        bias = self.variable(scope, "bias") if "bias" in self.shapes else None
         result = conv_transpose(
             scope.add,
             x,
@@ -294,11 +295,9 @@ class ConvTranspose(Layer):
             output_padding=self.output_padding,
             dilation=self.dilation,
             groups=self.groups,
+            bias=bias,
         )
-        if "bias" not in self.shapes:
-            return scope.named(result)
-        bias = scope.channels(self.variable(scope, "bias"), result)
-        return scope.result(Pointwise(SUM), result, bias)
+        return scope.named(result)
 
     def config(self) -> dict[str, Any]:
         return {

@@ -30,7 +30,7 @@ WINDOWS = [k for k in kernels("pool2d") if k not in WHOLE]
 
 
 def pool(backend, op, x, kernel):
-    """The result, or a skipped test, where the kernel says that its rows are not of such windows."""
+    """The result, or a skipped test, where the kernel says that it takes no such windows."""
     spec = OpSpec.create(op, {"x": x.shape}, {})
     reason = backend.why_not(spec, kernel)
     if kernel.startswith("nhwc_rows") and (

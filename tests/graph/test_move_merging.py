@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from glnn.core.types import TensorType
+from glnn.graph.builder import constant
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operators import Slice, Transpose
-from glnn.graph.operators.move import Move
+from glnn.graph.operators import Flatten, Gather, Slice, Transpose, Unflatten
+from glnn.graph.operators.move import Move, Rearrange
 from glnn.graph.passes.move_merging import merge_moves
 from tests.graph.nets import Net, changed
 
@@ -57,3 +58,35 @@ def test_each_reader_moves_what_it_takes(cuts, rng) -> None:
 @pytest.mark.parametrize("rank", [3, 5])
 def test_other_tensors_than_images(rank, rng) -> None:
     assert moves(rng, (0, 8, 1, 1), (8, 16, 1, 1), rank=rank) == 2
+
+
+def test_views_behind_a_move_are_a_part_of_it(rng) -> None:
+    """Pixels of channels, as a transposed convolution makes them of phases."""
+    net = Net(0)
+    x = net.builder.input("x", TensorType((2, 24, 5, 3)))
+    apart = net(Unflatten(1, (2, 2, 6)), net.of("exp(a)", x))
+    turned = net(Transpose((0, 3, 4, 1, 5, 2)), apart)
+    image = net(Flatten(2, 3), net(Flatten(4, 5), turned))
+    graph = net.builder.graph([net.of("exp(a)", image)])
+    _, move, _ = changed(graph, merge_moves, rng).nodes
+    assert isinstance(move.operator, Rearrange)
+
+
+@pytest.mark.parametrize(
+    ("index", "axis", "moves"),
+    [
+        ([0, 0, 1, 1, 2, 2], 2, 1),
+        ([0, 1, 2], -1, 0),
+        ([0, 0, 1, 2, 2, 2], 2, 0),
+        ([0, 0, 1, 1], 3, 0),  # not all
+        ([-3, -3, 1, 1, 2, 2], 2, 0),
+    ],
+)
+def test_lookups_that_repeat_places(index, axis, moves, rng) -> None:
+    net = Net(0)
+    x = net.of("exp(a)", net.builder.input("x", TensorType((2, 4, 3, 3))))
+    made = net(Gather(axis), x, constant(np.array(index, np.int32)))
+    graph = changed(net.builder.graph([net.of("exp(a)", made)]), merge_moves, rng)
+    found = [node.operator for node in graph.nodes]
+    assert sum(isinstance(operator, Move) for operator in found) == moves
+    assert sum(isinstance(operator, Gather) for operator in found) == 1 - moves

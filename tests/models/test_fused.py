@@ -9,7 +9,17 @@ from glnn.backends import NAMES
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.passes import Pass
 from glnn.graph.passes.pass_manager import FUSING
-from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, ReLU, Sigmoid
+from glnn.layers import (
+    BatchNorm2d,
+    Conv2d,
+    ConvTranspose2d,
+    Flatten,
+    Layer,
+    Linear,
+    ReLU,
+    Sigmoid,
+    Upsample,
+)
 from glnn.model import Model
 from glnn.session import InferenceSession
 from tests import oracle
@@ -48,6 +58,35 @@ def test_each_is_a_step_and_results_agree(backend: str) -> None:
     after = ["matmul", "pointwise", "pointwise"]
     assert ops(apart) == ["conv2d", bias, normalised, relu, *after]
     assert ops(whole) == ["conv2d", "matmul"]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ConvTranspose2d(8, 16, 2, 2),
+        ConvTranspose2d(8, 16, (2, 3), (2, 3), groups=2),
+        Upsample(scale_factor=(2, 3)),
+        Upsample(size=(14, 15), mode="nearest-exact"),
+    ],
+    ids=repr,
+)
+def test_places_between_convolutions_by_one_move(layer: Layer) -> None:
+    """Channels stay last, a bias is the convolution's, and one plan is for several batches."""
+    wide = 8 if isinstance(layer, Upsample) else 16
+    model = Model.sequential([Conv2d(2, 8, 3), layer, Conv2d(wide, 8, 1)], IMAGE[1:])
+    if isinstance(layer, ConvTranspose2d):
+        bias = np.random.default_rng(1).normal(size=16).astype(np.float32)
+        setattr(layer, "bias", bias)  # noqa: B010
+    session = opened(model, "compute")
+    steps = session.plan({"input": IMAGE}).steps
+    assert [s.op.name for s in steps].count("move") == 1
+    assert "gather" not in [s.op.name for s in steps]
+    assert "pointwise" not in [s.op.name for s in steps]
+    for batch in (3, 1, 5, 4):
+        x = np.random.default_rng(batch).normal(size=(batch, *IMAGE[1:])).astype(np.float32)
+        (expected,) = model.graph.reference(x.astype(np.float64))
+        (found,) = session.run(None, {"input": x})
+        assert oracle.error(found, expected) <= 1e-5
 
 
 def test_it_is_the_passes_that_fuse() -> None:

@@ -18,7 +18,7 @@ from glnn.errors import ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.node_adder import AddNode, merge_dims, split_dim
 from glnn.graph.composite import Composite
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import SUM, Arg, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Constants, Operator, Types
 from glnn.graph.operators import (
@@ -209,16 +209,18 @@ def conv_transpose(
     output_padding: Sizes,
     dilation: Sizes,
     groups: int = 1,
+    bias: Value | None = None,
 ) -> Value:
     """Add a transposed convolution, the gradient of a convolution by its input: (n, groups o, ...),
     float32.
 
-    x: (n, c, ...), of one to three dimensions more. weight: (c, o, ...). A dimension of x of `size`
-    becomes (size - 1) stride - padding before - padding behind + dilation (kernel - 1) +
-    output_padding + 1. padding: what is cut off at the beginning of each dimension, then at the end
-    of each. Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14; with
-    strides, as many convolutions as there are phases of the result, in one: Shi et al. 2016, Is the
-    deconvolution layer the same as a convolutional layer? Raises ShapeError where they do not fit.
+    x: (n, c, ...), of one to three dimensions more. weight: (c, o, ...). bias: (groups o,), what is
+    added to each channel. A dimension of x of `size` becomes (size - 1) stride - padding before -
+    padding behind + dilation (kernel - 1) + output_padding + 1. padding: what is cut off at the
+    beginning of each dimension, then at the end of each. Dumoulin and Visin 2016, A guide to
+    convolution arithmetic, relationship 14; with strides, as many convolutions as there are phases
+    of the result, in one: Shi et al. 2016, Is the deconvolution layer the same as a convolutional
+    layer? Raises ShapeError where they do not fit.
     """
     dims, (c, _, *kernel) = x.type.dims, weight.type.shape
     count = len(kernel)
@@ -231,13 +233,28 @@ def conv_transpose(
         reach[i] + output_padding[i] - padding[count + i] - (stride[i] - 1) for i in range(count)
     )
     if max(stride) > 1 and max(dilation) == 1 and count <= MOST_PHASED:
-        y = _convolve_phases(add, x, weight, stride, groups)
-        size, whole = (TensorType(value.type.dims[2:]).shape for value in (x, y))
+        size = TensorType(x.type.dims[2:]).shape
+        whole = tuple(
+            (n + -(-k // s) - 1) * s for n, k, s in zip(size, kernel, stride, strict=True)
+        )
         before = tuple(-side for side in padding[:count])
         after = tuple(size[i] * stride[i] + ends[i] - whole[i] for i in range(count))
-        return add(Pad((0, 0, *before), (0, 0, *after)), y) if any((*before, *after)) else y
+        # Zeros behind the phases get a bias, too.
+        within = None if any(side > 0 for side in after) else bias
+        y = _convolve_phases(add, x, weight, stride, groups, within)
+        if any((*before, *after)):
+            y = add(Pad((0, 0, *before), (0, 0, *after)), y)
+        return y if bias is within else _add_bias(add, y, bias)
     before = tuple(reach[i] - padding[i] for i in range(count))
-    return _convolve_with_zeros(add, x, weight, stride, (before, ends), dilation, groups)
+    y = _convolve_with_zeros(add, x, weight, stride, (before, ends), dilation, groups)
+    return _add_bias(add, y, bias)
+
+
+def _add_bias(add: AddNode, y: Value, bias: Value | None) -> Value:
+    """Add a bias (c,), if any, to the channels of y (n, c, ...)."""
+    if bias is None:
+        return y
+    return add(Pointwise(SUM), y, add(Reshape((-1, *(1,) * (len(y.type.dims) - 2))), bias))
 
 
 def _convolve_with_zeros(
@@ -263,11 +280,14 @@ def _convolve_with_zeros(
     return conv(add, x, flipped, stride=ones, padding=padding, dilation=dilation, groups=groups)
 
 
-def _convolve_phases(add: AddNode, x: Value, weight: Value, stride: Sizes, groups: int) -> Value:
+def _convolve_phases(
+    add: AddNode, x: Value, weight: Value, stride: Sizes, groups: int, bias: Value | None
+) -> Value:
     """The whole result, with zeros behind it, of a weight (groups, c / groups, o, ...).
 
-    A place of the result meets the taps that lie a whole number of strides from it: those of its
-    phase. The phases are channels of one convolution, and become places after it.
+    bias: (groups o,), what is added to each channel, those zeros too. A place of the result meets
+    the taps that lie a whole number of strides from it: those of its phase. The phases are channels
+    of one convolution, and become places after it.
     """
     count = len(stride)
     kernel = weight.type.shape[3:]
@@ -278,17 +298,24 @@ def _convolve_phases(add: AddNode, x: Value, weight: Value, stride: Sizes, group
     for i in reversed(range(count)):
         weight = split_dim(add, weight, 3 + i, taps[i], stride[i])
     each, phases = tuple(range(3, 2 * count + 3, 2)), tuple(range(4, 2 * count + 4, 2))
-    weight = add(Transpose((0, 2, *phases, 1, *each)), add(Flip(each), weight))
+    # Phases come before channels, so that neighbours among channels stay neighbours.
+    weight = add(Transpose((0, *phases, 2, 1, *each)), add(Flip(each), weight))
+    out = weight.type.shape[1 + count]
     weight = merge_dims(add, weight, 0, 2 + count)
     sides = tuple(t - 1 for t in taps) * 2
     ones = (1,) * count
     y = conv(add, x, weight, stride=ones, padding=sides, dilation=ones, groups=groups)
-    y = split_dim(add, y, 1, weight.type.shape[0] // prod(stride), *stride)
-    order = [place for i in range(count) for place in (2 + count + i, 2 + i)]
-    y = add(Transpose((0, 1, *order)), y)
-    for axis in reversed(range(2, count + 2)):
-        y = merge_dims(add, y, 2 * axis - 2, 2)
-    return y
+    if bias is not None:  # before places are moved, where the convolution adds it
+        each_phase = add(Reshape((groups, 1, out)), bias)
+        y = _add_bias(
+            add, y, merge_dims(add, add(Expand((groups, prod(stride), out)), each_phase), 0, 3)
+        )
+    y = split_dim(add, y, 1, groups, *stride, out)
+    order = [place for i in range(count) for place in (3 + count + i, 2 + i)]
+    y = add(Transpose((0, 1, 2 + count, *order)), y)
+    for axis in reversed(range(3, count + 3)):
+        y = merge_dims(add, y, 2 * axis - 3, 2)
+    return merge_dims(add, y, 1, 2)
 
 
 def _insert_zeros(add: AddNode, x: Value, stride: Sizes) -> Value:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from glnn.core.symint import at_most, divides, same
 from glnn.core.types import Shape, TensorType
 from glnn.errors import ShapeError
@@ -316,7 +318,8 @@ def merge_moves(graph: Graph, types: dict[Value, TensorType], *, subviews: bool 
     """Return `graph` with chains of transpositions, slices, views and the like as one move each.
 
     types: of every value; those of new ones are added. A tensor that only moves read is not made:
-    each of them begins where it does. A look-up at one known place is a slice. subviews: whether
+    each of them begins where it does. A look-up at one known place is a slice, one of each place
+    as often as of any other a repetition. subviews: whether
     kernels read some channels of images where they lie: images that are cut into such channels
     are made whole then, by one move for several.
     """
@@ -324,6 +327,7 @@ def merge_moves(graph: Graph, types: dict[Value, TensorType], *, subviews: bool 
     for node in rewriter.nodes:
         if isinstance(node.operator, Gather):
             _slice_gather(rewriter, node, node.operator)
+            _repeat_gather(rewriter, node, node.operator)
     moves = _MoveMerging(rewriter, subviews)
     for node in rewriter.nodes:
         if isinstance(node.operator, Move) and not rewriter.is_fixed(node.outputs[0]):
@@ -347,13 +351,38 @@ def _slice_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None
     rewriter.replace_by(node, rewriter.reshape(node.name, row, rewriter.shape(result)))
 
 
+def _repeat_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None:
+    """An expansion in the place of a known look-up of all places of images in order, each equally
+    often: nearest upsampling.
+    """
+    x, index = node.inputs
+    assert x is not None and index is not None
+    shape, (result,) = rewriter.shape(x), node.outputs
+    numbers = rewriter.constant_array(index)
+    if numbers is None or numbers.ndim != 1 or rewriter.is_fixed(result) or len(shape) != 4:
+        return
+    axis = operator.axis % len(shape)
+    before, size, behind = shape[:axis], shape[axis], shape[axis + 1 :]
+    if not isinstance(size, int) or size < 1 or numbers.size <= size or numbers.size % size:
+        return
+    times = numbers.size // size
+    if not np.array_equal(numbers, np.arange(numbers.size) // times):
+        return
+    each = rewriter.reshape(node.name, x, (*before, size, 1, *behind))
+    wide = rewriter.add(node.name, Expand((*before, size, times, *behind)), each)
+    repeated = rewriter.reshape(node.name, wide, rewriter.shape(result))
+    rewriter.replace_by(node, repeated)
+
+
 @dataclass(frozen=True)
 class _MoveMerging:
     rewriter: GraphRewriter
     subviews: bool
 
     def shorten(self, last: Node) -> None:
-        """Replace all moves that end with `last`, and a view that alone reads it, by one move."""
+        """Replace all moves that end with `last`, and the views behind that alone read it, by one
+        move.
+        """
         graph, value = self.rewriter, last.outputs[0]
         if (
             0 in graph.shape(value)
@@ -361,10 +390,14 @@ class _MoveMerging:
             or not self._is_needed(value)
         ):
             return
-        steps = self._above(last)
-        (view, *_) = graph.readers(value) or (last,)
-        seen = graph.is_read_once(value) and isinstance(view.operator, View)
-        if not seen or not self._put(view, [*steps, (value, view.operator)]):
+        steps, end, views = self._above(last), last, list[MoveStep]()
+        while graph.is_read_once(value):
+            (reader, *_) = graph.readers(value)
+            if not isinstance(reader.operator, View):
+                break
+            views.append((value, reader.operator))
+            end, value = reader, reader.outputs[0]
+        if not views or not self._put(end, [*steps, *views]):
             self._put(last, steps)
 
     def _above(self, last: Node) -> list[MoveStep]:

@@ -200,7 +200,10 @@ def _conv_transpose(
         extra = tuple(e + max(m - n, 0) for e, n, m in zip(extra, whole, wanted, strict=True))
     else:
         before, after = pads(call, sizes, kernel, stride, dilation)
-    y = conv_transpose(
+    groups = call.get("group", 1)
+    if bias is not None:
+        call.check_bias_size(bias, weight.type.shape[1] * groups)
+    return conv_transpose(
         call,
         x,
         weight,
@@ -208,9 +211,9 @@ def _conv_transpose(
         padding=(*before, *after),
         output_padding=tuple(extra),
         dilation=tuple(dilation),
-        groups=call.get("group", 1),
+        groups=groups,
+        bias=bias,
     )
-    return add_channel_bias(call, y, bias)
 
 
 def _causal_conv(
