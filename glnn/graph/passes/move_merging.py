@@ -358,8 +358,10 @@ def _repeat_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> Non
     x, index = node.inputs
     assert x is not None and index is not None
     shape, (result,) = rewriter.shape(x), node.outputs
-    numbers = rewriter.constant_array(index)
-    if numbers is None or numbers.ndim != 1 or rewriter.is_fixed(result) or len(shape) != 4:
+    if len(shape) != 4 or rewriter.is_fixed(result) or not rewriter.is_fixed(index):
+        return
+    numbers = None if rewriter.depends_on_sizes(index) else rewriter.constant_array(index)
+    if numbers is None or numbers.ndim != 1:
         return
     axis = operator.axis % len(shape)
     before, size, behind = shape[:axis], shape[axis], shape[axis + 1 :]
