@@ -201,7 +201,7 @@ class Normalize(HandwrittenOperator):
         return {"eps": self.eps}
 
 
-class _RowSizes:
+class RowSizes:
     """Sizes of operators of matrices x (rows, n), which compute row by row."""
 
     def depth(self, shapes: Shapes) -> int:
@@ -217,7 +217,7 @@ class _RowSizes:
 
 
 @dataclass(frozen=True)
-class NormalizeGradient(_RowSizes, HandwrittenOperator):
+class NormalizeGradient(RowSizes, HandwrittenOperator):
     """The gradient of a normalisation of rows by these rows.
 
     x: (rows, n), what is normalised. dy: of its shape, the gradient by the result. weight: (n,),
@@ -356,7 +356,7 @@ class Softmax(HandwrittenOperator):
 
 
 @dataclass(frozen=True)
-class SoftmaxGradient(_RowSizes, HandwrittenOperator):
+class SoftmaxGradient(RowSizes, HandwrittenOperator):
     """The gradient by rows of their softmax: x times what dy is above the sum of dy x.
 
     x: (rows, n), the softmax; dy: of its shape, the gradient by it. What dy is 0 for adds nothing
