@@ -2,12 +2,16 @@
 // Maximum or average over a window, channels last: PX neighbours of a row of four channels an
 // invocation. What their windows meet of a row is read once for all of them, each column is joined
 // once, and rows outside of the image are not read. Columns outside are read as the nearest one
-// within, which a maximum has in its window anyway.
+// within, which a maximum has in its window anyway. NVIDIA's compiler does not unroll loops of so much
+// text and keeps arrays that these index in memory: what is done to each column is called in the text.
 #ifndef WG_X
 #define WG_X 64
 #endif
 #ifndef PX
 #define PX 2
+#endif
+#if PX > 4
+#error PX must be 4 at most
 #endif
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
@@ -31,57 +35,64 @@ vec4 maximum(int start, int first, int last, int left) {
 }
 #endif
 
+vec4 met[16], sum;
+int start, left, pixel;  // of the row in hand
+
+#if MODE == 0
+#define BEGIN vec4(LEAST)
+#define TAKE(i, tap) met[i] = max(met[i], tap); sum += tap;
+#define JOINED(a, b) max(a, b)
+#define OUTSIDE(i)
+#else
+#define BEGIN vec4(0.0)
+#define TAKE(i, tap) met[i] += tap;
+#define JOINED(a, b) ((a) + (b))
+#define OUTSIDE(i) if (i < COLUMNS && (left + i < 0 || left + i >= w)) met[i] = vec4(0.0);
+#endif
+#define COLUMN(i) \
+    if (i < COLUMNS) { \
+        vec4 tap = X_AT(start + clamp(left + i, 0, w - 1) * pixel); \
+        TAKE(i, tap) \
+    }
+#define EACH_COLUMN(call) \
+    call(0) call(1) call(2) call(3) call(4) call(5) call(6) call(7) call(8) call(9) call(10) call(11)
+#define NEXT(p, i) if (i < KERNEL_W) value = JOINED(value, met[p * STRIDE_W + i]);
+#define PIXEL(p) \
+    if (p < PX && column + p < ow) { \
+        vec4 value = met[p * STRIDE_W]; \
+        NEXT(p, 1) NEXT(p, 2) NEXT(p, 3) NEXT(p, 4) \
+        finish(value, quad, y, column + p, first, last); \
+    }
+
+// Stores what was joined of the window of a pixel.
+void finish(vec4 value, int quad, int y, int column, int first, int last) {
+    int from = column * STRIDE_W - PADDING_LEFT;
+#if MODE == 0
+    if (!is_finite((sum.x + sum.y) + (sum.z + sum.w))) {
+        int image = y / oh;
+        value = maximum(image * h * w * pixel + x_first / 4 + quad, first, last, from);
+    }
+#else
+    value /= places(y % oh * STRIDE_H - PADDING_TOP, from, KERNEL_H, KERNEL_W, h, w);
+#endif
+    result[(y * ow + column) * (out_pixel / 4) + out_first / 4 + quad] = STORED(value);
+}
+
 void pool(int quad, int y, int column) {
     int image = y / oh;  // rows are counted through all images
     int top = (y - image * oh) * STRIDE_H - PADDING_TOP;
-    int left = column * STRIDE_W - PADDING_LEFT;
     int first = max(top, 0), last = min(top + KERNEL_H, h);
-    int pixel = x_pixel / 4;
-    int start = image * h * w * pixel + x_first / 4 + quad;
-    vec4 met[COLUMNS];
-#if MODE == 0
-    for (int i = 0; i < COLUMNS; ++i) met[i] = vec4(LEAST);
-    vec4 sum = vec4(0.0);  // of all, which is not finite where one of them is not
-#else
-    for (int i = 0; i < COLUMNS; ++i) met[i] = vec4(0.0);
-#endif
+    left = column * STRIDE_W - PADDING_LEFT;
+    pixel = x_pixel / 4;
+    start = (image * h + first) * w * pixel + x_first / 4 + quad;
+    for (int i = 0; i < 16; ++i) met[i] = BEGIN;
+    sum = vec4(0.0);  // of all, which is not finite where one of them is not
     for (int row = first; row < last; ++row) {
-        for (int i = 0; i < COLUMNS; ++i) {
-            vec4 tap = X_AT(start + (row * w + clamp(left + i, 0, w - 1)) * pixel);
-#if MODE == 0
-            met[i] = max(met[i], tap);
-            sum += tap;
-#else
-            met[i] += tap;
-#endif
-        }
+        EACH_COLUMN(COLUMN)
+        start += w * pixel;
     }
-#if MODE == 0
-    float whole = (sum.x + sum.y) + (sum.z + sum.w);
-    bool sound = is_finite(whole);
-#else
-    for (int i = 0; i < COLUMNS; ++i)
-        if (left + i < 0 || left + i >= w) met[i] = vec4(0.0);
-#endif
-    for (int p = 0; p < PX; ++p) {
-        int from = left + p * STRIDE_W;
-        vec4 value = met[p * STRIDE_W];
-        for (int i = 1; i < KERNEL_W; ++i) {
-#if MODE == 0
-            value = max(value, met[p * STRIDE_W + i]);
-#else
-            value += met[p * STRIDE_W + i];
-#endif
-        }
-        if (column + p < ow) {
-#if MODE == 0
-            if (!sound) value = maximum(start, first, last, from);
-#else
-            value /= places(top, from, KERNEL_H, KERNEL_W, h, w);
-#endif
-            result[(y * ow + column + p) * (out_pixel / 4) + out_first / 4 + quad] = STORED(value);
-        }
-    }
+    EACH_COLUMN(OUTSIDE)
+    PIXEL(0) PIXEL(1) PIXEL(2) PIXEL(3)
 }
 
 void main() {

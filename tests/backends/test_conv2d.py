@@ -121,7 +121,10 @@ def _why_refused(
     if "texture_buffer" in kernel and not backend.device.capabilities.max_texture_buffer_size:
         return "texture buffers"
     if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
-        return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
+        if op.groups != weight[0] or weight[1] > 1:
+            return "DEPTHWISE"
+        patched = op.stride == op.dilation == (1, 1) and weight[3] <= 7
+        return None if patched or "patch" not in kernel else "it needs"
     if kernel.startswith("grouped_nhwc") and op.groups == 1:
         return "GROUPS"
     if kernel.startswith(("implicit_gemm", "grouped_nhwc")) and op.groups > 1:
