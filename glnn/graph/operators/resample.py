@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.core.symint import divides
+from glnn.core.symint import divides, same
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression_evaluation import runs
@@ -96,14 +96,14 @@ class Resample(Operator):
             "extent": x[axis],
             "inner": self._inner(shapes),
             "places": places,
-            "sums": places // 4 if self._fours(shapes) else places,
+            "sums": places // 4 if self._fours(shapes) or self._along(shapes) else places,
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        """Return the macro FOURS, 1 where four neighbouring results are sums of as many neighbours
-        of x.
+        """Return the macros FOURS, 1 where four neighbouring results are sums of as many neighbours
+        of x, and ALONG, 1 where they are neighbours along the axis.
         """
-        return {"FOURS": int(self._fours(shapes))}
+        return {"FOURS": int(self._fours(shapes)), "ALONG": int(self._along(shapes))}
 
     def _inner(self, shapes: Shapes) -> int:
         """Return the distance in numbers from one place along the axis to the next."""
@@ -112,3 +112,6 @@ class Resample(Operator):
 
     def _fours(self, shapes: Shapes) -> bool:
         return divides(4, self._inner(shapes))
+
+    def _along(self, shapes: Shapes) -> bool:
+        return same(self._inner(shapes), 1) and divides(4, shapes["index"][1])
