@@ -279,6 +279,11 @@ void add_slices() {
 #if TOGETHER
 // The kernel's own: finishes four sums of a row of the tile.
 void finish_at(int of_row, int of_quad, vec4 sums);
+#if LOADS_FIRST
+vec4 finished_at(int of_row, int of_quad, vec4 sums);
+void store_at(int of_row, int of_quad, vec4 finished);
+#define EACH (PER_TURN / SLICES)
+#endif
 
 // Finishes all sums, which come from shared memory: there is one text of it for all of them.
 void finish_together() {
@@ -286,6 +291,22 @@ void finish_together() {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
         if (slice == 0) { EACH_TURN(STORE_FROM) }
         if (SLICES > 1) wait();
+#if LOADS_FIRST && !EPILOGUE_LONG && PER_TURN % SLICES == 0
+        vec4 finished[EACH];
+        for (int j = 0; j < EACH; ++j) {
+            int i = min(j * SLICES + slice, TM * GN - 1 - from);
+            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
+            int of_quad = (from + i) % GN * WG_X + column;
+            finished[j] = finished_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
+        }
+        for (int j = 0; j < EACH; ++j) {
+            int i = j * SLICES + slice;
+            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
+            int of_quad = (from + i) % GN * WG_X + column;
+            if (i < TM * GN - from) store_at(of_row, of_quad, finished[j]);
+        }
+        continue;
+#endif
         for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
             int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
             int of_quad = (from + i) % GN * WG_X + column;

@@ -34,6 +34,9 @@
 #ifndef CENTRED
 #define CENTRED 0
 #endif
+#ifndef LOADS_FIRST
+#define LOADS_FIRST 0
+#endif
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
@@ -182,6 +185,16 @@ void finish_at(int of_row, int of_quad, vec4 sums) {
     int at = tile_row + of_row, quad = tile_column + of_quad;
     if (at < m && quad < columns) finish(sums, quad, out_at + at * (out_row / 4) + quad);
 }
+#if LOADS_FIRST
+vec4 finished_at(int of_row, int of_quad, vec4 sums) {
+    int at = min(tile_row + of_row, m - 1), quad = min(tile_column + of_quad, columns - 1);
+    return epilogue(sums, out_at + at * (out_row / 4) + quad, quad);
+}
+void store_at(int of_row, int of_quad, vec4 finished) {
+    int at = tile_row + of_row, quad = tile_column + of_quad;
+    if (at < m && quad < columns) result[out_at + at * (out_row / 4) + quad] = STORED(finished);
+}
+#endif
 #endif
 
 void main() {
@@ -214,6 +227,29 @@ void main() {
     if (slice > 0) return;  // there is none: without it NVIDIA's compiler takes other registers
 
     int first = batch * m * (out_row / 4) + out_first / 4;
+#if LOADS_FIRST
+    for (int g = 0; g < GM; ++g) {
+        for (int i = 0; i < 4; ++i) {
+            int at = min(tile_row + (g * WG_Y + row) * 4 + i, m - 1);
+            for (int j = 0; j < GN; ++j) {
+                int quad = min(tile_column + j * WG_X + column, columns - 1);
+                sum[(g * 4 + i) * GN + j] =
+                    epilogue(sum[(g * 4 + i) * GN + j], first + at * (out_row / 4) + quad, quad);
+            }
+        }
+    }
+    for (int g = 0; g < GM; ++g) {
+        for (int i = 0; i < 4; ++i) {
+            int at = tile_row + (g * WG_Y + row) * 4 + i;
+            for (int j = 0; j < GN; ++j) {
+                int quad = tile_column + j * WG_X + column;
+                if (at < m && quad < columns)
+                    result[first + at * (out_row / 4) + quad] = STORED(sum[(g * 4 + i) * GN + j]);
+            }
+        }
+    }
+    return;
+#endif
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
             int at = tile_row + (g * WG_Y + row) * 4 + i;
