@@ -38,6 +38,7 @@ from glnn.validation.comparison import relative_error
 ENCODERS = {
     "vit": (12, 197, 197, 64, False),
     "distilbert": (12, 128, 128, 64, False),
+    "minilm": (6, 128, 128, 64, False),
     "gpt2": (12, 64, 64, 64, True),
     "whisper": (6, 1500, 1500, 64, False),
     "gpt2-token": (12, 1, 512, 64, False),
