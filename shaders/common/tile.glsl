@@ -13,6 +13,9 @@
 #ifndef B_BY_DEPTHS
 #define B_BY_DEPTHS 0
 #endif
+#ifndef NORMALIZED
+#define NORMALIZED 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #define LANES (WG_X * WG_Y)
@@ -219,7 +222,7 @@ void walk(int steps, const int gm, const int gn) {
 // Whether all slices finish what they have added up. Where there is one, it does so by itself if
 // that is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums
 // in memory then and took up to 28 times as long.
-#define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
+#define TOGETHER (SLICES > 1 || EPILOGUE_LONG || NORMALIZED)
 #if TOGETHER
 // The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
 #define PER_TURN (2 * BK * BN / 4 / LANES)
@@ -279,7 +282,7 @@ void add_slices() {
 #if TOGETHER
 // The kernel's own: finishes four sums of a row of the tile.
 void finish_at(int of_row, int of_quad, vec4 sums);
-#if LOADS_FIRST
+#if LOADS_FIRST || NORMALIZED
 vec4 finished_at(int of_row, int of_quad, vec4 sums);
 void store_at(int of_row, int of_quad, vec4 finished);
 #define EACH (PER_TURN / SLICES)
@@ -291,7 +294,7 @@ void finish_together() {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
         if (slice == 0) { EACH_TURN(STORE_FROM) }
         if (SLICES > 1) wait();
-#if LOADS_FIRST && !EPILOGUE_LONG && PER_TURN % SLICES == 0
+#if (LOADS_FIRST || NORMALIZED) && !EPILOGUE_LONG && PER_TURN % SLICES == 0
         vec4 finished[EACH];
         for (int j = 0; j < EACH; ++j) {
             int i = min(j * SLICES + slice, TM * GN - 1 - from);

@@ -34,10 +34,17 @@
 #ifndef CENTRED
 #define CENTRED 0
 #endif
+#ifndef NORMALIZED
+#define NORMALIZED 0
+#endif
+#if NORMALIZED
+#define OUT_MEMORY coherent
+#endif
 #ifndef LOADS_FIRST
 #define LOADS_FIRST 0
 #endif
 #include "common/launch.glsl"
+#include "common/nan.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 #define A_BY_ROWS X_IN_C
@@ -180,21 +187,33 @@ void walk_k(const int gm, const int gn) {
 
 #if TOGETHER
 int columns, out_at;  // in vec4: of the result, and where its first row begins
+#if NORMALIZED
+#include "matmul/normalized_rows.glsl"
+#endif
 
-void finish_at(int of_row, int of_quad, vec4 sums) {
-    int at = tile_row + of_row, quad = tile_column + of_quad;
-    if (at < m && quad < columns) finish(sums, quad, out_at + at * (out_row / 4) + quad);
-}
-#if LOADS_FIRST
+#if LOADS_FIRST || NORMALIZED
 vec4 finished_at(int of_row, int of_quad, vec4 sums) {
     int at = min(tile_row + of_row, m - 1), quad = min(tile_column + of_quad, columns - 1);
+#if NORMALIZED
+    return add_residual(sums, at, quad);
+#else
     return epilogue(sums, out_at + at * (out_row / 4) + quad, quad);
+#endif
 }
 void store_at(int of_row, int of_quad, vec4 finished) {
     int at = tile_row + of_row, quad = tile_column + of_quad;
     if (at < m && quad < columns) result[out_at + at * (out_row / 4) + quad] = STORED(finished);
 }
 #endif
+
+void finish_at(int of_row, int of_quad, vec4 sums) {
+#if NORMALIZED
+    store_at(of_row, of_quad, finished_at(of_row, of_quad, sums));
+#else
+    int at = tile_row + of_row, quad = tile_column + of_quad;
+    if (at < m && quad < columns) finish(sums, quad, out_at + at * (out_row / 4) + quad);
+#endif
+}
 #endif
 
 void main() {
@@ -223,6 +242,9 @@ void main() {
 #if TOGETHER
     out_at = batch * m * (out_row / 4) + out_first / 4;
     finish_together();
+#if NORMALIZED
+    normalize_if_last();
+#endif
 #else
     if (slice > 0) return;  // there is none: without it NVIDIA's compiler takes other registers
 
