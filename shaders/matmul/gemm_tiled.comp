@@ -188,6 +188,12 @@ void walk_k(const int gm, const int gn) {
 #if TOGETHER
 int columns, out_at;  // in vec4: of the result, and where its first row begins
 #if NORMALIZED
+#define BLOCK_ROWS BM
+#define BLOCK_INVOCATIONS INVOCATIONS
+#if 2 * BK * AM < INVOCATIONS
+#error too little shared memory for what lanes find of rows
+#endif
+#define SHARED_FLOAT(i) a_tile[i]
 #include "matmul/normalized_rows.glsl"
 #endif
 
@@ -243,7 +249,7 @@ void main() {
     out_at = batch * m * (out_row / 4) + out_first / 4;
     finish_together();
 #if NORMALIZED
-    normalize_if_last();
+    normalize_if_last(tile_row, lane);
 #endif
 #else
     if (slice > 0) return;  // there is none: without it NVIDIA's compiler takes other registers
