@@ -14,10 +14,11 @@ from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Shapes, rank, shrink_size
 from glnn.graph.operators.normalization import Normalize
 
-MOST_BLOCKS = 1024
-"""Blocks of rows that are counted; each has at least `LEAST_ROWS`."""
-LEAST_ROWS = 16
-MOST_ROWS = MOST_BLOCKS * LEAST_ROWS
+LEAST_ROWS = 4
+"""Rows of a result that a workgroup of any kernel has at least: a block, whose tiles are counted."""
+MOST_BLOCKS = 4096
+MOST_ROWS = LEAST_ROWS * MOST_BLOCKS
+"""Rows that a result may have."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class MatmulNormalize(HandwrittenOperator):
         rank(self.name, "weight", weight, 2, "(n, k)")
         if x[1] != weight[1]:
             raise ShapeError(f"{self.name}: x {x} and weight {weight} must agree in k")
+        if x[0] > MOST_ROWS:
+            raise ShapeError(f"{self.name}: x must have {MOST_ROWS} rows at most, got {x}")
         row, result = weight[:1], (x[0], weight[0])
         expected = {"residual": result, "bias": row, "scale": row, "shift": row}
         self.check_shapes_of(shapes, expected | {"arrivals": (MOST_BLOCKS + 1,)})
