@@ -16,6 +16,9 @@
 #ifndef NORMALIZED
 #define NORMALIZED 0
 #endif
+#ifndef LOADS_FIRST
+#define LOADS_FIRST 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #define LANES (WG_X * WG_Y)
@@ -280,13 +283,19 @@ void add_slices() {
 }
 
 #if TOGETHER
-// The kernel's own: finishes four sums of a row of the tile.
+// The kernel's own: finishes four sums of a row of the tile, and stores them. With LOADS_FIRST the two
+// are apart: what some sums are finished with is loaded before any of these is stored, as no compiler
+// has a load before a store that may be to the same memory.
 void finish_at(int of_row, int of_quad, vec4 sums);
-#if LOADS_FIRST || NORMALIZED
+#if LOADS_FIRST
 vec4 finished_at(int of_row, int of_quad, vec4 sums);
 void store_at(int of_row, int of_quad, vec4 finished);
-#define EACH (PER_TURN / SLICES)
 #endif
+
+// Where in the tile number `i` of this invocation's sums is: its row, and its four columns.
+ivec2 place_of(int i) {
+    return ivec2((i / GN / 4 * WG_Y + row) * 4 + i / GN % 4, i % GN * WG_X + column);
+}
 
 // Finishes all sums, which come from shared memory: there is one text of it for all of them.
 void finish_together() {
@@ -294,27 +303,24 @@ void finish_together() {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
         if (slice == 0) { EACH_TURN(STORE_FROM) }
         if (SLICES > 1) wait();
-#if (LOADS_FIRST || NORMALIZED) && !EPILOGUE_LONG && PER_TURN % SLICES == 0
-        vec4 finished[EACH];
-        for (int j = 0; j < EACH; ++j) {
+#if LOADS_FIRST && !EPILOGUE_LONG && PER_TURN % SLICES == 0
+        vec4 finished[PER_TURN / SLICES];
+        for (int j = 0; j < PER_TURN / SLICES; ++j) {
             int i = min(j * SLICES + slice, TM * GN - 1 - from);
-            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
-            int of_quad = (from + i) % GN * WG_X + column;
-            finished[j] = finished_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
+            ivec2 to = place_of(from + i);
+            finished[j] = finished_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
         }
-        for (int j = 0; j < EACH; ++j) {
-            int i = j * SLICES + slice;
-            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
-            int of_quad = (from + i) % GN * WG_X + column;
-            if (i < TM * GN - from) store_at(of_row, of_quad, finished[j]);
+        for (int j = 0; j < PER_TURN / SLICES; ++j) {
+            int i = from + j * SLICES + slice;
+            ivec2 to = place_of(i);
+            if (i < TM * GN) store_at(to.x, to.y, finished[j]);
         }
-        continue;
-#endif
+#else
         for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
-            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
-            int of_quad = (from + i) % GN * WG_X + column;
-            finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
+            ivec2 to = place_of(from + i);
+            finish_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
         }
+#endif
     }
 }
 #endif

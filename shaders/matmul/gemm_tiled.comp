@@ -40,13 +40,11 @@
 #if NORMALIZED
 #define OUT_MEMORY coherent
 #endif
-#ifndef LOADS_FIRST
-#define LOADS_FIRST 0
-#endif
 #include "common/launch.glsl"
 #include "common/nan.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
+#define LOADS_FIRST (EPILOGUE_FULL || NORMALIZED)
 #define A_BY_ROWS X_IN_C
 #define B_BY_DEPTHS WEIGHT_IN_R4
 #include "common/tile.glsl"
@@ -197,7 +195,6 @@ int columns, out_at;  // in vec4: of the result, and where its first row begins
 #include "matmul/normalized_rows.glsl"
 #endif
 
-#if LOADS_FIRST || NORMALIZED
 vec4 finished_at(int of_row, int of_quad, vec4 sums) {
     int at = min(tile_row + of_row, m - 1), quad = min(tile_column + of_quad, columns - 1);
 #if NORMALIZED
@@ -206,14 +203,14 @@ vec4 finished_at(int of_row, int of_quad, vec4 sums) {
     return epilogue(sums, out_at + at * (out_row / 4) + quad, quad);
 #endif
 }
+
 void store_at(int of_row, int of_quad, vec4 finished) {
     int at = tile_row + of_row, quad = tile_column + of_quad;
     if (at < m && quad < columns) result[out_at + at * (out_row / 4) + quad] = STORED(finished);
 }
-#endif
 
 void finish_at(int of_row, int of_quad, vec4 sums) {
-#if NORMALIZED
+#if LOADS_FIRST
     store_at(of_row, of_quad, finished_at(of_row, of_quad, sums));
 #else
     int at = tile_row + of_row, quad = tile_column + of_quad;
@@ -261,22 +258,14 @@ void main() {
             int at = min(tile_row + (g * WG_Y + row) * 4 + i, m - 1);
             for (int j = 0; j < GN; ++j) {
                 int quad = min(tile_column + j * WG_X + column, columns - 1);
-                sum[(g * 4 + i) * GN + j] =
-                    epilogue(sum[(g * 4 + i) * GN + j], first + at * (out_row / 4) + quad, quad);
+                int own = (g * 4 + i) * GN + j;
+                sum[own] = epilogue(sum[own], first + at * (out_row / 4) + quad, quad);
             }
         }
     }
-    for (int g = 0; g < GM; ++g) {
-        for (int i = 0; i < 4; ++i) {
-            int at = tile_row + (g * WG_Y + row) * 4 + i;
-            for (int j = 0; j < GN; ++j) {
-                int quad = tile_column + j * WG_X + column;
-                if (at < m && quad < columns)
-                    result[first + at * (out_row / 4) + quad] = STORED(sum[(g * 4 + i) * GN + j]);
-            }
-        }
-    }
-    return;
+#define FINISH(sums, quad, place) result[place] = STORED(sums)
+#else
+#define FINISH(sums, quad, place) finish(sums, quad, place)
 #endif
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
@@ -284,7 +273,7 @@ void main() {
             for (int j = 0; j < GN; ++j) {
                 int quad = tile_column + j * WG_X + column;
                 if (at < m && quad < columns)
-                    finish(sum[(g * 4 + i) * GN + j], quad, first + at * (out_row / 4) + quad);
+                    FINISH(sum[(g * 4 + i) * GN + j], quad, first + at * (out_row / 4) + quad);
             }
         }
     }
