@@ -15,15 +15,20 @@
 #define HAS_SHIFT 0
 #endif
 #define ROW_QUADS ((ROW_LENGTH + 3) / 4)
-// As many lanes a row as there are, but no more than 32; at least as many as have few numbers each.
-#if BLOCK_INVOCATIONS >= 32 * BLOCK_ROWS || ROW_QUADS > 256
-#define NORM_LANES 32
-#elif BLOCK_INVOCATIONS >= 16 * BLOCK_ROWS || ROW_QUADS > 128
-#define NORM_LANES 16
-#else
-#define NORM_LANES 8
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
 #endif
+#define NORM_LANES 32  // of a row
 #define NORM_LOADS ((ROW_QUADS + NORM_LANES - 1) / NORM_LANES)
+#define NORM_GROUPS (BLOCK_INVOCATIONS / NORM_LANES)
+// Rows that lanes have at once, so that their loads are under way together.
+#if ROW_QUADS <= 96 && 4 * NORM_GROUPS <= BLOCK_ROWS
+#define NORM_ROWS 4
+#elif ROW_QUADS <= 192 && 2 * NORM_GROUPS <= BLOCK_ROWS
+#define NORM_ROWS 2
+#else
+#define NORM_ROWS 1
+#endif
 #if HAS_BIAS
 layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
 #endif
@@ -53,13 +58,17 @@ vec4 add_residual(vec4 sums, int at, int quad) {
 
 // The sum of what the lanes of a row have.
 float sum_of_lanes(float own, int invocation) {
+#if SUBGROUP_SIZE == NORM_LANES
+    return subgroupAdd(own);
+#else
+    wait();  // others may still read what was there before
     SHARED_FLOAT(invocation) = own;
     wait();
-    int first = invocation / NORM_LANES * NORM_LANES;
     float total = 0.0;
+    int first = invocation / NORM_LANES * NORM_LANES;
     for (int i = 0; i < NORM_LANES; ++i) total += SHARED_FLOAT(first + i);
-    wait();
     return total;
+#endif
 }
 
 // Four numbers of a row without its padding.
@@ -71,35 +80,56 @@ vec4 without_padding(vec4 v, int quad) {
 #endif
 }
 
-// Normalises row `at`; its lanes are `lane` and those beside it. is_row: whether it is one.
-void normalize_row(int at, int lane, int invocation, bool is_row) {
-    int begin = out_first / 4 + min(at, m - 1) * (out_row / 4);
-    vec4 kept[NORM_LOADS];
-    for (int i = 0; i < NORM_LOADS; ++i)
-        kept[i] = result[begin + min(lane + i * NORM_LANES, ROW_QUADS - 1)];
-    float sums = 0.0, squares = 0.0;
-    for (int i = 0; i < NORM_LOADS; ++i)
-        sums += dot(without_padding(kept[i], lane + i * NORM_LANES), vec4(1.0));
-    float mean = sum_of_lanes(sums, invocation) / float(ROW_LENGTH);
-    for (int i = 0; i < NORM_LOADS; ++i) {
-        kept[i] = without_padding(kept[i] - mean, lane + i * NORM_LANES);
-        squares += dot(kept[i], kept[i]);
-    }
-    float variance = sum_of_lanes(squares, invocation) / float(ROW_LENGTH) + eps;
-    // The roots of what is not finite are the driver's own.
-    float by = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-    for (int i = 0; i < NORM_LOADS; ++i) {
-        kept[i] *= by;
+// Normalises the rows from `first` on.
+void normalize_rows(int first, int invocation) {
+    int lane = invocation % NORM_LANES, group = invocation / NORM_LANES;
 #if HAS_SCALE
-        kept[i] *= scale[min(lane + i * NORM_LANES, ROW_QUADS - 1)];
+    vec4 scales[NORM_LOADS];
+    for (int i = 0; i < NORM_LOADS; ++i) scales[i] = scale[min(lane + i * NORM_LANES, ROW_QUADS - 1)];
 #endif
 #if HAS_SHIFT
-        kept[i] += shift[min(lane + i * NORM_LANES, ROW_QUADS - 1)];
+    vec4 shifts[NORM_LOADS];
+    for (int i = 0; i < NORM_LOADS; ++i) shifts[i] = shift[min(lane + i * NORM_LANES, ROW_QUADS - 1)];
 #endif
-    }
-    for (int i = 0; i < NORM_LOADS; ++i) {
-        int quad = lane + i * NORM_LANES;
-        if (is_row && quad < ROW_QUADS) result[begin + quad] = kept[i];
+    int rows = min(BLOCK_ROWS, m - first);
+    for (int top = group; top - group < rows; top += NORM_ROWS * NORM_GROUPS) {
+        vec4 kept[NORM_ROWS * NORM_LOADS];
+        float by[NORM_ROWS];
+        for (int r = 0; r < NORM_ROWS; ++r) {
+            int begin = out_first / 4 + (first + min(top + r * NORM_GROUPS, rows - 1)) * (out_row / 4);
+            for (int i = 0; i < NORM_LOADS; ++i)
+                kept[r * NORM_LOADS + i] = result[begin + min(lane + i * NORM_LANES, ROW_QUADS - 1)];
+        }
+        for (int r = 0; r < NORM_ROWS; ++r) {
+            float sums = 0.0, squares = 0.0;
+            for (int i = 0; i < NORM_LOADS; ++i) {
+                vec4 v = without_padding(kept[r * NORM_LOADS + i], lane + i * NORM_LANES);
+                sums += dot(v, vec4(1.0));
+            }
+            float mean = sum_of_lanes(sums, invocation) / float(ROW_LENGTH);
+            for (int i = 0; i < NORM_LOADS; ++i) {
+                vec4 v = without_padding(kept[r * NORM_LOADS + i] - mean, lane + i * NORM_LANES);
+                kept[r * NORM_LOADS + i] = v;
+                squares += dot(v, v);
+            }
+            float variance = sum_of_lanes(squares, invocation) / float(ROW_LENGTH) + eps;
+            // The roots of what is not finite are the driver's own.
+            by[r] = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
+        }
+        for (int r = 0; r < NORM_ROWS; ++r) {
+            int row = top + r * NORM_GROUPS, begin = out_first / 4 + (first + row) * (out_row / 4);
+            for (int i = 0; i < NORM_LOADS; ++i) {
+                vec4 v = kept[r * NORM_LOADS + i] * by[r];
+#if HAS_SCALE
+                v *= scales[i];
+#endif
+#if HAS_SHIFT
+                v += shifts[i];
+#endif
+                int quad = lane + i * NORM_LANES;
+                if (row < rows && quad < ROW_QUADS) result[begin + quad] = v;
+            }
+        }
     }
 }
 
@@ -118,8 +148,5 @@ void normalize_if_last(int first, int invocation) {
     wait();
     if (is_last == 0u) return;
     memoryBarrierBuffer();  // the others' tiles are read behind their counts
-    for (int top = 0; top < BLOCK_ROWS; top += BLOCK_INVOCATIONS / NORM_LANES) {
-        int row = top + invocation / NORM_LANES, lane = invocation % NORM_LANES;
-        normalize_row(first + row, lane, invocation, row < BLOCK_ROWS && first + row < m);
-    }
+    normalize_rows(first, invocation);
 }
