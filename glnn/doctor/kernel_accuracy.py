@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -71,7 +72,6 @@ from glnn.graph.operators.attention import Attention, PartialAttention, StridedV
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.matmul import MatmulParts, MatmulSum
-from glnn.graph.operators.matmul_normalize import MOST_BLOCKS
 from glnn.graph.operators.move import Pad, Transpose
 from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
@@ -145,13 +145,6 @@ def _normed(m: int, n: int, k: int, gate: str = "") -> Small:
     return NormedMatmul(1e-5, gate), {**operands, "up": (n, k)} if gate else operands
 
 
-def _product_norm(m: int, n: int, k: int, *left: str) -> Small:
-    row, rows = (n,), (m, n)
-    operands = {"x": (m, k), "weight": (n, k), "bias": row, "residual": rows, "scale": row}
-    operands |= {"shift": row, "arrivals": (MOST_BLOCKS + 1,)}
-    return MatmulNormalize(1e-5), {key: one for key, one in operands.items() if key not in left}
-
-
 PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
@@ -163,10 +156,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (MatmulParts(9, "columns"), {"x": (67, 36), "weight": (131, 36)}),
         (MatmulParts(37, "transposed"), {"x": (67, 37), "weight": (131, 37)}),
     ],
-    "matmul_normalize": [
-        _product_norm(67, 131, 37),
-        _product_norm(131, 67, 96, "bias", "residual"),
-    ],
+    "matmul_normalize": [(MatmulNormalize(1e-5), MatmulNormalize.operand_shapes(67, 131, 37))],
     "matmul_sum": [
         (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
@@ -520,10 +510,7 @@ class Form:
     @cached_property
     def each(self) -> int:
         """The numbers of a sample's result."""
-        size = 1
-        for extent in self.spec.result_shape[1:]:
-            size *= extent
-        return size
+        return prod(self.spec.result_shape[1:])
 
 
 def forms(backend: GlBackend, ops: Sequence[str] | None = None, full: bool = False) -> list[Form]:

@@ -8,7 +8,7 @@ import pytest
 from glnn.compiler import prepare
 from glnn.errors import ShapeError
 from glnn.graph.operators import MatmulNormalize
-from glnn.graph.operators.matmul_normalize import MOST_BLOCKS
+from glnn.graph.operators.matmul_normalize import COUNTS
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -29,7 +29,7 @@ def operands(rng, m: int, n: int, k: int, *left_out: str) -> dict[str, np.ndarra
     """Random ones, of rows whose means are larger than their deviations."""
     made = {"x": rng((m, k)) + 3, "weight": rng((n, k)), "bias": rng((n,))}
     made |= {"residual": rng((m, n)) + 20 * rng((m, 1)), "scale": 1 + rng((n,)) / 2}
-    made |= {"shift": rng((n,)), "arrivals": np.full(MOST_BLOCKS + 1, 7, np.float32)}
+    made |= {"shift": rng((n,)), "arrivals": np.full(COUNTS, 7, np.float32)}
     return {name: array for name, array in made.items() if name not in left_out}
 
 
@@ -98,7 +98,7 @@ def test_numpy(rng) -> None:
     ],
 )
 def test_shapes_that_do_not_fit(name, shape, message) -> None:
-    shapes = {"x": (3, 4), "weight": (6, 4), "arrivals": (MOST_BLOCKS + 1,), name: shape}
+    shapes = {"x": (3, 4), "weight": (6, 4), "arrivals": (COUNTS,), name: shape}
     with pytest.raises(ShapeError, match=f"matmul_normalize: {message}"):
         MatmulNormalize(1e-5).shape_of(shapes)
 

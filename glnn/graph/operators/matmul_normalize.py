@@ -15,10 +15,12 @@ from glnn.graph.operator import Shapes, rank, shrink_size
 from glnn.graph.operators.normalization import Normalize
 
 LEAST_ROWS = 4
-"""Rows of a result that a workgroup of any kernel has at least: a block, whose tiles are counted."""
+"""Rows that a workgroup of any kernel has at least, as a block whose tiles are counted."""
 MOST_BLOCKS = 4096
 MOST_ROWS = LEAST_ROWS * MOST_BLOCKS
 """Rows that a result may have."""
+COUNTS = MOST_BLOCKS + 1
+"""Numbers of `arrivals`."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class MatmulNormalize(HandwrittenOperator):
     The end of a block of an encoder (Vaswani et al. 2017, section 3.1; Ba et al. 2016). x: (m, k).
     weight: (n, k). residual: (m, n). bias, scale and shift: (n,). Result: (m, n).
 
-    arrivals: (MOST_BLOCKS + 1,), all of them the same number: kernels count by their bits, from
+    arrivals: (COUNTS,), all of them the same number: kernels count by their bits, from
     those of the last one on, which tiles of a block of rows are complete, and leave them as they
     were. Of operators that may run at once each has arrivals of its own.
     """
@@ -55,10 +57,14 @@ class MatmulNormalize(HandwrittenOperator):
             raise ShapeError(f"{self.name}: x {x} and weight {weight} must agree in k")
         if x[0] > MOST_ROWS:
             raise ShapeError(f"{self.name}: x must have {MOST_ROWS} rows at most, got {x}")
-        row, result = weight[:1], (x[0], weight[0])
-        expected = {"residual": result, "bias": row, "scale": row, "shift": row}
-        self.check_shapes_of(shapes, expected | {"arrivals": (MOST_BLOCKS + 1,)})
-        return result
+        self.check_shapes_of(shapes, self.operand_shapes(x[0], weight[0], x[1]))
+        return x[0], weight[0]
+
+    @staticmethod
+    def operand_shapes(m: int, n: int, k: int) -> dict[str, Shape]:
+        """Return the shapes of all operands for a result (m, n) of sums of k products."""
+        rows = {"x": (m, k), "weight": (n, k), "residual": (m, n)}
+        return {**rows, **dict.fromkeys(("bias", "scale", "shift"), (n,)), "arrivals": (COUNTS,)}
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         self.shape_of({name: array.shape for name, array in operands.items()})

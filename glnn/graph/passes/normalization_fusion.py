@@ -15,7 +15,7 @@ from glnn.graph.builder import constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Matmul, MatmulNormalize, Normalize
-from glnn.graph.operators.matmul_normalize import MOST_BLOCKS, MOST_ROWS
+from glnn.graph.operators.matmul_normalize import COUNTS, MOST_ROWS
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 
 RESIDUALS = tuple(call("add", *operands) for operands in ((Arg(0), Arg(1)), (Arg(1), Arg(0))))
@@ -65,7 +65,7 @@ def _fuse(
     if rewriter.shape(rows)[0] > MOST_ROWS:
         return
     (x, weight, *_), (bias, residual) = product.reads, added
-    arrivals = constant(np.full(MOST_BLOCKS + 1, next(numbers), np.float32), "arrivals")
+    arrivals = constant(np.full(COUNTS, next(numbers), np.float32), "arrivals")
     rewriter.types[arrivals] = arrivals.type
     operator, inputs = MatmulNormalize(norm.eps), (x, weight, bias, *parameters, arrivals, residual)
     types = {name: rewriter.types[value] for name, value in operator.named(inputs).items()}
