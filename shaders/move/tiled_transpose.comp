@@ -14,7 +14,8 @@ layout(local_size_x = TILE, local_size_y = ROWS) in;
 layout(std430, binding = 0) buffer X { int x[]; };
 layout(std430, binding = 1) buffer Out { int result[]; };
 uniform int high, wide;            // the loop that reads neighbours, and the one that writes them
-uniform int wide_reads, high_writes;
+uniform int wide_reads;
+uniform int inner, inner_writes, outer_writes;  // the first is two where it writes: one in another
 uniform int tiles, tiles_wide, tiles_each;  // in all, of a row of tiles, of one transposed matrix
 uniform int base, target_base;
 #if RANK > 2
@@ -41,10 +42,12 @@ void main() {
             if (top + column < high && left + i < wide)
                 tile[i * (TILE + 1) + column] = x[from + top + column + (left + i) * wide_reads];
         wait();
-        for (int i = row; i < TILE; i += ROWS)
+        for (int i = row; i < TILE; i += ROWS) {
+            int outer = (top + i) / inner;
+            int at = outer * outer_writes + (top + i - outer * inner) * inner_writes;
             if (top + i < high && left + column < wide)
-                result[to + left + column + (top + i) * high_writes] =
-                    tile[column * (TILE + 1) + i];
+                result[to + left + column + at] = tile[column * (TILE + 1) + i];
+        }
         wait();
     }
 }

@@ -19,6 +19,8 @@ CASES = [
     (Transpose((0, 2, 1, 3)), (2, 5, 3, 8), lambda x: np.moveaxis(x, 2, 1)),
     (Transpose((-1, 0, 2, 1)), (3, 4, 5, 40), lambda x: np.transpose(x, (3, 0, 2, 1))),
     (Transpose((2, 1, 0)), (2, 0, 3), lambda x: np.transpose(x)),
+    (Transpose((2, 3, 1, 0)), (37, 13, 3, 3), lambda x: np.transpose(x, (2, 3, 1, 0))),
+    (Transpose((0, 3, 2, 1)), (2, 33, 11, 3), lambda x: np.transpose(x, (0, 3, 2, 1))),
     (
         Transpose((7, 0, 6, 1, 5, 2, 4, 3)),
         (2, 1, 3, 2, 1, 2, 3, 2),
@@ -140,6 +142,8 @@ def test_what_turns_matrices_goes_by_tiles(opened) -> None:
     assert kernel(Transpose((1, 0)), 64, 64) == "tiled_transpose"
     assert kernel(Transpose((1, 0)), 64, 3) == "words"
     assert kernel(Transpose((1, 0, 2)), 64, 64, 8) == "words"
+    # what is read is a row of windows of three numbers
+    assert kernel(Transpose((2, 1, 0)), 64, 64, 3) == "tiled_transpose"
 
 
 @pytest.mark.parametrize("channels", [3, 8, 17])

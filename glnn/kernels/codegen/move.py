@@ -446,6 +446,7 @@ def transpose_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType
     return {
         "a-matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
         "loops-around": (Transpose((3, 1, 0, 2)), x),
+        "two-loops-read": (Transpose((0, 3, 2, 1)), x),
     }
 
 
@@ -454,17 +455,27 @@ def transpose(
 ) -> Generated:
     """Generate for kernels that transpose matrices by tiles in shared memory: see `Generator`."""
     walk = walk_of(op, types, layouts).transposed
-    if walk is None or any(leg.count < LEAST for leg in walk.legs[-2:]):
+    if walk is None:
         raise UnsupportedOpError("it transposes matrices, of which there are none")
     *around, high, wide = walk.legs
+    # Taps of a kernel and the channels behind them are one row of what is read, though not of what
+    # is written.
+    behind = next((leg for leg in around if same(leg.read, high.count)), None)
+    if behind is not None:
+        around.remove(behind)
+    count = high.count * (1 if behind is None else behind.count)
+    if count < LEAST or wide.count < LEAST:
+        raise UnsupportedOpError("it transposes matrices, of which there are none")
     tiles_wide = -(-wide.count // TILE)
-    each = -(-high.count // TILE) * tiles_wide
+    each = -(-count // TILE) * tiles_wide
     tiles = each * prod(leg.count for leg in around)
     uniforms: dict[str, Uniform] = {
-        "high": high.count,
+        "high": count,
         "wide": wide.count,
         "wide_reads": wide.read,
-        "high_writes": high.write,
+        "inner": high.count,
+        "inner_writes": high.write,
+        "outer_writes": 0 if behind is None else behind.write,
         "tiles": tiles,
         "tiles_wide": tiles_wide,
         "tiles_each": each,
@@ -475,7 +486,8 @@ def transpose(
         "reads": tuple(leg.read for leg in around),
         "writes": tuple(leg.write for leg in around),
     }
-    return Generated(str(len(walk.legs)), {}, {"RANK": len(walk.legs)}, uniforms)
+    rank = len(around) + 2
+    return Generated(str(rank), {}, {"RANK": rank}, uniforms)
 
 
 def walk_of(
