@@ -1,8 +1,9 @@
 #version 310 es
 // A convolution's gradient by its weight, channels last, as a product through shared memory: a
-// workgroup computes a tile of WG_Y TM output by WG_X TN input channels at one tap, and walks along
-// the pixels of the result's gradient whose window has the tap on the image, in steps of BK. See
-// common/tile.glsl and matmul/gemm_tiled.comp.
+// workgroup computes a tile of WG_Y TM output channels by WG_X TN columns, and walks along the pixels
+// of the result's gradient in steps of BK. Columns are fours of input channels at a tap, all taps of
+// four channels one after the other, as they lie in the result: neighbours in a tile then store
+// neighbouring numbers. See common/tile.glsl and matmul/gemm_tiled.comp.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -37,52 +38,41 @@ uniform int n, c, h, w, o, oh, ow, chunk;
 #define TAPS (KERNEL_H * KERNEL_W)
 #endif
 
-// Where the pixels of four steps begin, in dy and in x, in vec4. Computed once for all who load.
-shared ivec2 pixels[4 * BK];
+// Of the pixels of four steps: where they begin in dy, in vec4; the row and the column of x where
+// their window begins; and how many rows of x lie before their image.
+shared ivec4 pixels[4 * BK];
 
-int part, tap;
-ivec2 shift;        // from a pixel of dy, times the stride, to the one of x at the tap
-ivec2 tap_first, tap_count;  // pixels of an image of dy whose windows have the tap on x, along x and y
-int first, depth;   // the first pixel of the part, among those of all images, and how many
-int fetched;        // the first depth of the step that was fetched
+int first, depth;         // the first pixel of the part, among those of all images, and how many
+int fetched;              // the first depth of the step that was fetched
+ivec2 b_shifts[B_LOADS];  // of each load of x: from where a window begins to its tap
+int b_quads[B_LOADS];     // and the four channels
 
-// The places of dy along an axis from which a tap meets places of x: the first, and how many.
-ivec2 range(int shift, int stride, int size, int places) {
-    int from = shift < 0 ? (-shift + stride - 1) / stride : 0;
-    int behind = shift < size ? min(places, (size - 1 - shift) / stride + 1) : 0;
-    return ivec2(from, max(behind - from, 0));
+int columns() {  // in vec4
+    return (c + 3) / 4 * TAPS;
 }
 
-// The number of such rows of dy, of all images, before a row.
-int tap_rows_before(int row) {
-    int image = row / oh;
-    return image * tap_count.y + clamp(row - image * oh - tap_first.y, 0, tap_count.y);
-}
-
-// Finds the pixels that this workgroup adds up.
-void locate_pixels() {
-    part = int(WORKGROUP_ID.z) / TAPS;
-    tap = int(WORKGROUP_ID.z) - part * TAPS;
-    shift = ivec2(tap % KERNEL_W * DILATION_W - PADDING_LEFT,
-                  tap / KERNEL_W * DILATION_H - PADDING_TOP);
-    ivec2 columns = range(shift.x, STRIDE_W, w, ow), rows = range(shift.y, STRIDE_H, h, oh);
-    tap_first = ivec2(columns.x, rows.x);
-    tap_count = ivec2(columns.y, rows.y);
-    int all = n * oh, row = min(part * chunk, all);
-    int before = tap_rows_before(row);
-    first = before * tap_count.x;
-    depth = (tap_rows_before(min(row + chunk, all)) - before) * tap_count.x;
+// Finds what stays the same in all steps.
+void locate() {
+    int part = int(WORKGROUP_ID.z), rows = n * oh;
+    int row = min(part * chunk, rows);
+    first = row * ow;
+    depth = (min(row + chunk, rows) - row) * ow;
+    for (int i = 0; i < B_LOADS; ++i) {
+        int at = min(tile_column + b_item(i * INVOCATIONS + lane).y, columns() - 1);
+        int tap = at % TAPS;
+        b_shifts[i] = ivec2(tap / KERNEL_W * DILATION_H, tap % KERNEL_W * DILATION_W);
+        b_quads[i] = at / TAPS;
+    }
 }
 
 // Finds where the pixels of a step lie; of those behind the last, where the last does.
 void find(int of_step) {
     for (int i = lane; i < BK; i += INVOCATIONS) {
         int pixel = first + min(of_step * BK + i, depth - 1);
-        int row = pixel / tap_count.x, image = row / tap_count.y;
-        ivec2 at = tap_first + ivec2(pixel - row * tap_count.x, row - image * tap_count.y);
-        ivec2 on_x = at * ivec2(STRIDE_W, STRIDE_H) + shift;
-        pixels[of_step % 4 * BK + i] = ivec2(((image * oh + at.y) * ow + at.x) * ((o + 3) / 4),
-                                             ((image * h + on_x.y) * w + on_x.x) * ((c + 3) / 4));
+        int row = pixel / ow, image = row / oh;
+        pixels[of_step % 4 * BK + i] =
+            ivec4(pixel * ((o + 3) / 4), (row - image * oh) * STRIDE_H - PADDING_TOP,
+                  (pixel - row * ow) * STRIDE_W - PADDING_LEFT, image * h);
     }
 }
 
@@ -95,8 +85,13 @@ void fetch(int of_step) {
         a_next[i] = dy[pixels[from + item.x].x + min(tile_row / 4 + item.y, (o - 1) / 4)];
     }
     for (int i = 0; i < B_LOADS; ++i) {
-        ivec2 item = b_item(i * INVOCATIONS + lane);
-        b_next[i] = x[pixels[from + item.x].y + min(tile_column + item.y, (c - 1) / 4)];
+        ivec4 pixel = pixels[from + b_item(i * INVOCATIONS + lane).x];
+        ivec2 at = pixel.yz + b_shifts[i];
+        bool inside = uint(at.x) < uint(h) && uint(at.y) < uint(w);
+        // Read in any case: loads that hang on a condition are waited for one by one.
+        int place = inside ? (pixel.w + at.x) * w + at.y : 0;
+        vec4 met = x[place * ((c + 3) / 4) + b_quads[i]];
+        b_next[i] = inside ? met : vec4(0.0);
     }
     find(of_step + 2);
 }
@@ -112,15 +107,16 @@ void put(int turn) {
 }
 
 void finish_at(int of_row, int of_quad, vec4 sums) {
-    int channel = tile_row + of_row, quad = tile_column + of_quad;
-    if (channel >= o) return;
-    int at = ((part * o + channel) * c + quad * 4) * TAPS + tap;
-    for (int i = 0; i < min(4, c - quad * 4); ++i) result[at + i * TAPS] = sums[i];
+    int channel = tile_row + of_row, at = tile_column + of_quad;
+    if (channel >= o || at >= columns()) return;
+    int quad = at / TAPS;
+    int place = ((int(WORKGROUP_ID.z) * o + channel) * c + quad * 4) * TAPS + at % TAPS;
+    for (int i = 0; i < min(4, c - quad * 4); ++i) result[place + i * TAPS] = sums[i];
 }
 
 void main() {
     place();
-    locate_pixels();
+    locate();
     if (depth > 0) {
         find(0);
         find(1);
@@ -129,7 +125,7 @@ void main() {
         // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
         if (GM > 1 && o - tile_row <= 4 * WG_Y)
             walk(steps, 1, GN);
-        else if (GN > 1 && (c + 3) / 4 - tile_column <= WG_X)
+        else if (GN > 1 && columns() - tile_column <= WG_X)
             walk(steps, GM, 1);
         else
             walk(steps, GM, GN);

@@ -431,17 +431,9 @@ def test_sums_are_split_from_so_many_terms_on() -> None:
         # both sides of 32 channels of planar images
         ((1, 3, 64, 64), (32, 3, 3, 3), 2, 1, "direct_tiled_to_nhwc_few_channels"),
         ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_to_nhwc"),
-        # both sides of 300000 and 2000000 results, by windows of five rows and others
-        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_split_rows_5"),
-        ((1, 64, 68, 68), (64, 1, 5, 5), 1, 64, "depthwise_split_rows_5"),
-        ((1, 64, 63, 64), (64, 1, 3, 5), 2, 64, "depthwise_split_rows"),
-        ((1, 64, 69, 68), (64, 1, 5, 5), 1, 64, "depthwise"),
-        ((1, 64, 176, 177), (64, 1, 3, 3), 1, 64, "depthwise"),
-        ((1, 64, 177, 177), (64, 1, 3, 3), 1, 64, "depthwise_large"),
-        ((1, 64, 354, 354), (64, 1, 3, 3), 2, 64, "depthwise"),
     ],
 )
-def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
+def test_nvidia_has_kernels_for_groups_and_first_layers(
     x, weight, stride, groups, taken
 ) -> None:
     sides = tuple(side // 2 for side in weight[2:]) * 2
@@ -451,18 +443,41 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
 
 
 @pytest.mark.parametrize(
+    ("x", "side", "fast"),
+    [
+        # pixels of an invocation and slices of a window that took at most 1.1 times the time of the
+        # fastest row on an H200, of windows of 3, 5 and 7 rows
+        ((1, 960, 7, 7), 3, {(2, 4), (2, 5), (2, 1)}),
+        ((32, 192, 28, 28), 3, {(4, 1)}),
+        ((32, 960, 7, 7), 3, {(2, 1)}),
+        ((32, 144, 56, 56), 3, {(4, 1), (2, 1)}),
+        ((1, 240, 28, 28), 5, {(2, 5), (2, 4), (2, 1)}),
+        ((8, 240, 28, 28), 5, {(4, 1)}),
+        ((1, 768, 7, 7), 7, {(2, 4), (2, 5)}),
+        ((32, 384, 14, 14), 7, {(4, 1)}),
+    ],
+)
+def test_depthwise_convolutions_take_rows_that_are_fast(x, side, fast) -> None:
+    op = Conv2d(padding=(side // 2,) * 4, groups=x[1])
+    spec = OpSpec.create(op, {"x": x, "weight": (x[1], 1, side, side)}, {"x": "nhwC4c"})
+    taken = choose("compute", spec, replace(NVIDIA, multiprocessors=132))
+    assert taken.name == "depthwise" and (taken.defaults["PX"], taken.defaults["SLICES"]) in fast
+
+
+@pytest.mark.parametrize(
     ("x", "o", "size", "stride", "by_input", "by_weight"),
     [
         # ResNet-18's of images of 32 x 32, from the first to the last stage
-        ((64, 64, 8, 8), 64, 3, 1, "gemm_tiled_32x32", "two_stage_tiled"),
-        ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled_32x32", "two_stage_tiled"),
-        ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled_32x32", "two_stage_tiled"),
-        ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled_32x32", "gemm_tiled_64x64"),
+        ((64, 64, 8, 8), 64, 3, 1, "gemm_tiled", "two_stage_tiled"),
+        ((64, 64, 8, 8), 128, 3, 2, "gemm_tiled", "two_stage_tiled"),
+        ((64, 128, 4, 4), 256, 1, 2, "gemm_tiled", "two_stage_tiled"),
+        ((64, 512, 1, 1), 512, 3, 1, "gemm_tiled", "two_stage_tiled"),
         # of one tap
         ((32, 384, 4, 4), 64, 1, 1, "product", "two_stage_tiled"),
         # few channels, few images
-        ((64, 3, 32, 32), 64, 7, 2, "nhwc", "two_stage"),
-        ((4, 64, 8, 8), 64, 3, 1, "convolution", "two_stage_tiled"),
+        ((64, 3, 32, 32), 64, 7, 2, "nhwc", "two_stage_tiled_few_channels"),
+        ((64, 6, 12, 12), 16, 5, 1, "planar", "two_stage"),
+        ((4, 64, 8, 8), 64, 3, 1, "gemm_tiled", "two_stage_tiled"),
     ],
 )
 def test_nvidia_has_products_for_gradients_of_convolutions(
@@ -478,22 +493,12 @@ def test_nvidia_has_products_for_gradients_of_convolutions(
     assert choose("compute", spec, NVIDIA).name == by_weight
 
 
-@pytest.mark.parametrize(("images", "adds_up"), [(32, False), (33, True)])
-def test_gradients_of_few_pixels_are_in_one_part(images, adds_up) -> None:
-    """Of up to 512 pixels, which a workgroup adds up by itself: no launch adds up parts."""
-    shape, dy = (images, 384, 4, 4), (images, 64, 4, 4)
-    gradient = Conv2dWeightGradient((1, 1))
-    spec = OpSpec.create(gradient, {"x": shape, "dy": dy}, {"x": "nhwC4c", "dy": "nhwC4c"})
-    stages = spec.lowered(choose("compute", spec, NVIDIA)).stages
-    assert (stages[-1].op.name == "reduce") == adds_up
-
-
 @pytest.mark.parametrize(
     ("x", "weight", "groups", "name"),
     [
         ((32, 144, 16, 16), (24, 144, 1, 1), 1, "pointwise_few_channels"),
         ((32, 64, 4, 4), (384, 64, 1, 1), 1, "pointwise"),
-        ((32, 384, 4, 4), (384, 1, 3, 3), 384, "depthwise_row_major_weight_split_rows"),
+        ((32, 384, 4, 4), (384, 1, 3, 3), 384, "depthwise_row_major_weight"),
         ((32, 96, 32, 32), (96, 1, 3, 3), 96, "depthwise_row_major_weight"),
     ],
 )

@@ -162,18 +162,11 @@ def decompose_weight_gradient(
 ) -> Decomposition:
     """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
     or more, and their sum.
-
-    With TILE, a workgroup computes TILE x TILE results at a tap, there are no more parts than make
-    WORKGROUPS workgroups, and up to ALONE pixels are one part, which no launch adds up.
     """
     assert isinstance(op, Conv2dWeightGradient)
     o, share, *kernel = op.shape_of(shapes)
     room = MOST_PARTIAL_SUMS // prod((o, share, *kernel))
     parts = min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"])
-    if tile := parameters.get("TILE"):
-        workgroups = -(-o // tile) * -(-share // tile) * prod(kernel)
-        parts = min(parts, -(-parameters["WORKGROUPS"] // workgroups))
-        parts = parts if op.depth(shapes) > parameters["ALONE"] else 1
     parts = max(parts, 1)
     first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"})
     if parts == 1:

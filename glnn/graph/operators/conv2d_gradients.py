@@ -240,7 +240,8 @@ class Conv2dWeightGradient(HandwrittenOperator):
         share, o_group = c // self.groups, o // self.groups
         values = (n, c, h, w, o, oh, ow, self.groups, share, o_group)
         parts, chunk = max(self.parts, 1), self.chunk(shapes)
-        more = {"depth": self.depth(shapes), "parts": parts, "chunk": chunk}
+        columns = prod(self.kernel) * -(-share // 4) * 4  # of a product of whole fours of channels
+        more = {"depth": self.depth(shapes), "parts": parts, "chunk": chunk, "columns": columns}
         return {**dict(zip(names, values, strict=True)), **more}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
