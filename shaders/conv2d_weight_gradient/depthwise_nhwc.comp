@@ -8,6 +8,9 @@
 #ifndef LANES
 #define LANES 32
 #endif
+#ifndef AT_ONCE
+#define AT_ONCE 3  // taps whose sums are joined together: the fewer, the longer all wait for each other
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/window.glsl"
@@ -19,7 +22,7 @@ uniform int n, c, h, w, oh, ow, chunk;
 #ifndef TAPS
 #define TAPS (KERNEL_H * KERNEL_W)
 #endif
-shared vec4 joined[LANES * QUADS];
+shared vec4 joined[AT_ONCE * LANES * QUADS];
 
 void main() {
     int lane = int(gl_LocalInvocationID.y), part = int(WORKGROUP_ID.z);
@@ -43,17 +46,25 @@ void main() {
             sum[tap] += ivec2(ix, iy) == at ? given * value : vec4(0.0);
         }
     }
-    int place = lane * QUADS + int(gl_LocalInvocationID.x);
-    for (int tap = 0; tap < TAPS; ++tap) {
-        joined[place] = sum[tap];
-        for (int width = LANES / 2; width > 0; width /= 2) {
+    int line = int(gl_LocalInvocationID.x), channel = quad * 4;
+    for (int first = 0; first < TAPS; first += AT_ONCE) {
+        for (int i = 0; i < AT_ONCE; ++i)
+            if (first + i < TAPS) joined[(i * LANES + lane) * QUADS + line] = sum[first + i];
+        for (int width = LANES; width > 1;) {
+            int rest = max(width / 4, 1);
             wait();
-            if (lane < width) joined[place] += joined[place + width * QUADS];
+            if (lane < rest)
+                for (int i = 0; i < AT_ONCE; ++i)
+                    for (int other = lane + rest; other < width; other += rest)
+                        joined[(i * LANES + lane) * QUADS + line] +=
+                            joined[(i * LANES + other) * QUADS + line];
+            width = rest;
         }
-        vec4 whole = joined[place];
+        if (lane == 0 && own < quads)
+            for (int i = 0; i < min(AT_ONCE, TAPS - first); ++i)
+                for (int k = 0; k < min(4, c - channel); ++k)
+                    result[(part * c + channel + k) * TAPS + first + i] =
+                        joined[i * LANES * QUADS + line][k];
         wait();
-        if (lane > 0 || own >= quads) continue;
-        for (int i = 0; i < min(4, c - quad * 4); ++i)
-            result[(part * c + quad * 4 + i) * TAPS + tap] = whole[i];
     }
 }
