@@ -19,7 +19,34 @@ State join(State a, State b) {
 #endif
 }
 #include "common/nan.glsl"
+#define JOINS_SEVERAL
 #include "reduce/lanes.glsl"
+
+#if LANES > 1
+State joined(int first, const int count, int line) {
+    State whole = states[first * RESULTS + line];
+#if HAS_DY
+    for (int i = 1; i < count; ++i) whole = join(whole, states[(first + i) * RESULTS + line]);
+#else
+    // As `join` of one after the other, but with one division for all. Lanes without numbers are
+    // behind those that have some, so that the first mean is of numbers if there are any.
+    NUMBER base = whole.first, further = NUMBER(0.0);
+    for (int i = 1; i < count; ++i) {
+        State one = states[(first + i) * RESULTS + line];
+        whole.count += one.count;
+        further += (one.first - base) * one.count;
+    }
+    whole.first += further / max(whole.count, 1.0);
+    whole.second = NUMBER(0.0);
+    for (int i = 0; i < count; ++i) {
+        State one = states[(first + i) * RESULTS + line];
+        NUMBER delta = one.first - whole.first;
+        whole.second += one.second + delta * delta * one.count;
+    }
+#endif
+    return whole;
+}
+#endif
 
 const State IDENTITY = State(NUMBER(0.0), NUMBER(0.0), 0.0);
 
