@@ -329,9 +329,17 @@ def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float
 
 def _least_time(spec: OpSpec, backend: str, device: Capabilities) -> float:
     """Return the least time that any kernel's `timing` predicts for `spec`, in microseconds."""
-    kernels = [k for k in kernels_for(spec.op.name, backend) if not k.document]
-    rows = [row for kernel in kernels for row in fitted_rows(kernel, device) if row.timing]
-    return min((_predicted_time(row, spec, device) for row in rows), default=inf)
+    least = inf
+    for kernel in kernels_for(spec.op.name, backend):
+        rows = [row for row in fitted_rows(kernel, device) if row.timing]
+        if kernel.document or not rows:
+            continue
+        try:  # what is generated has its sizes from that
+            rows = [spec.adapted(row) for row in rows]
+        except UnsupportedOpError:
+            continue
+        least = min(least, *(_predicted_time(row, spec, device) for row in rows))
+    return least
 
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
