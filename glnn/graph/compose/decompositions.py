@@ -162,13 +162,18 @@ def decompose_weight_gradient(
 ) -> Decomposition:
     """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
     or more, and their sum.
+
+    CHANNELS_LAST: by the kernels of images that lie so, also where these have to be laid so first.
     """
     assert isinstance(op, Conv2dWeightGradient)
     o, share, *kernel = op.shape_of(shapes)
     room = MOST_PARTIAL_SUMS // prod((o, share, *kernel))
     parts = min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"])
     parts = max(parts, 1)
-    first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"})
+    named = None
+    if parameters.get("CHANNELS_LAST"):
+        named = "gemm_tiled" if op.groups == 1 else "depthwise_nhwc"
+    first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}, named)
     if parts == 1:
         whole = Reshape((o, share, *kernel))
         return Decomposition((first, Stage("result", whole, {"x": "parts"})))
