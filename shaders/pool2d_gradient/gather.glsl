@@ -39,6 +39,15 @@ bool any_nan(float v) {
     return is_nan(v);
 }
 
+// 1 where both are the same number, of which neither is NaN.
+float equal_number(float a, float b) {
+    return float(a == b);
+}
+
+vec4 equal_number(vec4 a, vec4 b) {
+    return vec4(equal(a, b));
+}
+
 vec4 same(vec4 a, vec4 b) {
     return vec4(same(a.x, b.x), same(a.y, b.y), same(a.z, b.z), same(a.w, b.w));
 }
@@ -61,7 +70,20 @@ bool any_nan(vec4 v) {
 // chosen before; else 0.
 NUMBER chosen(NUMBER found, NUMBER mine, int row, int column, int x_plane, int top, int left,
               int height, int width) {
-    int end = any_nan(mine) ? min(top + (height - 1) * DILATION_H, h - 1) : row;
+    // Where a window has NaN, that is chosen: `found` is 0 for any other number. So without NaN only
+    // earlier places matter, if they have the same number.
+    if (!any_nan(mine)) {
+        for (int iy = top; iy <= row; iy += DILATION_H) {
+            if (iy < 0) continue;
+            int end = iy < row ? w : column;
+            for (int kx = 0; kx < width; ++kx) {
+                int ix = left + kx * DILATION_W;
+                if (ix >= 0 && ix < end) found *= 1.0 - equal_number(X(x_plane + iy * w + ix), mine);
+            }
+        }
+        return found;
+    }
+    int end = min(top + (height - 1) * DILATION_H, h - 1);
     for (int iy = top; iy <= end; iy += DILATION_H) {
         if (iy < 0) continue;
         for (int kx = 0; kx < width; ++kx) {
