@@ -7,6 +7,9 @@
 #ifndef RESULTS
 #define RESULTS 4
 #endif
+#ifndef AT_ONCE
+#define AT_ONCE 4  // pixels that a lane loads before it adds any, a multiple of 4
+#endif
 #ifndef HAS_DY
 #define HAS_DY 0
 #endif
@@ -39,16 +42,23 @@ void main() {
 #if HAS_MEAN
     for (int k = 0; k < 4; ++k) channel_mean[k] = mean[min(quad * 4 + k, c - 1)];
 #endif
-    for (; i + 3 * stride < last; i += 4 * stride) {
-        vec4 x0 = x[i], x1 = x[i + stride], x2 = x[i + 2 * stride], x3 = x[i + 3 * stride];
-        vec4 d0 = dy[i], d1 = dy[i + stride], d2 = dy[i + 2 * stride], d3 = dy[i + 3 * stride];
-        whole = accumulate(accumulate(whole, x0, d0, channel_mean), x1, d1, channel_mean);
-        whole = accumulate(accumulate(whole, x2, d2, channel_mean), x3, d3, channel_mean);
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE], given[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) {
+            some[k] = x[i + k * stride];
+            given[k] = dy[i + k * stride];
+        }
+        for (int k = 0; k < AT_ONCE; ++k)
+            whole = accumulate(whole, some[k], given[k], channel_mean);
     }
     for (; i < last; i += stride) whole = accumulate(whole, x[i], dy[i], channel_mean);
 #else
-    for (; i + 3 * stride < last; i += 4 * stride)
-        whole = accumulate(whole, x[i], x[i + stride], x[i + 2 * stride], x[i + 3 * stride]);
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        for (int k = 0; k < AT_ONCE; k += 4)
+            whole = accumulate(whole, some[k], some[k + 1], some[k + 2], some[k + 3]);
+    }
     for (; i < last; i += stride) whole = accumulate(whole, x[i]);
 #endif
     whole = reduce_lanes(whole, lane, line);
