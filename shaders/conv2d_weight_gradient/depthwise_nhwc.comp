@@ -1,15 +1,15 @@
 #version 310 es
-// A depthwise convolution's gradient by its weight, channels last: an invocation adds up all taps of
-// four channels, the LANES invocations of a workgroup that are at the same channels share the pixels
-// of the result's gradient, and shared memory joins their sums.
+// A depthwise convolution's gradient by its weight, channels last: an invocation adds up TAPS_EACH taps
+// of four channels, the LANES invocations of a workgroup that are at the same channels share the
+// pixels of the result's gradient, and shared memory joins their sums.
 #ifndef QUADS
 #define QUADS 4
 #endif
 #ifndef LANES
 #define LANES 32
 #endif
-#ifndef AT_ONCE
-#define AT_ONCE 3  // taps whose sums are joined together: the fewer, the longer all wait for each other
+#ifndef TAPS_EACH
+#define TAPS_EACH 9
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
@@ -22,15 +22,17 @@ uniform int n, c, h, w, oh, ow, chunk;
 #ifndef TAPS
 #define TAPS (KERNEL_H * KERNEL_W)
 #endif
-shared vec4 joined[AT_ONCE * LANES * QUADS];
+#define TAP_GROUPS ((TAPS + TAPS_EACH - 1) / TAPS_EACH)
+shared vec4 joined[LANES * QUADS];
 
 void main() {
-    int lane = int(gl_LocalInvocationID.y), part = int(WORKGROUP_ID.z);
+    int lane = int(gl_LocalInvocationID.y), part = int(WORKGROUP_ID.z) / TAP_GROUPS;
+    int first_tap = (int(WORKGROUP_ID.z) - part * TAP_GROUPS) * TAPS_EACH;
     int quads = (c + 3) / 4, own = int(INVOCATION_ID.x), quad = min(own, quads - 1);
     int first_row = part * chunk;
     int pixels = (min(first_row + chunk, n * oh) - first_row) * ow;
-    vec4 sum[TAPS];
-    for (int tap = 0; tap < TAPS; ++tap) sum[tap] = vec4(0.0);
+    vec4 sum[TAPS_EACH];
+    for (int i = 0; i < TAPS_EACH; ++i) sum[i] = vec4(0.0);
     for (int pixel = lane; pixel < pixels; pixel += LANES) {
         int row = pixel / ow, column = pixel - row * ow;
         row += first_row;
@@ -38,33 +40,30 @@ void main() {
         int top = (row - image * oh) * STRIDE_H - PADDING_TOP;
         int left = column * STRIDE_W - PADDING_LEFT;
         vec4 given = dy[(row * ow + column) * quads + quad];
-        for (int tap = 0; tap < TAPS; ++tap) {
+        for (int i = 0; i < TAPS_EACH; ++i) {
+            int tap = min(first_tap + i, TAPS - 1);
             ivec2 at = ivec2(left + tap % KERNEL_W * DILATION_W, top + tap / KERNEL_W * DILATION_H);
             // Read in any case: loads that hang on a condition are waited for one by one.
             int iy = clamp(at.y, 0, h - 1), ix = clamp(at.x, 0, w - 1);
             vec4 value = x[((image * h + iy) * w + ix) * quads + quad];
-            sum[tap] += ivec2(ix, iy) == at ? given * value : vec4(0.0);
+            sum[i] += ivec2(ix, iy) == at ? given * value : vec4(0.0);
         }
     }
-    int line = int(gl_LocalInvocationID.x), channel = quad * 4;
-    for (int first = 0; first < TAPS; first += AT_ONCE) {
-        for (int i = 0; i < AT_ONCE; ++i)
-            if (first + i < TAPS) joined[(i * LANES + lane) * QUADS + line] = sum[first + i];
-        for (int width = LANES; width > 1;) {
+    int place = lane * QUADS + int(gl_LocalInvocationID.x), channel = quad * 4;
+    for (int i = 0; i < TAPS_EACH; ++i) {
+        joined[place] = sum[i];
+        for (int width = LANES; width > 1;) {  // four lanes to one at a time
             int rest = max(width / 4, 1);
             wait();
             if (lane < rest)
-                for (int i = 0; i < AT_ONCE; ++i)
-                    for (int other = lane + rest; other < width; other += rest)
-                        joined[(i * LANES + lane) * QUADS + line] +=
-                            joined[(i * LANES + other) * QUADS + line];
+                for (int other = rest; lane + other < width; other += rest)
+                    joined[place] += joined[place + other * QUADS];
             width = rest;
         }
-        if (lane == 0 && own < quads)
-            for (int i = 0; i < min(AT_ONCE, TAPS - first); ++i)
-                for (int k = 0; k < min(4, c - channel); ++k)
-                    result[(part * c + channel + k) * TAPS + first + i] =
-                        joined[i * LANES * QUADS + line][k];
+        vec4 whole = joined[place];
         wait();
+        if (lane > 0 || own >= quads || first_tap + i >= TAPS) continue;
+        for (int k = 0; k < min(4, c - channel); ++k)
+            result[(part * c + channel + k) * TAPS + first_tap + i] = whole[k];
     }
 }
