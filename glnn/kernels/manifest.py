@@ -339,7 +339,8 @@ class TimingModel:
     start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
     multiprocessor runs at once. wait: nanoseconds of a term of the sums, for all that run at once.
     term: nanoseconds of a term of the sums, for each of them. step: terms that a workgroup computes
-    together, where fewer take it as long. finish: microseconds of a long epilogue for each of them,
+    together, where fewer take it as long. overhead: microseconds beside their terms of all that run
+    at once, as to begin and to store. finish: microseconds of a long epilogue for each of them,
     beside a short one.
     """
 
@@ -348,10 +349,11 @@ class TimingModel:
     wait: float = 0.0
     together: int = 1
     step: int = 1
+    overhead: float = 0.0
     finish: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.start, self.term, self.wait, self.finish) < 0:
+        if min(self.start, self.term, self.wait, self.overhead, self.finish) < 0:
             raise DeclarationError("expected times of at least 0")
         if min(self.together, self.step) < 1:
             raise DeclarationError("expected one or more together, and in a step")
@@ -367,8 +369,8 @@ class TimingModel:
         each = -(-workgroups // multiprocessors)
         rounds = -(-each // self.together)
         terms = -(-terms // self.step) * self.step
-        finish = each * self.finish if long else 0.0
-        return self.start + terms * (rounds * self.wait + each * self.term) / 1000 + finish
+        once = self.start + rounds * self.overhead + (each * self.finish if long else 0.0)
+        return once + terms * (rounds * self.wait + each * self.term) / 1000
 
 
 @dataclass(frozen=True)
@@ -479,7 +481,7 @@ def _values(value: Any) -> tuple[int, ...]:
 
 RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
 TIMING: Mapping[str, Reader] = {
-    **dict.fromkeys(("start", "term", "wait", "finish"), real),
+    **dict.fromkeys(("start", "term", "wait", "overhead", "finish"), real),
     **dict.fromkeys(("together", "step"), whole),
 }
 OPERAND: Mapping[str, Reader] = {

@@ -336,8 +336,11 @@ def test_the_fastest_row_is_chosen_by_its_timing(tmp_path) -> None:
     long = TimingModel(start=1, term=100, finish=0.5)
     assert long.microseconds(20, 50, 8) == first.timing.microseconds(20, 50, 8)
     assert long.microseconds(20, 50, 8, long=True) == pytest.approx(1 + 50 * 3 * 0.1 + 3 * 0.5)
+    # and what each of the two rounds takes beside its terms
+    stores = TimingModel(start=9, term=10, wait=40, together=4, overhead=3)
+    assert stores.microseconds(40, 50, 8) == second.timing.microseconds(40, 50, 8) + 2 * 3
     assert first.with_parameters(TM=4).timing is None  # it is of these parameters alone
-    for wrong in ({"start": -1}, {"wait": -1}, {"finish": -1}):
+    for wrong in ({"start": -1}, {"wait": -1}, {"overhead": -1}, {"finish": -1}):
         with pytest.raises(ShaderError, match="times of at least 0"):
             TimingModel(**{"start": 1, "term": 1, **wrong})
     for wrong in ({"together": 0}, {"step": 0}):
