@@ -33,7 +33,6 @@ from glnn.graph.operators import (
     CacheAppend,
     CachedAttention,
     CacheUpdate,
-    ChannelSums,
     Concat,
     Conv2d,
     Conv2dInputGradient,
@@ -69,6 +68,7 @@ from glnn.graph.operators import (
     TopK,
 )
 from glnn.graph.operators.attention import Attention, PartialAttention, StridedView, Windows
+from glnn.graph.operators.channel_sums import ChannelSums, MergeChannelSums
 from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.matmul import MatmulParts, MatmulSum
@@ -289,6 +289,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (ChannelSums(), {"x": (3, 70, 7, 5), "dy": (3, 70, 7, 5), "mean": (70,)}),
         (ChannelSums(), dict.fromkeys(("x", "dy"), (131, 70))),
     ],
+    "merge_channel_sums": [(MergeChannelSums(kind), {"x": (19, 2, 128)}) for kind in (True, False)],
     "fourier": [(Fourier("real", 37, 19), {"x": (67, 37), "factors": (38, 37)})],
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
@@ -296,8 +297,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (Concat(0), {"x0": (4, 3), "x1": (1, 3), "x2": (7, 3), "x3": (4, 3)}),
     ],
     "reorder": [
-        (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
-        (Reorder("C", "R4"), {"x": (37, 131)}),
+        *((Reorder(*two), {"x": (37, 131)}) for two in (("R", "C 4 2 C"), ("C", "R4"))),
         *((Reorder("R", layout), {"x": (2, 37, 11, 9)}) for layout in ("nhwC4c", "nChw4c")),
         *((Reorder(layout, "R"), {"x": (2, 37, 11, 9)}) for layout in ("nhwC4c", "nChw4c")),
         (Reorder("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),

@@ -1,20 +1,24 @@
 #version 310 es
 // Two sums of each channel, channels last, or of each column of a matrix: RESULTS neighbouring fours of
-// channels a workgroup, whose LANES share the pixels.
+// channels a workgroup, whose LANES share the pixels, or those of a part.
 #ifndef LANES
 #define LANES 32
 #endif
 #ifndef RESULTS
 #define RESULTS 4
 #endif
+// Pixels that a lane loads before it adds any, a multiple of 4.
 #ifndef AT_ONCE
-#define AT_ONCE 4  // pixels that a lane loads before it adds any, a multiple of 4
+#define AT_ONCE 4
 #endif
 #ifndef HAS_DY
 #define HAS_DY 0
 #endif
 #ifndef HAS_MEAN
 #define HAS_MEAN 0
+#endif
+#ifndef WHOLE
+#define WHOLE 1
 #endif
 #define NUMBER vec4
 #include "common/launch.glsl"
@@ -28,14 +32,14 @@ layout(std430, binding = 2) buffer Dy { vec4 dy[]; };
 #if HAS_MEAN
 layout(std430, binding = 3) buffer Mean { float mean[]; };
 #endif
-uniform int c, pixels, row, out_row, out_first;
+uniform int c, chunk, row, out_row, out_first;  // chunk: pixels of a part
 #include "channel_sums/state.glsl"
 
 void main() {
     int quads = (c + 3) / 4, line = int(gl_LocalInvocationID.x), lane = int(gl_LocalInvocationID.y);
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
-    int stride = LANES * quads, last = pixels * quads;
-    int i = min(quad, quads - 1) + lane * quads;
+    int part = int(WORKGROUP_ID.z), stride = LANES * quads, last = (part + 1) * chunk * quads;
+    int i = min(quad, quads - 1) + (part * chunk + lane) * quads;
     State whole = IDENTITY;
 #if HAS_DY
     vec4 channel_mean = vec4(0.0);
@@ -64,10 +68,11 @@ void main() {
     whole = reduce_lanes(whole, lane, line);
     if (lane > 0 || quad * 4 >= row) return;
 #if !HAS_DY
-    whole = finished(whole, pixels);
+    whole = finished(whole, chunk);
 #endif
     int count = clamp(c - quad * 4, 0, 4);
-    int place = out_first / 4 + quad;
+    int place = (out_first + part * out_row) / 4 + quad;
     result[place] = first_of(whole.first, count);
-    result[place + out_row / 4] = first_of(whole.second, count);
+    // Both rows of a part are one of the matrix that all parts are.
+    result[place + (WHOLE == 1 ? out_row : row) / 4] = first_of(whole.second, count);
 }

@@ -12,8 +12,8 @@ from tests.backends.test_batch_normalize import SHAPES as IMAGES
 
 SHAPES = [(1, 1, 1, 2), *IMAGES]
 KERNELS = kernels("channel_sums")
-OF_MATRICES = [one for one in KERNELS if one[1] != "nhwc"]
-OF_IMAGES = [one for one in KERNELS if one[1] != "matrix"]
+OF_MATRICES = [one for one in KERNELS if one[1] not in ("nhwc", "two_stage")]
+OF_IMAGES = [one for one in KERNELS if "matrix" not in one[1]]
 
 
 def moments(x: np.ndarray) -> np.ndarray:
@@ -99,3 +99,24 @@ def test_what_is_not_finite_makes_nan_of_its_channel_alone(opened, rng, name, ke
 def test_wrong_shapes(shapes, message) -> None:
     with pytest.raises(ShapeError, match=message):
         ChannelSums().shape_of(shapes)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("channel_sums"))
+def test_parts_have_rows_of_their_own(opened, rng, name, kernel) -> None:
+    if kernel not in ("nhwc", "matrix"):
+        pytest.skip("it is for whole sums")
+    shape = (6, 66) if kernel == "matrix" else (2, 66, 3, 5)
+    x, dy = rng(shape), rng(shape)
+    wide = [np.moveaxis(a.astype(np.float64), 1, -1).reshape(3, -1, 66) for a in (x, dy)]
+    sums = run(opened(name), ChannelSums(parts=3), {"x": x, "dy": dy}, kernel)
+    expected = np.stack([wide[1].sum(1), (wide[0] * wide[1]).sum(1)], 1)
+    assert sums.shape == (3, 2, 128) and not sums[:, :, 66:].any()
+    np.testing.assert_allclose(sums[:, :, :66], expected, rtol=0, atol=1e-5)
+    got = run(opened(name), ChannelSums(parts=3), {"x": x}, kernel)
+    expected = np.stack([wide[0].mean(1), wide[0].var(1)], 1)
+    np.testing.assert_allclose(got[:, :, :66], expected, rtol=0, atol=1e-6)
+
+
+def test_pixels_are_divided_evenly() -> None:
+    with pytest.raises(ShapeError, match="expected pixels in 4 equal parts, got 30 of x"):
+        ChannelSums(parts=4).shape_of({"x": (2, 7, 3, 5)})

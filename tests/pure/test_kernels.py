@@ -436,9 +436,7 @@ def test_sums_are_split_from_so_many_terms_on() -> None:
         ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_to_nhwc"),
     ],
 )
-def test_nvidia_has_kernels_for_groups_and_first_layers(
-    x, weight, stride, groups, taken
-) -> None:
+def test_nvidia_has_kernels_for_groups_and_first_layers(x, weight, stride, groups, taken) -> None:
     sides = tuple(side // 2 for side in weight[2:]) * 2
     op, lies = Conv2d((stride,) * 2, sides, groups=groups), "R" if groups == 1 else "nhwC4c"
     made = OpSpec.create(op, {"x": x, "weight": weight}, {"x": lies})

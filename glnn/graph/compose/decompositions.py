@@ -13,6 +13,7 @@ from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.attention import TOKENS_FIRST, Attention, PartialAttention
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
+from glnn.graph.operators.channel_sums import ChannelSums, MergeChannelSums
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
 from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
 from glnn.graph.operators.conv2d_lowering import (
@@ -311,6 +312,24 @@ def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     )
 
 
+def decompose_channel_sums(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Return the sums of at most PARTS equal parts of the pixels, of LEAST or more, computed in
+    parallel, and what they are together.
+    """
+    assert isinstance(op, ChannelSums)
+    pixels = op.depth(shapes)
+    most = min(parameters["PARTS"], hint(pixels) // parameters["LEAST"])
+    parts = next((parts for parts in range(most, 1, -1) if pixels % parts == 0), 1)
+    return Decomposition(
+        (
+            Stage("parts", replace(op, parts=parts), {name: name for name in shapes}),
+            Stage("result", MergeChannelSums("dy" not in shapes), {"x": "parts"}),
+        )
+    )
+
+
 def decompose_fourier(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
     """Return the product of the rows by the factors of the transform."""
     assert isinstance(op, Fourier)
@@ -546,6 +565,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "flipped_convolution": decompose_input_gradient,
     "pointwise_gradient": decompose_pointwise_gradient,
     "weight_parts": decompose_weight_gradient,
+    "channel_sums_parts": decompose_channel_sums,
     "parts": decompose_split_k,
     "gated": decompose_gated_product,
     "normed": decompose_normed_product,

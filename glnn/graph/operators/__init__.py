@@ -5,7 +5,7 @@ from glnn.graph.operators.batch_normalize import BatchNormalize, BatchNormalizeG
 from glnn.graph.operators.cache_append import CacheAppend
 from glnn.graph.operators.cache_update import CacheUpdate
 from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
-from glnn.graph.operators.channel_sums import ChannelSums
+from glnn.graph.operators.channel_sums import ChannelSums, MergeChannelSums
 from glnn.graph.operators.concat import Concat, Split
 from glnn.graph.operators.control_flow import If, Loop
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
@@ -87,6 +87,7 @@ __all__ = [
     "MatmulNormalize",
     "MatmulParts",
     "MatmulSum",
+    "MergeChannelSums",
     "MergeTopK",
     "Normalize",
     "NormalizeGradient",

@@ -13,7 +13,8 @@ from glnn.core.layout.layout import aligned
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.handwritten_operator import HandwrittenOperator
-from glnn.graph.operator import Shapes, shrink_size
+from glnn.graph.operator import Shapes, rank, shrink_size
+from glnn.graph.operators.move import whole_numbers
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class ChannelSums(HandwrittenOperator):
     inputs: ClassVar[tuple[str, ...]] = ("x", "dy", "mean")
     optional: ClassVar[tuple[str, ...]] = ("dy", "mean")
     nan_operands: ClassVar[tuple[str, ...]] = ("x", "dy")
+    parts: int = 0
+    """0, or into how many parts of as many each the pixels of all samples are divided: each has two
+    rows of its own, in a result (parts, 2, row), which MergeChannelSums makes one."""
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.name, "parts", (self.parts,), 0)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x = shapes["x"]
@@ -40,11 +47,31 @@ class ChannelSums(HandwrittenOperator):
         if "mean" in shapes and "dy" not in shapes:
             raise ShapeError("channel_sums: expected dy beside mean")
         self.check_shapes_of(shapes, {"dy": x, "mean": x[1:2]})
-        return 2, aligned(x[1])
+        if self.parts and pixels_of(x) % self.parts:
+            parts = f"expected pixels in {self.parts} equal parts"
+            raise ShapeError(f"channel_sums: {parts}, got {pixels_of(x)} of x {x}")
+        rows = 2, aligned(x[1])
+        return (self.parts, *rows) if self.parts else rows
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        x = operands["x"]
         shape = self.shape_of({name: array.shape for name, array in operands.items()})
+        if not self.parts:
+            return self._sums(operands, shape)
+        result, x = np.zeros(shape, operands["x"].dtype), operands["x"]
+        chunk = pixels_of(x.shape) // self.parts
+        matrices = {  # of pixels by channels
+            name: np.moveaxis(array, 1, -1).reshape(-1, x.shape[1])
+            for name, array in operands.items()
+            if name != "mean"
+        }
+        for part in range(self.parts):
+            own = {n: a[part * chunk : (part + 1) * chunk] for n, a in matrices.items()}
+            result[part] = self._sums({**operands, **own}, shape[1:])
+        return result
+
+    @staticmethod
+    def _sums(operands: Mapping[str, Array], shape: Shape) -> Array:
+        x = operands["x"]
         axes, spread = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
         result = np.zeros(shape, x.dtype)
         with np.errstate(all="ignore"):  # 0 / 0 is NaN
@@ -66,8 +93,7 @@ class ChannelSums(HandwrittenOperator):
         return 4 * prod(shapes["x"])
 
     def depth(self, shapes: Shapes) -> int:
-        x = shapes["x"]
-        return prod(x[:1]) * prod(x[2:])
+        return pixels_of(shapes["x"]) // max(self.parts, 1)
 
     def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *pixels = shapes["x"]
@@ -76,10 +102,61 @@ class ChannelSums(HandwrittenOperator):
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, *pixels = shapes["x"]
-        _, row = self.shape_of(shapes)
-        inner = prod(pixels)
-        return {"n": n, "c": c, "inner": inner, "pixels": n * inner, "row": row}
+        inner, row = prod(pixels), self.shape_of(shapes)[-1]
+        parts, chunk = max(self.parts, 1), self.depth(shapes)
+        known = {"n": n, "c": c, "inner": inner, "pixels": n * inner, "row": row}
+        return {**known, "parts": parts, "chunk": chunk, "depth": chunk}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return "matrix", 1 where x is one, of rows of channels."""
-        return {"matrix": int(len(shapes["x"]) == 2)}
+        """Return "matrix", 1 where x is one, of rows of channels, and "whole", 1 without parts."""
+        return {"matrix": int(len(shapes["x"]) == 2), "whole": int(not self.parts)}
+
+
+@dataclass(frozen=True)
+class MergeChannelSums(HandwrittenOperator):
+    """The rows of ChannelSums from those of its parts.
+
+    x: (parts, 2, row). moments: whether the rows are means and variances, else sums. Result: (2,
+    row).
+    """
+
+    name: ClassVar[str] = "merge_channel_sums"
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
+    moments: bool
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x = shapes["x"]
+        rank(self.name, "x", x, 3, "(parts, 2, row)")
+        if x[1] != 2:
+            raise ShapeError(f"{self.name}: expected two rows a part, got x {x}")
+        return x[1:]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"].astype(np.float64)
+        if self.moments:
+            with np.errstate(invalid="ignore"):  # NaN stays
+                mean = x[:, 0].mean(0)
+                mean = np.where(np.isfinite(mean), mean, np.nan)
+                variance = (x[:, 1] + np.square(x[:, 0] - mean)).mean(0)
+            result = np.stack([mean, variance])
+        else:
+            result = x.sum(0)
+        return result.astype(operands["x"].dtype)
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][0]
+
+    def flops(self, shapes: Shapes) -> int:
+        return 4 * prod(shapes["x"])
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        parts, _, row = shapes["x"]
+        return {"parts": parts, "row": row}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"MOMENTS": int(self.moments)}
+
+
+def pixels_of(x: Shape) -> int:
+    """Return how many numbers each channel of x, (n, c, ...), has."""
+    return x[0] * prod(x[2:])
