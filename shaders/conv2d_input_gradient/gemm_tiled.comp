@@ -55,7 +55,7 @@ int dy_pixel(ivec2 place, int at_tap) {
     return y < oh && column < ow ? y * ow + column : -1;
 }
 
-ivec2 place_of(int pixel) {
+ivec2 image_place(int pixel) {
     return ivec2(pixel / w, pixel % w);
 }
 
@@ -63,7 +63,7 @@ ivec2 place_of(int pixel) {
 bool needs_tap(int at_tap) {
     if (last_pixel - first_pixel >= MOST_CHECKED) return true;
     for (int pixel = first_pixel; pixel <= last_pixel; ++pixel)
-        if (dy_pixel(place_of(pixel), at_tap) >= 0) return true;
+        if (dy_pixel(image_place(pixel), at_tap) >= 0) return true;
     return false;
 }
 
@@ -114,7 +114,7 @@ void main() {
     place();
     for (int i = 0; i < A_LOADS; ++i) {
         int at = min(tile_row + a_item(i * INVOCATIONS + lane).y, pixels - 1), pixel = at / n;
-        places[i] = ivec3(at - pixel * n, place_of(pixel));
+        places[i] = ivec3(at - pixel * n, image_place(pixel));
     }
     first_pixel = tile_row / n;
     last_pixel = (min(tile_row + BM, pixels) - 1) / n;
