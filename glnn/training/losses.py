@@ -19,7 +19,7 @@ from glnn.graph.builder import constant
 from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
 from glnn.graph.expression import Arg, Expr, Scalar, call, formula
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operators import CrossEntropyGradient, Reduce, Reshape, Softmax
+from glnn.graph.operators import Reduce, Reshape, Softmax
 from glnn.layers.arguments import flag, index, number
 from glnn.training.operator_writer import OperatorWriter
 
@@ -395,29 +395,7 @@ class CrossEntropyLoss(Loss):
             value = add.pointwise("a / b", terms, divisor)
         else:
             value = add.total(term, *operands, finish=call("div", Arg(0), divisor))
-        slope = self._gradient(add, output, target, divisor, operands)
-        if isinstance(divisor, Value):
-            return LossOutput(value, slope, terms, divisor)
-        return LossOutput(value, slope)
-
-    def _gradient(
-        self,
-        add: OperatorWriter,
-        output: Value,
-        target: Value,
-        divisor: PointwiseOperand,
-        operands: tuple[PointwiseOperand, ...],
-    ) -> Value:
-        """Return the gradient by the scores. operands: those of `_share`, after the softmax's
-        logarithm.
-        """
-        if self._is_plain(output, target):
-            if isinstance(divisor, Value):
-                sums = add(CrossEntropyGradient(), output, target)
-                return add.pointwise("where(equal(b, 0.0), 0.0, a / b)", sums, divisor)
-            assert isinstance(divisor, (int, float))
-            return add(CrossEntropyGradient(1.0 / divisor), output, target)
-        share, probability = self._share(output, target), call("exp", X)
+        probability = call("exp", X)
         if target.type.dtype is DType.int32 and self.weight is None:
             slope: Expr = call("sub", probability, share)
         else:  # the shares of a sample do not add up to 1
@@ -429,15 +407,8 @@ class CrossEntropyLoss(Loss):
         if isinstance(divisor, Value):
             count = Arg(len(operands))  # 0 where no label counts: PyTorch's gradient is 0 there
             slope = call("where", call("equal", count, 0.0), 0.0, call("div", slope, count))
-            return add.pointwise(slope, *operands, divisor)
-        return add.pointwise(call("mul", slope, 1.0 / divisor), *operands)
-
-    def _is_plain(self, output: Value, target: Value) -> bool:
-        """Return True where the gradient is what CrossEntropyGradient computes."""
-        if target.type.dtype is not DType.int32 or self.weight is not None or self.label_smoothing:
-            return False
-        ignored = -1 if self.ignore_index is None else self.ignore_index
-        return len(output.type.dims) == 2 and not 0 <= ignored < output.type.shape[1]
+            return LossOutput(value, add.pointwise(slope, *operands, divisor), terms, divisor)
+        return LossOutput(value, add.pointwise(call("mul", slope, 1.0 / divisor), *operands))
 
     def _operands(
         self, add: OperatorWriter, first: Value, target: Value

@@ -1,29 +1,16 @@
 #version 300 es
 // Softmax along one axis by transform feedback, for short rows: each number finds the maximum and
-// the sum of its own, unless it is NORMALIZED already. With TARGET it is the gradient of
-// cross-entropies: less 1 at each row's target, times `scale`; 0 where that is no place of the row.
+// the sum of its own.
 #ifndef LOG
 #define LOG 0
-#endif
-#ifndef TARGET
-#define TARGET 0
-#endif
-#ifndef NORMALIZED
-#define NORMALIZED 0
 #endif
 #include "common/nan.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
-#if TARGET
-uniform highp TARGET_SAMPLER target;
-uniform float scale;
-#endif
 uniform int extent, inner, x_row, out_row;
 
-float softmax(int image, int i) {
-#if NORMALIZED
-    return texel(x, image * x_row + i).x;
-#else
+float element(int image, int i) {
+    if (i >= out_row) return 0.0;
     bool samples = inner == out_row && extent > 1;  // a row goes through all of them
     int step = samples ? x_row : inner, along = samples ? image : i / inner % extent;
     int own = image * x_row + i, first = own - along * step;
@@ -37,18 +24,6 @@ float softmax(int image, int i) {
     return -below - log(sum);
 #else
     return decayed(below) / sum;
-#endif
-#endif
-}
-
-float element(int image, int i) {
-    if (i >= out_row) return 0.0;
-#if TARGET
-    int label = texel(target, image).x;
-    if (i >= extent || label < 0 || label >= extent) return 0.0;  // products read whole fours of a row
-    return (softmax(image, i) - (i == label ? 1.0 : 0.0)) * scale;
-#else
-    return softmax(image, i);
 #endif
 }
 #include "common/capture_elements.glsl"

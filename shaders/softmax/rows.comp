@@ -2,13 +2,8 @@
 // Softmax of rows that lie together: the maximum and the sum in one walk (Milakov and Gimelshein
 // 2018, algorithm 3), the results in another. The first KEPT numbers of a lane are loaded together,
 // and stay in registers for the second walk. A row's lanes that are a subgroup need no shared memory.
-// With TARGET it is the gradient of cross-entropies: less 1 at each row's target, times `scale`; 0
-// where that is no place of the row.
 #ifndef LOG
 #define LOG 0
-#endif
-#ifndef TARGET
-#define TARGET 0
 #endif
 #ifndef KEPT
 #define KEPT 0
@@ -20,10 +15,6 @@
 #include "reduce/rows.glsl"
 layout(std430, binding = 0) buffer X { VALUE x[]; };
 layout(std430, binding = 1) buffer Out { VALUE result[]; };
-#if TARGET
-layout(std430, binding = 2) buffer Target { int target[]; };
-uniform float scale;
-#endif
 #define STATE vec2  // the greatest number, at least LEAST; the sum of the powers of what they are below it
 #define LEAST uintBitsToFloat(0xff7fffffu)
 // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
@@ -49,22 +40,15 @@ float powers(float most, vec4 v) {
     return (decayed(most - v.x) + decayed(most - v.y)) + (decayed(most - v.z) + decayed(most - v.w));
 }
 
-int label = 0;  // the target of the row in hand
-
-// The result of a number v at place k of its row.
-float finished(vec2 whole, int k, float v) {
+float finished(vec2 whole, float v) {
 #if LOG
     return v - whole.x - whole.y;
-#elif TARGET
-    float gradient = (decayed(whole.x - v) * whole.y - (k == label ? 1.0 : 0.0)) * scale;
-    return label >= 0 && label < extent ? gradient : 0.0;
 #else
     return decayed(whole.x - v) * whole.y;
 #endif
 }
-vec4 finished(vec2 whole, int quad, vec4 v) {
-    int k = 4 * quad;
-    return vec4(finished(whole, k, v.x), finished(whole, k + 1, v.y), finished(whole, k + 2, v.z), finished(whole, k + 3, v.w));
+vec4 finished(vec2 whole, vec4 v) {
+    return vec4(finished(whole, v.x), finished(whole, v.y), finished(whole, v.z), finished(whole, v.w));
 }
 
 // The state with more of the row.
@@ -93,9 +77,6 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         take_row(group * RESULTS + line);
-#if TARGET
-        label = target[min(group * RESULTS + line, rows - 1)];
-#endif
         vec2 whole = vec2(LEAST, 0.0);
         int first = begin + lane, i = first + KEPT * LANES;
 #if KEPT
@@ -119,13 +100,9 @@ void main() {
 #endif
 #if KEPT
         for (int j = 0; j < KEPT; ++j)
-            if (j < own) result[first + j * LANES + apart] = finished(whole, lane + j * LANES, kept[j]);
+            if (j < own) result[first + j * LANES + apart] = finished(whole, kept[j]);
 #endif
         for (i = first + KEPT * LANES; i < last; i += LANES)
-            result[i + apart] = finished(whole, i - begin, x[i]);
-#if TARGET && !WIDE
-        // Products read whole fours of a row.
-        for (int k = extent + lane; k < out_row && begin < last; k += LANES) result[begin + k + apart] = 0.0;
-#endif
+            result[i + apart] = finished(whole, x[i]);
     }
 }

@@ -24,7 +24,6 @@ from glnn.graph.operators.conv2d_lowering import (
     WinogradWeights,
     Zero,
 )
-from glnn.graph.operators.cross_entropy import CrossEntropyGradient
 from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange, Slice
@@ -459,20 +458,6 @@ def decompose_softmax_gradient(
     )
 
 
-def decompose_cross_entropy_gradient(
-    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
-) -> Decomposition:
-    """Compute the softmax of each row, then what it is above the targets."""
-    assert isinstance(op, CrossEntropyGradient)
-    result = replace(op, normalized=True)
-    return Decomposition(
-        (
-            Stage("softmax", Softmax(1), {"x": "x"}),
-            Stage("result", result, {"x": "softmax", "target": "target"}),
-        )
-    )
-
-
 def decompose_normed_product(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -574,7 +559,6 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "attention_parts": decompose_attention,
     "softmax": decompose_softmax,
     "softmax_gradient": decompose_softmax_gradient,
-    "cross_entropy_gradient": decompose_cross_entropy_gradient,
     "moments": decompose_normalize,
     "moments_gradient": decompose_normalize_gradient,
     "reduce_parts": decompose_reduce,

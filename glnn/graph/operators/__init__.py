@@ -11,7 +11,6 @@ from glnn.graph.operators.control_flow import If, Loop
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
 from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
 from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, ShiftAdd, Zero
-from glnn.graph.operators.cross_entropy import CrossEntropyGradient
 from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.host import Arange
@@ -67,7 +66,6 @@ __all__ = [
     "Conv2d",
     "Conv2dInputGradient",
     "Conv2dWeightGradient",
-    "CrossEntropyGradient",
     "CumSum",
     "Detached",
     "Expand",

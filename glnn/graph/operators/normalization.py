@@ -201,7 +201,7 @@ class Normalize(HandwrittenOperator):
         return {"eps": self.eps}
 
 
-class RowSizes:
+class _RowSizes:
     """Sizes of operators of matrices x (rows, n), which compute row by row."""
 
     def depth(self, shapes: Shapes) -> int:
@@ -217,7 +217,7 @@ class RowSizes:
 
 
 @dataclass(frozen=True)
-class NormalizeGradient(RowSizes, HandwrittenOperator):
+class NormalizeGradient(_RowSizes, HandwrittenOperator):
     """The gradient of a normalisation of rows by these rows.
 
     x: (rows, n), what is normalised. dy: of its shape, the gradient by the result. weight: (n,),
@@ -356,7 +356,7 @@ class Softmax(HandwrittenOperator):
 
 
 @dataclass(frozen=True)
-class SoftmaxGradient(RowSizes, HandwrittenOperator):
+class SoftmaxGradient(_RowSizes, HandwrittenOperator):
     """The gradient by rows of their softmax: x times what dy is above the sum of dy x.
 
     x: (rows, n), the softmax; dy: of its shape, the gradient by it. What dy is 0 for adds nothing
