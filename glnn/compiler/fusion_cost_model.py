@@ -22,7 +22,6 @@ from glnn.graph.operators import (
     Concat,
     Conv2d,
     Matmul,
-    MatmulNormalize,
     Normalize,
     NormedMatmul,
     Perceptron,
@@ -187,14 +186,6 @@ def is_normed_product_profitable(case: Case) -> bool:
     return across * NORMED_FLOPS * x / of.others <= of.launch + 8 * x / of.bytes
 
 
-def is_product_norm_profitable(case: Case) -> bool:
-    """Return True where the kernel would compute the product alone, too: a launch is saved then,
-    and reading and writing its rows once more.
-    """
-    operands = {name: case.spec.types[name] for name in ("x", "weight")}
-    return case.kernel.shares_declaration(case.ask(OpSpec.create(Matmul(), operands, {}), None))
-
-
 def _multiplied(case: Case) -> Case:
     """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
     for stage, operands, _ in stages_of(case.spec, case.kernel):
@@ -241,9 +232,6 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     PooledConv2d.name: FusionRule((Conv2d.name, Pool2d.name), kept=is_pool_profitable),
     NormedMatmul.name: FusionRule(
         (Normalize.name, Matmul.name), is_normed_product_profitable, host=False
-    ),
-    MatmulNormalize.name: FusionRule(
-        (Normalize.name, Matmul.name), is_product_norm_profitable, host=False
     ),
     CacheAppend.name: FusionRule((Concat.name,), host=False),
     Perceptron.name: FusionRule(

@@ -41,7 +41,6 @@ from glnn.graph.operators import (
     Fourier,
     LocalResponseNorm,
     Matmul,
-    MatmulNormalize,
     MergeTopK,
     Normalize,
     NormalizeGradient,
@@ -156,7 +155,6 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (MatmulParts(9, "columns"), {"x": (67, 36), "weight": (131, 36)}),
         (MatmulParts(37, "transposed"), {"x": (67, 37), "weight": (131, 37)}),
     ],
-    "matmul_normalize": [(MatmulNormalize(1e-5), MatmulNormalize.operand_shapes(67, 131, 37))],
     "matmul_sum": [
         (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),

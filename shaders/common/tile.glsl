@@ -13,9 +13,6 @@
 #ifndef B_BY_DEPTHS
 #define B_BY_DEPTHS 0
 #endif
-#ifndef NORMALIZED
-#define NORMALIZED 0
-#endif
 #ifndef LOADS_FIRST
 #define LOADS_FIRST 0
 #endif
@@ -225,7 +222,7 @@ void walk(int steps, const int gm, const int gn) {
 // Whether all slices finish what they have added up. Where there is one, it does so by itself if
 // that is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums
 // in memory then and took up to 28 times as long.
-#define TOGETHER (SLICES > 1 || EPILOGUE_LONG || NORMALIZED)
+#define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
 #if TOGETHER
 // The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
 #define PER_TURN (2 * BK * BN / 4 / LANES)
@@ -293,7 +290,7 @@ void store_at(int of_row, int of_quad, vec4 finished);
 #endif
 
 // Where in the tile number `i` of this invocation's sums is: its row, and its four columns.
-ivec2 place_of(int i) {
+ivec2 place_in_tile(int i) {
     return ivec2((i / GN / 4 * WG_Y + row) * 4 + i / GN % 4, i % GN * WG_X + column);
 }
 
@@ -307,17 +304,17 @@ void finish_together() {
         vec4 finished[PER_TURN / SLICES];
         for (int j = 0; j < PER_TURN / SLICES; ++j) {
             int i = min(j * SLICES + slice, TM * GN - 1 - from);
-            ivec2 to = place_of(from + i);
+            ivec2 to = place_in_tile(from + i);
             finished[j] = finished_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
         }
         for (int j = 0; j < PER_TURN / SLICES; ++j) {
             int i = from + j * SLICES + slice;
-            ivec2 to = place_of(i);
+            ivec2 to = place_in_tile(i);
             if (i < TM * GN) store_at(to.x, to.y, finished[j]);
         }
 #else
         for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
-            ivec2 to = place_of(from + i);
+            ivec2 to = place_in_tile(from + i);
             finish_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
         }
 #endif

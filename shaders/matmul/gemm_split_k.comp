@@ -17,16 +17,9 @@
 #ifndef CENTRED
 #define CENTRED 0
 #endif
-#ifndef NORMALIZED
-#define NORMALIZED 0
-#endif
-#if NORMALIZED
-#define OUT_MEMORY coherent
-#endif
 #define TN 1
 #define BATCHED 0
 #include "common/launch.glsl"
-#include "common/nan.glsl"
 #include "common/wait.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
@@ -42,12 +35,6 @@ shared vec4 part[WG_K * RESULTS];
 #define STATE(i) part[i].xyz
 #define SET_STATE(i, v) part[i].xyz = (v)
 #include "matmul/centred_rows.glsl"
-#endif
-#if NORMALIZED
-#define BLOCK_ROWS (WG_Y * TM)
-#define BLOCK_INVOCATIONS (LANES * WG_K)
-#define SHARED_FLOAT(i) part[i].x
-#include "matmul/normalized_rows.glsl"
 #endif
 
 void main() {
@@ -68,18 +55,10 @@ void main() {
 
     // Each invocation joins and finishes some of the workgroup's results. No compiler can count how
     // often the inner loop runs, and write it out: Midgard's then spills.
-    int rows = 4 * column < n ? min(TM, m - row) : 0;
-    for (int i = slice; i < rows; i += WG_K) {
+    if (4 * column >= n) return;
+    for (int i = slice; i < min(TM, m - row); i += WG_K) {
         vec4 total = vec4(0.0);
         for (int at = i * LANES + lane; at < WG_K * RESULTS; at += RESULTS) total += part[at];
-        int place = (row + i) * (out_row / 4) + out_first / 4 + column;
-#if NORMALIZED
-        result[place] = add_residual(total.wxyz, row + i, column);
-#else
-        finish(total.wxyz, column, place);
-#endif
+        finish(total.wxyz, column, (row + i) * (out_row / 4) + out_first / 4 + column);
     }
-#if NORMALIZED
-    normalize_if_last(int(WORKGROUP_ID.y) * BLOCK_ROWS, int(gl_LocalInvocationIndex));
-#endif
 }

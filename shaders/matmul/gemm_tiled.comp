@@ -34,17 +34,10 @@
 #ifndef CENTRED
 #define CENTRED 0
 #endif
-#ifndef NORMALIZED
-#define NORMALIZED 0
-#endif
-#if NORMALIZED
-#define OUT_MEMORY coherent
-#endif
 #include "common/launch.glsl"
-#include "common/nan.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
-#define LOADS_FIRST (EPILOGUE_FULL || NORMALIZED)
+#define LOADS_FIRST EPILOGUE_FULL  // as a residual is
 #define A_BY_ROWS X_IN_C
 #define B_BY_DEPTHS WEIGHT_IN_R4
 #include "common/tile.glsl"
@@ -185,23 +178,10 @@ void walk_k(const int gm, const int gn) {
 
 #if TOGETHER
 int columns, out_at;  // in vec4: of the result, and where its first row begins
-#if NORMALIZED
-#define BLOCK_ROWS BM
-#define BLOCK_INVOCATIONS INVOCATIONS
-#if 2 * BK * AM < INVOCATIONS
-#error too little shared memory for what lanes find of rows
-#endif
-#define SHARED_FLOAT(i) a_tile[i]
-#include "matmul/normalized_rows.glsl"
-#endif
 
 vec4 finished_at(int of_row, int of_quad, vec4 sums) {
     int at = min(tile_row + of_row, m - 1), quad = min(tile_column + of_quad, columns - 1);
-#if NORMALIZED
-    return add_residual(sums, at, quad);
-#else
     return epilogue(sums, out_at + at * (out_row / 4) + quad, quad);
-#endif
 }
 
 void store_at(int of_row, int of_quad, vec4 finished) {
@@ -245,9 +225,6 @@ void main() {
 #if TOGETHER
     out_at = batch * m * (out_row / 4) + out_first / 4;
     finish_together();
-#if NORMALIZED
-    normalize_if_last(tile_row, lane);
-#endif
 #else
     if (slice > 0) return;  // there is none: without it NVIDIA's compiler takes other registers
 

@@ -1,10 +1,7 @@
 // What the matmul kernels that compute four columns at a time do to four sums before storing them.
 #include "common/fours.glsl"
 uniform int out_first;  // numbers, a multiple of 4: where the result begins in its memory
-#ifndef OUT_MEMORY
-#define OUT_MEMORY  // `coherent` where workgroups read what others have written
-#endif
-layout(std430, binding = 2) OUT_MEMORY buffer Out { OUT_FOUR result[]; };
+layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
 
 // Stores four sums at `place`; they are the `quad`th of the columns.

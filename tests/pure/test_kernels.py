@@ -302,7 +302,7 @@ def tile(kernel: Kernel) -> tuple[int, int]:
         ((232, 1848, 1388), {(32, 64)}),
         ((2145, 136, 1776), {(32, 32)}),
         ((114444, 16, 164), {(64, 32), (32, 32)}),
-        ((6272, 112, 672), {(48, 128), (32, 64)}),
+        ((6272, 112, 672), {(48, 128), (48, 64), (32, 64)}),
     ],
     ids=lambda value: str(sorted(value, key=str) if isinstance(value, set) else value),
 )

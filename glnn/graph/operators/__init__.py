@@ -15,7 +15,6 @@ from glnn.graph.operators.fourier import Fourier
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.host import Arange
 from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
-from glnn.graph.operators.matmul_normalize import MatmulNormalize
 from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
 from glnn.graph.operators.normalization import (
     LocalResponseNorm,
@@ -82,7 +81,6 @@ __all__ = [
     "LocalResponseNorm",
     "Loop",
     "Matmul",
-    "MatmulNormalize",
     "MatmulParts",
     "MatmulSum",
     "MergeChannelSums",

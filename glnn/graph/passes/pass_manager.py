@@ -34,7 +34,6 @@ from glnn.graph.passes.idiom_recognition import (
     recognize_softmaxes,
 )
 from glnn.graph.passes.move_merging import merge_moves
-from glnn.graph.passes.normalization_fusion import fuse_product_norms
 from glnn.graph.passes.pointwise_fusion import fuse_pointwise, fuse_prologues
 from glnn.graph.passes.recurrence_fusion import JoinCheck, fuse_recurrences
 from glnn.graph.passes.rotary_recognition import recognize_rotary
@@ -117,8 +116,8 @@ class Pass(Enum):
     STACK = "stack"
     """Convolutions and products of the same operand become one, of which they are slices."""
     NORMED = "normed"
-    """Normalisations of rows go into the products of few rows that read them, or into the one that
-    makes them, and the two products of a gate become one."""
+    """Normalisations of rows go into the products of few rows that read them, and the two products
+    of a gate become one."""
     CACHES = "caches"
     """A cache that grows by a token takes it where it was computed, and rotates it."""
     SUBVIEWS = "subviews"
@@ -285,7 +284,6 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.SUBVIEWS, _pad_concats),
     (Pass.STACK, _fuse_siblings),
     (Pass.NORMED, _fuse_normed_products),
-    (Pass.NORMED, _profitable_pass(fuse_product_norms)),
     (Pass.CACHES, _profitable_pass(fuse_cache_updates)),
     (Pass.PROLOGUE, _typed_pass(fuse_prologues)),
     (Pass.POOLED, _profitable_pass(fuse_conv_pool)),
