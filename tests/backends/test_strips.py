@@ -44,7 +44,8 @@ def conv(rng: Any, kernel: str, c: int) -> Made:
         groups = c + 1
         c, o = 4 * groups, 8 * groups
     x, weight, bias = rng((2, c, 5, 7)), rng((o, c // groups, 3, 3)), rng((o,))
-    how: dict[str, Any] = {"stride": (1, 2), "padding": (1, 1, 1, 0), "groups": groups}
+    stride = (1, 1) if "patch" in kernel else (1, 2)
+    how: dict[str, Any] = {"stride": stride, "padding": (1, 1, 1, 0), "groups": groups}
     expected = oracle.conv2d(x, weight, bias, function="relu", **how)
     return Conv2d(**how), {"x": x, "weight": weight, "e1": bias}, expected
 
