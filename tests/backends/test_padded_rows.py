@@ -38,4 +38,5 @@ def test_padded_rows_are_taken_as_they_come(backend, rng, asked) -> None:
             assert error(got, expected) <= 1e-5, kernel.name
             ran.append(kernel.name)
     elsewhere = ("softmax", "normalize", "conv2d", "pool2d")  # in stages, in groups of channels
-    assert ran or (backend.name == "feedback" and op.name in elsewhere)
+    columns = op.name == "softmax" and spec.op_sizes["inner"] > 1  # of rows as they are
+    assert ran or columns or (backend.name == "feedback" and op.name in elsewhere)
