@@ -127,7 +127,7 @@ def supports(
         for info in loaded.inputs
     }
     loaded.check({name: type.shape for name, type in types.items()})
-    opened = open_backend(backend, gpu=gpu, limits=limits)
+    opened = open_backend(backend, gpu=gpu, limits=limits, gl_kernels=True)
     hosted = find_hosted(loaded.graph, opened, types) if opened.device else ()
     supported = []
     for node in loaded.graph.nodes:

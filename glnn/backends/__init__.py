@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch
-from glnn.backends.opening import open_backend, opened, tried
+from glnn.backends.opening import open_backend, open_each, opened
 from glnn.runtime.options import NAMES
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "Choice",
     "Launch",
     "open_backend",
+    "open_each",
     "opened",
-    "tried",
 ]

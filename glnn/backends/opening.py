@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
@@ -15,6 +18,7 @@ from glnn.gl.device import SHARED, limits_or_default
 from glnn.gl.device_selection import check_gpu, check_limits
 from glnn.runtime.options import NAMES
 
+LOG = logging.getLogger(__name__)
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
@@ -35,11 +39,15 @@ def open_backend(
     *,
     gpu: int | str | None = None,
     limits: str | None = None,
+    gl_kernels: bool = False,
 ) -> Backend:
-    """Open the backend `name`, or for `auto` the first that opens of those that `tried` gives.
+    """Open the backend `name`; for `auto` the first that opens of those that `tried` gives.
 
-    device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU that was
-    asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says.
+    Where that is on a software renderer, `auto` takes the CPU instead: NumPy computes faster on
+    the same processors. It does not where `GLNN_BACKEND`, a device, a GPU or limits say what is
+    wanted. device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU
+    that was asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says. gl_kernels: True
+    where kernels are asked for, which only a device has: a software renderer is as good as a GPU.
     Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
     """
     if not isinstance(name, str):
@@ -53,7 +61,11 @@ def open_backend(
             raise DeviceError(f"the cpu backend uses no GPU, but gpu {shown(gpu)} was asked for")
         return Cpu()
     if name == "auto":
-        return _first(device, gpu, limits)
+        backend = next(open_each(device, gpu=gpu, limits=limits))
+        settings = Settings.from_environment()
+        asked = device, gpu, settings.gpu, limits_or_default(limits)
+        named = gl_kernels or settings.backends or any(one is not None for one in asked)
+        return backend if named else _no_renderer(backend)
     if name not in GL:
         raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}")
     if device is not None:
@@ -72,16 +84,35 @@ def opened(backend: str | Backend) -> Backend:
     return backend if isinstance(backend, Backend) else open_backend(backend)
 
 
-def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
+def open_each(
+    device: Device | None = None, *, gpu: int | str | None = None, limits: str | None = None
+) -> Iterator[Backend]:
+    """Yield the backends that open of those that `tried` gives, in order.
+
+    device, gpu, limits: as of `open_backend`. Raises DeviceError where none opens.
+    """
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
     check_limits(limits_or_default(limits))  # a mistake, and no reason to take the CPU
-    for name in tried(device, gpu):
+    names = tried(device, gpu)
+    for name in names:
         try:
-            return open_backend(name, device, gpu=gpu, limits=limits)
+            backend = open_backend(name, device, gpu=gpu, limits=limits)
         except DeviceError as error:
             reasons.append(str(error))
-    raise DeviceError("; ".join(dict.fromkeys(reasons)))
+        else:
+            yield backend
+    if len(reasons) == len(names):
+        raise DeviceError("; ".join(dict.fromkeys(reasons)))
+
+
+def _no_renderer(backend: Backend) -> Backend:
+    """Return `backend`, or the CPU's where that is on a software renderer."""
+    software = None if backend.device is None else backend.device.capabilities.software
+    if software is None:
+        return backend
+    LOG.info("%s is a software renderer: auto takes the cpu", software)
+    return Cpu()
 
 
 def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def plan(
         plan_language_model(model, backend, gpu, limits, context, sequences, as_json, wide)
         return
     refuse_options(("context", "sequences"), "networks")
-    opened = open_backend(backend, gpu=gpu, limits=limits)
+    opened = open_backend(backend, gpu=gpu, limits=limits, gl_kernels=bool(kernels))
     report = plan_report(load(model), inputs, opened, batch, shapes, kernels, fused, precision)
     if as_json:
         print_json(report)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from glnn.backends import Backend, open_backend, tried
+from glnn.backends import Backend, open_each
 from glnn.backends.backend_choice_cache import BackendChoiceCache
 from glnn.backends.gl import GlBackend
 from glnn.compiler.cpu_fallback import Hosted
@@ -27,7 +26,6 @@ from glnn.core.progress_bar import report_work
 from glnn.core.settings import BACKENDS, Settings
 from glnn.core.types import Array, Shape, beyond_int32
 from glnn.errors import (
-    DeviceError,
     GlnnError,
     LimitError,
     ShaderError,
@@ -468,20 +466,13 @@ def candidates(
     """
     if backend != "auto" or kernels or Settings.from_environment().backends:
         return {}
-    first = open_backend("auto", device, gpu=gpu, limits=limits)
-    backends = {first.name: first}
-    if first.device is None:
+    backends = {one.name: one for one in open_each(device, gpu=gpu, limits=limits)}
+    devices = [one.device for one in backends.values() if one.device is not None]
+    if not devices:
         return {}  # nothing else opens
-    offers = first.device.capabilities
-    keeps_free = prefer == "gpu" and offers.software is None
-    for name in tried(device, gpu):
-        if name in backends or (name == "cpu" and keeps_free):
-            continue
-        device_of = None if name == "cpu" else device
-        with suppress(DeviceError):
-            backends[name] = open_backend(
-                name, device_of, gpu=None if name == "cpu" else gpu, limits=limits
-            )
+    offers = devices[0].capabilities
+    if prefer == "gpu" and offers.software is None:
+        backends.pop("cpu", None)
     if backends.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
         del backends["feedback"]
     return backends if len(backends) > 1 else {}

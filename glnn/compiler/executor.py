@@ -233,7 +233,9 @@ class Executor:
         self.graph, self._precision = graph, precision
         self._without = Pass.named(without)
         if isinstance(backend, str):
-            backend = open_backend(backend, device, gpu=gpu, limits=limits)
+            backend = open_backend(
+                backend, device, gpu=gpu, limits=limits, gl_kernels=bool(kernels)
+            )
         self.backend: Backend = backend
         self._asked = device, gpu, limits
         self._logged_hosted = False  # of what the host computes

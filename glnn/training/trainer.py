@@ -102,7 +102,7 @@ class Trainer:
         self._options = ", ".join(f"{name}={value}" for name, value in options.items())
         options |= {"schedule": schedule, "seed": seed}
         where: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
-        opened = open_backend(backend, **where)
+        opened = open_backend(backend, **where, gl_kernels=bool(kernels))
         self._recipe = Recipe(model, self._optimizer, options)
         self._steps = StepRunner(self._recipe, opened, kernels or {})
         self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from glnn.backends import open_backend
+from glnn.compiler.executor import Executor
 from glnn.errors import DeviceError, GlnnError
-from glnn.gl import gpus
+from glnn.gl import Capabilities, gpus
+from glnn.layers import Linear
+from glnn.model import Model
 from tests.conftest import NO_GL
 
 AUTO = """
@@ -57,6 +60,42 @@ def test_the_cpu_does_not_stand_in_for_what_was_asked_for(python, environment) -
 
 def test_without_gl_auto_takes_the_cpu(python) -> None:
     assert python(AUTO.format(gpu=None), **NO_GL).stdout.strip() == "cpu"
+
+
+@pytest.mark.parametrize("software", [None, "llvmpipe"])
+def test_auto_takes_the_cpu_instead_of_a_software_renderer(monkeypatch, device, software) -> None:
+    """Unless something says that GL is wanted: a GPU, a device, limits, kernels, GLNN_BACKEND."""
+    for name in ("GLNN_BACKEND", "GLNN_GPU", "GLNN_LIMITS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Capabilities, "software", property(lambda self: software))
+    first = open_backend("auto", device).name
+    assert first in ("compute", "feedback")
+    assert open_backend("auto").name == (first if software is None else "cpu")
+    assert open_backend("auto", limits="es31-minimum").name == first
+    assert open_backend("auto", gl_kernels=True).name == first
+    monkeypatch.setenv("GLNN_BACKEND", first)
+    assert open_backend("auto").name == first
+    monkeypatch.setenv("GLNN_BACKEND", "auto")
+    monkeypatch.setenv("GLNN_LIMITS", "es31-minimum")
+    assert open_backend("auto").name == first
+    if gpus():
+        monkeypatch.delenv("GLNN_LIMITS")
+        assert open_backend("auto", gpu=0).name == first
+        monkeypatch.setenv("GLNN_GPU", "0")
+        assert open_backend("auto").name == first
+
+
+@pytest.mark.parametrize("software", [None, "llvmpipe"])
+def test_what_measures_nothing_goes_by_that_rule(monkeypatch, device, software) -> None:
+    monkeypatch.delenv("GLNN_BACKEND")
+    monkeypatch.setattr(Capabilities, "software", property(lambda self: software))
+    model = Model.sequential([Linear(3, 2)], (3,))
+    executors = [
+        Executor(model.graph, "auto"),
+        Executor(model.graph, "auto", kernels={"matmul": "gemm_blocked"}),
+    ]
+    on_cpu = [one.backend.name == "cpu" for one in executors]
+    assert on_cpu == [software is not None, False]
 
 
 def test_sessions_on_one_device_share_programs(device) -> None:
