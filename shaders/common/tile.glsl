@@ -13,9 +13,6 @@
 #ifndef B_BY_DEPTHS
 #define B_BY_DEPTHS 0
 #endif
-#ifndef LOADS_FIRST
-#define LOADS_FIRST 0
-#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #define LANES (WG_X * WG_Y)
@@ -280,19 +277,8 @@ void add_slices() {
 }
 
 #if TOGETHER
-// The kernel's own: finishes four sums of a row of the tile, and stores them. With LOADS_FIRST the two
-// are apart: what some sums are finished with is loaded before any of these is stored, as no compiler
-// has a load before a store that may be to the same memory.
+// The kernel's own: finishes four sums of a row of the tile.
 void finish_at(int of_row, int of_quad, vec4 sums);
-#if LOADS_FIRST
-vec4 finished_at(int of_row, int of_quad, vec4 sums);
-void store_at(int of_row, int of_quad, vec4 finished);
-#endif
-
-// Where in the tile number `i` of this invocation's sums is: its row, and its four columns.
-ivec2 place_in_tile(int i) {
-    return ivec2((i / GN / 4 * WG_Y + row) * 4 + i / GN % 4, i % GN * WG_X + column);
-}
 
 // Finishes all sums, which come from shared memory: there is one text of it for all of them.
 void finish_together() {
@@ -300,24 +286,11 @@ void finish_together() {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
         if (slice == 0) { EACH_TURN(STORE_FROM) }
         if (SLICES > 1) wait();
-#if LOADS_FIRST && !EPILOGUE_LONG && PER_TURN % SLICES == 0
-        vec4 finished[PER_TURN / SLICES];
-        for (int j = 0; j < PER_TURN / SLICES; ++j) {
-            int i = min(j * SLICES + slice, TM * GN - 1 - from);
-            ivec2 to = place_in_tile(from + i);
-            finished[j] = finished_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
-        }
-        for (int j = 0; j < PER_TURN / SLICES; ++j) {
-            int i = from + j * SLICES + slice;
-            ivec2 to = place_in_tile(i);
-            if (i < TM * GN) store_at(to.x, to.y, finished[j]);
-        }
-#else
         for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
-            ivec2 to = place_in_tile(from + i);
-            finish_at(to.x, to.y, space(i * LANES + lane % LANES).wxyz);
+            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
+            int of_quad = (from + i) % GN * WG_X + column;
+            finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
         }
-#endif
     }
 }
 #endif

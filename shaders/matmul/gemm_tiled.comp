@@ -37,7 +37,6 @@
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
-#define LOADS_FIRST EPILOGUE_FULL  // as a residual is
 #define A_BY_ROWS X_IN_C
 #define B_BY_DEPTHS WEIGHT_IN_R4
 #include "common/tile.glsl"
@@ -179,23 +178,9 @@ void walk_k(const int gm, const int gn) {
 #if TOGETHER
 int columns, out_at;  // in vec4: of the result, and where its first row begins
 
-vec4 finished_at(int of_row, int of_quad, vec4 sums) {
-    int at = min(tile_row + of_row, m - 1), quad = min(tile_column + of_quad, columns - 1);
-    return epilogue(sums, out_at + at * (out_row / 4) + quad, quad);
-}
-
-void store_at(int of_row, int of_quad, vec4 finished) {
-    int at = tile_row + of_row, quad = tile_column + of_quad;
-    if (at < m && quad < columns) result[out_at + at * (out_row / 4) + quad] = STORED(finished);
-}
-
 void finish_at(int of_row, int of_quad, vec4 sums) {
-#if LOADS_FIRST
-    store_at(of_row, of_quad, finished_at(of_row, of_quad, sums));
-#else
     int at = tile_row + of_row, quad = tile_column + of_quad;
     if (at < m && quad < columns) finish(sums, quad, out_at + at * (out_row / 4) + quad);
-#endif
 }
 #endif
 
@@ -229,28 +214,13 @@ void main() {
     if (slice > 0) return;  // there is none: without it NVIDIA's compiler takes other registers
 
     int first = batch * m * (out_row / 4) + out_first / 4;
-#if LOADS_FIRST
-    for (int g = 0; g < GM; ++g) {
-        for (int i = 0; i < 4; ++i) {
-            int at = min(tile_row + (g * WG_Y + row) * 4 + i, m - 1);
-            for (int j = 0; j < GN; ++j) {
-                int quad = min(tile_column + j * WG_X + column, columns - 1);
-                int own = (g * 4 + i) * GN + j;
-                sum[own] = epilogue(sum[own], first + at * (out_row / 4) + quad, quad);
-            }
-        }
-    }
-#define FINISH(sums, quad, place) result[place] = STORED(sums)
-#else
-#define FINISH(sums, quad, place) finish(sums, quad, place)
-#endif
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
             int at = tile_row + (g * WG_Y + row) * 4 + i;
             for (int j = 0; j < GN; ++j) {
                 int quad = tile_column + j * WG_X + column;
                 if (at < m && quad < columns)
-                    FINISH(sum[(g * 4 + i) * GN + j], quad, first + at * (out_row / 4) + quad);
+                    finish(sum[(g * 4 + i) * GN + j], quad, first + at * (out_row / 4) + quad);
             }
         }
     }

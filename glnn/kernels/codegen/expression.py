@@ -241,7 +241,6 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     operands = [
         f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
         f"#define EPILOGUE_LONG {int(is_long(applied))}",
-        f"#define EPILOGUE_FULL {int('full' in applied.extents)}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
         *(['#include "common/half.glsl"'] if bound.halves else []),
         *(_declaration(name, form, bound) for name in applied.names if name != bound.in_place),
