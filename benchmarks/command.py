@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, extra
 
 USER_ERROR, INTERRUPTED = 2, 130
 SUFFIXES = (".png", ".svg")
@@ -61,7 +61,7 @@ def pyplot() -> Any:
         matplotlib.use("Agg")
         from matplotlib import pyplot as found
     except ImportError:
-        raise GlnnError("pictures need matplotlib: install glnn[bench]") from None
+        raise GlnnError(f"pictures need matplotlib: {extra('bench')}") from None
     return found
 
 

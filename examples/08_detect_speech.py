@@ -1,8 +1,8 @@
 """Where in a recording somebody speaks.
 
-The network is Silero VAD, from the package faster-whisper: see requirements.txt. The recording is
-made here: hiss, vowels, hiss, a tone, hiss. Writes speech.png: its wave, which is green where
-speech is heard.
+Needs the packages that requirements.txt names and says how to install. The network is
+Silero VAD, from faster-whisper. The recording is made here: hiss, vowels, hiss, a tone, hiss.
+Writes speech.png: its wave, which is green where speech is heard.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A picture filtered: blurred, its edges found, and made smaller.
 
-Writes filters.png: the picture, which is drawn here, and what becomes of it. On the command line
-`glnn filter sobel in.png out.png` does the same with any picture.
+Needs `pip install '.[images]'`. Writes filters.png: the picture, which is drawn here, and what
+becomes of it. On the command line `glnn filter sobel in.png out.png` does the same with any
+picture.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ repository has 10,000, with which it reads more than 97.5% right.
     python examples/10_train_lenet.py benchmarks/data/mnist-test.npz
     python examples/10_train_lenet.py ~/mnist --epochs 3
 
-Writes lenet.onnx, and runs it in ONNX Runtime where that is installed.
+Needs `pip install '.[onnx]'`: it writes lenet.onnx, and runs it in ONNX Runtime where that is
+installed.
 """
 
 from __future__ import annotations

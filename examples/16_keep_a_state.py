@@ -1,6 +1,7 @@
 """Listens to a recording step by step: the network's state stays on the device from step to step.
 
-The network is Silero VAD: the file silero_vad.onnx of the package silero-vad, or of its repository.
+Needs `pip install '.[onnx]'`. The network is Silero VAD: the file silero_vad.onnx of the package
+silero-vad, or of its repository.
 The recording is a .wav file of 16,000 samples a second and one channel; without one it is hiss with
 two seconds of a hum in it.
 """

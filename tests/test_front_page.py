@@ -9,11 +9,14 @@ import sys
 import wave
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import rich_click as click
 
 import glnn
+from glnn.cli import VERBS
 from glnn.cli import cli as command_line
 from glnn.layers import AdaptiveAvgPool2d, Flatten
 from tests.cli.conftest import Glnn, cli
@@ -73,7 +76,7 @@ def test_commands_run(
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}a"
     more = {"llama.context_length": 512, "tokenizer.chat_template": template}
     small_model(Path("model.gguf"), "llama", **more)
-    hugging_face(Path("tiny.en"), weights(0))
+    hugging_face(Path("whisper-folder"), weights(0))
     with wave.open("talk.wav", "wb") as talk:
         talk.setparams((1, 2, 16000, 0, "NONE", ""))
         talk.writeframes(bytes(3200))
@@ -130,11 +133,32 @@ def test_a_language_model_goes_on(
     assert capsys.readouterr().out == f"{expected}\n" and expected
 
 
+def test_all_verbs_are_named() -> None:
+    """In the block of commands, or the sentences behind it."""
+    section = TEXT.split("## On the command line")[1].split("\n## ")[0]
+    named = set(re.findall(r"`([a-z]+)`|glnn ([a-z]+)", section))
+    assert {one or other for one, other in named} >= set(VERBS)
+
+
 def test_the_names_of_onnx_runtime() -> None:
     assert SAMPLES[2].count("\n") == 1
     names: dict[str, object] = {}
     exec(SAMPLES[2], names)
     assert names["ort"] is glnn.onnxruntime
+
+
+def test_a_network_of_pytorch_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    monkeypatch.chdir(tmp_path)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten())
+    images = np.random.default_rng(0).random((1, 1, 28, 28), np.float32)
+    assert SAMPLES[3].count("\n") == 3
+    names: dict[str, Any] = {"glnn": glnn, "torch": torch, "net": net, "images": images}
+    exec(SAMPLES[3], names)
+    expected = net(torch.tensor(images)).detach().numpy()
+    np.testing.assert_allclose(names["y"], expected, atol=1e-5)
+    np.testing.assert_allclose(glnn.load("net.onnx")(images), expected, atol=1e-5)
 
 
 def test_networks_beside_the_graph_are_as_many_as_were_measured() -> None:

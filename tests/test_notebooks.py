@@ -18,7 +18,7 @@ try:
     from nbclient import NotebookClient
     from nbformat import v4
 except ModuleNotFoundError as missing:
-    skip(missing, "pip install 'glnn[notebooks]'")
+    skip(missing, "pip install '.[notebooks]'")
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 PRINTS = "print('over')"

@@ -17,11 +17,14 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from reference import MODULES, api_page, commands_page
+from reference import MODULES, api_page, commands_page, module_path
 
 from glnn.cli import cli
 
 ROOT = Path(__file__).parents[2]
+GENERATED = {module_path(name): f"api/{name.rpartition('.')[2]}.md" for name in MODULES}
+GENERATED[module_path("glnn.cli")] = "commands.md"
+"""Pages of the reference by the file in the repository that each is made of."""
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[)#])")
 """The target of a Markdown link to a file, without its anchor."""
 FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
@@ -97,6 +100,8 @@ def site_path(path: str) -> str:
         return "index.md"
     if path == "examples":
         return "examples/index.md"
+    if path in GENERATED:
+        return GENERATED[path]
     name = path.removeprefix("docs/")
     shown = name != path and not path.endswith(".py")  # as it is: pages and pictures of docs/
     return name if shown or path.endswith(".md") else f"{name}.md"

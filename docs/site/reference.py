@@ -21,6 +21,8 @@ DEFINED_IN = {"glnn.onnxruntime": "glnn.onnxruntime.names"}
 """Modules whose names another one defines."""
 FIRST = ("InferenceSession", "load", "Model", "LanguageModel", "SpeechToText")
 """Names that come first on their page: a program begins with them."""
+LAST = ("BY_NAME", "registry")
+"""Names that come last on theirs: programs that extend glnn need them."""
 PAGE = re.compile(r"\bdocs/([\w-]+)\.md")
 """A page that a docstring names."""
 SPECIAL = re.compile(r"([\\`*_<>\[\]|#])")
@@ -31,8 +33,7 @@ def api_page(module: str) -> str:
     """Return the API page of a module: its docstring, and each name of its `__all__`."""
     tree = _parsed(module)
     lines = [f"# {module}", "", link_pages(ast.get_docstring(tree) or ""), ""]
-    names = public_names(module)
-    for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+    for name in sorted(public_names(module), key=_place):
         if f"{module}.{name}" in MODULES:
             lines += [f"## [{module}.{name}]({name}.md)", "", _summary(f"{module}.{name}"), ""]
         else:
@@ -41,6 +42,13 @@ def api_page(module: str) -> str:
                 lines += ["    options:", "      inherited_members: true"]
             lines.append("")
     return "\n".join(lines)
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Return the sorting key of a name: FIRST in that order, all others by the alphabet, LAST."""
+    if name in FIRST:
+        return FIRST.index(name), ""
+    return len(FIRST) + (name in LAST), name.lower()
 
 
 def link_pages(docstring: str) -> str:
@@ -58,9 +66,14 @@ def public_names(module: str) -> list[str]:
 
 
 def _parsed(module: str) -> ast.Module:
-    path = ROOT.joinpath(*module.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.parse(path.read_text("utf-8"))
+    return ast.parse((ROOT / module_path(module)).read_text("utf-8"))
+
+
+def module_path(module: str) -> str:
+    """Return the file of a module, as a path in the repository."""
+    path = Path(*module.split("."))
+    path = path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
+    return path.as_posix()
 
 
 def _summary(module: str) -> str:

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from glnn.core.process import process_lock
-from glnn.errors import first_line
+from glnn.errors import extra, first_line
 from glnn.torch.captured_graph import CapturedGraph, FrozenGraph, RefusedError, number, weight_name
 
 EXPORTING = process_lock()
@@ -179,7 +179,8 @@ def attempt(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except ImportError as error:
-        raise RefusedError(f"PyTorch's ONNX exporter needs {error.name}: pip install it") from None
+        needs = f"PyTorch's ONNX exporter needs {error.name}: {extra('torch')}"
+        raise RefusedError(needs) from None
     except Exception as error:  # the exporter raises any
         reason: BaseException = error
         while reason.__cause__ is not None:
