@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from glnn.graph.operators import (
     Softmax,
     Transpose,
 )
-from glnn.graph.operators.attention import Attention
+from glnn.graph.operators.attention import Attention, StridedView
 from glnn.graph.operators.move import Move
 from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.kernels import kernels_for
@@ -366,3 +367,18 @@ def ops(graph: Graph, given: dict[str, np.ndarray], *without: Pass) -> list[str]
     for value, right in zip(graph.outputs, expected, strict=True):
         assert oracle.error(found[value.name], right) <= 1e-5
     return [step.op.name for step in plan.steps]
+
+
+def test_bytes_of_operands_in_one_tensor() -> None:
+    """Each number is counted once that a view reads: q, k and v are a third of the tensor each, and
+    keys that heads share are those of one.
+    """
+    samples, heads, tokens, width = 3, 4, 5, 8
+    row = 3 * heads * width
+    shapes = dict.fromkeys("qkv", (samples * tokens, row))
+    views = tuple(StridedView(i * heads * width, tokens * row, width, row) for i in range(3))
+    numbers = samples * tokens * heads * width
+    joined = Attention(samples, heads, tokens, tokens, width, width, views)
+    assert joined.cost_of(shapes).bytes == 4 * (3 * numbers + numbers)
+    shared = replace(joined, views=(views[0], *(replace(one, head=0) for one in views[1:])))
+    assert shared.cost_of(shapes).bytes == 4 * (numbers + 2 * numbers // heads + numbers)

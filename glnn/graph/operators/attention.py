@@ -14,7 +14,7 @@ from glnn.core.symint import divides, same
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError, shown
 from glnn.graph.handwritten_operator import HandwrittenOperator
-from glnn.graph.operator import Shapes
+from glnn.graph.operator import Cost, Operands, Shapes, typed
 
 TOKENS_FIRST = (0, 2, 1)
 """Order of a result's samples 0, heads 1 and queries 2 in which a token's heads lie together."""
@@ -42,6 +42,11 @@ class StridedView:
         """The place of the last number, of so many samples, heads, tokens and numbers."""
         steps = (self.sample, self.head, self.token, self.step)
         return self.start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+
+    def count(self, *sizes: int) -> int:
+        """Return how many numbers of the memory so many samples, heads, tokens and numbers are."""
+        steps = (self.sample, self.head, self.token, self.step)
+        return prod(n for n, step in zip(sizes, steps, strict=True) if not same(step, 0))
 
     def apply(self, x: Array, *sizes: int) -> Array:
         """Return x as (samples, heads, tokens, numbers), a read-only view."""
@@ -233,6 +238,16 @@ class Attention(HandwrittenOperator):
     def flops(self, shapes: Shapes) -> int:
         # Two products; scale, mask, maximum, difference, exponential, sum.
         return 2 * self.multiply_adds(shapes) + 6 * self._scores
+
+    def cost_of(self, operands: Operands) -> Cost:
+        """As of any operator, of what the views read: q, k and v may be parts of one tensor."""
+        types = typed(operands)
+        shapes = {name: one.shape for name, one in types.items()}
+        read = sum(
+            types[name].dtype.words(view.count(*sizes))
+            for name, (view, sizes) in self.spans.items()
+        )
+        return Cost(self.flops(shapes), 4 * (read + prod(self.shape_of(shapes))))
 
     @property
     def _scores(self) -> int:
