@@ -517,8 +517,8 @@ def test_nvidia_has_products_for_gradients_of_convolutions(
 @pytest.mark.parametrize(
     ("x", "o", "size", "parts", "fast"),
     [
-        # numbers of parts, and tiles with slices of sums, that took at most 1.08 times the time of the
-        # fastest on an H200
+        # parts, and tiles with slices of sums, that took at most 1.08 times the time of the fastest
+        # on an H200
         ((64, 64, 8, 8), 64, 3, range(14, 30), {(32, 32, 2), (64, 64, 1), (64, 64, 4)}),
         ((64, 128, 4, 4), 128, 3, range(3, 8), {(64, 64, 1), (64, 64, 4)}),
         ((64, 256, 2, 2), 256, 3, range(1, 2), {(32, 32, 2)}),
