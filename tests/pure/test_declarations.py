@@ -217,7 +217,7 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({**STAGED, "backend": "cuda"}, "backend: expected one of"),
         (
             {**STAGED, "stages": "fourier"},
-            r"stages: expected one of \['attention_parts', 'cronin', ",
+            r"stages: expected one of \['attention_parts', 'channel_sums_parts', ",
         ),
         ({**STAGED, "architectures": {"GPU": "slow"}}, "architectures: unknown architecture GPU"),
         ({**STAGED, "tune": {"TILE": []}}, "tune.TILE: every parameter needs a default"),
