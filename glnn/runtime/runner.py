@@ -450,7 +450,7 @@ class Runner:
         """Run as `run` does, on the thread of the device: only inside `Performer.perform`."""
         with self._lock:
             if outputs == () and self._performer.device is not None:
-                self.begin(feeds, outputs, out)  # and wait for nothing
+                self.begin(feeds, outputs, out)  # waits for nothing; its fence is the last command
                 return {}
             return self._begin_run(feeds, outputs, out).results()
 

@@ -136,8 +136,11 @@ class SampleConverter:
             return False
         if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
             return False
+        if self._classes is None:
+            return True
         # As an unsigned number a negative label is a large one: one walk finds either kind.
-        return self._classes is None or bool(y.view(f"u{y.itemsize}").max() < self._classes)
+        unsigned = y.view(y.dtype.str.replace("i", "u"))
+        return bool(unsigned.max() < self._classes)
 
 
 def split_validation(

@@ -251,7 +251,7 @@ def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
         choose("compute", finished(extent), DEVICE, name)
     assert extent in choose("compute", finished(extent), DEVICE).epilogue.extents
     relu = OpSpec.create(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
-    with pytest.raises(UnsupportedOpError, match="planar and nhwc: it takes no epilogue"):
+    with pytest.raises(UnsupportedOpError, match=r"planar, nhwc.*: it takes no epilogue"):
         choose("compute", relu, DEVICE)
 
 
