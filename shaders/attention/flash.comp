@@ -365,10 +365,6 @@ void decay_sums(const int g) {
     sum[g] *= less[g];
 }
 
-void clear_row(const int i) {
-    for (int j = 0; j < VN; ++j) total[i * VN + j] = vec4(0.0);
-}
-
 void decay_results(const int i) {
     for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i / 4][i % 4];
 }
@@ -497,7 +493,7 @@ void main() {
     first += slice * share;
 #endif
     bool busy = first_query + row * TM < queries;  // some of its queries are there
-    EACH_ROW(clear_row)
+    for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
     for (int g = 0; g < GM; ++g) {
         most[g] = vec4(LEAST);
         sum[g] = vec4(0.0);
