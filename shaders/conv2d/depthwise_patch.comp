@@ -8,7 +8,7 @@
 #define WG_X 64
 #endif
 #ifndef PX
-#define PX 4
+#define PX 7
 #endif
 #ifndef PY
 #define PY 2
@@ -26,7 +26,6 @@ layout(local_size_x = WG_X) in;
 vec4 line[16], sum[16];
 int image, quad, quads, start, tap, left;  // of the patch; of the row, and its first tap, in hand
 
-#define CLEAR(p) if (p < PX) sum[p] = sum[8 + p] = vec4(0.0);
 #define LOAD(i) if (i < PX - 1 + KERNEL_W) line[i] = met_at(start, left + i, quad, image);
 #define LOAD_MORE(i) \
     if (i + 8 < PX - 1 + KERNEL_W) line[i + 8] = met_at(start, left + i + 8, quad, image);
@@ -47,7 +46,7 @@ int image, quad, quads, start, tap, left;  // of the patch; of the row, and its 
 void convolve(int down, int column) {
     int top = down - PADDING_TOP;
     left = column - PADDING_LEFT;
-    EACH_OF_8(CLEAR)
+    for (int i = 0; i < 16; ++i) sum[i] = vec4(0.0);
     int first = max(-top, 0), last = min(KERNEL_H + PY - 1, h - top);
     start = (image * h + top + first) * w;
     tap = first * KERNEL_W * quads + quad;

@@ -47,36 +47,3 @@ int source(int place, out int target) {
     }
     return inside ? at : -1;
 }
-
-// Places that follow one another along the innermost loop: what the others add to where they read,
-// whether that is inside, the coordinate of the next place and the one behind the last.
-struct Run {
-    int at, last, end;
-    bool inside;
-};
-
-Run run_of(int place) {
-    Run run = Run(base, 0, RANK > 1 ? pitch[max(RANK - 2, 0)] : 0x7fffffff, true);
-    for (int d = 0; d < RANK - 1; ++d) {
-        int c = place / pitch[d];
-        place -= c * pitch[d];
-#if EDGE
-        c = met(c + first[d], extent[d]);
-        run.inside = run.inside && c >= 0 && c < extent[d];
-#endif
-        run.at += c * reads[d];
-    }
-    run.last = place;
-    return run;
-}
-
-// Where in the operand the number of the run's next place lies, -1 where it is outside.
-int source(Run run) {
-    int c = run.last;
-    bool inside = run.inside;
-#if EDGE
-    c = met(c + first[RANK - 1], extent[RANK - 1]);
-    inside = inside && c >= 0 && c < extent[RANK - 1];
-#endif
-    return inside ? run.at + c * reads[RANK - 1] : -1;
-}

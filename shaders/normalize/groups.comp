@@ -1,15 +1,15 @@
 #version 310 es
-// Normalisation of groups of channels of planar images, which lie together, LANES invocations a group
-// and RESULTS groups a workgroup: the first KEPT fours of each lane are loaded at once and stay in
-// registers, the mean first, then the squared distances from it and their own mean, then the results.
+// Normalisation of groups of channels of planar images, which lie together: the first KEPT fours of
+// each lane are loaded at once and stay in registers, the mean first, then the squared distances from
+// it and their own mean, then the results.
 #ifndef LANES
-#define LANES 256
+#define LANES 512
 #endif
 #ifndef RESULTS
 #define RESULTS 1
 #endif
 #ifndef KEPT
-#define KEPT 4
+#define KEPT 8
 #endif
 #ifndef WIDE
 #define WIDE 1
@@ -58,21 +58,20 @@ void finish(int i, vec4 away, float scale) {
 }
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
+    int lane = int(gl_LocalInvocationID.x);
     float share = 1.0 / float(extent);
-    for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
-        int row = group * RESULTS + line;
+    for (int row = int(WORKGROUP_ID.y); row < rows; row += int(WORKGROUP_COUNT.y)) {
         take_row(row);
 #if HAS_WEIGHT || HAS_BIAS
         first_channel = row % row_groups * channels;
 #endif
         int first = begin + lane, rest = first + KEPT * LANES;
         vec4 kept[KEPT];
-        for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
+        for (int j = 0; j < KEPT; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
         vec4 sum = vec4(0.0);
         for (int j = 0; j < KEPT; ++j) sum += first + j * LANES < last ? kept[j] : vec4(0.0);
         for (int i = rest; i < last; i += LANES) sum += x[i];
-        float mean = reduce_lanes(vec2(total(sum), 0.0), lane, line).x * share;
+        float mean = reduce_lanes(vec2(total(sum), 0.0), lane, 0).x * share;
         vec2 state = vec2(0.0);
         for (int j = 0; j < KEPT; ++j) {
             kept[j] -= mean;
@@ -82,7 +81,7 @@ void main() {
             vec4 away = x[i] - mean;
             state += vec2(total(away), total(away * away));
         }
-        state = reduce_lanes(state, lane, line) * share;
+        state = reduce_lanes(state, lane, 0) * share;
         // What rounding took from the mean; where squares are beyond float32 it is nothing.
         float further = is_finite(state.y) ? state.x : 0.0;
         float variance = max(state.y - further * further, 0.0) + eps;

@@ -49,7 +49,6 @@ int start, left, pixel;  // of the row in hand
 #define JOINED(a, b) ((a) + (b))
 #define OUTSIDE(i) if (i < COLUMNS && (left + i < 0 || left + i >= w)) met[i] = vec4(0.0);
 #endif
-#define CLEAR(i) if (i < COLUMNS) met[i] = BEGIN;
 #define COLUMN(i) \
     if (i < COLUMNS) { \
         vec4 tap = X_AT(start + clamp(left + i, 0, w - 1) * pixel); \
@@ -86,7 +85,7 @@ void pool(int quad, int y, int column) {
     left = column * STRIDE_W - PADDING_LEFT;
     pixel = x_pixel / 4;
     start = (image * h + first) * w * pixel + x_first / 4 + quad;
-    EACH_COLUMN(CLEAR)
+    for (int i = 0; i < 16; ++i) met[i] = BEGIN;
     sum = vec4(0.0);  // of all, which is not finite where one of them is not
     for (int row = first; row < last; ++row) {
         EACH_COLUMN(COLUMN)

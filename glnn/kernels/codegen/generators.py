@@ -37,7 +37,6 @@ GENERATORS: Mapping[str, Generator] = {
     "joined": Generator(move.joined, move.concat_examples),
     "pieces": Generator(move.pieces, move.concat_examples),
     "images": Generator(move.generate, move.image_examples),
-    "move_fours": Generator(move.generate_fours, move.fours_examples),
     "move": Generator(move.generate, move.examples),
     "transpose": Generator(move.transpose, move.transpose_examples),
     "scatter": Generator(move.generate_scatter, move.scatter_examples),

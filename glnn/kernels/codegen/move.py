@@ -344,35 +344,8 @@ def generate(
     return loops(walk, capture, layouts["x"].size(types["x"].shape), fill)
 
 
-def generate_fours(
-    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
-) -> Generated:
-    """Generate for kernels that write four words together that are found one by one."""
-    walk = walk_of(op, types, layouts)
-    assert isinstance(op, Move)  # else it has no walk
-    if walk.quads is not None or not _in_order(walk):
-        raise UnsupportedOpError("words are written by four that are read by four, or out of order")
-    made = loops(walk, False, layouts["x"].size(types["x"].shape), bits(op.value, types["x"]))
-    uniforms = {**made.uniforms, "places": walk.places // 4}
-    return replace(made, uniforms=uniforms, defines={**made.defines, "FOURS": 1})
-
-
-def _in_order(walk: Walk) -> bool:
-    """Return True where the loops write whole fours of words, one behind the other."""
-    apart = 1
-    for leg in reversed(walk.legs):
-        if not same(leg.write, apart):
-            return False
-        apart *= leg.count
-    return divides(4, walk.target) and divides(4, apart)
-
-
 def loops(
-    walk: Walk,
-    capture: bool,
-    words: int,
-    fill: int = 0,
-    width: int | None = None,
+    walk: Walk, capture: bool, words: int, fill: int = 0, width: int | None = None
 ) -> Generated:
     """Generate the uniforms and macros of a kernel that runs the loops `walk`.
 
@@ -414,17 +387,6 @@ def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     for edge in EDGES[1:]:
         result[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
         result[f"{edge}-by-four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
-    return result
-
-
-def fours_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
-    """Return operators that cover every variant of the kernels that write by four."""
-    result: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
-        "transposed": (Transpose((2, 1, 0)), {"x": TensorType((4, 5, 7))}),
-        "one-loop": (Flip((0,)), {"x": TensorType((12,))}),
-    }
-    for edge in EDGES[1:]:
-        result[edge] = Pad((1, 2, 1), (0, 0, 2), edge), {"x": TensorType((3, 5, 7))}
     return result
 
 
