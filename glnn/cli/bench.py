@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from glnn.backends import NAMES
 from glnn.cli.bench_suite import bench_suite
-from glnn.cli.feeds import read_feeds
+from glnn.cli.feeds import advise_shapes, read_feeds
 from glnn.cli.language_models import bench_language_model, is_given, refuse_options
-from glnn.cli.model_options import ModelName, save_trace, trace_option
+from glnn.cli.model_options import ModelName, note_random_weights, save_trace, trace_option
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -200,6 +200,8 @@ def bench(
     if peers:
         _check_peers(model)
     loaded = load(model)
+    if not as_json:
+        note_random_weights(loaded, model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)
     options: dict[str, Any] = {"limits": limits, "precision": precision, "fused": fused}
@@ -208,7 +210,8 @@ def bench(
     machine = _machine(sessions)
     traced = None if trace is None else Trace()
     results: dict[str, dict[str, Array]] | None = {} if peers else None
-    profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, not as_json, results)
+    with advise_shapes(loaded, inputs, shapes):
+        profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, not as_json, results)
     peer = None
     if results is not None:
         try:
@@ -223,7 +226,8 @@ def bench(
         result = {"inputs": feeds.to_json(), "backends": shown, "closed": closed}
         if peers:
             result["peers"] = {PEER: peer.to_json()} if peer else {}
-        print_json({**about, **result, **more})
+        random = {"random_weights": loaded.has_random_weights}
+        print_json({**about, **random, **result, **more})
         return
     out = Screen(wide)
     out.say(", ".join(f"{k} {v}" for k, v in about.items() if v is not None))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from glob import escape
@@ -12,7 +13,7 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.model_options import ModelName, load_with, weights_option
+from glnn.cli.model_options import ModelName, PictureOptions, load_with, weights_option
 from glnn.cli.options import (
     FileName,
     OutputFile,
@@ -20,10 +21,19 @@ from glnn.cli.options import (
     output_options,
     print_json,
 )
+from glnn.cli.results import (
+    class_names,
+    classes_of,
+    classifier_output,
+    describe_outputs,
+    make_detector,
+)
 from glnn.cli.screen import Screen, size
-from glnn.core.fileio import record_opened_files
+from glnn.core.fileio import onnx_external_files, record_opened_files
+from glnn.core.plural import count_of
 from glnn.errors import ModelError
 from glnn.images import metadata, read_labels, read_preprocessing
+from glnn.model import Model
 from glnn.model.formats import FORMATS, MATRIX_FILES, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
 
@@ -92,24 +102,46 @@ def convert(
     if alone:
         report = _weights(source, target, weights)
     else:
-        report = _model(source, target, find(target, format), weights, said)
-    report |= {"bytes": Path(target).stat().st_size}
+        report = _model(source, target, find(target, format), weights, said, labels)
+    beside = () if alone else sorted(_files_beside(Path(target), report["format"]))
+    report["beside"] = [path.name for path in beside]
+    report["bytes"] = sum(path.stat().st_size for path in (Path(target), *beside))
     if as_json:
         print_json(report)
         return
     what = f"{report['model'] or source} as {report['format']}"
-    Screen(wide).say(f"{what}: {target}, {size(report['bytes'])}")
+    names = ", ".join(report["beside"][:1]) if len(beside) < 2 else count_of(len(beside), "file")
+    more = f" and {names} beside it" if beside else ""
+    Screen(wide).say(f"{what}: {target}{more}, {size(report['bytes'])}")
+
+
+def _files_beside(target: Path, format: str) -> Iterator[Path]:
+    """Yield the files with the weights of the model that was written as `target`."""
+    if format == "onnx":
+        yield from onnx_external_files(target)
+    elif format == "rovder":
+        for pattern in MATRIX_FILES:
+            yield from target.parent.glob(f"{escape(target.stem)}{pattern}")
+    elif (weights := json.loads(target.read_bytes()).get("weights")) is not None:
+        yield target.with_name(weights)
 
 
 def _model(
-    source: str, target: str, format: str, weights: str | None, extra: Mapping[str, str]
+    source: str,
+    target: str,
+    format: str,
+    weights: str | None,
+    extra: Mapping[str, str],
+    labels: str | None,
 ) -> dict[str, Any]:
-    """Write a model, and say which. extra: what is added to its metadata."""
+    """Write a model, and say which. extra: what is added to its metadata. labels: their file."""
     with record_opened_files() as read:
         model = load_with(source, weights)
     if format == "rovder":
         _check_matrix_files(Path(target), [Path(one.path) for one in read])
     model = replace(model, metadata={**model.metadata, **extra}) if extra else model
+    if labels is not None:
+        _check_labels(model, source, labels)
     model.save(target, format)
     return {
         "model": model.name,
@@ -119,6 +151,17 @@ def _model(
         "outputs": list(model.outputs),
         "metadata": dict(model.metadata),
     }
+
+
+def _check_labels(model: Model, source: str, labels: str) -> None:
+    """Raise ModelError where the classes that the file `labels` names are not those of `model`."""
+    if make_detector(model, PictureOptions(labels=labels)) is not None:
+        return
+    output = classifier_output(model)
+    if output is None:
+        gives = f"{source} gives {describe_outputs(model)}"
+        raise ModelError(f"--labels is for classes, (N, classes), or objects: {gives}")
+    class_names(labels, model.metadata, classes_of(model, output))
 
 
 def _check_matrix_files(target: Path, read: Sequence[Path]) -> None:

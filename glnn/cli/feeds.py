@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
@@ -24,6 +25,7 @@ from glnn.cli.sources import (
     read_npy,
 )
 from glnn.core.fileio import check_file
+from glnn.core.plural import count_of
 from glnn.core.types import UNKNOWN, Array, DType, Shape, to_float32
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.graph.graph import Graph, Node, Value
@@ -141,10 +143,11 @@ EACH = ""
 """No input is called so."""
 
 
-def match_files(model: Model, paths: Sequence[str]) -> InputFiles:
+def match_files(model: Model, model_name: str, paths: Sequence[str]) -> InputFiles:
     """Assign `paths`, of which any may be `name=file`, to the inputs of `model`.
 
-    A model of one input takes all others for that. Raises ModelError for a name of no input.
+    model_name: the model's on the command line, as for the functions below. A model of one input
+    takes all others for that. Raises ModelError for a name of no input.
     """
     names = [info.name for info in model.inputs]
     result: dict[str, list[str]] = {}
@@ -155,22 +158,22 @@ def match_files(model: Model, paths: Sequence[str]) -> InputFiles:
             path = path[len(name) + 1 :]
         else:
             name = names[0] if len(names) == 1 else EACH
-            _check_name(model, path, names)
+            _check_name(model_name, path, names)
         if not path:
             raise ModelError("an INPUT must be the name of a file, got an empty text")
         result.setdefault(name, []).append(path)
     return {name: tuple(files) for name, files in result.items()}
 
 
-def _check_name(model: Model, path: str, names: Sequence[str]) -> None:
+def _check_name(model_name: str, path: str, names: Sequence[str]) -> None:
     """Raise ModelError where `path` is no file, and looks like that of an input there is not."""
     name, equals, file = path.partition("=")
     if equals and Path(file).is_file() and not Path(path).exists():
         listed = ", ".join(map(repr, names))
-        raise ModelError(f"{path}: {model.name} has no input {name!r}, it takes {listed}")
+        raise ModelError(f"{path}: {model_name} has no input {name!r}, it takes {listed}")
 
 
-def read_files(model: Model, files: InputFiles) -> dict[str, Array]:
+def read_files(model: Model, model_name: str, files: InputFiles) -> dict[str, Array]:
     """Read `files` into arrays by input; several files of one input are joined along the first
     axis.
 
@@ -179,7 +182,7 @@ def read_files(model: Model, files: InputFiles) -> dict[str, Array]:
     parts: dict[str, list[Array]] = {}
     known = {info.name: info for info in model.inputs}
     for path in files.get(EACH, ()):
-        for name, array in _archive(model, Path(path), known).items():
+        for name, array in _archive(model_name, Path(path), known).items():
             parts.setdefault(name, []).append(array)
     for name, paths in files.items():
         if name != EACH:
@@ -188,13 +191,13 @@ def read_files(model: Model, files: InputFiles) -> dict[str, Array]:
     return {name: _concatenate(known[name], arrays) for name, arrays in parts.items()}
 
 
-def _archive(model: Model, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
+def _archive(model_name: str, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
     """Read the arrays of an .npz file that have the names of inputs."""
     if path.suffix != ".npz":
         listed = ", ".join(map(repr, inputs))
         first = next(iter(inputs))
         raise ModelError(
-            f"{path}: {model.name} takes {listed}: expected {first}=FILE for each, or an .npz file"
+            f"{path}: {model_name} takes {listed}: expected {first}=FILE for each, or an .npz file"
         )
     with open_npz(path) as archive:
         matches = {
@@ -252,16 +255,17 @@ def _concatenate(info: TensorInfo, arrays: Sequence[Array]) -> Array:
 __all__ = ["DTYPES", "Inputs", "batch_size", "open_samples", "read_inputs"]
 
 
-def batch_size(model: Model, batch: int | None, default: int) -> int:
+def batch_size(model: Model, model_name: str, batch: int | None, default: int) -> int:
     """Return the samples of a run: `batch` or `default`, unless the model fixes the number.
 
-    Raises ShapeError where the two disagree.
+    model_name: the model's on the command line. Raises ShapeError where the two disagree.
     """
     fixed = next(iter(model.inputs[0].shape), None)
     if not isinstance(fixed, int):
         return batch or default
     if batch not in (None, fixed):
-        raise ShapeError(f"--batch: {model.name} takes {fixed} samples a run, got {batch}")
+        takes = f"{model_name} takes {count_of(fixed, 'sample')} a run"
+        raise ShapeError(f"--batch: {takes}, got {batch}")
     return fixed
 
 
@@ -375,7 +379,11 @@ class InputArrays:
 
 
 def input_shapes(
-    model: Model, batch: int | None, requested: Mapping[str, Shape], default: int = 1
+    model: Model,
+    model_name: str,
+    batch: int | None,
+    requested: Mapping[str, Shape],
+    default: int = 1,
 ) -> dict[str, Shape]:
     """Return the shape of each input: the requested one, or the model's with a number for each open
     size.
@@ -386,8 +394,8 @@ def input_shapes(
     """
     inputs = {info.name: info for info in model.inputs}
     open_sizes = {n for info in model.inputs for n in info.shape if isinstance(n, str)} - {UNKNOWN}
-    sizes = _sizes(model, requested, inputs, open_sizes)
-    count = batch_size(model, batch, default)
+    sizes = _sizes(model_name, requested, inputs, open_sizes)
+    count = batch_size(model, model_name, batch, default)
     first = next(iter(model.inputs[0].shape), None)
     if batch is not None and isinstance(first, str):
         sizes[first] = batch
@@ -406,8 +414,31 @@ def input_shapes(
     return shapes
 
 
+@contextmanager
+def advise_shapes(
+    model: Model, paths: Sequence[str], requested: Mapping[str, Shape]
+) -> Iterator[None]:
+    """Add to a ShapeError raised within that sizes of `model` are open, which --shape gives.
+
+    paths: the INPUTS, which give sizes, too. requested: as for `input_shapes`.
+    """
+    try:
+        yield
+    except ShapeError as error:
+        batch = next(iter(model.inputs[0].shape), None)
+        dims = (n for info in model.inputs if info.name not in requested for n in info.shape)
+        left = [n for n in dict.fromkeys(dims) if isinstance(n, str) and n != batch]
+        left = [n for n in left if n not in requested]
+        if paths or not left:
+            raise
+        named = UNKNOWN not in left
+        example = " ".join(f"--shape {n}=64" for n in left) if named else "--shape x=1,3,64,64"
+        sizes = f"{' and '.join(left)} {'is' if len(left) == 1 else 'are'} open"
+        raise ShapeError(f"{error}; {sizes}: give sizes, as {example}") from None
+
+
 def _sizes(
-    model: Model, requested: Mapping[str, Shape], inputs: Mapping[str, Any], open_sizes: set[str]
+    model_name: str, requested: Mapping[str, Shape], inputs: Mapping[str, Any], open_sizes: set[str]
 ) -> dict[str, int]:
     """Return the open sizes that are requested by name."""
     sizes: dict[str, int] = {}
@@ -418,7 +449,7 @@ def _sizes(
             listed = ", ".join(map(repr, inputs))
             more = f", of sizes {', '.join(sorted(open_sizes))}" if open_sizes else ""
             raise ModelError(
-                f"--shape: {model.name} has no input {name!r}, it takes {listed}{more}"
+                f"--shape: {model_name} has no input {name!r}, it takes {listed}{more}"
             )
         if len(shape) != 1:
             raise ShapeError(f"--shape: {name} is one size, got {len(shape)}: {shape}")
@@ -444,7 +475,7 @@ def read_feeds(
     missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
-    files = match_files(model, paths)
+    files = match_files(model, model_name, paths)
     plain = not others and first.dtype in DTYPES
     if not paths and plain and not requested and model_name in data.MODELS:
         return InputArrays(_samples(model, (), model_name, batch, most))
@@ -455,7 +486,7 @@ def read_feeds(
         if requested:
             raise ModelError("--shape is for inputs of random numbers: expected it without INPUT")
         return InputArrays(_samples(model, files[first.name], model_name, batch, most))
-    return _read_arrays(model, files, batch, requested, random)
+    return _read_arrays(model, model_name, files, batch, requested, random)
 
 
 def _samples(
@@ -463,33 +494,42 @@ def _samples(
 ) -> dict[str, Array]:
     """Read as many samples as are wanted, for a model of one input."""
     x = read_inputs(model, paths, model_name).x
-    count = batch_size(model, batch, min(len(x), most))
+    count = batch_size(model, model_name, batch, min(len(x), most))
     return {model.inputs[0].name: np.resize(x, (count, *x.shape[1:]))}
 
 
 def _read_arrays(
-    model: Model, files: InputFiles, batch: int | None, requested: Mapping[str, Shape], random: bool
+    model: Model,
+    model_name: str,
+    files: InputFiles,
+    batch: int | None,
+    requested: Mapping[str, Shape],
+    random: bool,
 ) -> InputArrays:
     """Read the files, and make random numbers of fitting sizes for the other inputs."""
-    read, shapes = read_sized(model, files, batch, requested)
+    read, shapes = read_sized(model, model_name, files, batch, requested)
     names = [info.name for info in model.inputs]
     missing = tuple(name for name in names if name not in read)
     if missing and not random:
         named = f"{missing[0]}=FILE, or an .npz file with an array for each input"
-        raise ModelError(f"{model.name}: no INPUT has {missing[0]!r}: expected {named}")
+        raise ModelError(f"{model_name}: no INPUT has {missing[0]!r}: expected {named}")
     result = {**read, **random_feeds(model, shapes, missing)}
     return InputArrays({name: result[name] for name in names}, missing)
 
 
 def read_sized(
-    model: Model, files: InputFiles, batch: int | None, requested: Mapping[str, Shape]
+    model: Model,
+    model_name: str,
+    files: InputFiles,
+    batch: int | None,
+    requested: Mapping[str, Shape],
 ) -> tuple[dict[str, Array], dict[str, Shape]]:
     """Read the files, with `batch` samples where they have a batch, and the shapes of all inputs.
 
     requested: as for `input_shapes`, for inputs without a file. Raises ModelError where a file is
     missing or malformed, or has a shape given, too; ShapeError where it does not fit.
     """
-    read = read_files(model, files)
+    read = read_files(model, model_name, files)
     missing = [info.name for info in model.inputs if info.name not in read]
     if both := [name for name in requested if name in read or not missing]:
         raise ModelError(
@@ -499,7 +539,7 @@ def read_sized(
     if batch is not None:
         read = _take_batch(model, read, batch)
     shapes = {**requested, **{name: array.shape for name, array in read.items()}}
-    return read, input_shapes(model, batch, shapes)
+    return read, input_shapes(model, model_name, batch, shapes)
 
 
 def _take_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:

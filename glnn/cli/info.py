@@ -19,7 +19,7 @@ from glnn.core.settings import Settings
 from glnn.core.trace_spans import duration
 from glnn.core.types import MOST, Shape
 from glnn.doctor.examination import Certificates
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import VerdictRecord
 from glnn.model import Model, load
@@ -56,7 +56,7 @@ def info(
     """
     if model is not None:
         refuse_options(("gpu", "limits"), "models")
-        _show_model(load(model), shapes, batch, Screen(wide), as_json)
+        _show_model(load(model), model, shapes, batch, Screen(wide), as_json)
         return
     refuse_options(("batch", "shapes"), "devices")
     report = _report(gpu, limits)
@@ -67,14 +67,25 @@ def info(
 
 
 def _show_model(
-    model: Model, shapes: Mapping[str, Shape], batch: int | None, out: Screen, as_json: bool
+    model: Model,
+    name: str,
+    shapes: Mapping[str, Shape],
+    batch: int | None,
+    out: Screen,
+    as_json: bool,
 ) -> None:
-    """Show a model's summary. shapes: of inputs, or sizes by name, each in a tuple."""
+    """Show the summary of the model called `name`.
+
+    shapes: of inputs, or sizes by name, each in a tuple.
+    """
     inputs = {one.name for one in model.inputs}
     sizes = {
         n: size[0] if n not in inputs and len(size) == 1 else size for n, size in shapes.items()
     }
-    summary = model.summary(sizes, batch=batch)
+    try:
+        summary = model.summary(sizes, batch=batch)
+    except (ModelError, ShapeError) as error:
+        raise type(error)(f"{name}: {error}") from None
     if as_json:
         print_json(summary.to_dict())
         return

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from glnn import data
 from glnn.cli.options import FileName, OutputFile
+from glnn.cli.screen import say
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.files import has_picture_name
 from glnn.images.preprocessing import COLOURS, FILTERS
@@ -56,6 +57,15 @@ def load_with(source: str, weights: str | None) -> Model:
     model = load(source, untrained=True)
     model.load_state_dict(weights)
     return model
+
+
+def note_random_weights(model: Model, name: str, advice: str = "") -> None:
+    """Say on standard error where the weights of `model` are random. name: the model's, as given.
+
+    advice: what to do about it.
+    """
+    if model.has_random_weights:
+        say(f"{name} has random weights{advice}")
 
 
 def trace_option(command: Command) -> Command:

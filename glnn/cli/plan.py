@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
-from glnn.cli.feeds import match_files, read_sized
+from glnn.cli.feeds import advise_shapes, match_files, read_sized
 from glnn.cli.language_models import plan_language_model, refuse_options
 from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
@@ -31,7 +31,7 @@ from glnn.compiler.partitioned_graph import single_plan_graph
 from glnn.compiler.shape_advice import missing_numbers
 from glnn.compiler.step import Step
 from glnn.core.settings import Settings
-from glnn.core.types import MOST, DType, Shape
+from glnn.core.types import MOST, Array, DType, Shape
 from glnn.errors import ShapeError
 from glnn.generation.language_model import MOST_SEQUENCES
 from glnn.generation.model_file import is_language_model
@@ -111,7 +111,9 @@ def plan(
         return
     refuse_options(("context", "sequences"), "networks")
     opened = open_backend(backend, gpu=gpu, limits=limits, gl_kernels=bool(kernels))
-    report = plan_report(load(model), inputs, opened, batch, shapes, kernels, fused, precision)
+    report = plan_report(
+        load(model), model, inputs, opened, batch, shapes, kernels, fused, precision
+    )
     if as_json:
         print_json(report)
     else:
@@ -120,6 +122,7 @@ def plan(
 
 def plan_report(
     model: Model,
+    model_name: str,
     inputs: Sequence[str],
     backend: Backend,
     batch: int | None,
@@ -130,9 +133,26 @@ def plan_report(
 ) -> dict[str, Any]:
     """Plan `model` for `backend`, allocating nothing, and describe it as JSON has it.
 
-    The arguments are those of the command; requested: shapes of inputs, or sizes in tuples.
+    The arguments are those of the command, where the model is called `model_name`. requested:
+    shapes of inputs, or sizes in tuples.
     """
-    read, shapes = read_sized(model, match_files(model, inputs), batch, requested)
+    read, shapes = read_sized(
+        model, model_name, match_files(model, model_name, inputs), batch, requested
+    )
+    with advise_shapes(model, inputs, requested):
+        return _plan_report(model, backend, read, shapes, kernels, fused, precision)
+
+
+def _plan_report(
+    model: Model,
+    backend: Backend,
+    read: Mapping[str, Array],
+    shapes: Mapping[str, Shape],
+    kernels: Mapping[str, str],
+    fused: bool,
+    precision: str,
+) -> dict[str, Any]:
+    """Plan `model` for inputs of `shapes`. read: the arrays of those that were read from files."""
     types = model.graph.input_types(shapes)
     told = model.graph.shape_input_arrays(read)
     try:

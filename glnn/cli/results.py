@@ -223,15 +223,51 @@ def best_classes(scores: Array, top: int, labels: Labels | None = None) -> list[
     ]
 
 
+def class_count(shape: Sequence[int | str]) -> int | str | None:
+    """Return the number of classes of an output of `shape`: (n, classes), or (n, classes, 1, 1) as
+    convolutions give it; None where it gives none.
+    """
+    if len(shape) < 2 or any(n != 1 for n in shape[2:]):
+        return None
+    return None if len(shape) > 2 and shape[1] == 1 else shape[1]
+
+
+def takes_samples(model: Model) -> bool:
+    """Return True where the model has one input, and files can hold samples of it."""
+    return len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
+
+
+def classifier_output(model: Model) -> str | None:
+    """Return the first output that is (n, classes) for samples that files can hold; None without
+    any.
+    """
+    if not takes_samples(model):
+        return None
+    shapes = {name: model.tensors[name].shape for name in model.outputs}
+    return next((name for name, shape in shapes.items() if class_count(shape) is not None), None)
+
+
+def classes_of(model: Model, output: str) -> int | str:
+    """Return the number of classes that `output` gives, or its name."""
+    classes = class_count(model.tensors[output].shape)
+    assert classes is not None
+    return classes
+
+
+def describe_outputs(model: Model) -> str:
+    """Return the outputs' names and shapes."""
+    return ", ".join(f"{name} {show(model.tensors[name].shape)}" for name in model.outputs)
+
+
 def select_scores(results: Mapping[str, Array], output: str, count: int) -> Array:
     """Return the scores of the first `count` samples in `output`, (count, classes).
 
     results: of the run, by the outputs' names. Raises ModelError where it is of another shape.
     """
     scores = np.asarray(results[output])[:count]
-    if scores.ndim != 2 or len(scores) != count or not scores.shape[1]:
+    if not class_count(scores.shape) or len(scores) != count:
         raise ModelError(f"output {output!r} gives no classes, but {scores.shape}")
-    return scores
+    return scores.reshape(count, -1)
 
 
 @dataclass

@@ -17,11 +17,13 @@ import numpy as np
 import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
-from glnn.cli.feeds import DTYPES, batch_size, match_files, open_samples, read_feeds
+from glnn.cli.feeds import batch_size, match_files, open_samples, read_feeds
+from glnn.cli.language_models import is_given
 from glnn.cli.model_options import (
     ModelName,
     PictureOptions,
     load_with,
+    note_random_weights,
     picture_options,
     save_trace,
     trace_option,
@@ -46,10 +48,14 @@ from glnn.cli.results import (
     RunOutputs,
     best_classes,
     class_names,
+    classes_of,
+    classifier_output,
+    describe_outputs,
     explain_undecoded,
     frame_size,
     make_detector,
     select_scores,
+    takes_samples,
 )
 from glnn.cli.runner import (
     AnnotatedPictures,
@@ -412,15 +418,17 @@ def run(
     \b
     Examples:
       glnn run lenet
-      glnn run vgg16 photo.jpg --top 5 --labels classes.txt --drawn out/
+      glnn run vgg16 photo.jpg --weights vgg16.safetensors --top 5 --labels classes.txt
       glnn run net.onnx 'photos/*.jpg' --preprocessing imagenet --json
       glnn run yolo11n.onnx photos/ --drawn out/ --confidence 0.4
-      glnn run vgg16 /dev/video0 --frames 100
+      glnn run net.onnx /dev/video0 --frames 100
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
     loaded = load_with(model, weights)
+    if not as_json:
+        note_random_weights(loaded, model, "; give --weights")
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
@@ -510,6 +518,7 @@ def _environment(session: InferenceSession) -> dict[str, Any]:
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
         "software": device.capabilities.software if device else None,
         "choice": choice.to_json() if choice else None,
+        "random_weights": session.model.has_random_weights,
     }
 
 
@@ -524,22 +533,22 @@ def _run(
     shown: bool,
 ) -> RunResult:
     """Run the model on the inputs of the command line."""
-    detector, output = make_detector(loaded, pictures), _classifier(loaded)
-    if detector is None and output is None and (pictures.labels is not None or pictures.keeps):
-        raise ModelError(f"--labels, --drawn and --show are for classes: {model} gives none")
-    if detector is None and output is None and (not inputs or not _takes_samples(loaded)):
+    detector, output = make_detector(loaded, pictures), classifier_output(loaded)
+    if detector is None and output is None:
+        _refuse_class_options(loaded, model, pictures)
+    if detector is None and output is None and (not inputs or not takes_samples(loaded)):
         _check_options(pictures, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
         with report_work("running", loaded.name):
             results = running.run(feeds.arrays)
         return RunResult(RunOutputs.from_results(results, explain_undecoded(loaded)), running.dump)
-    paths = match_files(loaded, inputs).get(loaded.inputs[0].name, ())
+    paths = match_files(loaded, model, inputs).get(loaded.inputs[0].name, ())
     source = open_samples(loaded, paths, model, pictures.fields, pictures.instead, pictures.keeps)
     _check_options(pictures, source)
     if detector is None and output is None:
-        samples = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
-        count = batch_size(loaded, batch, len(samples.x))
+        samples = source.whole(batch_size(loaded, model, batch, MOST_SAMPLES))
+        count = batch_size(loaded, model, batch, len(samples.x))
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(samples.x, (count, *samples.x.shape[1:]))}
         said = [
@@ -551,15 +560,13 @@ def _run(
         with report_work("running", loaded.name):
             results = running.run(x)
         return RunResult(RunOutputs.from_results(results, said), running.dump, None, source)
-    count = batch_size(loaded, batch, _samples_a_run(loaded, source))
+    count = batch_size(loaded, model, batch, _samples_a_run(loaded, source))
     result: Classes | Detections
     if detector is not None:
         result = Detections(detector, loaded.inputs[0], notes=list(source.notes))
     else:
         assert output is not None
-        labels, notes = class_names(
-            pictures.labels, loaded.metadata, loaded.tensors[output].shape[1]
-        )
+        labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
         result = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = AnnotatedPictures.from_options(pictures, source)
     running.begin(-(-(source.total or 0) // count))
@@ -598,18 +605,16 @@ def _watch(
     as_json: bool,
 ) -> None:
     """Run the model on the frames of a camera or a video."""
-    detector, output = make_detector(loaded, pictures), _classifier(loaded)
+    detector, output = make_detector(loaded, pictures), classifier_output(loaded)
     reads: Detector | ClassOutput
     notes: list[str] = []
     if detector is not None:
         reads = detector
     elif output is not None:
-        labels, notes = class_names(
-            pictures.labels, loaded.metadata, loaded.tensors[output].shape[1]
-        )
+        labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
         reads = ClassOutput(output, labels, top)
     else:
-        gives = f"expected a model that gives classes or objects, {loaded.name} gives none"
+        gives = f"expected a model that gives classes or objects, not {describe_outputs(loaded)}"
         raise ModelError(f"{name}: {gives}")
     reader = SampleReader.for_model(loaded, pictures.fields, pictures.instead)
     with Camera(name) as camera:
@@ -620,18 +625,21 @@ def _watch(
         watch(camera, watching, lambda: {**_environment(running.session), **said}, how)
 
 
-def _takes_samples(model: Model) -> bool:
-    """Return True where the model has one input, and files can hold samples of it."""
-    return len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
+def _refuse_class_options(model: Model, name: str, pictures: PictureOptions) -> None:
+    """Raise ModelError where an option for classes or objects is given: `model` gives none.
 
-
-def _classifier(model: Model) -> str | None:
-    """Return the first output that is (n, classes) for samples that files can hold; None without
-    any.
+    name: the model's on the command line.
     """
-    if not _takes_samples(model):
-        return None
-    return next((name for name in model.outputs if len(model.tensors[name].shape) == 2), None)
+    options = {
+        "--labels": pictures.labels is not None,
+        "--drawn": pictures.drawn is not None,
+        "--show": pictures.show,
+        "--top": is_given("top"),
+    }
+    first = next((option for option, given in options.items() if given), None)
+    if first is not None:
+        gives = f"{name} gives {describe_outputs(model)}"
+        raise ModelError(f"{first} is for classes, (N, classes), or objects: {gives}")
 
 
 def _check_options(pictures: PictureOptions, source: SampleStream | None) -> None:

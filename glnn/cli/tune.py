@@ -201,7 +201,7 @@ def _model_problems(
     """Return the problems that a plan of the model chooses kernels for, one of each class."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
-    shapes = input_shapes(model, batch, requested)
+    shapes = input_shapes(model, name, batch, requested)
     problems: dict[str, OpSpec] = {}
     for _, outline in session.plan(shapes).outline.walk():
         for spec in outline.schedule.specs:

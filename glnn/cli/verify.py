@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from glnn.cli.feeds import read_feeds
+from glnn.cli.feeds import advise_shapes, read_feeds
 from glnn.cli.model_options import ModelName
 from glnn.cli.options import (
     FileName,
@@ -85,7 +85,8 @@ def verify(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, fused=fused, precision=precision
     )
     allowed = TOLERANCES[precision] if tolerance is None else tolerance
-    plan = session.plan(feeds.shapes, keep=True, feeds=feeds.arrays)
+    with advise_shapes(loaded, inputs, shapes):
+        plan = session.plan(feeds.shapes, keep=True, feeds=feeds.arrays)
     result = verify_plan(plan, feeds.arrays, allowed)
     if as_json:
         print_json({"model": loaded.name, "inputs": feeds.to_json(), **result.to_json()})

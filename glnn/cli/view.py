@@ -96,7 +96,7 @@ def view(
     loaded = load(model)
     path = Path(output)
     opened = open_backend(backend, gpu=gpu, limits=limits, gl_kernels=bool(kernels))
-    report = plan_report(loaded, inputs, opened, batch, shapes, kernels, fused, precision)
+    report = plan_report(loaded, model, inputs, opened, batch, shapes, kernels, fused, precision)
     times: dict[str, float] = {}
     clock = ""
     if timed:

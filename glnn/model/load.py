@@ -118,6 +118,7 @@ def _seed(layers: Mapping[str, Layer], seed: int) -> None:
         scale = np.float32(sqrt(gain / np.prod(shape[1:])))
         layer.weight = scale * generator.standard_normal(shape, np.float32)
         layer.bias = 0.1 * scale * generator.standard_normal(shape[:1], np.float32)
+        layer.mark_initial()
 
 
 NEAR = 0.85

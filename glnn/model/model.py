@@ -258,6 +258,11 @@ class ModelBase:
         return parameters(self.nodes)
 
     @property
+    def has_random_weights(self) -> bool:
+        """True where a layer has the parameters that it began with: none were loaded or trained."""
+        return any(node.layer.is_initial for node in self.nodes)
+
+    @property
     def trainable(self) -> tuple[str, ...]:
         """The names of the parameters that gradients change: all but running statistics."""
         running = {f"{node.name}.{name}" for node in self.nodes for name in node.layer.running}
@@ -598,8 +603,12 @@ class Model(ModelBase):
         if sizes is not None:
             inputs = tuple(replace(info, shape=sizes.inputs[info.name]) for info in inputs)
         counted = {**sizes.known, **sizes.sample} if sizes and types.counts else None
-        layers = self._layer_summaries(types)
-        return Summary(self.name, inputs, self.outputs, layers, self._trainable_count(), counted)
+        layers, trainable = self._layer_summaries(types), self._trainable_count()
+        left = () if sizes is None or sizes.counted is not None else sizes.left
+        return Summary(
+            self.name, inputs, self.outputs, layers, trainable, counted, left,
+            self.has_random_weights,
+        )  # fmt: skip
 
     def _layer_summaries(self, types: InferredTypes) -> tuple[LayerSummary, ...]:
         """Summarize the layers. types: of the graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -49,7 +49,9 @@ class Summary:
 
     inputs: of the model, with the sizes that were given. outputs: their names. trainable: how many
     of the parameters gradients change. sizes: the open sizes that multiply_adds are counted for, by
-    name; None where they are not counted, as sizes are open or only a run tells them.
+    name; None where they are not counted, as sizes are open or only a run tells them. left: names
+    of the open sizes that keep them from being counted. random_weights: True where a layer has the
+    parameters that it began with.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Summary:
     layers: tuple[LayerSummary, ...]
     trainable: int
     sizes: Mapping[str, int] | None = None
+    left: tuple[str, ...] = ()
+    random_weights: bool = False
 
     @property
     def parameters(self) -> int:
@@ -104,6 +108,7 @@ class Summary:
             "output_bytes": self.output_bytes,
             "multiply_adds": self.multiply_adds,
             "sizes": None if self.sizes is None else dict(self.sizes),
+            "random_weights": self.random_weights,
         }
 
     @property
@@ -130,10 +135,22 @@ class Summary:
 
     @property
     def totals(self) -> tuple[str, ...]:
-        """Sentences about all layers; none where multiply-adds are not counted."""
-        if self.sizes is None:
+        """Sentences about all layers: what is counted, and whether weights are random."""
+        random = ("random weights: none were loaded or trained",) if self.random_weights else ()
+        return (*random, *self._counts())
+
+    def _counts(self) -> tuple[str, ...]:
+        """Return sentences of parameters, multiply-adds and memory, as far as they are counted."""
+        if self.sizes is None and not self.left:
             return ()
         others = self.parameters - self.trainable
+        parameters = f"parameters: {self.trainable:,} trainable, {others:,} others"
+        if self.sizes is None:
+            return (
+                f"{parameters}, {readable_bytes(self.parameter_bytes)}",
+                f"multiply-adds and memory of results: open are {', '.join(self.left)}; give "
+                "shapes (--shape) for the rest",
+            )
         sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
         memory = {
             "inputs": self.input_bytes,
@@ -142,7 +159,7 @@ class Summary:
         }
         parts = [f"{what} {readable_bytes(n)}" for what, n in memory.items() if n is not None]
         return (
-            f"parameters: {self.trainable:,} trainable, {others:,} others",
+            parameters,
             f"multiply-adds{f' for {sizes}' if sizes else ''}: {_count(self.multiply_adds)}",
             f"memory: {', '.join(parts)}",
         )
@@ -191,6 +208,12 @@ class SizeBinding:
             shapes[name] = tuple(map(int, sizes))
         return shapes
 
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The names of the sizes that stay open, in order."""
+        sizes = (n for dims in self.inputs.values() for n in dims if isinstance(n, str))
+        return tuple(dict.fromkeys(sizes))
+
     @classmethod
     def create(
         cls,
@@ -205,9 +228,11 @@ class SizeBinding:
         first = next(iter(infos[0].shape), None) if infos else None
         known: dict[str, int] = {}
         if batch is not None:
-            if not isinstance(first, str):
-                raise ShapeError(f"batch: {model} has no open batch, got batch {batch}")
-            known[first] = batch
+            if isinstance(first, str):
+                known[first] = batch
+            elif batch != first:
+                takes = "has no batch" if first is None else f"takes a batch of {first} alone"
+                raise ShapeError(f"batch: {model} {takes}, got {batch}")
         inputs: dict[str, Dims] = {}
         for key, value in given.items():
             info = next((info for info in infos if info.name == key), None)
@@ -268,7 +293,7 @@ class InferredTypes:
         input_types = graph.input_types(sizes.counted)
         types = graph.infer_types(input_types)
         sized = {value.name: types[value] for value in values}
-        shown = shown if sizes.sample else sized
+        shown = _known_for_any_batch(graph, sizes, shown, sized) if sizes.sample else sized
         return cls(shown, sized, _multiply_adds(graph, input_types))
 
     def summarize(
@@ -288,6 +313,40 @@ class InferredTypes:
             _total(_nbytes(self.sized.get(one, self.shown[one])) for one in outputs),
             self.counts.get(name),
         )
+
+
+def _known_for_any_batch(
+    graph: Graph,
+    sizes: SizeBinding,
+    shown: Mapping[str, TensorType],
+    sized: Mapping[str, TensorType],
+) -> dict[str, TensorType]:
+    """Return the types `shown`, with the sizes that no rule names but every batch has alike.
+
+    sized: the types for one sample.
+    """
+    result = dict(shown)
+    unknown = {name for name, type in shown.items() if UNKNOWN in type.dims}
+    two = replace(sizes, sample=dict.fromkeys(sizes.sample, 2)).counted
+    if not unknown or two is None:
+        return result
+    try:
+        types = graph.infer_types(graph.input_types(two))
+    except (ShapeError, UnsupportedOpError):  # a model may take one sample alone
+        return result
+    for value in (value for node in graph.nodes for value in node.outputs):
+        if value.name in unknown:
+            result[value.name] = _agreeing(shown[value.name], sized[value.name], types[value])
+    return result
+
+
+def _agreeing(shown: TensorType, one: TensorType, two: TensorType) -> TensorType:
+    """Return `shown` with those sizes for its unknown ones that `one` and `two` have alike."""
+    if not len(shown.dims) == len(one.dims) == len(two.dims):
+        return shown
+    triples = zip(shown.dims, one.dims, two.dims, strict=True)
+    dims = tuple(a if n == UNKNOWN and a == b else n for n, a, b in triples)
+    return TensorType(dims, shown.dtype, shown.holds)
 
 
 def layer_summaries(nodes: Sequence[Node], types: InferredTypes) -> tuple[LayerSummary, ...]:

@@ -43,7 +43,10 @@ def test_through_all_formats(cli: Glnn, chain: Path, tmp_path: Path) -> None:
         asked = ("--format", "rovder") if format == "rovder" else ()
         found = cli("convert", files[-1], target, "--json", *asked).json
         assert (found["file"], found["format"]) == (str(target), format)
-        assert found["bytes"] == target.stat().st_size
+        beside = {path for path in target.parent.glob(f"{target.stem}[-.]*") if path != target}
+        assert set(found["beside"]) == {path.name for path in beside}
+        assert beside or format == "onnx"
+        assert found["bytes"] == sum(path.stat().st_size for path in (target, *beside))
         files.append(target)
         assert np.array_equal(glnn.load(target)(X, "cpu"), expected), name
     assert files[-1].read_bytes() == files[-2].read_bytes()  # ONNX stays as it was
@@ -59,7 +62,9 @@ def test_through_all_formats(cli: Glnn, chain: Path, tmp_path: Path) -> None:
 def test_says_what_it_wrote(cli: Glnn, small: Path, tmp_path: Path) -> None:
     shown = cli("convert", small, tmp_path / "new.json")
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out.startswith(f"small as glnn: {tmp_path}/new.json, ")
+    (weights,) = tmp_path.glob("new.weights-*.npz")
+    text = f"small as glnn: {tmp_path}/new.json and {weights.name} beside it, "
+    assert " ".join(shown.out.split()).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +193,19 @@ def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> 
         "has no place for them"
         in cli("convert", small, again, "--format", "rovder", "--overwrite", *asked).refusal
     )
+
+
+def test_labels_that_are_not_the_models_are_refused(cli: Glnn, small: Path) -> None:
+    labels, net = small.parent / "classes.txt", small.parent / "image.json"
+    labels.write_text("left\nright\n")
+    Model.sequential([Conv2d(1, 2, 1)], (1, 4, 4)).save(net)
+    target = small.parent / "out.json"
+    says = f"--labels is for classes, (N, classes), or objects: {net} gives conv2d1 (N, 2, 4, 4)"
+    assert says in cli("convert", net, target, "--labels", labels).refusal
+    labels.write_text("a\nb\nc\nd\n")
+    says = f"{labels}: 4 names, the model has 2 classes"
+    assert says in cli("convert", small, target, "--labels", labels).refusal
+    assert not target.exists()
 
 
 @pytest.mark.parametrize("name", ["own.json", "own.onnx", "own.npz"])

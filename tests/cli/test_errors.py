@@ -318,7 +318,7 @@ def test_a_model_of_a_fixed_batch(cli: Glnn, small: Path, samples: Path) -> None
     assert cli("run", small, samples, "--backend", "cpu", "--json").code == 0
     assert cli("bench", small, samples, "--repeat", 1).code == 0
     refusal = cli("verify", small, samples, "--batch", 3).refusal
-    assert "--batch: small takes 5 samples a run, got 3" in refusal
+    assert f"--batch: {small} takes 5 samples a run, got 3" in refusal
 
 
 def test_bench_leaves_out_what_does_not_open(process: Glnn) -> None:

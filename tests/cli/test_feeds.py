@@ -216,10 +216,10 @@ def test_a_picture_for_one_of_two_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("idz=x.npy", "idz=x.npy: built has no input 'idz', it takes 'ids', 'kinds', 'mask'"),
+        ("idz=x.npy", "built.onnx has no input 'idz', it takes 'ids', 'kinds', 'mask'"),
         ("ids=", "an INPUT must be the name of a file, got an empty text"),
         ("ids=gone.npy", "gone.npy: no such file"),
-        ("x.npy", "built takes 'ids', 'kinds', 'mask': expected ids=FILE for each"),
+        ("x.npy", "built.onnx takes 'ids', 'kinds', 'mask': expected ids=FILE for each"),
         ("ids=x.npy ids=y.npy", "alike, got (1, 2), (1, 3)"),
         ("ids=x.npy mask=y.npy", "must have one size length, got 2 and 3"),
         ("ids=f.npy", "input 'ids' must be an int64 NumPy array, got float32"),

@@ -19,11 +19,12 @@ VERBS = {
     "info": (["info"], "glnn device limits backends kernels certificates choices gpus attempts"),
     "run": (
         ["run", "lenet"],
-        "model backend device software choice predictions top inputs accuracy notes",
+        "model backend device software choice random_weights predictions top inputs accuracy notes",
     ),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch inputs repeat precision fused machine device software version backends closed",
+        "model batch inputs repeat precision fused machine device software version backends closed "
+        "random_weights",
     ),
     "verify": (
         ["verify", "lenet"],

@@ -213,7 +213,7 @@ def test_refused(cli: Glnn, arguments: str, says: str) -> None:
 
 def test_a_model_that_gives_no_classes(cli: Glnn, staged: Path) -> None:
     assert (
-        "expected a model that gives classes or objects, staged gives none"
+        "expected a model that gives classes or objects, not pool (N, 4, 4, 4)"
         in cli("run", staged, 0).refusal
     )
 

@@ -96,17 +96,70 @@ def test_sizes_left_open_are_given(cli: Glnn, images_of_any_size: Path) -> None:
     [
         ("--shape x", "expected NAME=SIZES, as in x=1,3,64,96, got 'x'"),
         ("--shape x=1,-3", "expected NAME=SIZES, as in x=1,3,64,96, got 'x=1,-3'"),
-        ("--shape y=1,3", "words has no input 'y', it takes 'ids', 'x', of sizes N"),
+        ("--shape y=1,3", "words.onnx has no input 'y', it takes 'ids', 'x', of sizes N"),
         ("--shape N=1,3", "--shape: N is one size, got 2: (1, 3)"),
         ("--shape x=1,4", "input 'x' must have shape (N, 3), got (1, 4)"),
         ("--shape x=2,3 --batch 1", "inputs 'ids' and 'x' must have one size N, got 1 and 2"),
         ("--shape x=2,3 --shape ids=1", "'ids' and 'x' must have one size N, got 1 and 2"),
         ("gone.npz", "gone.npz: no such file"),
-        ("a.npy", "words takes 'ids', 'x': expected ids=FILE for each, or an .npz file"),
+        ("a.npy", "words.onnx takes 'ids', 'x': expected ids=FILE for each, or an .npz file"),
     ],
 )
 def test_refused(cli: Glnn, words: Path, arguments: str, says: str) -> None:
     assert says in cli("verify", words, *arguments.split()).refusal
+
+
+@pytest.fixture
+def convolution_of_any_size(tmp_path: Path) -> Path:
+    """A 3 x 3 convolution of images (N, 3, h, w), of a graph called main_graph."""
+    conv = onnx.parser.parse_node("y = Conv(x, w)")
+    w = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    ends = [
+        onnx.helper.make_tensor_value_info("x", 1, ["N", 3, "h", "w"]),
+        onnx.helper.make_tensor_value_info("y", 1, ["N", 4, "u", "v"]),
+    ]
+    graph = onnx.helper.make_graph([conv], "main_graph", ends[:1], ends[1:], [w])
+    opset = onnx.helper.make_opsetid("", 17)
+    path = tmp_path / "convolution.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("verb", ["bench", "verify", "plan", "view"])
+def test_open_sizes_that_are_too_small(
+    cli: Glnn, convolution_of_any_size: Path, monkeypatch, verb: str
+) -> None:
+    monkeypatch.chdir(convolution_of_any_size.parent)
+    net = convolution_of_any_size.name
+    refusal = cli(verb, net).refusal
+    assert "the kernel of (4, 3, 3, 3) is larger than the padded x (1, 3, 1, 1)" in refusal
+    assert refusal.endswith("; h and w are open: give sizes, as --shape h=64 --shape w=64")
+    assert cli(verb, net, "--shape", "h=8", "--shape", "w=9").code == 0
+    assert "are open" not in cli(verb, net, "--shape", "x=1,3,2,2").refusal
+
+
+def test_info_of_open_sizes(cli: Glnn, convolution_of_any_size: Path) -> None:
+    out = cli("info", convolution_of_any_size).out
+    assert "parameters: 108 trainable, 0 others, 432 B" in out
+    assert "open are N, h, w; give shapes (--shape) for the rest" in " ".join(out.split())
+    out = cli("info", convolution_of_any_size, "--shape", "h=8", "--shape", "w=9").out
+    assert "(N, 4, 6, 7)" in out and f"{4 * 6 * 7 * 27:,}" in out
+
+
+def test_a_fixed_batch(cli: Glnn, convolution_of_any_size: Path) -> None:
+    """Errors name the file, not the graph."""
+    proto = onnx.load(convolution_of_any_size)
+    for axis, size in ((0, 1), (2, 8), (3, 8)):
+        proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = size
+    net = convolution_of_any_size.with_name("fixed.onnx")
+    onnx.save(proto, net)
+    for verb in ("info", "plan"):
+        assert cli(verb, net, "--batch", 1).code == 0
+    for verb in ("bench", "plan", "verify"):
+        says = f"--batch: {net} takes 1 sample a run, got 8"
+        assert cli(verb, net, "--batch", 8).refusal == says
+    assert cli("info", net, "--batch", 8).refusal.startswith(f"{net}: batch: ")
+    assert f"--shape: {net} has no input 'z'" in cli("plan", net, "--shape", "z=1").refusal
 
 
 def test_what_is_no_class_is_summed_up(cli: Glnn, images_of_any_size: Path) -> None:

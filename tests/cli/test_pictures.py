@@ -68,6 +68,34 @@ def test_a_model_that_says_nothing(cli: Glnn, mean: Model, photos: Path) -> None
     assert note in shown and f"{chances[0]:.4f}" in shown
 
 
+def test_classes_of_convolutions(cli: Glnn, photos: Path) -> None:
+    """(N, 3, 1, 1) are three classes: here the means of the channels."""
+    conv = Conv2d(3, 3, 4)
+    conv.weight = np.kron(np.eye(3), np.full(16, 10 / 16)).reshape(3, 3, 4, 4).astype(np.float32)
+    conv.bias = np.zeros(3, np.float32)
+    net = save(Model.sequential([conv], (3, 4, 4), "mean"), photos / "net.json")
+    (photos / "names.txt").write_text("\n".join(NAMES))
+    run = ("run", net, photos, "--top", 3, "--labels", photos / "names.txt", *CPU)
+    found = cli(*run, "--drawn", photos / "drawn", "--json").json
+    assert found["predictions"] == [0, 1, 2, 0]
+    assert [one["label"] for one in found["top"][1]] == ["greenish", "bluish", "reddish"]
+    assert found["top"][1][0]["score"] == pytest.approx(220 / 25.5, rel=1e-5)
+    assert len(list((photos / "drawn").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    "option", [("--labels", "names.txt"), ("--top", "5"), ("--drawn", "drawn"), ("--show",)]
+)
+def test_options_of_classes_are_refused_where_there_are_none(
+    cli: Glnn, photos: Path, monkeypatch, option: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(photos)
+    Model.sequential([Conv2d(3, 2, 1)], (3, 4, 4)).save("net.json")
+    says = f"{option[0]} is for classes, (N, classes), or objects: net.json gives conv2d1 (N, 2, 4"
+    assert says in cli("run", "net.json", "p0.png", *option, *CPU).refusal
+    assert cli("run", "net.json", "p0.png", *CPU).code == 0
+
+
 @pytest.mark.parametrize("ending", ["json", "onnx"])
 def test_what_the_model_says(cli: Glnn, mean: Model, photos: Path, ending: str) -> None:
     how = images.Preprocessing(4, 4, scale=255, mean=(100,), std=(50, 100, 200))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from html.parser import HTMLParser
 
 import numpy as np
@@ -108,7 +110,12 @@ def test_an_onnx_model_with_open_sizes() -> None:
 
     model = model_from_proto(proto, "net")
     said = model.summary()
-    assert said.sizes is None and said.multiply_adds is None and said.totals == ()
+    assert said.sizes is None and said.multiply_adds is None
+    assert said.totals == (
+        "parameters: 30 trainable, 0 others, 120 B",
+        "multiply-adds and memory of results: open are B, T, n; give shapes (--shape) for the rest",
+    )
+    assert str(said).splitlines()[-2:] == list(said.totals)
     assert said.layers[0].outputs == (("B", "T", 5),)
     assert (said.parameters, said.trainable, said.parameter_bytes) == (30, 30, 120)
     known = model.summary({"B": 2, "T": 7, "at": (3,)})
@@ -135,6 +142,62 @@ def test_an_onnx_model_with_open_sizes() -> None:
 def test_sizes_that_do_not_fit_are_refused(net: Model, shapes, batch, says) -> None:
     with pytest.raises(ShapeError, match=says):
         net.summary(shapes, batch=batch)
+
+
+def test_a_fixed_batch_may_be_said() -> None:
+    model = fixed_batch()
+    assert model.summary(batch=4) == model.summary()
+    with pytest.raises(ShapeError, match=r"^batch: net takes a batch of 4 alone, got 8$"):
+        model.summary(batch=8)
+
+
+def fixed_batch() -> Model:
+    """Return a model of an ONNX file that takes x (4, 6) alone."""
+    parser = pytest.importorskip("onnx.parser")
+    from glnn.model.onnx_format import model_from_proto
+
+    text = "net (float[4, 6] x) => (float[4, 6] y) { y = Relu(x) }"
+    return model_from_proto(
+        parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), "net"
+    )
+
+
+def test_sizes_that_are_given_are_shown_where_the_batch_is_open() -> None:
+    """A convolution's sizes have no name; those that follow from the batch stay unknown."""
+    parser = pytest.importorskip("onnx.parser")
+    numpy_helper = pytest.importorskip("onnx.numpy_helper")
+    from glnn.model.onnx_format import model_from_proto
+
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[N, 3, H, W] x) => '
+        "(float[N, 4, U, V] y, float[A, V] z) "
+        "{ y = Conv(x, w)  z = Flatten<axis = 3>(y) }"
+    )
+    w = np.ones((4, 3, 3, 3), np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    model = model_from_proto(proto, "net")
+    conv, flat = model.summary({"H": 8, "W": 11}).layers
+    assert conv.outputs == (("N", 4, 6, 9),)
+    assert flat.outputs[0][0] not in (24, 48) and flat.outputs[0][1] == 9
+    assert model.summary().layers[0].outputs[0][:2] == ("N", 4)
+
+
+def test_random_weights_are_named_as_such(net: Model) -> None:
+    """Until all are given; a copy goes its own way."""
+    said = "random weights: none were loaded or trained"
+    assert said in str(net.summary()) and said in str(net) and net.summary().random_weights
+    other = pickle.loads(pickle.dumps(net))
+    net.load_state_dict(net.state_dict())
+    assert said not in str(net.summary()) and not net.has_random_weights
+    assert other.has_random_weights and copy.deepcopy(other).has_random_weights
+    net.begin(3)
+    assert net.has_random_weights
+    Trainer(net, CrossEntropyLoss(), SGD(lr=0.1), backend="cpu").fit(
+        np.ones((2, 3, 16, 16), np.float32), np.arange(2), epochs=1, progress=False
+    )
+    assert not net.has_random_weights
+    assert glnn.load("lenet-untrained").has_random_weights
+    assert not glnn.load("lenet").has_random_weights
 
 
 def test_it_is_text_html_and_json(net: Model) -> None:
