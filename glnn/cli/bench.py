@@ -59,7 +59,7 @@ NOT_OF_SUITE = (
 
 
 @click.command(cls=WritingCommand)
-@click.argument("model", type=ModelName(), required=False)
+@click.argument("model", type=ModelName(".gguf"), required=False)
 @click.argument("inputs", nargs=-1, type=FileName())
 @backends_option(NAMES, "Backends to time; all that open, if not given.")
 @click.option(

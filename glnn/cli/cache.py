@@ -95,8 +95,14 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
     out.show(listed)
 
 
+def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds that begin so and are not there already."""
+    there = ctx.params.get("kinds") or ()
+    return [kind for kind in KINDS if kind.startswith(incomplete) and kind not in there]
+
+
 @cache.command()
-@click.argument("kinds", nargs=-1, metavar="[KIND]...")
+@click.argument("kinds", nargs=-1, metavar="[KIND]...", shell_complete=_complete_kind)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:

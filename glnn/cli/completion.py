@@ -8,6 +8,21 @@ from click.shell_completion import get_completion_class
 from glnn.cli.options import COMPLETION
 
 SHELLS = ("bash", "zsh", "fish")
+REPLACED = {
+    # No blank goes behind a folder.
+    "bash": (("COMPREPLY+=(", "[[ $value == */ ]] && compopt -o nospace; COMPREPLY+=("),),
+    "zsh": (
+        (
+            'if [ -n "$completions" ]; then',
+            'compadd -U -S "" -V unsorted -- ${(M)completions:#*/}\n'
+            "    completions=(${completions:#*/})\n"
+            '    if [ -n "$completions" ]; then',
+        ),
+    ),
+    # A value is not cut at its commas, as of --backend compute,cpu.
+    "fish": (('string split ","', 'string split --max 1 ","'),),
+}
+"""What is replaced in click's script of a shell, and by what."""
 
 
 @click.command()
@@ -27,5 +42,6 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(context.find_root().command, {}, "glnn", COMPLETION).source()
-    # click's script for fish cuts a value at each comma, as of --backend compute,cpu.
-    click.echo(script.replace('string split ","', 'string split --max 1 ","'))
+    for theirs, ours in REPLACED.get(shell, ()):
+        script = script.replace(theirs, ours)
+    click.echo(script)

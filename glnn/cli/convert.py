@@ -44,7 +44,7 @@ def _suffix_patterns(parameters: Mapping[str, Any]) -> Sequence[str]:
 
 
 @click.command(cls=WritingCommand)
-@click.argument("source", metavar="IN", type=ModelName())
+@click.argument("source", metavar="IN", type=ModelName(".safetensors", ".npz", ".pt", ".pth"))
 @click.argument("target", metavar="OUT", type=OutputFile(suffix_patterns=_suffix_patterns))
 @click.option(
     "--format",

@@ -13,6 +13,7 @@ import rich_click as click
 from glnn.cli.options import (
     INTERRUPTED,
     backend_option,
+    complete_gguf,
     gpu_option,
     output_options,
     print_json,
@@ -31,7 +32,7 @@ HELP = "/help shows this, /reset forgets the conversation, /exit or Ctrl-D ends"
 def _model_options(command: Command) -> Command:
     """Add the model and the options of `LanguageModel` and `generate`."""
     options: list[Callable[[Command], Command]] = [
-        click.argument("model", type=click.Path(path_type=Path)),
+        click.argument("model", type=click.Path(path_type=Path), shell_complete=complete_gguf),
         backend_option,
         gpu_option,
         click.option("--context", type=click.IntRange(1), help="The most tokens in all."),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from glob import escape, glob
 from typing import Any, TypeVar
 
 import rich_click as click
 from click.shell_completion import CompletionItem
 
 from glnn import data
-from glnn.cli.options import FileName, OutputFile
+from glnn.cli.options import FileName, OutputFile, complete_files
 from glnn.cli.screen import say
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.files import has_picture_name
@@ -27,14 +26,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class ModelName(FileName):
     """The type of a parameter that names a model: one of glnn's own, or a file."""
 
+    def __init__(self, *more: str) -> None:
+        """more: endings of files that the command takes beside .onnx and .json, as ".gguf"."""
+        self.endings = (".onnx", ".json", *more)
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete the name of a model of glnn's where no file begins so, else that of a file."""
-        names = [name for name in (*data.MODELS, *BUILDERS) if name.startswith(incomplete)]
-        if not names or not incomplete or glob(f"{escape(incomplete)}*"):
-            return super().shell_complete(ctx, param, incomplete)
-        return [CompletionItem(name) for name in names]
+        """Complete the name of a model of glnn's, or of a file that may have one."""
+        return complete_files(incomplete, self.endings, (*data.MODELS, *BUILDERS))
 
 
 def weights_option(command: Command) -> Command:

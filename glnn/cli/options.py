@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -298,6 +299,40 @@ class FileName(StringParamType):
     ) -> list[CompletionItem]:
         """Have the shell complete the name of a file."""
         return [CompletionItem(incomplete, type="file")]
+
+
+PLAIN = re.compile(r"[\w./@%+-]*")
+"""A name that no shell wants to have quoted."""
+
+
+def complete_files(
+    incomplete: str, endings: Sequence[str], names: Sequence[str] = ()
+) -> list[CompletionItem]:
+    """Complete one of `names`, a file with one of `endings`, or a folder, for what may be in it.
+
+    Where none of them begins so, or one needs quotes, the shell completes the name of any file.
+    """
+    folder = incomplete[: incomplete.rfind("/") + 1]
+    begun = incomplete.removeprefix(folder)
+    found = [name for name in names if name.startswith(incomplete)]
+    with suppress(OSError, ValueError):
+        for name in sorted(os.listdir(folder or ".")):
+            if not name.startswith(begun) or (name.startswith(".") and not begun):
+                continue
+            if os.path.isdir(folder + name):
+                found.append(f"{folder}{name}/")
+            elif name.lower().endswith(tuple(endings)):
+                found.append(folder + name)
+    if not found or not all(map(PLAIN.fullmatch, found)):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in found]
+
+
+def complete_gguf(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a language model's file, or of a folder."""
+    return complete_files(incomplete, (".gguf",))
 
 
 class OutputFile(FileName):

@@ -44,7 +44,7 @@ OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 
 
 @click.command()
-@click.argument("model", type=ModelName())
+@click.argument("model", type=ModelName(".gguf"))
 @click.argument("inputs", nargs=-1, type=FileName())
 @backend_option
 @batch_option

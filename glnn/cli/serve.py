@@ -9,7 +9,7 @@ from types import ModuleType
 
 import rich_click as click
 
-from glnn.cli.options import backend_option, gpu_option, output_options, print_json
+from glnn.cli.options import backend_option, complete_gguf, gpu_option, output_options, print_json
 from glnn.cli.screen import say
 from glnn.core.progress_bar import report_work
 from glnn.core.settings import Settings
@@ -21,7 +21,7 @@ WARM_UP = 2  # tokens, one of them behind a prompt
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path), shell_complete=complete_gguf)
 @backend_option
 @gpu_option
 @click.option("--context", type=click.IntRange(1), help="The most tokens of a request in all.")

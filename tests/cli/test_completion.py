@@ -46,11 +46,40 @@ def test_options_and_their_values_are_completed(complete: Complete) -> None:
 
 def test_names_of_models_and_files_are_completed(complete: Complete, tmp_path: Path) -> None:
     assert complete("run", "vg") == ["plain,vgg16", "plain,vgg16-c"]
-    (tmp_path / "vgg.onnx").touch()  # process runs there
-    assert complete("run", "vg") == ["file,vg"]
+    for name in ("vgg.onnx", "vgg.ONNX", "vgg.png", ".vgg.onnx", "a.gguf", "b.pt"):
+        (tmp_path / name).touch()  # process runs there
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets/one.json").touch()
+    assert complete("run", "vg") == [
+        "plain,vgg16",
+        "plain,vgg16-c",
+        "plain,vgg.ONNX",
+        "plain,vgg.onnx",
+    ]
+    own = [f"plain,{name}" for name in ("lenet", "vgg16", "vgg16-c", "lenet-untrained")]
+    files = ["plain,nets/", "plain,vgg.ONNX", "plain,vgg.onnx"]
+    for verb in ("run", "view", "info", "verify", "train", "tune"):
+        assert complete(verb, "") == own + files
+    assert complete("plan", "a") == complete("bench", "a") == ["plain,a.gguf"]
+    assert complete("chat", "") == ["plain,a.gguf", "plain,nets/"]
+    assert complete("convert", "b") == ["plain,b.pt"]
+    assert complete("run", "nets/") == ["plain,nets/one.json"]
+    assert complete("run", ".v") == ["plain,.vgg.onnx"]
     assert complete("run", "lenet", "pict") == ["file,pict"]
     assert complete("convert", "--labels", "na") == ["file,na"]
     assert complete("bench", "lenet", "--trace", "tr") == ["file,tr"]
+
+
+def test_names_that_need_quotes_are_the_shells(complete: Complete, tmp_path: Path) -> None:
+    (tmp_path / "my net.onnx").touch()
+    assert complete("run", "my") == ["file,my"]
+    assert complete("run", "none") == ["file,none"]
+
+
+def test_kinds_of_the_cache_are_completed(complete: Complete) -> None:
+    assert complete("cache", "clear", "p") == ["plain,programs", "plain,plans"]
+    assert complete("cache", "clear", "plans", "p") == ["plain,programs"]
+    assert len(complete("cache", "clear", "")) == 8
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -63,33 +92,53 @@ def test_each_shell_has_a_script(cli: Glnn, shell: str) -> None:
     assert "'bash', 'zsh', 'fish'" in cli("completion", "tcsh").refusal
 
 
+BEFORE = {
+    "zsh": "compdef() { }\n"
+    "compadd() { if [[ $4 == -a ]]; then print -rl -- ${(P)5}; else print -rl -- ${@:7}; fi }\n"
+}
+"""Functions before the script: zsh has them where its completion is on."""
+ASKED = {
+    "bash": "COMP_WORDS=(glnn {words}); COMP_CWORD={last}; _glnn_completion glnn; "
+    'printf "%s\\n" "${{COMPREPLY[@]}}"',
+    "zsh": "words=(glnn {words}); CURRENT=$(({last} + 1)); _glnn_completion",
+    "fish": 'complete --do-complete "glnn {words}"',
+}
+"""What has a shell complete the last of some words."""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
-    ("shell", "ask"),
+    ("words", "expected"),
     [
-        (
-            "bash",
-            "COMP_WORDS=(glnn bench --backend cpu,); COMP_CWORD=3; _glnn_completion glnn; "
-            'printf "%s\\n" "${COMPREPLY[@]}"',
-        ),
-        ("fish", 'complete --do-complete "glnn bench --backend cpu,"'),
+        ("bench --backend cpu,", ["cpu,compute", "cpu,feedback"]),
+        ("view n", ["nets/", "net.onnx"]),
     ],
 )
 def test_a_shell_completes(
-    cli: Glnn, environment: Mapping[str, str], tmp_path: Path, shell: str, ask: str
+    cli: Glnn,
+    environment: Mapping[str, str],
+    tmp_path: Path,
+    shell: str,
+    words: str,
+    expected: list[str],
 ) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     command = tmp_path / "glnn"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m glnn "$@"\n')
     command.chmod(0o755)
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "net.onnx").touch()
     # complete -F wants an interactive bash, whose function can be called without.
-    script = f"{cli('completion', shell).out}\n{ask}\n"
+    ask = ASKED[shell].format(words=words, last=len(words.split()))
+    script = f"{BEFORE.get(shell, '')}{cli('completion', shell).out}\n{ask}\n"
     done = subprocess.run(
         [shell, "-c", script],
+        cwd=tmp_path,
         env={**environment, "PATH": f"{tmp_path}:{environment['PATH']}", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.stdout.split() == ["cpu,compute", "cpu,feedback"], done.stderr
+    assert sorted(done.stdout.split()) == sorted(expected), done.stderr
