@@ -31,13 +31,14 @@ REPLACED = {
 def completion(context: click.Context, shell: str) -> None:
     """Print the script by which SHELL completes commands, options, their values and file names.
 
-    Evaluate it where the shell starts, as the examples do. The shell then asks glnn at each Tab.
+    Evaluate it where the shell starts, as the examples do, by the path of the environment that has
+    glnn: no environment is active there yet. The shell then asks glnn at each Tab.
 
     \b
     Examples:
-      echo 'eval "$(glnn completion bash)"' >> ~/.bashrc
-      echo 'eval "$(glnn completion zsh)"' >> ~/.zshrc
-      echo 'glnn completion fish | source' >> ~/.config/fish/config.fish
+      echo 'eval "$(~/glnn/bin/glnn completion bash)"' >> ~/.bashrc
+      echo 'eval "$(~/glnn/bin/glnn completion zsh)"' >> ~/.zshrc
+      echo '~/glnn/bin/glnn completion fish | source' >> ~/.config/fish/config.fish
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -67,9 +67,9 @@ def doctor(
     now on. A check that raises an error has no verdict, and the others go on. The exit code is 1
     where something is wrong, or has no verdict.
 
-    With llvmpipe it takes two and a half minutes of processor time, 45 seconds with --no-speed and
-    20 with --quick, which looks at functions and at each kernel in one form, with fewer sizes, not
-    at limits, and gives no certificate.
+    With llvmpipe it takes three minutes of processor time, 40 seconds with --quick, which looks at
+    functions and at each kernel in one form, with fewer sizes, not at limits, and gives no
+    certificate.
 
     \b
     Examples:
