@@ -1,6 +1,7 @@
 """Every error glnn raises on purpose. All of them are `GlnnError`."""
 
 import sys
+from collections.abc import Iterable
 
 __all__ = [
     "DeviceError",
@@ -104,6 +105,15 @@ def shown(value: object) -> str:
     except Exception:  # an integer of more digits than Python prints, or somebody's own class
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ": did you mean 'NAME'?" for the one of `known` that is like `name`; empty without."""
+    from difflib import get_close_matches  # takes time that only errors need
+
+    by_lower = {one.lower(): one for one in known}
+    near = get_close_matches(name.lower(), by_lower, 1, 0.7)
+    return f": did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:

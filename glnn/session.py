@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import wraps
 from importlib import import_module
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +131,25 @@ class _LazyModel:
         return self.load().executor.backend.name if stored is None else stored.backend
 
 
+P = ParamSpec("P")
+OF_ONNX_RUNTIME = ("sess_options", "providers", "provider_options", "path_or_bytes")
+
+
+def _explaining_arguments(constructor: Callable[P, None]) -> Callable[P, None]:
+    """Wrap the constructor of a session: an argument of ONNX Runtime's session says who has it."""
+
+    @wraps(constructor)
+    def construct(*arguments: P.args, **named: P.kwargs) -> None:
+        if theirs := next((name for name in OF_ONNX_RUNTIME if name in named), None):
+            raise TypeError(
+                f"glnn.InferenceSession has no argument {theirs!r}, which is ONNX Runtime's: "
+                "glnn.onnxruntime.InferenceSession takes its arguments"
+            )
+        constructor(*arguments, **named)
+
+    return construct
+
+
 class InferenceSession(LazyPickle):
     """A model on a backend, ready to run.
 
@@ -164,6 +184,7 @@ class InferenceSession(LazyPickle):
     cache: ClassVar[PlanCache | None] = PlanCache()
     """The store of plans on disk; None to keep none."""
 
+    @_explaining_arguments
     def __init__(
         self,
         model: Model | str | os.PathLike[str] | bytes,

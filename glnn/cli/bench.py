@@ -315,7 +315,10 @@ def _show(out: Screen, model: str, profiles: dict[str, Profile], peer: PeerTime 
         if timed.timer is not None and name != "cpu":
             title += f" (no kernel times: {timed.timer})"
         out.show(_layers(timed, profiles.get("cpu")), title)
-    out.show(_totals(profiles, peer), "whole runs, transfers included")
+    title = "whole runs, transfers included; upload, steps and download are timed in other runs, "
+    title += "each waited for, so that they add up to more"
+    title += "; speed-up over cpu" if "cpu" in profiles else ""
+    out.show(_totals(profiles, peer), title)
     if peer is not None:
         apart = ", ".join(f"{error:.1e} on {name}" for name, error in peer.difference.items())
         out.say(

@@ -239,6 +239,10 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             times = (f"{k} {duration(seconds)}" for k, seconds in one["seconds"].items())
             chosen.add(one["backend"], one["model"], one["shapes"], ", ".join(times))
         out.show(chosen)
+        out.say(
+            "for: the model's name in its file; inputs: ranges of sizes, as x=1x2-7 for one row of "
+            "two to seven; as: the times of a run that decided\n"
+        )
     if report["gpus"]:
         numbers = figures("gpu"), figures("cuda")
         names = Column("renderer"), Column("vendor", 1), Column("why it does not open")

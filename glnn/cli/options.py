@@ -19,6 +19,7 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
+from glnn.backends import meant
 from glnn.cli.screen import say_logged
 from glnn.core.fileio import atomic_write, create_only, onnx_external_files, try_write
 from glnn.core.types import MOST, Shape
@@ -204,7 +205,8 @@ def backend_names(text: str, backends: Sequence[str] = NAMES) -> tuple[str, ...]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in backends:
-            raise GlnnError(f"--backend: unknown backend {name!r}, expected {', '.join(backends)}")
+            expected = f"expected {', '.join(backends)}{meant(name)}"
+            raise GlnnError(f"--backend: unknown backend {name!r}, {expected}")
     if not names:
         raise GlnnError(f"--backend: expected one or more of {', '.join(backends)}")
     return tuple(dict.fromkeys(names))

@@ -297,6 +297,11 @@ class Plan(Runner):
         """The steps in order, for people to look at; `launches` has what performs each."""
         return self.outline.steps
 
+    def __repr__(self) -> str:
+        """Name the graph and the backend, with the number of steps."""
+        steps = count_of(len(self.steps), "step")
+        return f"Plan({self.graph.name} on {self.backend.name}: {steps})"
+
     def _repr_html_(self) -> str:
         """A row for each step, for notebooks; `glnn plan` shows more."""
         rows = [

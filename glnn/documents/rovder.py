@@ -25,7 +25,7 @@ import numpy as np
 from glnn.core.fileio import atomic_write, check_file, open_regular, resolve_inside
 from glnn.core.tensor_info import BATCH, show
 from glnn.core.types import Array
-from glnn.errors import ModelError, ShapeError, fault, first_line
+from glnn.errors import ModelError, ShapeError, fault, first_line, suggestion
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.files import check_inflated, parse_json, read
 from glnn.model.model import Model
@@ -64,8 +64,10 @@ def _layer(entry: Any, where: str, path: Path | None) -> Layer:
     if isinstance(kind, str) and kind in ACTIVATIONS:
         return ACTIVATIONS[kind]()
     if kind != "AffineLayer":
-        known = ", ".join(("AffineLayer", *ACTIVATIONS))
-        raise ModelError(f"{where}: unknown layer {kind!r}; known are {known}")
+        known = ("AffineLayer", *ACTIVATIONS)
+        near = suggestion(kind, known) if isinstance(kind, str) else ""
+        near = near or f"; known are {', '.join(known)}"
+        raise ModelError(f"{where}: unknown layer {kind!r}{near}")
     if path is None:
         raise ModelError(f"{where}: an AffineLayer names files, so load the model by its path")
     for key in ("weights", "biases"):

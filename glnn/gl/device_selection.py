@@ -73,6 +73,8 @@ NO_DRIVER = {
     "glfwInit",
 }
 """Steps that fail where EGL is there, and no driver for it."""
+INDICES = "the indices are"
+"""Begin of the error of an index that no GPU has, where there are others."""
 MINIMUM_LIMITS = "es31-minimum"
 
 Candidate = tuple[str, Callable[[Sequence[Version]], Context]]
@@ -203,7 +205,8 @@ def open_context(
         return context, asked, tuple(attempts)
     GL_PROCESS.opened(any=False)
     message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
-    raise NoDeviceError(message, tuple(attempts), _advice(attempts))
+    missing = isinstance(gpu, int) and any(one.error.startswith(INDICES) for one in attempts)
+    raise NoDeviceError(message, tuple(attempts), "" if missing else _advice(attempts))
 
 
 def _advice(attempts: Sequence[Attempt]) -> str:
@@ -269,7 +272,7 @@ def _candidates(
                 attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
                 continue
             if isinstance(gpu, int):
-                offered = f"the indices are 0 to {len(ways) - 1}" if ways else "there are none"
+                offered = f"{INDICES} 0 to {len(ways) - 1}" if ways else "there are none"
                 if not 0 <= gpu < len(ways):
                     attempts.append(Attempt(f"EGL device {gpu}", "eglQueryDevicesEXT", offered))
                 ways = ways[gpu : gpu + 1] if gpu >= 0 else []

@@ -38,7 +38,7 @@ from glnn.core import fileio
 from glnn.core.fileio import open_regular, resolve_inside
 from glnn.core.tensor_info import TensorInfo
 from glnn.core.types import DType
-from glnn.errors import ModelError, ShapeError, fault
+from glnn.errors import ModelError, ShapeError, fault, shown, suggestion
 from glnn.layers import BY_NAME, Layer
 from glnn.model.files import MOST_JSON
 from glnn.model.formats import metadata_from_json, metadata_to_json
@@ -132,7 +132,9 @@ def _nodes(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...]) -> tuple
 def _layer(what: str, kind: object, arguments: object) -> Layer:
     """A layer from its kind and its constructor's arguments."""
     if not isinstance(kind, str) or kind not in BY_NAME:
-        raise ModelError(f"{what}: unknown kind {kind!r}; known are {', '.join(sorted(BY_NAME))}")
+        near = suggestion(kind, BY_NAME) if isinstance(kind, str) else ""
+        near = near or f"; known are {', '.join(sorted(BY_NAME))}"
+        raise ModelError(f"{what}: unknown kind {shown(kind)}{near}")
     if not isinstance(arguments, dict):
         raise ModelError(f'{what}: "arguments" must be an object, got {arguments!r:.40}')
     try:

@@ -121,6 +121,8 @@ def _seed(layers: Mapping[str, Layer], seed: int) -> None:
         layer.mark_initial()
 
 
+MODULE = "torch.nn.modules.module.Module"
+"""The base of PyTorch's modules, which need not be imported to know one."""
 NEAR = 0.85
 """The least likeness of a name to a known one that it may be meant for; 1 is the same."""
 
@@ -135,10 +137,19 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     in one sentence, for every fault.
     """
     if not isinstance(source, (str, os.PathLike)):
-        raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
+        raise ModelError(
+            f"a model must be a name or a path, got {type(source).__name__}{_torch_advice(source)}"
+        )
     work = report_work("loading", os.path.basename(os.fspath(source)))
     with work, COLLECTOR.relaxed():
         return _load(source, untrained)
+
+
+def _torch_advice(source: object) -> str:
+    """Return how a PyTorch module becomes a model, where `source` is one."""
+    if any(f"{one.__module__}.{one.__name__}" == MODULE for one in type(source).__mro__):
+        return ": a PyTorch module becomes one by glnn.Model.from_torch(module, example)"
+    return ""
 
 
 def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
@@ -165,6 +176,11 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
             raise ModelError(
                 f"{path}: holds weights alone: make or load the model, and then "
                 "model.load_state_dict(path), or glnn convert with --weights"
+            )
+        if path.exists() and (path.suffix == ".gguf" or (path / "config.json").is_file()):
+            raise ModelError(
+                f"{path}: is a language model, which glnn chat, generate, serve, plan and bench "
+                "take, and glnn.LanguageModel in Python"
             )
         expected = f"expected a .json or .onnx file, or one of {names}"
         text = " ".join(filter(None, (_suggestion(path), expected)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from glnn.errors import ModelError, shown
+from glnn.errors import ModelError, shown, suggestion
 from glnn.onnx.operators import find, names
 from glnn.onnx.operators.call import MICROSOFT, Signature
 
@@ -65,16 +65,18 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
     if domain == MICROSOFT:
         raise ModelError(
             f"{what} is {node.op_type} of the operator set {domain}, of which "
-            f"{_list_operators(domain)} are known"
+            f"{_list_operators(domain)} are known{suggestion(node.op_type, names(domain))}"
         )
     try:
         schema = defs.get_schema(node.op_type, version, domain)
     except defs.SchemaError:
         if converter is not None:
             return None
+        operators = {one.name for one in defs.get_all_schemas() if one.domain == domain}
+        operators.discard(node.op_type)  # of a later version
         raise ModelError(
             f"{what} is {node.op_type}, which version {version} of the operator set "
-            f"{domain or 'ai.onnx'} has not"
+            f"{domain or 'ai.onnx'} has not{suggestion(node.op_type, operators)}"
         ) from None
     _check_counts(
         what,

@@ -9,14 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
 from glnn.core import html
+from glnn.core.plural import count_of
 from glnn.core.trace_spans import duration
+from glnn.core.types import Array, Shape
+from glnn.errors import GlnnError, printable, shown
 from glnn.gl import Timer
 from glnn.gl.timer import SHARE
 from glnn.profiling.timing import warm_up
@@ -75,6 +79,26 @@ class Profile:
         """The sum of the layers' wall times, each of which is timed by itself and waited for."""
         return sum(step.wall_ms for step in self.layers)
 
+    @property
+    def title(self) -> str:
+        """The backend, and the times of a whole run and of its parts."""
+        return (
+            f"{self.backend}: {self.total_ms:.3g} ms a run; upload {self.upload_ms:.3g}, "
+            f"steps {self.perform_ms:.3g}, download {self.download_ms:.3g}, each waited for"
+        )
+
+    def __repr__(self) -> str:
+        return f"Profile({self.title}; {count_of(len(self.layers), 'step')})"
+
+    def __str__(self) -> str:
+        """A line for the whole run, and one for each step."""
+        lines = [self.title]
+        for step in self.layers:
+            kernel = "" if step.kernel_ms is None else f", kernel {step.kernel_ms:.3g} ms"
+            times = f"{step.wall_ms:.3g} ms{kernel}"
+            lines.append(f"  {step.name}: {step.op} by {step.kernel}, {times}")
+        return printable("\n".join(lines))
+
     def _repr_html_(self) -> str:
         """A row for each step, and what a whole run takes, for notebooks."""
         rows = [
@@ -84,13 +108,9 @@ class Profile:
             )
             for step in self.layers
         ]  # fmt: skip
-        caption = (
-            f"{self.backend}: {self.total_ms:.3g} ms a run; upload {self.upload_ms:.3g}, "
-            f"steps {self.perform_ms:.3g}, download {self.download_ms:.3g}"
-        )
         heads = ("step", "op", "kernel", "GFLOP", "kernel ms", "wall ms")
         notes = [f"no kernel times: {self.timer}"] if self.timer is not None else []
-        return html.table(heads, rows, caption=caption, numbers=(3, 4, 5), notes=notes)
+        return html.table(heads, rows, caption=self.title, numbers=(3, 4, 5), notes=notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as plain dicts, lists and numbers."""
@@ -101,17 +121,38 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+class Planner(Protocol):
+    """What has plans, as a session."""
+
+    def plan(self, shapes: Mapping[str, Shape], *, feeds: Mapping[str, Array]) -> Any:
+        """Return the plan for inputs of `shapes`."""
+
+
 def profile(
-    plan: Plan,
+    plan: Plan | Planner,
     feeds: Mapping[str, NDArray[Any]],
     repeat: int = 20,
     advance: Callable[[], None] = lambda: None,
 ) -> Profile:
     """Time `plan` on `feeds`, each thing `repeat` times, and take medians.
 
+    plan: a plan for the shapes of `feeds`, or a session, which makes it. Raises GlnnError for
+    others.
     advance: called after each of the `2 + len(plan.steps)` stages, for a progress bar.
     """
-    return plan.backend.perform(lambda: _profile(plan, feeds, repeat, advance))
+    planned = _plan_of(plan, feeds)
+    return planned.backend.perform(lambda: _profile(planned, feeds, repeat, advance))
+
+
+def _plan_of(plan: Plan | Planner, feeds: Mapping[str, Array]) -> Plan:
+    """Return `plan`, or that of the session for `feeds`."""
+    if hasattr(plan, "launches"):
+        return plan  # type: ignore[return-value]
+    if not callable(getattr(plan, "plan", None)):
+        raise GlnnError(f"profile takes a plan or a session, got {shown(plan)}")
+    shapes = {name: np.shape(array) for name, array in feeds.items()}
+    result: Plan = plan.plan(shapes, feeds=feeds)
+    return result
 
 
 def _profile(
@@ -238,6 +279,10 @@ def _parts(
         plan.launch()
         plan.backend.finish()
 
+    for _ in range(min(WARM_UP, repeat)):  # a whole run goes other ways
+        upload()
+        launch()
+        plan.download()
     uploads, launches, downloads = [], [], []
     for _ in range(repeat):
         uploads.append(_seconds(upload))

@@ -60,6 +60,10 @@ def test_memory(cli: Glnn, model: Path) -> None:
         (["plan", "MODEL", "--context", 129], "context must be an integer from 1 to 128, got 129"),
         (["plan", "lenet", "--sequences", 2], "--sequences is not for networks"),
         (["plan", "missing.gguf"], "missing.gguf"),
+        (["run", "MODEL", "x.npy"], "is a language model, which glnn chat, generate, serve, plan"),
+        (["info", "MODEL"], "m.gguf: is a language model, which glnn chat"),
+        (["view", "MODEL"], "m.gguf: is a language model, which glnn chat"),
+        (["run", "missing.gguf"], "missing.gguf: no such file"),
     ],
 )
 def test_options_that_do_not_fit(cli: Glnn, model: Path, words, says) -> None:

@@ -117,6 +117,16 @@ def test_a_driver_that_does_not_initialise(python: Run) -> None:
     assert any(step == "eglInitialize" and "0x3001" in e for _, step, e in found["attempts"])
 
 
+def test_an_index_that_no_gpu_has_is_not_taken_for_no_driver() -> None:
+    count = len(gpus())
+    if not count:
+        pytest.skip("EGL lists no GPUs")
+    with pytest.raises(NoDeviceError) as no:
+        Device(gpu=count + 6)
+    assert f"no usable GPU {count + 6} (" in str(no.value)
+    assert str(no.value).endswith(f"the indices are 0 to {count - 1})")
+
+
 def test_no_egl_library_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ("libEGL-missing.so.1", "libEGL-missing.so")
     monkeypatch.setitem(egl_module.EGL_NAMES, sys.platform, missing)

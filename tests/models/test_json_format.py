@@ -136,7 +136,7 @@ def test_parameters_may_be_anything_float32(small: Model, tmp_path: Path, value:
         (lambda d: d["inputs"][0].update(name=None), "a tensor's name must be a text"),
         (lambda d: d.update(outputs=["q"]), "no layer makes the output 'q'"),
         (lambda d: d.update(outputs=[3]), '"outputs" must be a list of names'),
-        (lambda d: d["layers"][0].update(layer="Linaer"), "unknown kind 'Linaer'"),
+        (lambda d: d["layers"][0].update(layer="Linaer"), "'Linaer': did you mean 'Linear'?"),
         (lambda d: d["layers"][0].update(layer=None), "unknown kind None"),
         (lambda d: d["layers"][0].update(bias=True), "layer 'affine' has the unknown key 'bias'"),
         (lambda d: d["layers"][0].update(arguments=[]), '"arguments" must be an object'),

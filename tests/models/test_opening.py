@@ -22,9 +22,21 @@ except Exception as error:
 ES_30 = {"MESA_GLES_VERSION_OVERRIDE": "3.0"}
 
 
-def test_unknown_backend() -> None:
-    with pytest.raises(GlnnError, match="unknown backend 'cuda': expected auto, compute"):
-        open_backend("cuda")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cuda", "; compute is the GPU"),
+        ("GPU", "; compute is the GPU"),
+        ("computes", ": did you mean 'compute'?"),
+        ("CPU", ": did you mean 'cpu'?"),
+        ("npu2", ""),
+    ],
+)
+def test_unknown_backend(name: str, hint: str) -> None:
+    with pytest.raises(GlnnError) as refused:
+        open_backend(name)
+    expected = f"unknown backend {name!r}: expected auto, compute, feedback, cpu{hint}"
+    assert str(refused.value) == expected
 
 
 @pytest.mark.parametrize("name", ["compute", "feedback", "cpu"])

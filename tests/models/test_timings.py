@@ -17,7 +17,7 @@ import glnn
 from glnn.backends import Backend, open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compiler.plan import Plan
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, GlnnError
 from glnn.gl import Device
 from glnn.graph.passes import Pass
 from glnn.profiling import Profile, profile, time_work
@@ -49,6 +49,21 @@ def check(found: Profile) -> None:
     for step in found.layers:
         assert step.kernel_ms is not None and 0 < step.kernel_ms <= step.wall_ms
     assert sum(k for k in kernels if k is not None) <= found.kernel_ms
+
+
+def test_a_session_is_profiled_and_all_print_shortly() -> None:
+    session, x = glnn.InferenceSession("lenet", "cpu"), np.zeros((2, 1, 28, 28), np.float32)
+    found = profile(session, {"input": x}, repeat=1)  # type: ignore[arg-type]
+    plan = session.plan({"input": x.shape})
+    assert [step.name for step in found.layers] == [step.name for step in plan.steps]
+    count = len(plan.steps)
+    assert repr(plan) == str(plan) == f"Plan(lenet on cpu: {count} steps)"
+    assert repr(found).startswith("Profile(cpu: ") and repr(found).endswith(f"; {count} steps)")
+    lines = str(found).splitlines()
+    assert lines[0].startswith("cpu: ") and len(lines) == 1 + count
+    assert lines[-1].startswith("  softmax: softmax by numpy, ")
+    with pytest.raises(GlnnError, match="profile takes a plan or a session, got 3"):
+        profile(3, {"input": x})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["compute", "feedback"])

@@ -13,7 +13,7 @@ import pytest
 
 from glnn import ops
 from glnn.backends import open_backend
-from glnn.errors import DeviceError, GlnnError, ShapeError
+from glnn.errors import DeviceError, GlnnError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.layers import (
     AdaptiveAvgPool2d,
@@ -246,6 +246,18 @@ def test_what_fits_no_type_is_an_error_of_ours(call: Callable[[], Any], says: st
     with pytest.raises(GlnnError, match=re.escape(says)) as caught:
         call()
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_arguments_of_other_libraries_are_named() -> None:
+    for name in ("providers", "sess_options"):
+        with pytest.raises(TypeError, match=rf"'{name}', which is ONNX Runtime's: glnn\.onnxrun"):
+            InferenceSession("lenet", **{name: None})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernel'"):
+        InferenceSession("lenet", kernel={})  # type: ignore[call-arg]
+    module = type("Module", (), {"__module__": "torch.nn.modules.module"})
+    net = type("Net", (module,), {})()
+    with pytest.raises(ModelError, match=r"got Net: a PyTorch module .*Model\.from_torch\(module"):
+        InferenceSession(net)
 
 
 def test_a_forgotten_flatten_is_named() -> None:

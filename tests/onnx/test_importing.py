@@ -157,6 +157,7 @@ def test_tensors_that_are_not_what_they_say(change, message) -> None:
         ("g (float[N] x, float[N] x) => (float[N] y) { y = Neg (x) }", "an input needs a name of"),
         ("g (float[N] x) => (float[N] y) { y = Neg (x, x) }", "Neg has 1 to 1 operands, got 2"),
         ("g (float[N] x) => (float[N] y) { y = Nag (x) }", "Nag, which version 17 .* has not"),
+        ("g (float[N] x) => (float[N] y) { y = relu (x) }", "has not: did you mean 'Relu'"),
         ("g (float[N] x) => (float[N] y) { y = com.own.Neg (x) }", "operator set 'com.own', which"),
         ("g (float[N] x) => (float[N] y) { y = Cast (x) }", "Cast lacks the attribute 'to'"),
         ("g (float[N] x) => (float[N] y) { y = Elu <alpha = 1> (x) }", "'alpha' must be of type"),
