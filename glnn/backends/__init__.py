@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch
-from glnn.backends.opening import meant, open_backend, open_each, opened
+from glnn.backends.opening import open_backend, open_each, opened
 from glnn.runtime.options import NAMES
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Backend",
     "Choice",
     "Launch",
-    "meant",
     "open_backend",
     "open_each",
     "opened",

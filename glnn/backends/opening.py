@@ -11,8 +11,8 @@ from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.core.process import GL_PROCESS, process_lock
-from glnn.core.settings import Settings
-from glnn.errors import DeviceError, GlnnError, shown, suggestion
+from glnn.core.settings import Settings, meant_backend
+from glnn.errors import DeviceError, GlnnError, shown
 from glnn.gl import Device
 from glnn.gl.device import SHARED, limits_or_default
 from glnn.gl.device_selection import check_gpu, check_limits
@@ -67,7 +67,9 @@ def open_backend(
         named = gl_kernels or settings.backends or any(one is not None for one in asked)
         return backend if named else _no_renderer(backend)
     if name not in GL:
-        raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}{meant(name)}")
+        raise GlnnError(
+            f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}{meant_backend(name)}"
+        )
     if device is not None:
         return GL[name](device)
     GL_PROCESS.check()
@@ -77,16 +79,6 @@ def open_backend(
             open_ones = {key: b for key, b in _shared.backends.items() if not key[1].closed}
             _shared.backends = {**open_ones, (name, device): GL[name](device)}
         return _shared.backends[name, device]
-
-
-def meant(name: str) -> str:
-    """Return which backend the unknown `name` may mean, for an error; empty where none is like it.
-
-    GPUs go by many names, of which compute is the one here.
-    """
-    if name.lower() in ("gpu", "cuda", "gl", "gles", "opengl", "egl", "vulkan", "opencl"):
-        return "; compute is the GPU"
-    return suggestion(name, ("auto", *NAMES))
 
 
 def opened(backend: str | Backend) -> Backend:

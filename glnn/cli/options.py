@@ -13,21 +13,38 @@ from dataclasses import dataclass
 from glob import escape, glob, has_magic
 from math import isnan
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
-from glnn.backends import meant
 from glnn.cli.screen import say_logged
 from glnn.core.fileio import atomic_write, create_only, onnx_external_files, try_write
+from glnn.core.settings import meant_backend
 from glnn.core.types import MOST, Shape
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.gl.device_selection import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+if TYPE_CHECKING:
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # which older versions of click cannot index
+
+
+class BackendName(Choice):
+    """The type of a parameter that names a backend: an error says which one may be meant."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name. Raises BadParameter for others."""
+        if value not in self.choices:
+            names = ", ".join(map(repr, self.choices))
+            self.fail(f"{value!r} is not one of {names}{meant_backend(value)}", param)
+        return super().convert(value, param, ctx)
 
 
 def device_options(command: Command) -> Command:
@@ -156,7 +173,7 @@ def backend_option(command: Command) -> Command:
     return click.option(
         *BACKEND,
         "backend",
-        type=click.Choice(["auto", *NAMES]),
+        type=BackendName(["auto", *NAMES]),
         default="auto",
         show_default=True,
         help="auto takes what GLNN_BACKEND names, else the first of compute, feedback and cpu "
@@ -205,7 +222,7 @@ def backend_names(text: str, backends: Sequence[str] = NAMES) -> tuple[str, ...]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in backends:
-            expected = f"expected {', '.join(backends)}{meant(name)}"
+            expected = f"expected {', '.join(backends)}{meant_backend(name)}"
             raise GlnnError(f"--backend: unknown backend {name!r}, {expected}")
     if not names:
         raise GlnnError(f"--backend: expected one or more of {', '.join(backends)}")

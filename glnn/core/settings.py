@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glnn.core.redaction import redact_setting
-from glnn.errors import GlnnError, shown
+from glnn.errors import GlnnError, shown, suggestion
 
 WAITS = ("block", "spin", "sleep")
 PRIORITIES = ("normal", "low")
@@ -163,8 +163,19 @@ def _backends(text: str) -> tuple[str, ...]:
         return ()
     if unknown := [name for name in names if name not in BACKENDS]:
         known = ", ".join(BACKENDS)
-        raise GlnnError(f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}")
+        said = f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}"
+        raise GlnnError(said + meant_backend(unknown[0]))
     return names
+
+
+def meant_backend(name: str) -> str:
+    """Return which backend the unknown `name` may mean, for an error; empty where none is like it.
+
+    GPUs go by many names, of which compute is the one here.
+    """
+    if name.lower() in ("gpu", "cuda", "gl", "gles", "opengl", "egl", "vulkan", "opencl"):
+        return "; compute is the GPU"
+    return suggestion(name, ("auto", *BACKENDS))
 
 
 def _one_of(variable: str, environment: Mapping[str, str], choices: tuple[str, ...]) -> str:

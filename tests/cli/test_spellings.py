@@ -51,6 +51,15 @@ def test_a_name_that_is_nearly_a_model_s(tmp_path: Path, asked: str, meant: str)
     assert meant.format(tmp_path) in str(raised.value)
 
 
+@pytest.mark.parametrize("verb", ["run", "bench"])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("gpu", "; compute is the GPU"), ("computes", ": did you mean 'compute'?")]
+)
+def test_a_backend_s_other_names(cli: Glnn, verb: str, name: str, meant: str) -> None:
+    refusal = cli(verb, "lenet", "--backend", name).refusal
+    assert repr(name) in refusal and refusal.endswith(meant)
+
+
 def test_a_name_like_no_model_s_suggests_nothing() -> None:
     with pytest.raises(ModelError) as raised:
         glnn.load("bert")

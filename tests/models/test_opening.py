@@ -50,7 +50,8 @@ def test_the_environment_says_what_auto_means(monkeypatch, device, name) -> None
 
 def test_a_backend_that_the_environment_cannot_mean(monkeypatch) -> None:
     monkeypatch.setenv("GLNN_BACKEND", "cuda")
-    with pytest.raises(GlnnError, match="GLNN_BACKEND: expected auto, compute, feedback, cpu"):
+    says = "GLNN_BACKEND: expected auto, compute, feedback, cpu, got 'cuda'; compute is the GPU"
+    with pytest.raises(GlnnError, match=says):
         open_backend("auto")
 
 
