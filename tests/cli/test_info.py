@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import glnn
 from glnn.backends import NAMES
+from glnn.backends.opening import _shared
 from glnn.cli import VERBS as REGISTERED
 from glnn.cli import cli as command_line
+from glnn.layers import Linear
+from glnn.model import Model
 from tests.cli.conftest import Glnn
 
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
@@ -175,3 +180,23 @@ def test_info_of_es_30(process: Glnn) -> None:
     opens = {name: state["ok"] for name, state in found["backends"].items()}
     assert opens == {"compute": False, "feedback": True, "cpu": True}
     assert "compute shaders need OpenGL ES 3.1" in found["backends"]["compute"]["reason"]
+
+
+def test_what_auto_took_is_explained(
+    cli: Glnn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    monkeypatch.delenv("GLNN_BACKEND")
+    _shared.backends.clear()
+    net = tmp_path / "net.json"
+    Model.sequential([Linear(3, 2)], (3,), "tiny").save(net)
+    np.save(tmp_path / "x.npy", np.ones((5, 3), np.float32))
+    try:
+        cli("run", net, tmp_path / "x.npy")
+        if not cli("info", "--json").json["choices"]:
+            pytest.skip("one backend opens: nothing is chosen")
+        out = " ".join(cli("info").out.split())
+    finally:
+        _shared.backends.clear()
+    assert "input=2-7x2-7" in out
+    assert "inputs: ranges of sizes, as x=1x2-7 for one row of two to seven" in out

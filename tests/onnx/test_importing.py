@@ -306,7 +306,7 @@ def gpu_backend(request) -> str:
     return str(request.param)
 
 
-def test_what_the_host_computes_is_said(gpu_backend, caplog) -> None:
+def test_what_the_host_computes_is_said(gpu_backend, caplog, monkeypatch) -> None:
     text = """
     g (float[N] x, double[N] i) => (float[N] y, double[N] j) {
       y = Relu (x)
@@ -321,6 +321,9 @@ def test_what_the_host_computes_is_said(gpu_backend, caplog) -> None:
     reason = "mul (float64 is the host's)"
     assert one.hosted == (reason,)
     assert said == [f"g: the host computes {reason} in Mul_1"]
+    monkeypatch.delenv("GLNN_BACKEND")  # a software renderer's kernels are those of a GPU
+    gpu, host = (one.on_gpu for one in onnx_backend.supports(model))
+    assert gpu and not host
     relu, mul = onnx_backend.supports(model, backend=gpu_backend)
     assert (relu.node, relu.operator, relu.on_gpu, relu.reason) == ("Relu_0", "Relu", True, "")
     assert (mul.node, mul.operator, mul.on_gpu, mul.reason) == ("Mul_1", "Mul", False, reason)
