@@ -41,7 +41,7 @@ State joined(int first, const int count, int line) {
     for (int i = 0; i < count; ++i) {
         State one = states[(first + i) * RESULTS + line];
         NUMBER delta = one.first - whole.first;
-        whole.second += one.second + delta * delta * one.count;
+        whole.second += one.second + delta * one.count * delta;  // a lane without pixels adds 0
     }
 #endif
     return whole;

@@ -51,6 +51,15 @@ def test_variances_far_from_zero(opened, rng, name, kernel) -> None:
 
 
 @pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
+@pytest.mark.parametrize("shape", [(1, 8, 1, 3), (2, 8, 10, 10), (1, 8, 1, 131)])
+def test_means_whose_squares_leave_float32(opened, rng, name, kernel, shape) -> None:
+    """Lanes without a pixel add 0, however far from the mean that is."""
+    x = (3e19 * (1 + 1e-3 * rng(shape).astype(np.float64))).astype(np.float32)
+    got = run(opened(name), ChannelSums(), {"x": x}, kernel)
+    checked(got, moments(x.astype(np.float64)), 1e-3)
+
+
+@pytest.mark.parametrize(("name", "kernel"), OF_IMAGES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sums_of_a_gradient(opened, rng, name, kernel, shape) -> None:
     x, dy, mean = rng(shape), rng(shape), rng(shape[1:2])
