@@ -26,6 +26,7 @@ def test_parts_are_merged(opened, rng, name, kernel, parts) -> None:
     assert np.isnan(got[:, 3]).all() and np.isfinite(np.delete(got, 3, 1)).all()
 
 
-def test_a_part_has_two_rows() -> None:
-    with pytest.raises(ShapeError, match=r"expected two rows a part, got x \(2, 3, 64\)"):
-        MergeChannelSums(moments=True).shape_of({"x": (2, 3, 64)})
+@pytest.mark.parametrize("x", [(2, 3, 64), (1, 2, 5), (3, 2, 65)])
+def test_a_part_has_two_rows_of_whole_64s(x) -> None:
+    with pytest.raises(ShapeError, match=rf"two rows of whole 64s a part, got \({x[0]}, {x[1]}, "):
+        MergeChannelSums(moments=True).shape_of({"x": x})

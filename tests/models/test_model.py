@@ -130,4 +130,7 @@ def test_summary() -> None:
         "layer     kind     output  parameters",
         "linear1   Linear   (N, 4)          16",
         "softmax1  Softmax  (N, 4)           0",
+        "random weights: none were loaded or trained",
     ]
+    model["linear1"].bias = np.ones(4, np.float32)
+    assert "random" not in str(model)

@@ -116,8 +116,8 @@ class ChannelSums(HandwrittenOperator):
 class MergeChannelSums(HandwrittenOperator):
     """The rows of ChannelSums from those of its parts.
 
-    x: (parts, 2, row). moments: whether the rows are means and variances, else sums. Result: (2,
-    row).
+    x: (parts, 2, row), row being a multiple of 64 as there. moments: whether the rows are means and
+    variances, else sums. Result: (2, row).
     """
 
     name: ClassVar[str] = "merge_channel_sums"
@@ -127,8 +127,8 @@ class MergeChannelSums(HandwrittenOperator):
     def shape_of(self, shapes: Shapes) -> Shape:
         x = shapes["x"]
         rank(self.name, "x", x, 3, "(parts, 2, row)")
-        if x[1] != 2:
-            raise ShapeError(f"{self.name}: expected two rows a part, got x {x}")
+        if x[1] != 2 or x[2] % 64:
+            raise ShapeError(f"{self.name}: x must have two rows of whole 64s a part, got {x}")
         return x[1:]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
