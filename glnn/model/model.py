@@ -604,9 +604,9 @@ class Model(ModelBase):
             inputs = tuple(replace(info, shape=sizes.inputs[info.name]) for info in inputs)
         counted = {**sizes.known, **sizes.sample} if sizes and types.counts else None
         layers, trainable = self._layer_summaries(types), self._trainable_count()
-        left = () if sizes is None or sizes.counted is not None else sizes.left
+        open_sizes = () if sizes is None or sizes.counted is not None else sizes.open_sizes
         return Summary(
-            self.name, inputs, self.outputs, layers, trainable, counted, left,
+            self.name, inputs, self.outputs, layers, trainable, counted, open_sizes,
             self.has_random_weights,
         )  # fmt: skip
 

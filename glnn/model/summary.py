@@ -49,8 +49,8 @@ class Summary:
 
     inputs: of the model, with the sizes that were given. outputs: their names. trainable: how many
     of the parameters gradients change. sizes: the open sizes that multiply_adds are counted for, by
-    name; None where they are not counted, as sizes are open or only a run tells them. left: names
-    of the open sizes that keep them from being counted. random_weights: True where a layer has the
+    name; None where they are not counted, as sizes are open or only a run tells them. open_sizes:
+    names of those that keep them from being counted. random_weights: True where a layer has the
     parameters that it began with.
     """
 
@@ -60,7 +60,7 @@ class Summary:
     layers: tuple[LayerSummary, ...]
     trainable: int
     sizes: Mapping[str, int] | None = None
-    left: tuple[str, ...] = ()
+    open_sizes: tuple[str, ...] = ()
     random_weights: bool = False
 
     @property
@@ -141,14 +141,14 @@ class Summary:
 
     def _counts(self) -> tuple[str, ...]:
         """Return sentences of parameters, multiply-adds and memory, as far as they are counted."""
-        if self.sizes is None and not self.left:
+        if self.sizes is None and not self.open_sizes:
             return ()
         others = self.parameters - self.trainable
         parameters = f"parameters: {self.trainable:,} trainable, {others:,} others"
         if self.sizes is None:
             return (
                 f"{parameters}, {readable_bytes(self.parameter_bytes)}",
-                f"multiply-adds and memory of results: open are {', '.join(self.left)}; give "
+                f"multiply-adds and memory of results: open are {', '.join(self.open_sizes)}; give "
                 "shapes (--shape) for the rest",
             )
         sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
@@ -209,7 +209,7 @@ class SizeBinding:
         return shapes
 
     @property
-    def left(self) -> tuple[str, ...]:
+    def open_sizes(self) -> tuple[str, ...]:
         """The names of the sizes that stay open, in order."""
         sizes = (n for dims in self.inputs.values() for n in dims if isinstance(n, str))
         return tuple(dict.fromkeys(sizes))
@@ -251,8 +251,8 @@ class SizeBinding:
         for info in infos:
             dims = tuple(known.get(n, n) if isinstance(n, str) else n for n in info.shape)
             inputs.setdefault(info.name, dims)
-        left = {n for dims in inputs.values() for n in dims if isinstance(n, str)}
-        sample = {first: 1} if isinstance(first, str) and left == {first} else {}
+        names = {n for dims in inputs.values() for n in dims if isinstance(n, str)}
+        sample = {first: 1} if isinstance(first, str) and names == {first} else {}
         return cls(known, {info.name: inputs[info.name] for info in infos}, sample)
 
 

@@ -122,7 +122,7 @@ def _number(value: float | None) -> str:
 
 
 class Planner(Protocol):
-    """What has plans, as a session."""
+    """An object that makes plans, as a session."""
 
     def plan(self, shapes: Mapping[str, Shape], *, feeds: Mapping[str, Array]) -> Any:
         """Return the plan for inputs of `shapes`."""

@@ -240,7 +240,7 @@ class Attention(HandwrittenOperator):
         return 2 * self.multiply_adds(shapes) + 6 * self._scores
 
     def cost_of(self, operands: Operands) -> Cost:
-        """As of any operator, of what the views read: q, k and v may be parts of one tensor."""
+        """Return the least work and traffic: q, k and v may be views of one tensor, read once."""
         types = typed(operands)
         shapes = {name: one.shape for name, one in types.items()}
         read = sum(
