@@ -107,11 +107,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ": did you mean 'NAME'?" for the one of `known` that is like `name`; empty without."""
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """Return ": did you mean 'NAME'?" for the candidate that is like `name`; empty without."""
     from difflib import get_close_matches  # takes time that only errors need
 
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {one.lower(): one for one in candidates}
     near = get_close_matches(name.lower(), by_lower, 1, 0.7)
     return f": did you mean {by_lower[near[0]]!r}?" if near else ""
 

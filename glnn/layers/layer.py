@@ -362,7 +362,7 @@ class Layer(ReadOnly, ABC):
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
         self._revisions = dict.fromkeys(self.shapes, 0)
-        self._begun = dict(self._revisions)  # as they were when values were the initial ones
+        self._initial_revisions = dict(self._revisions)
         what, bounds = f"{type(self).__name__} seed", " of at least 0"
         self._fan_in, self._seed = fan_in, index(what, seed, bounds)
         if self._seed < 0:
@@ -425,12 +425,12 @@ class Layer(ReadOnly, ABC):
 
     def mark_initial(self) -> None:
         """Take the parameters that it has now for initial ones."""
-        self._begun.update(self._revisions)
+        self._initial_revisions.update(self._revisions)
 
     @property
     def is_initial(self) -> bool:
         """True where it has parameters, and none was assigned but its initial values."""
-        return bool(self.shapes) and self._begun == self._revisions
+        return bool(self.shapes) and self._initial_revisions == self._revisions
 
     def infer(self, *shapes: Shape) -> Shape:
         """The first result's shape for inputs of `shapes`. Raises ShapeError where they do not
@@ -476,7 +476,7 @@ class Layer(ReadOnly, ABC):
             object.__setattr__(self, name, value)
         vars(self).update(content)
         vars(self)["_revisions"] = dict(self._revisions)
-        vars(self)["_begun"] = dict(self._begun)
+        vars(self)["_initial_revisions"] = dict(self._initial_revisions)
         for name in self.shapes:
             if name in vars(self):
                 vars(self)[name] = read_only(vars(self)[name])
