@@ -1,5 +1,5 @@
 // The operands of attention, vec4 with WIDE, and where their tokens lie; NOTHING is what rows without
-// a softmax are, LEAST the least float.
+// a softmax are.
 #ifndef WIDE
 #define WIDE 0
 #endif
@@ -23,7 +23,6 @@
 #else
 #define NOTHING NAN
 #endif
-#define LEAST uintBitsToFloat(0xff7fffffu)
 #if WIDE
 #define NUMBERS vec4
 #else

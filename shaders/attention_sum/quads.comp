@@ -22,7 +22,7 @@ void main() {
     int quads = width / 4, token = row / heads, head = row - token * heads;
     if (quad >= quads || token >= tokens) return;
     int stride = quads + 1, from = token * (x_row / 4) + head * parts * stride;
-    float most = uintBitsToFloat(0xff7fffffu), total = 0.0;  // the least float
+    float most = LEAST, total = 0.0;
     for (int i = 0; i < parts; ++i) most = greater(most, x[from + i * stride + quads].x);
     vec4 sum = vec4(0.0);
     for (int i = 0; i < parts; ++i) {

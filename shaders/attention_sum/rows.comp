@@ -21,7 +21,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
     int quads = width / 4, stride = quads + 1;
     int from = token * (x_row / 4) + head * parts * stride;
-    float most = uintBitsToFloat(0xff7fffffu);  // the least float
+    float most = LEAST;
     for (int i = lane; i < parts; i += LANES) most = greater(most, x[from + i * stride + quads].x);
     shares[lane] = most;
     for (int step = LANES / 2; step > 0; step /= 2) {

@@ -1,4 +1,5 @@
 #define NAN uintBitsToFloat(0x7fc00000u)
+#define LEAST uintBitsToFloat(0xff7fffffu)  // the least finite number
 
 // By bits, since compilers may assume that comparisons never see a NaN.
 bool is_nan(float x) {
@@ -26,4 +27,9 @@ float greater(float a, float b) {
 
 vec4 greater(vec4 a, vec4 b) {
     return vec4(greater(a.x, b.x), greater(a.y, b.y), greater(a.z, b.z), greater(a.w, b.w));
+}
+
+// The greatest component, NaN if one is.
+float greatest_of(vec4 v) {
+    return greater(greater(v.x, v.y), greater(v.z, v.w));
 }

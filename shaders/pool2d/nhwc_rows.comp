@@ -22,7 +22,6 @@ layout(std430, binding = 1) buffer Out { OUT_FOUR result[]; };
 uniform int n, c, h, w, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 #define COLUMNS ((PX - 1) * STRIDE_W + KERNEL_W)
-#define LEAST uintBitsToFloat(0xff7fffffu)  // the least number that is finite
 
 #if MODE == 0
 // The maximum over a window, NaN where it has one, column by column: where a number is not finite.

@@ -14,9 +14,6 @@ layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 uniform int rows, extent, inner;  // rows: before the axis; inner: numbers behind it
-#define LEAST uintBitsToFloat(0xff7fffffu)
-
-float greatest(vec4 v) { return greater(greater(v.x, v.y), greater(v.z, v.w)); }
 
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
@@ -28,7 +25,7 @@ void main() {
         int at = first;
         for (; at + 3 * inner < last; at += 4 * inner) {
             vec4 v = vec4(x[at], x[at + inner], x[at + 2 * inner], x[at + 3 * inner]);
-            float now = greater(most, greatest(v));
+            float now = greater(most, greatest_of(v));
             vec4 powers = decayed(vec4(now) - v);
             sum = sum * decayed(now - most) + ((powers.x + powers.y) + (powers.z + powers.w));
             most = now;

@@ -14,7 +14,7 @@ float element(int image, int i) {
     bool samples = inner == out_row && extent > 1;  // a row goes through all of them
     int step = samples ? x_row : inner, along = samples ? image : i / inner % extent;
     int own = image * x_row + i, first = own - along * step;
-    float most = uintBitsToFloat(0xff7fffffu), sum = 0.0;
+    float most = LEAST, sum = 0.0;
     for (int k = 0; k < extent; ++k) most = greater(most, texel(x, first + k * step).x);
     for (int k = 0; k < extent; ++k) sum += decayed(most - texel(x, first + k * step).x);
     // Without a finite maximum all of the row is NaN, as differences of infinities are.

@@ -16,7 +16,6 @@
 layout(std430, binding = 0) buffer X { VALUE x[]; };
 layout(std430, binding = 1) buffer Out { VALUE result[]; };
 #define STATE vec2  // the greatest number, at least LEAST; the sum of the powers of what they are below it
-#define LEAST uintBitsToFloat(0xff7fffffu)
 // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
 vec2 join(vec2 a, vec2 b) {
     float most = greater(a.x, b.x);
@@ -33,8 +32,7 @@ vec2 reduce_lanes(vec2 own, int lane, int line) {
 #include "reduce/lanes.glsl"
 #endif
 
-float greatest(float v) { return v; }
-float greatest(vec4 v) { return greater(greater(v.x, v.y), greater(v.z, v.w)); }
+float greatest_of(float v) { return v; }
 float powers(float most, float v) { return decayed(most - v); }
 float powers(float most, vec4 v) {
     return (decayed(most - v.x) + decayed(most - v.y)) + (decayed(most - v.z) + decayed(most - v.w));
@@ -53,11 +51,11 @@ vec4 finished(vec2 whole, vec4 v) {
 
 // The state with more of the row.
 vec2 with(vec2 state, VALUE a) {
-    float most = greater(state.x, greatest(a));
+    float most = greater(state.x, greatest_of(a));
     return vec2(most, state.y * decayed(most - state.x) + powers(most, a));
 }
 vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
-    float most = greater(greater(greatest(a), greatest(b)), greater(greatest(c), greatest(d)));
+    float most = greater(greater(greatest_of(a), greatest_of(b)), greater(greatest_of(c), greatest_of(d)));
     most = greater(state.x, most);
     float sum = (powers(most, a) + powers(most, b)) + (powers(most, c) + powers(most, d));
     return vec2(most, state.y * decayed(most - state.x) + sum);
@@ -67,7 +65,7 @@ vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
 // The state of the first `own` of them, 1 or more.
 vec2 state_of(VALUE kept[KEPT], int own) {
     float most = LEAST, sum = 0.0;
-    for (int j = 0; j < KEPT; ++j) most = j < own ? greater(most, greatest(kept[j])) : most;
+    for (int j = 0; j < KEPT; ++j) most = j < own ? greater(most, greatest_of(kept[j])) : most;
     for (int j = 0; j < KEPT; ++j) sum += j < own ? powers(most, kept[j]) : 0.0;
     return vec2(most, sum);
 }
