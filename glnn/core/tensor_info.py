@@ -156,13 +156,15 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The description of a model: its name, inputs, outputs and metadata."""
+    """The description of a model: its name, inputs, outputs and metadata, and if it is random."""
 
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: Mapping[str, str]
     """Key-value metadata from the model's file."""
+    random_weights: bool = False
+    """True where a layer has the parameters that it began with: none were loaded or trained."""
 
 
 def _object(x: object) -> Array:

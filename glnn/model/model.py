@@ -429,9 +429,11 @@ class Model(ModelBase):
 
     @property
     def info(self) -> ModelInfo:
-        """The name, inputs, outputs and metadata."""
+        """The name, inputs, outputs and metadata, and whether weights are random."""
         outputs = tuple(self.tensors[name] for name in self.outputs)
-        return ModelInfo(self.name, tuple(self.inputs), outputs, dict(self.metadata))
+        return ModelInfo(
+            self.name, tuple(self.inputs), outputs, dict(self.metadata), self.has_random_weights
+        )
 
     @property
     def _layer_outputs(self) -> tuple[str, ...]:

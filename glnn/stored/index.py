@@ -41,7 +41,7 @@ OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
 FileState = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
-FORM = 5  # of the index; another one is not read
+FORM = 6  # of the index; another one is not read
 MOST_PLANS = 12  # of a model: the latest
 PLAIN = "biuf"
 """The kinds of NumPy's numbers that arrays are stored of."""
@@ -273,6 +273,8 @@ class Index:
         texts = [known.name, self.backend, *known.metadata, *known.metadata.values()]
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a model has a name, a backend and metadata, all of them texts")
+        if not isinstance(known.random_weights, bool):
+            raise ValueError("random_weights is true or false")
 
     def unchanged(self) -> bool:
         """Return True where the files are what they were."""
@@ -291,6 +293,7 @@ class Index:
             "inputs": [[*vars(one).values()] for one in self.info.inputs],
             "outputs": [[*vars(one).values()] for one in self.info.outputs],
             "metadata": dict(self.info.metadata),
+            "random_weights": self.info.random_weights,
             "backend": self.backend,
             "files": [[*vars(one).values()] for one in self.files],
             "plans": [
@@ -313,7 +316,7 @@ class Index:
                 raise ValueError("of another form")
             inputs, outputs = tuple(map(_info, data["inputs"])), tuple(map(_info, data["outputs"]))
             return cls(
-                ModelInfo(data["name"], inputs, outputs, data["metadata"]),
+                ModelInfo(data["name"], inputs, outputs, data["metadata"], data["random_weights"]),
                 data["backend"],
                 tuple(FileStamp(*one) for one in data["files"]),
                 tuple(map(_stored_plan, data["plans"])),

@@ -189,6 +189,7 @@ def test_random_weights_are_named_as_such(net: Model) -> None:
     other = pickle.loads(pickle.dumps(net))
     net.load_state_dict(net.state_dict())
     assert said not in str(net.summary()) and not net.has_random_weights
+    assert net.info.random_weights is False and other.info.random_weights is True
     assert other.has_random_weights and copy.deepcopy(other).has_random_weights
     net.begin(3)
     assert net.has_random_weights

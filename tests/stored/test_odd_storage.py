@@ -144,6 +144,7 @@ def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     index = json.loads(bytes(model._entry.part("index")))
+    assert Index.from_data(index | {"random_weights": True}).info.random_weights is True
     for data, parsed in ((plan, Executable.from_data), (index, Index.from_data)):
         assert parsed(data) is not None
         places, draw = list(_places(data)), random.Random(1)
