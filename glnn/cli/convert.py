@@ -25,8 +25,8 @@ from glnn.cli.results import (
     class_names,
     classes_of,
     classifier_output,
-    describe_outputs,
     make_detector,
+    refuse_class_option,
 )
 from glnn.cli.screen import Screen, size
 from glnn.core.fileio import onnx_external_files, record_opened_files
@@ -159,8 +159,7 @@ def _check_labels(model: Model, source: str, labels: str) -> None:
         return
     output = classifier_output(model)
     if output is None:
-        gives = f"{source} gives {describe_outputs(model)}"
-        raise ModelError(f"--labels is for classes, (N, classes), or objects: {gives}")
+        refuse_class_option("--labels", source, model)
     class_names(labels, model.metadata, classes_of(model, output))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,6 +259,14 @@ def describe_outputs(model: Model) -> str:
     return ", ".join(f"{name} {show(model.tensors[name].shape)}" for name in model.outputs)
 
 
+def refuse_class_option(option: str, name: str, model: Model) -> NoReturn:
+    """Raise ModelError for an option of classes or objects: `model`, `name` on the command line,
+    gives none.
+    """
+    gives = f"{name} gives {describe_outputs(model)}"
+    raise ModelError(f"{option} is for classes, (N, classes), or objects: {gives}")
+
+
 def select_scores(results: Mapping[str, Array], output: str, count: int) -> Array:
     """Return the scores of the first `count` samples in `output`, (count, classes).
 
@@ -383,12 +391,15 @@ def _head(text: str, rank: int, numbered: bool) -> Column:
 MOST_ROWS = 40  # objects in a table
 
 
-def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
+def make_detector(
+    model: Model, pictures: PictureOptions, top: int | None = None
+) -> Detector | None:
     """Make the detector that `model` is, with the options of the command line; None where it is no
     detector.
 
-    Raises ModelError where something was asked for that only detectors have, or for --labels with
-    another number of classes.
+    top: objects of a picture at the most; None: as many as a detector gives by itself. Raises
+    ModelError where something was asked for that only detectors have, or for --labels with another
+    number of classes.
     """
     takes = len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
     takes = takes and len(model.inputs[0].shape) == 4
@@ -415,6 +426,8 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
         result = replace(result, labels=labels)
     if pictures.boxes is not None:
         changes["layout"] = changes.pop("boxes")
+    if top is not None:
+        changes["most"] = top
     return replace(result, **changes)
 
 

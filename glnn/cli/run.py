@@ -18,7 +18,6 @@ import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
 from glnn.cli.feeds import batch_size, match_files, open_samples, read_feeds
-from glnn.cli.language_models import is_given
 from glnn.cli.model_options import (
     ModelName,
     PictureOptions,
@@ -54,6 +53,7 @@ from glnn.cli.results import (
     explain_undecoded,
     frame_size,
     make_detector,
+    refuse_class_option,
     select_scores,
     takes_samples,
 )
@@ -367,7 +367,10 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     help="What auto takes: the fastest here, or gpu to keep the CPU free.",
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
+    "--top",
+    type=click.IntRange(1),
+    help="Classes of a sample to show, 1 unless given; of a detector, objects of a picture at the "
+    "most, the best.",
 )
 @click.option(
     "--batch",
@@ -388,7 +391,7 @@ def run(
     inputs: tuple[str, ...],
     backend: str,
     prefer: str,
-    top: int,
+    top: int | None,
     batch: int | None,
     frames: int | None,
     weights: str | None,
@@ -529,13 +532,13 @@ def _run(
     model: str,
     pictures: PictureOptions,
     batch: int | None,
-    top: int,
+    top: int | None,
     shown: bool,
 ) -> RunResult:
     """Run the model on the inputs of the command line."""
-    detector, output = make_detector(loaded, pictures), classifier_output(loaded)
+    detector, output = make_detector(loaded, pictures, top), classifier_output(loaded)
     if detector is None and output is None:
-        _refuse_class_options(loaded, model, pictures)
+        _refuse_class_options(loaded, model, pictures, top)
     if detector is None and output is None and (not inputs or not takes_samples(loaded)):
         _check_options(pictures, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
@@ -567,7 +570,7 @@ def _run(
     else:
         assert output is not None
         labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
-        result = Classes(output, top, labels, notes=[*notes, *source.notes])
+        result = Classes(output, top or 1, labels, notes=[*notes, *source.notes])
     drawn = AnnotatedPictures.from_options(pictures, source)
     running.begin(-(-(source.total or 0) // count))
     whole = running.run_all(source, count, result, drawn, shown)
@@ -599,20 +602,20 @@ def _watch(
     loaded: Model,
     name: str,
     pictures: PictureOptions,
-    top: int,
+    top: int | None,
     frames: int | None,
     wide: bool,
     as_json: bool,
 ) -> None:
     """Run the model on the frames of a camera or a video."""
-    detector, output = make_detector(loaded, pictures), classifier_output(loaded)
+    detector, output = make_detector(loaded, pictures, top), classifier_output(loaded)
     reads: Detector | ClassOutput
     notes: list[str] = []
     if detector is not None:
         reads = detector
     elif output is not None:
         labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
-        reads = ClassOutput(output, labels, top)
+        reads = ClassOutput(output, labels, top or 1)
     else:
         gives = f"expected a model that gives classes or objects, not {describe_outputs(loaded)}"
         raise ModelError(f"{name}: {gives}")
@@ -625,7 +628,9 @@ def _watch(
         watch(camera, watching, lambda: {**_environment(running.session), **said}, how)
 
 
-def _refuse_class_options(model: Model, name: str, pictures: PictureOptions) -> None:
+def _refuse_class_options(
+    model: Model, name: str, pictures: PictureOptions, top: int | None
+) -> None:
     """Raise ModelError where an option for classes or objects is given: `model` gives none.
 
     name: the model's on the command line.
@@ -634,12 +639,11 @@ def _refuse_class_options(model: Model, name: str, pictures: PictureOptions) -> 
         "--labels": pictures.labels is not None,
         "--drawn": pictures.drawn is not None,
         "--show": pictures.show,
-        "--top": is_given("top"),
+        "--top": top is not None,
     }
     first = next((option for option, given in options.items() if given), None)
     if first is not None:
-        gives = f"{name} gives {describe_outputs(model)}"
-        raise ModelError(f"{first} is for classes, (N, classes), or objects: {gives}")
+        refuse_class_option(first, name, model)
 
 
 def _check_options(pictures: PictureOptions, source: SampleStream | None) -> None:

@@ -20,7 +20,7 @@ from glnn.images.preprocessing_config import UltralyticsExport
 CONFIDENCE, OVERLAP = 0.25, 0.7
 """The least score of an object, and the most overlap (IoU) with a better one of its class."""
 MOST = 300
-"""Objects of a picture at the most, the best."""
+"""Objects of a picture at the most, unless somebody says how many."""
 MOST_CANDIDATES = 30000
 """The number of best candidates that are compared with one another."""
 
@@ -256,6 +256,8 @@ class Detector:
     """Names that stand for the export's."""
     layout: str | None = None
     """The layout of the boxes, one of LAYOUTS; None: as shape and metadata say."""
+    most: int = MOST
+    """Objects of a picture at the most, the best."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout not in LAYOUTS:
@@ -327,11 +329,11 @@ class Detector:
         more = count * numbers if prototypes is None else len(prototypes)
         layout = layout_of(output.shape, self.classes, more, self.export, frame, self.layout)
         result = decode(output, layout, self.classes, more, self.confidence)
-        result = suppress(result, self.overlap)
+        result = suppress(result, self.overlap, max(self.most, MOST))  # some may be dropped
         place = Letterbox.fit(picture, frame)
         boxes = place.to_picture(result.boxes.reshape(-1, 2, 2))
         boxes = np.clip(boxes, 0, np.array((picture[1], picture[0]), np.float32)).reshape(-1, 4)
-        seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))
+        seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))[: self.most]
         result, boxes = result.at(seen), boxes[seen]
         masks: Sequence[Mask | None] = [None] * len(boxes)
         if prototypes is not None:

@@ -150,6 +150,18 @@ def test_objects(
         check(objects, expected(net, picture, 0.4, 0.3))
 
 
+@pytest.mark.parametrize("top", [1, 2, 1000])
+def test_the_best_objects_of_each_picture(
+    cli: Glnn, tmp_path: Path, photos: Path, top: int
+) -> None:
+    net, limits = save(tmp_path / "net.onnx", "detect", 0), ("--confidence", 0.25, "--overlap", 0.9)
+    found = cli("run", net, photos, *CPU, *limits, "--top", top, "--json").json["objects"]
+    for picture, objects in zip(sorted(photos.iterdir()), found, strict=True):
+        wanted = expected(net, picture, 0.25, 0.9)
+        assert len(wanted) > 2
+        check(objects, wanted[:top])
+
+
 @pytest.mark.parametrize("backend", ["cpu", "compute"])
 def test_objects_of_halves(cli: Glnn, tmp_path: Path, photos: Path, backend: str) -> None:
     net = save(tmp_path / "net.onnx", "detect", 0, half=True)
