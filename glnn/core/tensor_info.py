@@ -156,7 +156,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The description of a model: its name, inputs, outputs and metadata, and if it is random."""
+    """A model's name, inputs, outputs and metadata, and whether its weights are random."""
 
     name: str
     inputs: tuple[TensorInfo, ...]
