@@ -24,7 +24,7 @@ import rich_click as click
 
 from benchmarks.board_compilers import cell, spills, statistics
 from benchmarks.command import run
-from benchmarks.convolutions import Case
+from benchmarks.operator_cases import Convolution
 from glnn import layers
 from glnn.core.types import Shape
 from glnn.errors import GlnnError
@@ -64,7 +64,7 @@ class Scaled(Layer):
 
 
 @dataclass(frozen=True)
-class Window(Case):
+class Window(Convolution):
     """A convolution, or a transposed one."""
 
     transposed: bool = False

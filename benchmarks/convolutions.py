@@ -1,19 +1,19 @@
-"""Convolutions of the networks that people run, one by one, beside cuDNN and the roofline.
+"""Convolutions of the networks that people run, one by one, beside PyTorch and the roofline.
 
-Everything is on the device, images as the kernel takes them; a time is that of all launches of a
+Everything is on the device, images as networks have them there; a time is that of all launches of a
 convolution, by the GPU's timer where it is believed. PyTorch's is that of a CUDA graph of several,
-with cuDNN's benchmark on and TF32 off. The roof is the greater of operations over the device's
-greatest FP32 rate and bytes, each once, over the bandwidth of a copy, both measured in the same
-run; "of the roof" is its share of glnn's time, and small convolutions are bound by the time of a
-launch, which it does not count.
+with cuDNN's benchmark on and TF32 off. Results are checked against NumPy in float64: those of the
+first and of the last sample, or all where samples depend on one another. The roof is the greater
+of operations over the device's greatest FP32 rate and bytes, each once, over the bandwidth of a
+copy, both measured in the same run; "share" is its share of glnn's time, and small convolutions are
+bound by the time of a launch, which it does not count.
 
     python -m benchmarks.convolutions
     python -m benchmarks.convolutions --batch 8 --only depthwise,stem --json
     python -m benchmarks.convolutions --no-peers --repeat 3
 
 With --all the other operators of networks are timed, too, as they lie there: pools,
-normalisations, softmax, moves and attention. Their results are checked against NumPy in float64;
-of large batches those of the first sample are.
+normalisations, softmax, moves and attention.
 
     python -m benchmarks.convolutions --all --batch 32 --only "pool,norm"
 
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -38,8 +37,7 @@ from numpy.typing import NDArray
 
 from benchmarks.candidates import Asked
 from benchmarks.command import run
-from benchmarks.operator_cases import CASES as OTHERS
-from benchmarks.operator_cases import OperatorCase
+from benchmarks.operator_cases import CASES, CONVOLUTIONS, OperatorCase
 from benchmarks.record import machine
 from benchmarks.roofline import intensities, roof_option
 from benchmarks.timing import kernel_time
@@ -49,101 +47,14 @@ from glnn.cli.screen import number
 from glnn.core.types import TensorType
 from glnn.errors import GlnnError
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Conv2d
 from glnn.kernels.op_spec import OpSpec
 from glnn.tuning import describe
-from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]
 Peer = Callable[[OperatorCase, Mapping[str, Array]], "tuple[float, Array]"]
 WITHIN = 1e-4  # the relative error of the peer's result: more is not the same convolution
 LINE = "{:>7} {:>7} {:>5} {:>7} {:>5} {:>7}  {}"
 GRAPH = 20  # launches of an operator in a CUDA graph
-
-
-@dataclass(frozen=True)
-class Case:
-    """A convolution of images of `c` channels and `side` x `side` pixels."""
-
-    name: str
-    c: int
-    o: int
-    side: int
-    kernel: tuple[int, int] = (1, 1)
-    stride: int = 1
-    dilation: int = 1
-    groups: int = 1
-
-    @property
-    def operator(self) -> Conv2d:
-        """With as much padding as keeps the size, but for the stride."""
-        down, across = (self.dilation * (k - 1) // 2 for k in self.kernel)
-        two = (self.stride, self.stride), (self.dilation, self.dilation)
-        return Conv2d(two[0], (down, across, down, across), two[1], self.groups)
-
-    def operands(self, batch: int) -> dict[str, Array]:
-        """Random ones, of so many images."""
-        generator = np.random.default_rng(self.c)
-        shape = self.o, self.c // self.groups, *self.kernel
-        size = batch, self.c, self.side, self.side
-        x = generator.standard_normal(size, dtype=np.float32)
-        weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
-        return {"x": x, "weight": weight}
-
-    @property
-    def as_operator(self) -> OperatorCase:
-        """The convolution as one of the operators of networks."""
-        op = self.operator
-        return OperatorCase(
-            self.name,
-            lambda batch: (op, self.operands(batch)),
-            lambda torch, given: torch.conv2d(
-                given["x"], given["weight"], None, op.stride, op.padding[:2], op.dilation, op.groups
-            ),
-        )
-
-
-CASES = (
-    Case("1x1 64 > 256, 56", 64, 256, 56),
-    Case("1x1 256 > 64, 56", 256, 64, 56),
-    Case("1x1 512 > 128, 28", 512, 128, 28),
-    Case("1x1 256 > 1024, 14", 256, 1024, 14),
-    Case("1x1 1024 > 256, 14", 1024, 256, 14),
-    Case("1x1 2048 > 512, 7", 2048, 512, 7),
-    Case("1x1 24 > 144, 56", 24, 144, 56),
-    Case("1x1 320 > 1280, 7", 320, 1280, 7),
-    Case("1x1 stride 2 256 > 512, 56", 256, 512, 56, stride=2),
-    Case("3x3 64 > 64, 224", 64, 64, 224, (3, 3)),
-    Case("3x3 64 > 64, 56", 64, 64, 56, (3, 3)),
-    Case("3x3 128 > 128, 28", 128, 128, 28, (3, 3)),
-    Case("3x3 256 > 256, 14", 256, 256, 14, (3, 3)),
-    Case("3x3 512 > 512, 28", 512, 512, 28, (3, 3)),
-    Case("3x3 512 > 512, 7", 512, 512, 7, (3, 3)),
-    Case("3x3 128 > 32, 14", 128, 32, 14, (3, 3)),
-    Case("3x3 stride 2 128 > 128, 56", 128, 128, 56, (3, 3), 2),
-    Case("3x3 stride 2 512 > 512, 14", 512, 512, 14, (3, 3), 2),
-    Case("3x3 dilation 2 256 > 256, 28", 256, 256, 28, (3, 3), 1, 2),
-    Case("3x3 groups 32 128 > 128, 56", 128, 128, 56, (3, 3), 1, 1, 32),
-    Case("3x3 groups 32 256 > 256, 28", 256, 256, 28, (3, 3), 1, 1, 32),
-    Case("3x3 groups 32 512 > 512, 14", 512, 512, 14, (3, 3), 1, 1, 32),
-    Case("3x3 groups 32 1024 > 1024, 7", 1024, 1024, 7, (3, 3), 1, 1, 32),
-    Case("5x5 48 > 64, 35", 48, 64, 35, (5, 5)),
-    Case("1x7 192 > 192, 17", 192, 192, 17, (1, 7)),
-    Case("7x1 192 > 192, 17", 192, 192, 17, (7, 1)),
-    Case("stem 7x7 stride 2 3 > 64, 224", 3, 64, 224, (7, 7), 2),
-    Case("stem 3x3 stride 2 3 > 32, 224", 3, 32, 224, (3, 3), 2),
-    Case("stem 3x3 3 > 64, 224", 3, 64, 224, (3, 3)),
-    Case("depthwise 3x3 144, 56", 144, 144, 56, (3, 3), 1, 1, 144),
-    Case("depthwise 3x3 stride 2 96, 112", 96, 96, 112, (3, 3), 2, 1, 96),
-    Case("depthwise 3x3 960, 7", 960, 960, 7, (3, 3), 1, 1, 960),
-    Case("depthwise 3x3 dilation 2 576, 28", 576, 576, 28, (3, 3), 1, 2, 576),
-    Case("depthwise 5x5 240, 28", 240, 240, 28, (5, 5), 1, 1, 240),
-    Case("depthwise 5x5 stride 2 672, 14", 672, 672, 14, (5, 5), 2, 1, 672),
-    Case("depthwise 7x7 96, 56", 96, 96, 56, (7, 7), 1, 1, 96),
-    Case("transposed 2x2 stride 2 256 > 128, 28, in phases", 256, 512, 28),
-    Case("transposed 3x3 256 > 256, 14", 256, 256, 14, (3, 3)),
-)
-"""A transposed convolution is one of all phases of its result, or of the turned weights."""
 
 
 def cuda_graph() -> Peer | None:
@@ -204,32 +115,28 @@ def measured(
     roof: operations and bytes that the device does in a second.
     """
     op, operands = case.make(batch)
-    spec, (first, some) = _spec(op, operands), case.first_sample(operands)
-    checked = _spec(first, some)
+    spec, samples = _spec(op, operands), case.checked(op, operands)
     fitting = (one for one in asked if one.kernel.op == op.name)
     kernels: list[Any] = [kernel for one in fitting for kernel in one.able(backend, spec)]
-    if not asked:  # of a convolution whatever is chosen, and images as that takes them
-        lies = _spec(op, operands, case.layouts) if case.layouts else None
-        kernels = [None if lies is None else backend.choose(lies)]
+    if not asked:
+        kernels = [backend.choose(_spec(op, operands, case.layouts))]
     seconds = None
     if peer is not None and case.torch is not None and kernels:
         seconds, result = peer(case, operands)
-        expected = checked.compute(some)
-        error = relative_error(result.reshape(-1)[: expected.size], expected.reshape(-1))
+        error = float(np.max([one.error(result) for one in samples]))  # NaN if one is
         if not error <= WITHIN:
             raise GlnnError(f"{case.name}: PyTorch's result is off by {error:.1e}")
-    layouts = case.layouts or {"x": "nhwC4c"}
     bound = max(spec.cost.flops / roof[0], spec.cost.bytes / roof[1])
     for kernel in kernels:
         found = kernel_time(
-            backend, op, operands, kernel, repeat, layouts=layouts, samples=(checked, some)
+            backend, op, operands, kernel, repeat, layouts=case.layouts, samples=samples
         )
         row: dict[str, Any] = {"name": case.name, "ms": 1e3 * found.seconds}
         row |= {"kernel": describe(kernel) if asked else found.kernel, "error": found.error}
         row |= {"gflop": spec.cost.flops / 1e9, "bound_ms": 1e3 * bound}
         row |= {"of_roof": bound / found.seconds}
         if seconds is not None:
-            row |= {"cudnn_ms": 1e3 * seconds, "over_cudnn": found.seconds / seconds}
+            row |= {"pytorch_ms": 1e3 * seconds, "over_pytorch": found.seconds / seconds}
         yield row
 
 
@@ -265,7 +172,7 @@ def main(
     as_json: bool,
 ) -> None:
     texts = [text.strip() for text in (only or "").split(",")]
-    known = [*(case.as_operator for case in CASES), *(OTHERS if every else ())]
+    known = CASES if every else tuple(one.case for one in CONVOLUTIONS)
     cases = [case for case in known if any(text in case.name for text in texts)]
     if not cases:
         what = "operator" if every else "convolution"
@@ -305,10 +212,10 @@ def _show(row: Mapping[str, Any]) -> None:
     """Print a row as a line, at once: what is measured stays where a run is ended."""
     ours, bound, torch = (
         number(None if row.get(key) is None else 1e3 * row[key])
-        for key in ("ms", "bound_ms", "cudnn_ms")
+        for key in ("ms", "bound_ms", "pytorch_ms")
     )
     error = "-" if row["error"] is None else f"{row['error']:.1e}"
-    share, over = f"{row['of_roof']:.0%}", number(row.get("over_cudnn"))
+    share, over = f"{row['of_roof']:.0%}", number(row.get("over_pytorch"))
     text = f"{row['name']}, {row['kernel']}"
     print(LINE.format(ours, bound, share, torch, over, error, text), flush=True)
 

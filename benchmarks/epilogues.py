@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from benchmarks.candidates import Asked
 from benchmarks.command import run
-from benchmarks.convolutions import CASES
 from benchmarks.matmul import shape_of, sizes_of
+from benchmarks.operator_cases import CONVOLUTIONS
 from benchmarks.record import machine
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
@@ -68,7 +68,7 @@ def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
 def convolutions(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
     """The convolutions of benchmarks.convolutions with one of the texts of `text` in their name."""
     texts = [part.strip() for part in text.split(",") if part.strip()]
-    for case in () if text == NOTHING else CASES:
+    for case in () if text == NOTHING else CONVOLUTIONS:
         if any(part in case.name for part in texts):
             yield case.name, case.operator, case.operands(1)
 

@@ -1,4 +1,4 @@
-"""Operators of networks beside convolutions and products: sizes, operands, and PyTorch's call."""
+"""Operators of networks but products: sizes, operands, and PyTorch's call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import attention
+from benchmarks.timing import CheckedSample
 from glnn.core.types import Array, Shape
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
@@ -32,7 +33,6 @@ from glnn.graph.operators.move import Move
 from glnn.graph.operators.windows import Pair
 
 Operands = dict[str, Array]
-DIFFERENT = 2  # samples of random numbers: further ones are these again
 NHWC = {"x": "nhwC4c"}
 
 
@@ -52,23 +52,39 @@ class OperatorCase:
     layouts: Mapping[str, str] = field(default_factory=dict)
     by_sample: bool = True
 
-    def first_sample(self, operands: Operands) -> tuple[Operator, Operands]:
-        """Return the operator of the first sample and its operands, or of all samples where
-        results depend on others'.
+    def checked(self, op: Operator, operands: Operands) -> tuple[CheckedSample, ...]:
+        """Return the samples of `operands` whose results are checked: the first and the last, or
+        all as one where results depend on other samples'. op: that of all samples.
         """
-        many = next(iter(operands.values())).shape[0]
         if not self.by_sample:
-            return self.make(many)[0], operands
+            return (CheckedSample(op, operands),)
+        count = next(iter(operands.values())).shape[0]
         op, one = self.make(1)
-        same = {name: operands[name].shape == array.shape for name, array in one.items()}
-        return op, {name: a if same[name] else a[:1] for name, a in operands.items()}
+        shared = {name for name, array in one.items() if operands[name].shape == array.shape}
+        return tuple(
+            CheckedSample(
+                op,
+                {name: a if name in shared else a[i : i + 1] for name, a in operands.items()},
+                i,
+                count,
+            )
+            for i in sorted({0, count - 1})
+        )
 
 
-def numbers(samples: int, *sample: int) -> Array:
-    """Return random numbers (samples, *sample), of which the first DIFFERENT differ."""
-    generator = np.random.default_rng(sample)
-    few = generator.standard_normal((min(samples, DIFFERENT), *sample), dtype=np.float32)
-    return few[np.arange(samples) % len(few)]
+def numbers(*shape: int) -> Array:
+    """Return random numbers of `shape`, the same whenever it is asked for."""
+    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
+
+
+def samples(count: int, *sample: int) -> Array:
+    """Return `count` samples of random numbers. Three differ: the even ones, the odd ones and the
+    last, as many of them would take long to make.
+    """
+    few = numbers(3, *sample)
+    index = np.arange(count) % 2
+    index[1:][-1:] = 2
+    return few[index]
 
 
 def _pool(name: str, c: int, side: int, op: Pool2d) -> OperatorCase:
@@ -82,36 +98,98 @@ def _pool(name: str, c: int, side: int, op: Pool2d) -> OperatorCase:
         return call.avg_pool2d(x, op.kernel, op.stride, padding, op.ceil_mode)
 
     return OperatorCase(
-        f"{name} {c}, {side}", lambda n: (op, {"x": numbers(n, c, side, side)}), torch, NHWC
+        f"{name} {c}, {side}", lambda n: (op, {"x": samples(n, c, side, side)}), torch, NHWC
     )
 
 
-def _conv(
-    name: str, c: int, o: int, size: Pair, kernel: Pair, stride: int = 1, groups: int = 1
-) -> OperatorCase:
-    padding = kernel[0] // 2, kernel[1] // 2
-    op = Conv2d((stride if size[0] > 1 else 1, stride), (*padding, *padding), groups=groups)
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of images of `c` channels and `side` x `side` pixels."""
 
-    def make(n: int) -> tuple[Operator, Operands]:
-        return op, {"x": numbers(n, c, *size), "weight": numbers(o, c // groups, *kernel)}
+    name: str
+    c: int
+    o: int
+    side: int
+    kernel: Pair = (1, 1)
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    height: int | None = None
+    """Rows of an image, where these are not `side`."""
+    planar: bool = False
+    """Whether it takes a network's input, whose channels are planes."""
 
-    return OperatorCase(
-        name,
-        make,
-        lambda torch, given: torch.conv2d(
-            given["x"], given["weight"], None, op.stride, padding, 1, groups
-        ),
-        NHWC,
-    )
+    @property
+    def operator(self) -> Conv2d:
+        """The operator, with as much padding as keeps the size, but for the stride."""
+        down, across = (self.dilation * (k - 1) // 2 for k in self.kernel)
+        stride = 1 if self.height == 1 else self.stride, self.stride
+        around = down, across, down, across
+        return Conv2d(stride, around, (self.dilation, self.dilation), self.groups)
+
+    def operands(self, batch: int) -> Operands:
+        """Return so many random images, and random weights."""
+        weight = numbers(self.o, self.c // self.groups, *self.kernel)
+        x = samples(batch, self.c, self.side if self.height is None else self.height, self.side)
+        return {"x": x, "weight": weight / np.float32(weight.shape[1] ** 0.5)}
+
+    @property
+    def case(self) -> OperatorCase:
+        """The convolution as one of the operators of networks."""
+        op = self.operator
+        return OperatorCase(
+            self.name,
+            lambda batch: (op, self.operands(batch)),
+            lambda torch, given: torch.conv2d(
+                given["x"], given["weight"], None, op.stride, op.padding[:2], op.dilation, op.groups
+            ),
+            {} if self.planar else NHWC,
+        )
 
 
-def _depthwise(size: int, c: int, side: int, stride: int = 1) -> OperatorCase:
-    far = f" stride {stride}" if stride > 1 else ""
-    name = f"depthwise {size}x{size}{far} {c}, {side}"
-    return _conv(name, c, c, (side, side), (size, size), stride, c)
+def _depthwise(size: int, c: int, side: int, stride: int = 1, dilation: int = 1) -> Convolution:
+    more = f" stride {stride}" * (stride > 1) + f" dilation {dilation}" * (dilation > 1)
+    name = f"depthwise {size}x{size}{more} {c}, {side}"
+    return Convolution(name, c, c, side, (size, size), stride, dilation, c)
 
 
 CONVOLUTIONS = (
+    Convolution("1x1 64 > 256, 56", 64, 256, 56),
+    Convolution("1x1 256 > 64, 56", 256, 64, 56),
+    Convolution("1x1 512 > 128, 28", 512, 128, 28),
+    Convolution("1x1 256 > 1024, 14", 256, 1024, 14),
+    Convolution("1x1 1024 > 256, 14", 1024, 256, 14),
+    Convolution("1x1 2048 > 512, 7", 2048, 512, 7),
+    Convolution("1x1 24 > 144, 56", 24, 144, 56),
+    Convolution("1x1 320 > 1280, 7", 320, 1280, 7),
+    Convolution("1x1 stride 2 256 > 512, 56", 256, 512, 56, stride=2),
+    Convolution("3x3 64 > 64, 224", 64, 64, 224, (3, 3)),
+    Convolution("3x3 64 > 64, 56", 64, 64, 56, (3, 3)),
+    Convolution("3x3 128 > 128, 28", 128, 128, 28, (3, 3)),
+    Convolution("3x3 256 > 256, 14", 256, 256, 14, (3, 3)),
+    Convolution("3x3 512 > 512, 28", 512, 512, 28, (3, 3)),
+    Convolution("3x3 512 > 512, 7", 512, 512, 7, (3, 3)),
+    Convolution("3x3 128 > 32, 14", 128, 32, 14, (3, 3)),
+    Convolution("3x3 stride 2 128 > 128, 56", 128, 128, 56, (3, 3), 2),
+    Convolution("3x3 stride 2 512 > 512, 14", 512, 512, 14, (3, 3), 2),
+    Convolution("3x3 dilation 2 256 > 256, 28", 256, 256, 28, (3, 3), 1, 2),
+    Convolution("3x3 groups 32 128 > 128, 56", 128, 128, 56, (3, 3), 1, 1, 32),
+    Convolution("3x3 groups 32 256 > 256, 28", 256, 256, 28, (3, 3), 1, 1, 32),
+    Convolution("3x3 groups 32 512 > 512, 14", 512, 512, 14, (3, 3), 1, 1, 32),
+    Convolution("3x3 groups 32 1024 > 1024, 7", 1024, 1024, 7, (3, 3), 1, 1, 32),
+    Convolution("5x5 48 > 64, 35", 48, 64, 35, (5, 5)),
+    Convolution("1x7 192 > 192, 17", 192, 192, 17, (1, 7)),
+    Convolution("7x1 192 > 192, 17", 192, 192, 17, (7, 1)),
+    Convolution("stem 7x7 stride 2 3 > 64, 224", 3, 64, 224, (7, 7), 2, planar=True),
+    Convolution("stem 3x3 stride 2 3 > 32, 224", 3, 32, 224, (3, 3), 2, planar=True),
+    Convolution("stem 3x3 3 > 64, 224", 3, 64, 224, (3, 3), planar=True),
+    _depthwise(3, 144, 56),
+    _depthwise(3, 96, 112, 2),
+    _depthwise(3, 960, 7),
+    _depthwise(3, 576, 28, dilation=2),
+    _depthwise(5, 240, 28),
+    _depthwise(5, 672, 14, 2),
+    _depthwise(7, 96, 56),
     _depthwise(3, 32, 112),
     _depthwise(3, 144, 56, 2),
     _depthwise(3, 384, 14),
@@ -121,9 +199,12 @@ CONVOLUTIONS = (
     _depthwise(7, 192, 28),
     _depthwise(7, 384, 14),
     _depthwise(7, 768, 7),
-    _conv("1x3 80 > 384, 1 x 3000", 80, 384, (1, 3000), (1, 3)),
-    _conv("1x3 stride 2 384 > 384, 1 x 3000", 384, 384, (1, 3000), (1, 3), 2),
+    Convolution("1x3 80 > 384, 1 x 3000", 80, 384, 3000, (1, 3), height=1),
+    Convolution("1x3 stride 2 384 > 384, 1 x 3000", 384, 384, 3000, (1, 3), 2, height=1),
+    Convolution("transposed 2x2 stride 2 256 > 128, 28, in phases", 256, 512, 28),
+    Convolution("transposed 3x3 256 > 256, 14", 256, 256, 14, (3, 3)),
 )
+"""A transposed convolution is one of all phases of its result, or of the turned weights."""
 POOLS = (
     _pool("max pool 3x3 stride 2", 64, 112, Pool2d("max", (3, 3), (2, 2), (1, 1, 1, 1))),
     _pool("max pool 3x3 stride 2", 192, 28, Pool2d("max", (3, 3), (2, 2), ceil_mode=True)),
@@ -143,7 +224,7 @@ POOLS = (
 
 def _norm(name: str, sample: Shape, op: Normalize, parameters: tuple[str, ...]) -> OperatorCase:
     def make(n: int) -> tuple[Operator, Operands]:
-        x = numbers(n, *sample)
+        x = samples(n, *sample)
         shape = op.spread(x.shape) if op.dims else x.shape[1:2]
         return op, {"x": x, **{one: numbers(*shape) for one in parameters}}
 
@@ -173,7 +254,7 @@ NORMS = (
     *(
         OperatorCase(
             f"batch norm in training {c}, {side}",
-            lambda n, c=c, side=side: (BatchNormalize(), {"x": numbers(n, c, side, side)}),  # type: ignore[misc]
+            lambda n, c=c, side=side: (BatchNormalize(), {"x": samples(n, c, side, side)}),  # type: ignore[misc]
             lambda module, given: module.nn.functional.batch_norm(
                 given["x"], None, None, training=True
             ),
@@ -184,7 +265,7 @@ NORMS = (
     ),
     OperatorCase(
         "channel sums 64, 56",
-        lambda n: (ChannelSums(), {"x": numbers(n, 64, 56, 56)}),
+        lambda n: (ChannelSums(), {"x": samples(n, 64, 56, 56)}),
         lambda module, given: module.stack(
             module.var_mean(given["x"], (0, 2, 3), correction=0)[::-1]
         ),
@@ -193,7 +274,7 @@ NORMS = (
     ),
     OperatorCase(
         "local response norm 5 64, 55",
-        lambda n: (LocalResponseNorm(5), {"x": numbers(n, 64, 55, 55)}),
+        lambda n: (LocalResponseNorm(5), {"x": samples(n, 64, 55, 55)}),
         lambda module, given: module.nn.functional.local_response_norm(given["x"], 5),
         NHWC,
     ),
@@ -203,7 +284,7 @@ NORMS = (
 def _softmax(name: str, sample: Shape, axis: int, layouts: Mapping[str, str]) -> OperatorCase:
     return OperatorCase(
         f"softmax {name} {' x '.join(map(str, sample))}",
-        lambda n: (Softmax(axis), {"x": numbers(n, *sample)}),
+        lambda n: (Softmax(axis), {"x": samples(n, *sample)}),
         lambda module, given: module.softmax(given["x"], axis),
         layouts,
     )
@@ -241,7 +322,7 @@ def _move(name: str, sample: Shape, op: Move, layouts: Mapping[str, str] | None 
 
     return OperatorCase(
         f"{name} {' x '.join(map(str, sample))}",
-        lambda n: (op, {"x": numbers(n, *sample)}),
+        lambda n: (op, {"x": samples(n, *sample)}),
         torch,
         layouts or {},
     )
@@ -250,14 +331,14 @@ def _move(name: str, sample: Shape, op: Move, layouts: Mapping[str, str] | None 
 def _reorder(source: str, target: str, c: int, side: int) -> OperatorCase:
     return OperatorCase(
         f"{source} to {target} {c}, {side}",
-        lambda n: (Reorder(source, target), {"x": numbers(n, c, side, side)}),
+        lambda n: (Reorder(source, target), {"x": samples(n, c, side, side)}),
         layouts={"x": source},
     )
 
 
 def _concat(name: str, parts: tuple[Shape, ...], axis: int) -> OperatorCase:
     def make(n: int) -> tuple[Operator, Operands]:
-        return Concat(axis), {f"x{i}": numbers(n, *part) for i, part in enumerate(parts)}
+        return Concat(axis), {f"x{i}": samples(n, *part) for i, part in enumerate(parts)}
 
     shown = " + ".join(" x ".join(map(str, part)) for part in parts)
     return OperatorCase(
@@ -288,7 +369,7 @@ def _upsample(c: int, side: int, axis: int) -> OperatorCase:
         low = np.minimum(np.floor(at), side - 2)
         index = np.stack((low, low + 1)).astype(np.int32)
         weight = np.stack((low + 1 - at, at - low)).astype(np.float32)
-        return Resample(axis), {"x": numbers(n, c, *sizes), "index": index, "weight": weight}
+        return Resample(axis), {"x": samples(n, c, *sizes), "index": index, "weight": weight}
 
     def torch(module: Any, given: Mapping[str, Any]) -> Any:
         scale = tuple(2.0 if one == axis else 1.0 for one in (2, 3))
@@ -304,7 +385,7 @@ def _repeat(c: int, side: int, axis: int) -> OperatorCase:
         sizes = [side, side]
         sizes[0] *= 2 if axis == 3 else 1
         index = np.arange(2 * side, dtype=np.int32) // 2
-        return Gather(axis), {"x": numbers(n, c, *sizes), "index": index}
+        return Gather(axis), {"x": samples(n, c, *sizes), "index": index}
 
     return OperatorCase(
         f"nearest upsampling along {axis} {c}, {side}",
@@ -364,4 +445,4 @@ def _attention(network: str) -> OperatorCase:
 
 
 ATTENTIONS = tuple(map(_attention, (*attention.ENCODERS, *attention.SWIN)))
-CASES = (*CONVOLUTIONS, *POOLS, *NORMS, *SOFTMAXES, *MOVES, *ATTENTIONS)
+CASES = (*(one.case for one in CONVOLUTIONS), *POOLS, *NORMS, *SOFTMAXES, *MOVES, *ATTENTIONS)

@@ -175,8 +175,8 @@ def convolutions() -> str:
     """Convolutions one by one, in microseconds."""
     table: list[list[object]] = []
     for row in measured("convolutions")["rows"]:
-        times = (four_digits(1e3 * row[key]) for key in ("ms", "cudnn_ms"))
-        rest = four_digits(row["over_cudnn"]), f"{row['of_roof']:.0%}"
+        times = (four_digits(1e3 * row[key]) for key in ("ms", "pytorch_ms"))
+        rest = four_digits(row["over_pytorch"]), f"{row['of_roof']:.0%}"
         table.append([row["name"], row["kernel"], *times, *rest])
     return markdown(["us", "kernel", "glnn", "cuDNN", "over cuDNN", "of the roof"], table)
 

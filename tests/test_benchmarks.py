@@ -580,11 +580,29 @@ def test_convolutions_one_by_one() -> None:
     (row,) = found["rows"]
     assert row["name"] == case and row["error"] < 1e-6 and row["ms"] > 0 < row["of_roof"]
     assert row["gflop"] == pytest.approx(2 * 9 * 960 * 7 * 7 / 1e9)
-    assert "cudnn_ms" not in row
+    assert "pytorch_ms" not in row
+
+
+@pytest.mark.parametrize(
+    "text", ["depthwise 3x3 960", "average pool 1280", "half of the channels", "attention of swin4"]
+)
+def test_a_wrong_last_sample_is_noticed(text: str) -> None:
+    """All samples' result has those of one sample each, in their order."""
+    from benchmarks.operator_cases import CASES
+    from benchmarks.timing import CheckedSample
+
+    (case,) = (one for one in CASES if text in one.name)
+    op, operands = case.make(3)
+    whole = CheckedSample(op, operands).expected
+    first, last = case.checked(op, operands)
+    assert first.error(whole) < 1e-12 and last.error(whole) < 1e-12
+    samples = whole.reshape(3, -1)
+    samples[2] = samples[0]
+    assert first.error(whole) < 1e-12 and last.error(whole) > 0.1
 
 
 def test_other_operators_of_networks() -> None:
-    """Bounds are those of the least bytes; of two samples the first is checked."""
+    """Bounds are those of the least bytes."""
     only = "global average pool 1280,half of the channels,lookup of 128"
     options = ["--only", only, "--batch", "2", "--repeat", "1", "--no-peers", "--roof-mib", "1"]
     found = json.loads(run("benchmarks.convolutions", "--all", *options, "--json"))
