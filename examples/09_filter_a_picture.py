@@ -8,10 +8,14 @@ picture.
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 from glnn import filters
 from glnn.backends import open_backend
+
+try:
+    from PIL import Image, ImageDraw
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[images]'") from None
 
 SIZE = 160
 

@@ -33,6 +33,11 @@ from glnn.training import (
     read_dataset,
 )
 
+try:
+    import onnx  # noqa: F401  glnn writes the network by it
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[onnx]'") from None
+
 BATCH = 40
 TESTED = 5
 """One of so many is tested with, where a file does not say which."""

@@ -2,8 +2,9 @@
 
 PyTorch wrote tests/onnx/lenet-mnist.onnx, a LeNet that reads handwritten digits. Seen in a mirror,
 it reads less than half of them. Here its last layer learns to from 500 of the bundled digits, all
-others stay as they are, and 200 that it has not seen say how well. Writes mirrored.onnx, and
-runs it in ONNX Runtime where that is installed. It takes some seconds, also without a GPU.
+others stay as they are, and 200 that it has not seen say how well. Needs `pip install '.[onnx]'`.
+Writes mirrored.onnx, and runs it in ONNX Runtime where that is installed. It takes some seconds,
+also without a GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import numpy as np
 import glnn
 from glnn.data import digits
 from glnn.training import Adam, CrossEntropyLoss, Trainer
+
+try:
+    import onnx  # noqa: F401  glnn reads and writes the network by it
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[onnx]'") from None
 
 NETWORK = Path(__file__).parents[1] / "tests" / "onnx" / "lenet-mnist.onnx"
 LEARNT = slice(500)

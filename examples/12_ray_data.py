@@ -12,11 +12,15 @@ import sys
 from typing import Any
 
 import numpy as np
-import ray
-import ray.data
 
 import glnn
 from glnn.data import digits
+
+try:
+    import ray
+    import ray.data
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install 'ray[data]'") from None
 
 WORKERS = 2
 

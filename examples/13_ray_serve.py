@@ -14,12 +14,16 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-import ray
-from ray import serve
-from starlette.requests import Request
 
 import glnn
 from glnn.data import digits
+
+try:
+    import ray
+    from ray import serve
+    from starlette.requests import Request
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install 'ray[serve]'") from None
 
 WORKERS, REQUESTS = 2, 200
 PORT = 8123

@@ -21,11 +21,15 @@ from urllib.error import URLError
 from urllib.request import urlopen
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-import bottle
 import numpy as np
 
 import glnn
 from glnn.data import digits
+
+try:
+    import bottle
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install bottle") from None
 
 WORKERS, REQUESTS = 2, 200
 

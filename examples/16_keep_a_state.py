@@ -17,6 +17,11 @@ from numpy.typing import NDArray
 
 import glnn
 
+try:
+    import onnx  # noqa: F401  glnn reads the network by it
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[onnx]'") from None
+
 RATE, STEP, BEFORE = 16000, 512, 64  # samples a second, in a step, and looked back at
 STATE = (2, 1, 128)
 

@@ -13,7 +13,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
-import openai
+try:
+    import openai
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[serve]' openai") from None
 
 QUESTIONS = ("What is 2 + 2?", "Name a colour.", "Say hello in French.", "Is the sea salty?")
 

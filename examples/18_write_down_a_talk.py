@@ -13,6 +13,11 @@ from time import perf_counter
 import glnn
 from glnn.generation import srt
 
+try:
+    import tokenizers  # noqa: F401  glnn reads the model by it
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing.name} is missing: pip install '.[speech]'") from None
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

