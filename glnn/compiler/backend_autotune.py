@@ -50,8 +50,9 @@ LONG = 0.3
 RUNS, ENOUGH, LEAST = 20, 0.1, 3
 """Runs at the most; the seconds that are enough of them; and runs at the least, where short."""
 
-BOUND = 20.0
-"""Seconds of measuring, planning included, after which no further run is begun with."""
+BOUND, BOUND_RUNS = 20.0, 10
+"""Seconds of measuring, planning included, after which no further backend is begun with, or as many
+runs of the fastest so far, where these take longer: a slow machine chooses as a fast one does."""
 SOFTWARE_LAST = ("cpu", "feedback", "compute")
 GPU_FIRST = ("compute", "cpu", "feedback")
 """The order in which backends are timed: the slowest last, so that the bound leaves that out."""
@@ -112,10 +113,11 @@ def time_backends(
         if answered is not None and (reason := _reason_to_skip(name, result, device)):
             result.why[name] = reason
             continue
-        if answered is not None and (spent := clock() - answered) > BOUND:
+        best = min(result.seconds.values(), default=None)
+        runs = BOUND_RUNS * (best or 0.0)
+        if answered is not None and (spent := clock() - answered) > max(BOUND, runs):
             result.why[name] = f"measuring had taken {spent:.0f} s by then"
             continue
-        best = min(result.seconds.values(), default=None)
         run = None  # with the memory that it holds, before the next backend takes some
         try:
             with report_work("timing", name):
@@ -124,8 +126,8 @@ def time_backends(
                 run()
                 first = clock() - start
                 answered = clock() if answered is None else answered
-                left = BOUND - (clock() - answered)
-                result.seconds[name], short = warm_seconds(run, first, best, clock, left)
+                limit = max(BOUND - (clock() - answered), runs)
+                result.seconds[name], short = warm_seconds(run, first, best, clock, limit)
         except (GlnnError, MemoryError) as error:
             if answered is None and not isinstance(error, REFUSALS):
                 raise  # a wrong input, or the device was reset: nothing was seen
@@ -152,14 +154,14 @@ def warm_seconds(
     """Return the least seconds of a run after the first, and why it was not run longer, if so.
 
     The driver compiles in the first run, which may take a thousand times as long as the next: it
-    decides nothing, unless it took longer than what is left.
+    decides nothing, unless it took longer than `limit`.
 
     Args:
         run: Runs the model once.
         first: Seconds of the run before, the backend's first.
         best: Seconds of the fastest other backend, None where there is none.
         clock: Returns seconds.
-        limit: Seconds that a further run may take.
+        limit: Seconds that the first run may have taken where another is to follow.
     """
     if first > limit:
         return first, f"its first run took {first:.0f} s and was not repeated"

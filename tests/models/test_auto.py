@@ -124,6 +124,21 @@ def test_measuring_has_a_bound(model, ran, monkeypatch) -> None:
 
 
 @needs_all
+@pytest.mark.parametrize("load", [0.1, 1.0, 4.0, 20.0])
+def test_a_slow_machine_chooses_as_a_fast_one(model, ran, monkeypatch, load) -> None:
+    """Runs of seconds do not use up what there is for measuring before the fastest has its turn."""
+    monkeypatch.setattr("glnn.compiler.backend_autotune.GPU_FIRST", SOFTWARE_LAST)
+    for name, seconds in (("cpu", 4.1), ("feedback", 1.6), ("compute", 0.7)):
+        monkeypatch.setitem(TIMES, name, load * seconds)
+        monkeypatch.setitem(COMPILING, name, load * 1.5)
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    choice = session.choice
+    assert choice is not None and choice.backend == "compute", choice.why
+    assert choice.seconds["compute"] == pytest.approx(load * 0.7)
+
+
+@needs_all
 def test_each_class_of_shapes_is_measured_once(model, ran) -> None:
     session = glnn.InferenceSession(model)
     session.run(None, {"input": X})
