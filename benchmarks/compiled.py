@@ -22,20 +22,24 @@ def library(source: Path, *more: str) -> ctypes.CDLL:
 
     Raises GlnnError where there is no compiler, or where it refuses the file.
     """
+    with TemporaryDirectory(prefix="glnn-") as folder:
+        built = compiled(source, Path(folder), *more)
+        try:
+            return ctypes.CDLL(str(built))  # which stays when its file goes
+        except OSError as error:
+            raise GlnnError(f"{source.name} as it was compiled does not load: {error}") from None
+
+
+def compiled(source: Path, folder: Path, *more: str) -> Path:
+    """The library in `folder` that `source` is compiled to. Raises what `library` raises."""
     asked = os.environ.get("CC", "cc")
     compiler = shutil.which(asked)
     if compiler is None:
         raise GlnnError(f"{source.name} needs a C compiler: no {asked} on the path")
-    with TemporaryDirectory(prefix="glnn-") as folder:
-        built = Path(folder) / f"{source.stem}.so"
-        command = [compiler, *FLAGS, *more, str(source), "-o", str(built)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if "error" in line]
-            raise GlnnError(
-                f"{asked} refuses {source.name}: {(said or ['it does not say why'])[0]}"
-            )
-        try:
-            return ctypes.CDLL(str(built))  # which stays when its file goes
-        except OSError as error:
-            raise GlnnError(f"{source.name} compiled by {asked} does not load: {error}") from None
+    built = folder / f"{source.stem}.so"
+    command = [compiler, *FLAGS, *more, str(source), "-o", str(built)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "error" in line]
+        raise GlnnError(f"{asked} refuses {source.name}: {(said or ['it does not say why'])[0]}")
+    return built

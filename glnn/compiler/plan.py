@@ -361,7 +361,8 @@ class Plan(Runner):
         self.backend.perform(self._weights.refresh)
 
     def _prepare_run(self, names: Sequence[str]) -> None:
-        check_read(names, self.outline.carried)
+        if names:
+            check_read(names, self.outline.carried)
         self._weights.refresh()
 
     def _constant(self, name: str, buffers: BufferSet) -> Array:

@@ -75,15 +75,17 @@ class GlProcess:
     def __init__(self) -> None:
         self._pid: int | None = None
         self._opened = False
+        self.forked = False
+        """True where this process is a fork of the one that uses GL."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._note_fork)
 
-    @property
-    def forked(self) -> bool:
-        """Return True where this process is a fork of the one that uses GL."""
-        return self._pid is not None and self._pid != THIS.id
+    def _note_fork(self) -> None:
+        self.forked = self._pid is not None
 
     def check(self) -> None:
         """Raise DeviceError in a fork. To be called before any lock is taken."""
-        if self._pid is not None and self._pid != THIS.id:
+        if self.forked:
             raise DeviceError(
                 f"process {self._pid} used GL before this one was forked from it, and GL does not "
                 'survive that: start processes by "spawn", as multiprocessing.get_context("spawn") '

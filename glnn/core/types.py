@@ -26,6 +26,7 @@ UNKNOWN = "?"
 UNRANKED = "..."
 """The only entry of the dimensions of a tensor whose rank is known only in a run."""
 MOST = 2**31 - 1  # what a shader's int holds
+FLOAT16 = np.dtype(np.float16)
 
 
 class DType(Enum):
@@ -244,7 +245,7 @@ def widened(type: TensorType) -> TensorType:
 
 def as_float(array: Array) -> Array:
     """Return a float16 `array` as float32, in which it is computed; any other unchanged."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    return array.astype(np.float32) if array.dtype == FLOAT16 else array
 
 
 def to_float16(array: Array) -> Array:

@@ -153,6 +153,7 @@ class Buffer:
             raise DeviceError(f"a GPU's memory holds no {dtype.value} numbers")
         self.shape = shape
         self.dtype: DType = dtype
+        self._numpy = dtype.numpy
         self.layout = layout
         self._number = layout.number(dtype)  # what each is there
         self._used = layout.size(shape)
@@ -200,7 +201,7 @@ class Buffer:
 
         Raises ShapeError on another shape or dtype.
         """
-        if not isinstance(array, np.ndarray) or array.dtype != self.dtype.numpy:
+        if not isinstance(array, np.ndarray) or array.dtype != self._numpy:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
             raise ShapeError(f"a buffer takes a {self.dtype.value} NumPy array, got {got}")
         if array.shape != self.shape:
@@ -268,7 +269,8 @@ class Buffer:
                 device.write_buffer(copy, dense, self.first)
             else:
                 device.write_buffer(copy, self.layout.pack(self._host), self.first)
-            device.check(f"write {4 * self.words} bytes")
+            if device.debug:
+                device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
         self._host_newer = False
 

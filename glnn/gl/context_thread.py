@@ -229,39 +229,38 @@ class ContextLock:
         self._user: threading.Thread | None = None
         self._holder: threading.Thread | None = None
         self._keeper: threading.Thread | None = None
+        self._wanted = False  # by another thread than the one that keeps it
         self._restore: Callable[[], object] | None = None
 
     @property
-    def is_holder(self) -> bool:
-        """Return True where this thread holds the context."""
-        return self._holder is threading.current_thread()
+    def is_held(self) -> bool:
+        """Return True where some thread holds the context."""
+        return self._holder is not None
 
-    @property
-    def is_user(self) -> bool:
-        """Return True where this thread is between `take` and `give`."""
-        return self._user is threading.current_thread()
+    def is_user(self, thread: threading.Thread) -> bool:
+        """Return True where `thread` is between `take` and `give`."""
+        return self._user is thread
 
-    @property
-    def is_inside(self) -> bool:
-        """Return True where this thread is between `take` and `give`, or holds the context."""
-        return threading.current_thread() in (self._user, self._holder)
+    def is_inside(self, thread: threading.Thread) -> bool:
+        """Return True where `thread` is between `take` and `give`, or holds the context."""
+        return self._user is thread or self._holder is thread
 
-    def take(self) -> None:
-        """Have the context current in this thread, once no other uses it.
+    def take(self, thread: threading.Thread) -> None:
+        """Have the context current in this thread, `thread`, once no other uses it.
 
         Raises DeviceError where another thread holds or keeps it, StepError where GL refuses.
         """
         self._lock.acquire()
         try:
-            if self._holder is not None and not self.is_holder:
+            if self._keeper is None:
+                KEEPING.leave()  # another device's
+            elif self._keeper is not thread:
+                self._wait_for_keeper(self._keeper)
+            if self._holder is not None and self._holder is not thread:
                 raise DeviceError(
                     f"the device is held by the thread {self._holder.name!r}: give it work by "
                     "perform(), or let that thread, if it called activate(), call release()"
                 )
-            if self._keeper is None:
-                KEEPING.leave()  # another device's
-            else:
-                self._end_keeping(self._keeper)
             current = self._context.is_current()
             if not self._depth and self._holder is None:
                 self._restore = None if current else self._context.remember()
@@ -271,14 +270,16 @@ class ContextLock:
             self._lock.release()
             raise
         self._depth += 1
-        self._user = threading.current_thread()
+        self._user = thread
 
-    def _end_keeping(self, keeper: threading.Thread) -> None:
+    def ask_keeper(self) -> None:
+        """Have the thread that keeps it, if one does, leave it with its next `give`."""
+        self._wanted = True
+
+    def _wait_for_keeper(self, keeper: threading.Thread) -> None:
         """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
-        if keeper is threading.current_thread():
-            self._keeper = None
-            KEEPING.forget()
-        elif not self._lock.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
+        self.ask_keeper()
+        if not self._lock.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
             raise DeviceError(
                 f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
                 "(C libraries start some by themselves): let it call the device's release()"
@@ -290,7 +291,9 @@ class ContextLock:
         try:
             if not self._depth:
                 self._user = None
-                if self._holder is None:
+                # Still kept, it is kept on: a thread that began meanwhile would have ended that.
+                kept = self._keeper is not None and self._restore is None and not self._wanted
+                if self._holder is None and not kept:
                     self._keep_or_leave()
         finally:
             self._lock.release()
@@ -299,26 +302,29 @@ class ContextLock:
         """Keep the context after the `give` that ends the outermost `take`, if that is the last."""
         if self._depth == 1 and self._holder is None:
             self._holder, self._restore = threading.current_thread(), None
+            self._stop_keeping()
 
     def release(self) -> None:
         """End what `hold` began, and keeping. Harmless in a thread that does neither."""
         with self._lock:
             if threading.current_thread() in (self._holder, self._keeper):
                 self._holder = None
-                if not self._depth:
+                if self._depth:
+                    self._stop_keeping()
+                else:
                     self._leave()
 
     def end(self, destroy: Callable[[], object]) -> None:
         """Call `destroy`, which destroys the context, once no other thread uses it."""
         with self._lock:
             destroy()
-            self._keeper = None
-            self._lock.notify_all()
+            self._end_keeping()
 
     def _keep_or_leave(self) -> None:
         if (
             KEEPING.possible
             and self._restore is None
+            and not self._wanted
             and self._context.may_stay
             and is_single_threaded()
         ):
@@ -330,8 +336,21 @@ class ContextLock:
     def _leave(self) -> None:
         restore, self._restore = self._restore, None
         self._context.leave()
+        self._wanted = False
         if restore is not None:
             restore()
+        self._end_keeping()
+
+    def _stop_keeping(self) -> None:
+        """Keep it no more, in the thread that does and is at work: a thread that begins meanwhile
+        does not have it released.
+        """
+        if self._keeper is not None:
+            KEEPING.forget()
+            self._end_keeping()
+
+    def _end_keeping(self) -> None:
+        """Note that no thread keeps it."""
         if self._keeper is not None:
             self._keeper = None
             self._lock.notify_all()
@@ -354,27 +373,36 @@ class SharedContext:
         self._context_lock = ContextLock(context)
         self._deciding = threading.Lock()
 
-    def perform(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
+    def perform(
+        self,
+        work: Callable[[], T],
+        ready: Callable[[], object],
+        done: Callable[[], object] | None = None,
+    ) -> T:
         """Call `work` and return its result; the outermost call first calls `ready` with the
-        context current.
+        context current, and behind `work` `done`, where the context is not held.
 
         Raises DeviceError where another thread holds the context, StepError where GL refuses it,
         StoppedError after `end`.
         """
-        if self._context_lock.is_inside:
+        lock, thread = self._context_lock, threading.current_thread()
+        if lock.is_inside(thread):
             return work()
-        if not self._begin_here():
+        if not self._begin_here(thread):
             return self._worker.call(lambda: self._work_there(work, ready))
         try:
             ready()
-            return work()
+            result = work()
+            if done is not None and not lock.is_held:
+                done()
+            return result
         finally:
-            self._context_lock.give()
+            lock.give()
 
     @property
     def contended(self) -> bool:
         """Return True where other threads wait for the worker, and this thread would have to."""
-        return self._worker.is_busy and not self._context_lock.is_inside
+        return self._worker.is_busy and not self.is_inside
 
     def overlap(
         self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]
@@ -384,7 +412,7 @@ class SharedContext:
 
         By the worker, others may begin in between: see `Worker.overlap`.
         """
-        if not self._worker.started or self._context_lock.is_inside:
+        if not self._worker.started or self.is_inside:
             return self.perform(lambda: end(begin()), ready)
         KEEPING.leave()
         return self._worker.overlap(
@@ -395,26 +423,23 @@ class SharedContext:
     @property
     def current(self) -> bool:
         """Return True where this thread is inside `perform` and has the context current."""
-        return self._context_lock.is_user and self._context.is_current()
+        return self._context_lock.is_user(threading.current_thread()) and self._context.is_current()
 
     @property
     def is_inside(self) -> bool:
         """Return True where this thread may use GL: inside `perform`, or behind `hold`."""
-        return self._context_lock.is_inside
+        return self._context_lock.is_inside(threading.current_thread())
 
-    @property
-    def is_held(self) -> bool:
-        """Return True where this thread may use GL behind `perform`, too."""
-        return self._context_lock.is_holder
-
-    def _begin_here(self) -> bool:
-        """Take the context, if work is for this thread; else see to it that there is a worker."""
+    def _begin_here(self, thread: threading.Thread) -> bool:
+        """Take the context, if work is for this thread, `thread`; else see to it that there is a
+        worker.
+        """
         with self._deciding:
-            alone = self._opener is threading.current_thread() and not self._worker.started
-            if alone or self._context_lock.is_holder:
-                self._context_lock.take()
+            if self._opener is thread and not self._worker.started:
+                self._context_lock.take(thread)
                 return True
             KEEPING.leave()
+            self._context_lock.ask_keeper()
             self._worker.start()
             return False
 
@@ -427,18 +452,19 @@ class SharedContext:
 
         Only for the thread that opened it, and inside `perform`. Raises what `perform` raises.
         """
-        if not self._context_lock.is_inside and self._opener is not threading.current_thread():
+        inside = self.is_inside
+        if not inside and self._opener is not threading.current_thread():
             raise DeviceError(
                 "outside perform() the device is for the thread that opened it, "
                 f"{self._opener.name!r}: give it the work by perform()"
             )
-        if self._context_lock.is_inside and self._context.is_current():
+        if inside and self._context.is_current():
             ready()
         else:
             self._hold(ready)
 
     def _hold(self, ready: Callable[[], object]) -> None:
-        self._context_lock.take()
+        self._context_lock.take(threading.current_thread())
         try:
             ready()
             self._context_lock.hold()
@@ -451,5 +477,5 @@ class SharedContext:
 
     def end(self, destroy: Callable[[], object]) -> None:
         """Finish what was asked for, end the worker and call `destroy`, all once nobody works."""
-        self._worker.stop(self._context.leave_thread, wait=not self._context_lock.is_inside)
+        self._worker.stop(self._context.leave_thread, wait=not self.is_inside)
         self._context_lock.end(destroy)

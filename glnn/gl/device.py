@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from ctypes import c_uint, c_uint64, c_void_p
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,9 +71,8 @@ class Timeline:
         """The segment that commands given now belong to."""
         self.completed = 0
         """The last segment known to be over."""
-        self.latest: Callable[[], Fence | None] = lambda: None
+        self.latest: Callable[[], Fence | None] = no_fence
         """Returns the last fence, unless nobody has it any more."""
-        self._functions: tuple[Any, Any, Any] | None = None
 
     @property
     def idle(self) -> bool:
@@ -87,37 +86,28 @@ class Timeline:
             self.completed = ended
         return ended
 
-    def fence(self, load: Callable[..., Any], check: Callable[[str], None]) -> Fence:
-        """A fence behind all commands so far.
 
-        load: gives GL's functions. check: raises DeviceError where the context was reset.
-        """
-        if self._functions is None:
-            self._functions = (
-                load("glFenceSync", c_void_p, c_uint, c_uint),
-                load("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64),
-                load("glDeleteSync", None, c_void_p),
-            )
-        make, wait, delete = self._functions
-        made = Fence(self, make(SYNC_GPU_COMMANDS_COMPLETE, 0), wait, delete, check)
-        self.latest = weakref.ref(made)
-        return made
+class FenceFunctions:
+    """GL's functions of fences, and what raises DeviceError where the context was reset."""
+
+    def __init__(self, load: Callable[..., Any], check: Callable[[str], None]) -> None:
+        """load: as `Device.load`."""
+        self.make = load("glFenceSync", c_void_p, c_uint, c_uint)
+        self.wait = load("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64)
+        self.delete = load("glDeleteSync", None, c_void_p)
+        self.check = check
 
 
 class Fence:
     """The end of a segment of a device's commands, to be waited for. Only inside `perform`."""
 
-    def __init__(
-        self,
-        timeline: Timeline,
-        sync: int | None,
-        wait: Any,
-        delete: Any,
-        check: Callable[[str], None],
-    ) -> None:
-        self._timeline, self._sync = timeline, sync
-        self._wait, self._delete, self._check = wait, delete, check
+    __slots__ = ("__weakref__", "_functions", "_sync", "_timeline", "segment")
+
+    def __init__(self, timeline: Timeline, functions: FenceFunctions) -> None:
+        self._timeline, self._functions = timeline, functions
+        self._sync: int | None = functions.make(SYNC_GPU_COMMANDS_COMPLETE, 0)
         self.segment = timeline.end()
+        timeline.latest = weakref.ref(self)
 
     @property
     def is_signaled(self) -> bool:
@@ -130,40 +120,48 @@ class Fence:
         checked: whether to raise DeviceError where the driver has reset the context, which closes
         the device: what is mapped is gone then.
         """
-        if self._timeline.wait_mode != BLOCK and not self._poll(seconds):
+        timeline, functions = self._timeline, self._functions
+        if timeline.wait_mode != BLOCK and not self._poll(seconds):
             return False
-        while not self.is_signaled and self._sync is not None:
+        sync = self._sync
+        if sync is None:
+            return True
+        while timeline.completed < self.segment:
             part = min(seconds, MAX_WAIT)
-            said = self._wait(self._sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
+            said = functions.wait(sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
             if said == TIMEOUT_EXPIRED:
                 seconds -= part
                 if seconds <= 0:
                     return False
                 continue
             if said != WAIT_FAILED:
-                self._timeline.completed = max(self._timeline.completed, self.segment)
+                timeline.completed = max(timeline.completed, self.segment)
             break
-        if self._sync is not None:
-            self.delete()
-            if checked:
-                self._check("wait")
+        self.delete()
+        if checked:
+            functions.check("wait")
         return True
 
     def _poll(self, seconds: float) -> bool:
         """Ask for no longer than `seconds` whether it is over, or cannot be; whether that is so."""
+        wait = self._functions.wait
 
         def over() -> bool:
             if self.is_signaled or self._sync is None:
                 return True
-            return bool(self._wait(self._sync, SYNC_FLUSH_COMMANDS, 0) != TIMEOUT_EXPIRED)
+            return bool(wait(self._sync, SYNC_FLUSH_COMMANDS, 0) != TIMEOUT_EXPIRED)
 
         return poll(over, self._timeline.wait_mode, seconds)
 
     def delete(self) -> None:
         """Give up what GL keeps for it: nobody waits for it any more."""
-        if self._sync is not None:
-            self._delete(self._sync)
-            self._sync = None
+        sync, self._sync = self._sync, None
+        if sync is not None:
+            self._functions.delete(sync)
+
+
+def no_fence() -> None:
+    """Return None: there is no fence."""
 
 
 RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
@@ -244,10 +242,12 @@ class Device:
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
         self._garbage: list[Callable[[], object]] = []
-        self._copied_in: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
-        """The segment of the last copy to or from each buffer, where `reorders_copies`."""
+        self._copied_in: dict[int, int] = {}
+        """The segment of the last copy to or from each buffer, by GL's name, where
+        `reorders_copies`."""
+        self._last_copied_in = 0  # the last of these segments
         self.timeline = Timeline(options.wait)
-        self._closing_fence: Callable[[], Fence | None] = lambda: None
+        self._closing_fence: Callable[[], Fence | None] = no_fence
         """Returns a fence that is known to be behind all commands so far."""
         self._reopen_lock = process_lock()
         self._successor: Device | None = None
@@ -270,6 +270,7 @@ class Device:
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load
                 self._reset_status = load_reset_status(self._gl, *known)
+                self._fence_functions = FenceFunctions(self.load, self.check_reset)
                 self._shared_context = SharedContext(self._gl, worker)
             except Exception as error:
                 self._finalizer()
@@ -311,16 +312,25 @@ class Device:
         copy = self.context.copy_buffer
         copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
         if self.capabilities.reorders_copies:
-            self._copied_in[target] = self._copied_in[source] = self.timeline.current
+            segment = self._last_copied_in = self.timeline.current
+            self._copied_in[target.glo] = self._copied_in[source.glo] = segment
 
     def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int = 0) -> None:
         """Write `content` to `target`, from the byte `offset` on. Only inside `perform`.
 
         Waits for earlier copies to or from that buffer where the driver might write before them.
         """
-        if self._copied_in.pop(target, 0) > self.timeline.completed:
+        if self._last_copied_in:
+            self._wait_for_copies(target)
+        target.mglo.write(content, offset)
+
+    def _wait_for_copies(self, buffer: moderngl.Buffer) -> None:
+        """Wait until the copies to or from `buffer` are done."""
+        if self._copied_in.pop(buffer.glo, 0) > self.timeline.completed:
             self.wait()
-        target.write(content, offset=offset)
+        if self._last_copied_in <= self.timeline.completed:  # all of them
+            self._last_copied_in = 0
+            self._copied_in.clear()
 
     @cached_property
     def timer_query(self) -> moderngl.Query:
@@ -338,15 +348,16 @@ class Device:
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
-        outermost = fenced and not self._shared_context.is_inside  # else commands may follow
-        inner = partial(self._closed_by_fence, work) if outermost else work
-        return self._run_translated(lambda: self._shared_context.perform(inner, self._ready))
+        self._check_usable()
+        try:
+            done = self._note_fence if fenced else None
+            return self._shared_context.perform(work, self._ready, done)
+        except (StepError, StoppedError) as error:
+            raise self._translated(error) from None
 
-    def _closed_by_fence(self, work: Callable[[], T]) -> T:
-        result = work()
-        if not self._shared_context.is_held:
-            self._closing_fence = self.timeline.latest
-        return result
+    def _note_fence(self) -> None:
+        """Note that a fence is behind all commands so far."""
+        self._closing_fence = self.timeline.latest
 
     @property
     def contended(self) -> bool:
@@ -360,17 +371,17 @@ class Device:
         Where several threads ask, what others ask for may be begun with in between. Raises what
         `perform` raises.
         """
-        return self._run_translated(lambda: self._shared_context.overlap(begin, end, self._ready))
-
-    def _run_translated(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, with the context's errors turned into those of `perform`."""
         self._check_usable()
         try:
-            return work()
-        except StepError as failed:
-            raise self._refused(failed) from None
-        except StoppedError:
-            raise DeviceError(self.lost or CLOSED) from None
+            return self._shared_context.overlap(begin, end, self._ready)
+        except (StepError, StoppedError) as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: StepError | StoppedError) -> DeviceError:
+        """Return the error of `perform` for one of the context's."""
+        if isinstance(error, StepError):
+            return self._refused(error)
+        return DeviceError(self.lost or CLOSED)
 
     def activate(self) -> None:
         """Make the context current and free what was dropped; to be called before using GL.
@@ -401,13 +412,14 @@ class Device:
         return DeviceError(f"{self._gl.what}: {failed}")
 
     def _check_usable(self) -> None:
-        GL_PROCESS.check()  # before any lock: a fork finds them as they were
+        if GL_PROCESS.forked:  # before any lock: a fork finds them as they were
+            GL_PROCESS.check()
         if self.closed:
             raise DeviceError(self.lost or CLOSED)
 
     def _ready(self) -> None:
         """With the context, before work: delete what was queued in whatever thread."""
-        self._closing_fence = lambda: None
+        self._closing_fence = no_fence
         self._ready_to_wait()
 
     def _ready_to_wait(self) -> None:
@@ -496,8 +508,11 @@ class Device:
 
         Raises DeviceError after a reset.
         """
-        perform, ready = self._shared_context.perform, self._ready_to_wait
-        self._run_translated(lambda: perform(self.wait, ready))  # without the context there is none
+        self._check_usable()
+        try:  # without the context there is no wait
+            self._shared_context.perform(self.wait, self._ready_to_wait)
+        except (StepError, StoppedError) as error:
+            raise self._translated(error) from None
 
     def wait(self) -> None:
         """The same as `finish`, for callers that are inside `perform`."""
@@ -513,7 +528,7 @@ class Device:
 
     def fence(self) -> Fence:
         """A fence behind all that the GPU was told to do. Only inside `perform`."""
-        return self.timeline.fence(self.load, self.check_reset)
+        return Fence(self.timeline, self._fence_functions)
 
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""

@@ -190,6 +190,7 @@ class BufferSet:
         """A block of each of these sizes: caches have the same."""
         makers = ((i, maker(one.words)) for i, one in enumerate(executable.commands.textures))
         self._open_views = [(i, make) for i, make in makers if make is not None]
+        self._states = [resources.states[one.name] for one in executable.states]
         self._swapped = self._doubled()
         updated = [one for one in executable.states if one.after is not None]
         self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
@@ -243,14 +244,14 @@ class BufferSet:
         memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
-        self._too_small = {}
         try:
             if self.device is not None and (arrays or outputs or self._attached):
+                self._too_small = {}
                 self._attach(sizes, arrays, outputs)
                 known = False
             if not known or self._generation != self._shared.generation:
                 self._rebind(sizes)
-            elif self._shared.states:
+            elif self._states:
                 self._now = self._arranged()
         except BaseException:  # nobody knows what is bound, and tables may lie in new memory
             self._attached, self._too_small, self._kept, self._replaced = {}, {}, {}, []
@@ -370,7 +371,7 @@ class BufferSet:
     def _arranged(self) -> _Arrangement:
         """Return the commands for where the states lie now, for the sizes of the last binding."""
         made_for = self.sizes, self._generation
-        states = tuple([self._shared.states[one.name].current for one in self.executable.states])
+        states = tuple([one.current for one in self._states])
         places = states, tuple(self._attached), tuple(self._attached.values())
         result = self._take_arrangement(places)
         if result is None:
@@ -604,8 +605,11 @@ class BufferSet:
         device = self.device
         if device is not None and device.timeline.completed < self._segment:
             device.wait()
+        now = self._now
+        assert now is not None
+        stores = now.stores
         for name, array in arrays.items():
-            self.store(name).put(array)
+            (stores.get(name) or self.store(name)).put(array)
         for name, there in self._too_small.items():
             store = self.store(name)
             assert isinstance(store, Buffer) and device is not None
@@ -639,21 +643,22 @@ class BufferSet:
 
     def launch(self) -> None:
         """Launch every step, without waiting for the device."""
-        for one, given in self._replaced:
-            self._kept[one.name] = given.hand_over(one.dtype)
-        self._replaced = []
+        if self._replaced:
+            for one, given in self._replaced:
+                self._kept[one.name] = given.hand_over(one.dtype)
+            self._replaced = []
+        device, shared = self.device, self._shared
         try:
-            if self.device is None and self._shared.states:
+            if device is None and self._states:
                 self._launch_here()
             else:
-                self._shared.states_lost = self._in_place
+                shared.states_lost = self._in_place
                 self.commands()
-                self._shared.states_lost = bool(self._swapped)
+                shared.states_lost = bool(self._swapped)
                 for state in self._swapped:
                     state.swap()
-            self._shared.states_lost = False
+            shared.states_lost = False
         finally:
-            device = self.device
             if device is not None:  # only now: a run may wait for the device in the middle
                 self._segment = device.timeline.current
 

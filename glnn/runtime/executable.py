@@ -431,6 +431,8 @@ class Executable:
 
     def sizes(self, feeds: Mapping[str, Feed]) -> tuple[int, ...]:
         """Return the sizes that the symbols have in the arrays `feeds`."""
+        if not self.symbols:
+            return ()
         return tuple(
             [
                 int(np.asarray(feeds[one.input]).flat[one.axis])

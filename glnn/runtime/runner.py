@@ -301,9 +301,11 @@ class Runner:
         self._narrowed = tuple(one.name for one in io.inputs if one.narrowed)
         self._small = tuple(one.name for one in io.inputs if one.small)
         self._indices = tuple(one for one in io.inputs if one.below)
-        self._admitted: list[Shape] | None = None
-        """The shapes of the inputs that were admitted last, unless their numbers matter, too: most
-        runs have those of the run before."""
+        self._admitted: list[tuple[str, Shape, np.dtype[Any]]] | None = None
+        """The inputs that were admitted last, unless their numbers matter, too: most runs have
+        arrays like those of the run before."""
+        self._inputs = tuple((one.name, one.takes is DType.float32) for one in io.inputs)
+        """The names of the inputs, and whether each is widened to float32."""
         self._outputs = {one.name: one for one in io.outputs}
         self._runs: deque[InFlightRun] = deque()
         self._latest = BufferSet(executable, resources)
@@ -372,29 +374,34 @@ class Runner:
 
     def _check(self, feeds: Mapping[str, Array]) -> None:
         """Raise ShapeError unless `feeds` are what it can be bound to."""
-        shapes: list[Shape] = []
+        admitted: list[tuple[str, Shape, np.dtype[Any]]] = []
+        for name, shape, dtype in self._admitted or ():
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                break
+        else:
+            if self._admitted is not None:
+                return
         for one in self.executable.io.inputs:
             array = feeds.get(one.name)
             if not isinstance(array, np.ndarray) or array.dtype != one.dtype.numpy:
                 takes = f"input {one.name!r} of {self.executable.name} takes {one.dtype.value}"
                 raise ShapeError(f"{takes}, got {shown(array)}")
-            shapes.append(array.shape)
-        if shapes == self._admitted:
-            return
+            admitted.append((one.name, array.shape, array.dtype))
         if not self.executable.admits(feeds):
             io = self.executable.io.inputs
             expected = {one.name: self._latest.number(one.shape) for one in io}
             got = {one.name: feeds[one.name].shape for one in io}
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
         if not any(one.is_number for one in self.executable.symbols):
-            self._admitted = shapes
+            self._admitted = admitted
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
         arrays: dict[str, Array] = {}
-        for input in self.executable.io.inputs:
-            array = feeds[input.name]
+        for name, widened in self._inputs:
+            array = feeds[name]
             if isinstance(array, np.ndarray):
-                arrays[input.name] = as_float(array) if input.takes is DType.float32 else array
+                arrays[name] = as_float(array) if widened else array
         for one in self._indices:
             called = one.called or f"input {one.name!r}"
             check_indices(called, as_host_array(feeds[one.name]), buffers.number(one.below))
@@ -478,24 +485,27 @@ class Runner:
     ) -> InFlightRun:
         self._resources.states_lost = False
         self._prepare_run(outputs or ())
-        out = out or {}
+        device_outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS
+        given: dict[str, Out] = {}
         there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
-        by_host = there.keys() - self.executable.device_inputs.keys()
-        if by_host:
+        if there and (by_host := there.keys() - self.executable.device_inputs.keys()):
             feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
-        given = {name: one for name, one in out.items() if one is not DeviceArray}
-        device_outputs = {
-            name: one if isinstance(one, DeviceArray) else None
-            for name, one in out.items()
-            if name not in given or stays_on_device(one)
-        }
+        if out:
+            given = {name: one for name, one in out.items() if one is not DeviceArray}
+            device_outputs = {
+                name: one if isinstance(one, DeviceArray) else None
+                for name, one in out.items()
+                if name not in given or stays_on_device(one)
+            }
         buffers = self._latest = self._bind(self.executable.sizes(feeds), there, device_outputs)
-        for one in self.executable.io.outputs if given else ():
-            if one.name in given:
-                check_out(one.name, given[one.name], buffers.number(one.shape), one.dtype)
-        self._upload(buffers, unaliased(feeds, given))
+        if given:
+            for one in self.executable.io.outputs:
+                if one.name in given:
+                    check_out(one.name, given[one.name], buffers.number(one.shape), one.dtype)
+            feeds = unaliased(feeds, given)
+        self._upload(buffers, feeds)
         buffers.launch()
-        return self._in_flight(buffers, self.outputs if outputs is None else outputs, out)
+        return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
 
     def _bind(
         self,
@@ -526,6 +536,8 @@ class Runner:
         """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""
         while self._runs and self._runs[0].over:
             self._runs.popleft()
+        if not self._runs:
+            return self._sets[0]
         busy = [run.buffers for run in self._runs]
         result = next((one for one in self._sets if one not in busy), None)
         if result is None and len(self._sets) < self._most_runs:
@@ -556,8 +568,10 @@ class Runner:
         self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Out]
     ) -> InFlightRun:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
-        wanted = [name for name in dict.fromkeys(names) if stays_on_device(out.get(name))]
-        kept = buffers.keep([self._outputs[name] for name in wanted])
+        kept: Mapping[str, DeviceArray] = EMPTY
+        if out:
+            wanted = [name for name in dict.fromkeys(names) if stays_on_device(out.get(name))]
+            kept = buffers.keep([self._outputs[name] for name in wanted])
         computed = [name for name in names if name not in kept and name not in self._fixed]
 
         def result(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from glnn.training.step_graph import TARGET
 
 HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
 PROBED = 2  # samples for which a model is asked what its output is
+_largest = partial(np.maximum.reduce, axis=None)  # as ndarray.max, which goes by way of Python
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Samples:
     """Arrays whose first dimension counts the samples, by name: the model's inputs, `target`."""
 
@@ -101,7 +103,9 @@ class SampleConverter:
         self._model, self._loss = model, loss
         self._like: tuple[object, ...] = ()  # of the last arrays, if the next ones may be like them
         self._last: Samples | None = None
+        self._names = [info.name for info in model.inputs]
         self._classes: int | None = None  # how many labels may be, None where there are none
+        self._unsigned: np.dtype[Any] | None = None  # the labels' type without a sign
 
     def samples(self, x: object, y: object) -> Samples:
         """The samples `x`, an array or arrays by the names of the model's inputs, with targets `y`.
@@ -112,7 +116,7 @@ class SampleConverter:
         last = self._last
         if last is not None and self._match_last(x, y):
             target = y.astype(last.arrays[TARGET].dtype, copy=False)  # type: ignore[attr-defined]
-            arrays: dict[str, Any] = {self._model.inputs[0].name: x, TARGET: target}
+            arrays: dict[str, Any] = {self._names[0]: x, TARGET: target}
             return Samples(arrays, last.loss, last.target)
         inputs = _checked_inputs(self._model, x)
         count, output = len(next(iter(inputs.values()))), _output(self._model, inputs)
@@ -128,6 +132,8 @@ class SampleConverter:
                 return result
         if type(x) is np.ndarray and type(y) is np.ndarray:
             self._last, self._like = result, (x.shape, x.dtype, y.shape, y.dtype)
+            if self._classes is not None:
+                self._unsigned = np.dtype(y.dtype.str.replace("i", "u"))
         return result
 
     def _match_last(self, x: object, y: object) -> bool:
@@ -139,8 +145,7 @@ class SampleConverter:
         if self._classes is None:
             return True
         # As an unsigned number a negative label is a large one: one walk finds either kind.
-        unsigned = y.view(y.dtype.str.replace("i", "u"))
-        return bool(unsigned.max() < self._classes)
+        return bool(_largest(y.view(self._unsigned)) < self._classes)
 
 
 def split_validation(

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -52,7 +53,7 @@ TOTALS = {
 ACCUMULATED = "accumulated"  # the state that says what gradients add up to
 ANY = 2  # samples of a batch that is only made to see which states it has
 Batch = Mapping[str, Array]
-BatchRunner = Callable[[Batch], None]
+BatchRunner = Callable[[Batch], object]
 """Computes a batch; nothing is read back."""
 
 
@@ -271,11 +272,7 @@ class StepRunner:
             updates=step.updates,
         )
         self._note(name, plan)
-
-        def perform(batch: Batch) -> None:
-            plan.run(batch, ())
-
-        return perform
+        return partial(plan.run, outputs=())
 
     def _note(self, name: str, plan: Plan) -> None:
         """Record the kernels that were chosen."""

@@ -123,7 +123,8 @@ class Trainer:
         samples, key = self._converter.samples(x, y), self._key
         if key is None or not key.matches(samples):
             self._key = key = BatchKey.for_samples(samples, samples.count, totals=False)
-        self._choose_backend(key, samples.arrays)
+        if self._candidates:
+            self._choose_backend(key, samples.arrays)
         self._steps.perform(key, samples.arrays)
 
     @property

@@ -168,7 +168,7 @@ def test_a_foreign_thread_waits_for_the_keepers_next_use(python: Run) -> None:
 import glnn.gl.context_thread
 glnn.gl.context_thread.KEPT_SECONDS = 60
 foreign(lambda: device.perform(name))
-while not device._sharing._worker.started:
+while not device._shared_context._worker.started:
     pass
 assert device.perform(name) == "glnn device"
 assert done.wait(30) and answers == ["glnn device"], answers
@@ -248,7 +248,7 @@ def test_anothers_context_is_restored_and_not_replaced(python: Run) -> None:
         python,
         """
 from glnn.gl.context import ES_VERSIONS
-anothers = next(iter(Egl().ways("device")))[1](ES_VERSIONS)
+anothers = next(iter(Egl().candidates("device")))[1](ES_VERSIONS)
 before = current()
 assert runs(device, 2) == [True, False, True] * 2
 assert current() == before
