@@ -2,10 +2,10 @@
 
 Steps of an MLP 784-512-10 by SGD with momentum, each waited for, and runs of a session of the same
 network and of LeNet, from host array to host array. GL's functions of a run are replaced by ones
-that note when they were called: what passes until the upload, between upload and launches, while
-the launches are given, behind them and behind the wait. With `--idle` they do nothing while a run
-is timed, so that all that passes is Python's own time, the same on any driver. Both versions run
-alternately, each time in a process of its own.
+that note when they were called and how long they took: what passes until the upload, between upload
+and launches, while the launches are given, behind them and behind the wait. With `--idle` they do
+nothing while a run is timed, so that all that passes is Python's own time, the same on any driver.
+Both versions run alternately, each time in a process of its own.
 
     python -m benchmarks.host_parts --against ../before
     python -m benchmarks.host_parts --against ../before --idle --only "training 64" --json
@@ -55,7 +55,7 @@ def main(
         print(json.dumps({**about, "rows": found}, indent=2))
         return
     Screen().say(", ".join(f"{k} {v}" for k, v in about.items()))
-    units = {name: "" if name.endswith("calls") else "us" for name in found}
+    units = {name: "" if "calls of" in name else "us" for name in found}
     trees.show(found, units, "parts of a step and of a run")
 
 

@@ -7,6 +7,7 @@ commas, 1 where GL's functions do nothing, and the seconds for each work.
 import ctypes
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter, perf_counter_ns
@@ -93,13 +94,15 @@ def parts(events: list[tuple[str, int, int]], start: int, end: int) -> dict[str,
         found |= {"before the wait": waits[0][1] - last, "wait": waits[-1][2] - waits[0][1]}
         found |= {"behind the wait": end - waits[-1][2]}
     found |= {"in all": end - start, "in GL": sum(b - a for _, a, b in events)}
+    for name, begun, ended in events:
+        found[name] = found.get(name, 0) + ended - begun
     return {name: 1e-3 * nanoseconds for name, nanoseconds in found.items()}
 
 
 def timed(recorder: Recorder, work: Callable[[], object], seconds: float) -> dict[str, float]:
     """The 10th percentile and the median of each part, and the calls of GL."""
     times: dict[str, list[float]] = {}
-    calls = 0
+    events: list[tuple[str, int, int]] = []
     for duration in (WARM, seconds):
         times.clear()
         begun, runs = perf_counter(), 0
@@ -109,13 +112,13 @@ def timed(recorder: Recorder, work: Callable[[], object], seconds: float) -> dic
             work()
             end = perf_counter_ns()
             events = recorder.events()
-            calls = len(events)
             for name, value in parts(events, start, end).items():
                 times.setdefault(name, []).append(value)
             runs += 1
     found = {f"{name}, 10%": sorted(each)[len(each) // 10] for name, each in times.items()}
     found |= {f"{name}, median": median(each) for name, each in times.items()}
-    return {**found, "GL calls": float(calls)}
+    found |= {f"calls of {name}": float(n) for name, n in Counter(e[0] for e in events).items()}
+    return {**found, "calls of GL": float(len(events))}
 
 
 def mlp() -> Model:
