@@ -27,14 +27,16 @@ from glnn.core.tensor_info import (
     show,
 )
 from glnn.core.trace_spans import duration
-from glnn.core.types import DType, Shape
+from glnn.core.types import ArrayTypes, DType, Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
 from glnn.runtime.device_array import (
     FLOATS,
     DeviceArray,
     Feed,
+    any_on_device,
     as_host_array,
+    host_arrays,
     stays_on_device,
 )
 from glnn.runtime.options import BackendChoice, Options
@@ -210,6 +212,8 @@ class InferenceSession(LazyPickle):
         )
         self._fitted: dict[int, tuple[Shape, np.dtype[Any]]] = {}
         """The last shape and dtype that fitted, by the numbers of `_kinds`."""
+        self._fitted_types: ArrayTypes | None = None
+        """The types of the last inputs that fitted, where all were arrays."""
         stored = None if self.cache is None else self.cache.find(model, self._options)
         self._lazy = _LazyModel(model, self._options, stored, self.cache)
         self._runs: ModelExecutor
@@ -474,6 +478,8 @@ class InferenceSession(LazyPickle):
         """Check and convert the inputs; those like the last that fitted are not checked again."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
+        if states is None and self._fitted_types is not None and self._fitted_types.match(feeds):
+            return dict(feeds)
         inputs, kinds, fitted = self._inputs, self._kinds, self._fitted
         arrays: dict[str, Feed] = {}
         if states is not None:
@@ -502,6 +508,8 @@ class InferenceSession(LazyPickle):
             shapes = {name: one.shape for name, one in arrays.items()}
             shapes |= states.shapes if states else {}
             check_shared_sizes(self._shared_sizes, shapes)
+        if states is None and not any_on_device(arrays):
+            self._fitted_types = ArrayTypes(host_arrays(arrays))
         return arrays
 
     def plan(

@@ -22,7 +22,7 @@ from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.core.process import memory_limit, process_lock
 from glnn.core.settings import Settings
-from glnn.core.types import Array, DType, Shape, TensorType, all_small, content
+from glnn.core.types import Array, ArrayTypes, DType, Shape, TensorType, all_small, content
 from glnn.errors import (
     DeviceError,
     LimitError,
@@ -36,7 +36,13 @@ from glnn.graph.passes import Pass, batch_size_of
 from glnn.graph.passes.float16_inputs import widen_inputs
 from glnn.graph.passes.int64_to_int32 import has_int64_inputs, mark_small_inputs
 from glnn.kernels.library import revision
-from glnn.runtime.device_array import DeviceArray, Feed, as_host_array, host_arrays, located
+from glnn.runtime.device_array import (
+    Feed,
+    any_on_device,
+    as_host_array,
+    host_arrays,
+    located,
+)
 from glnn.runtime.runner import FinishedRun, Out, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.stored.plan_cache import PlanWriter
@@ -86,6 +92,31 @@ class PlanKey(NamedTuple):
         """Return the key for inputs of `shapes`, of which `shape_inputs` decide sizes."""
         contents = frozenset((name, content(array)) for name, array in shape_inputs.items())
         return cls(frozenset(shapes.items()), contents, small, revision(), wide, keep, outputs)
+
+
+@dataclass(eq=False)
+class _Latest:
+    """The plan of the last run."""
+
+    key: PlanKey
+    """What it was asked for by."""
+    plan: Plan | PartitionedGraph
+    """The plan."""
+    types: ArrayTypes | None = None
+    """The types of inputs that have this key, whatever their numbers are; None where these matter,
+    or nobody knows yet."""
+
+    def note(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
+        """Note that `feeds`, of which `shape_inputs` decide sizes, have this key."""
+        arrays = host_arrays(feeds)
+        wide = any(one.dtype == DType.int64.numpy for one in arrays.values())
+        if len(arrays) == len(feeds) and not shape_inputs and not wide:
+            self.types = ArrayTypes(arrays)
+
+    def is_for(self, feeds: Mapping[str, Feed]) -> bool:
+        """Return True where the types of `feeds` alone say that they have this key."""
+        known = self.types is not None and self.types.match(feeds)
+        return known and self.key.kernels == revision()
 
 
 _RangeKey = tuple[bool, int, frozenset[str]]
@@ -244,7 +275,7 @@ class Executor:
         self._plans: OrderedDict[PlanKey, Plan | PartitionedGraph] = OrderedDict()
         self._range_plans: dict[_RangeKey, RangePlans[Plan | PartitionedGraph]] = {}
         """Plans for ranges of sizes, by `small`, `kernels` and `wide` of a PlanKey."""
-        self._latest: tuple[PlanKey, Plan | PartitionedGraph] | None = None
+        self._latest: _Latest | None = None
         """The plan of the last run."""
         self._weights = Weights(self.backend, graph) if weights is None else weights
         self._repeats = 0
@@ -289,7 +320,7 @@ class Executor:
 
         Those whose numbers decide sizes are the host's.
         """
-        if not any(isinstance(one, DeviceArray) for one in feeds.values()):
+        if not any_on_device(feeds):
             return feeds
         numbers = self.graph.shape_input_names({name: one.shape for name, one in feeds.items()})
         read = {name: as_host_array(feeds[name]) for name in numbers}
@@ -373,23 +404,26 @@ class Executor:
 
         Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
-        shapes = {name: array.shape for name, array in feeds.items()}
-        known = host_arrays(feeds)
-        shape_inputs = self.graph.shape_input_arrays(known)
-        small = backend.device is not None and all_small(known)
-        half = DType.float16.numpy
-        wide = frozenset(
-            name for name, one in feeds.items() if one.dtype == half and name not in known
-        )
-        key, latest = PlanKey.create(shapes, shape_inputs, small=small, wide=wide), self._latest
-        if latest is not None and latest[0] == key and latest[1].backend is backend:
-            self._repeats += 1
-            if self._repeats == REPEATS and latest[1].was_chosen_for_others(feeds):
-                with suppress(LimitError, MemoryError):  # then there is no room for another
-                    return self._plan(key, backend, shape_inputs)
-            return latest[1]
-        self._repeats = 0
-        return self._plan(key, backend, shape_inputs, None if exact else feeds)
+        latest, shape_inputs = self._latest, dict[str, Array]()
+        if latest is None or latest.plan.backend is not backend or not latest.is_for(feeds):
+            shapes = {name: array.shape for name, array in feeds.items()}
+            known = host_arrays(feeds)
+            shape_inputs = self.graph.shape_input_arrays(known)
+            small = backend.device is not None and all_small(known)
+            half = DType.float16.numpy
+            wide = frozenset(
+                name for name, one in feeds.items() if one.dtype == half and name not in known
+            )
+            key = PlanKey.create(shapes, shape_inputs, small=small, wide=wide)
+            if latest is None or latest.plan.backend is not backend or latest.key != key:
+                self._repeats = 0
+                return self._plan(key, backend, shape_inputs, None if exact else feeds)
+            latest.note(feeds, shape_inputs)
+        self._repeats += 1
+        if self._repeats == REPEATS and latest.plan.was_chosen_for_others(feeds):
+            with suppress(LimitError, MemoryError):  # then there is no room for another
+                return self._plan(latest.key, backend, shape_inputs)
+        return latest.plan
 
     def values(self, feeds: Mapping[str, Array], requested: tuple[Value, ...]) -> dict[str, Array]:
         """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
@@ -471,7 +505,7 @@ class Executor:
                         self._plans.popitem(last=False)
             if key in self._plans:
                 self._plans.move_to_end(key)
-            self._latest = None if key.keep or key.outputs else (key, plan)
+            self._latest = None if key.keep or key.outputs else _Latest(key, plan)
         return plan
 
     def _ranges(self, key: PlanKey) -> RangePlans[Plan | PartitionedGraph]:
@@ -561,7 +595,7 @@ class Executor:
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """The operators that the host computes in the plan that ran last."""
-        return self._latest[1].hosted if self._latest else ()
+        return self._latest.plan.hosted if self._latest else ()
 
     def _open(self) -> Backend:
         """Return the backend, opened on a new device where its own was lost."""

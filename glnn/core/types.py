@@ -243,6 +243,25 @@ def widened(type: TensorType) -> TensorType:
     return TensorType(type.dims) if type.dtype is DType.float16 else type
 
 
+class ArrayTypes:
+    """The shapes and dtypes of a run's arrays, by name: the next run's are most often like them."""
+
+    __slots__ = ("_types",)
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._types = tuple([(name, one.shape, one.dtype) for name, one in arrays.items()])
+
+    def match(self, arrays: Mapping[str, object]) -> bool:
+        """Return True where `arrays` has these names alone, and NumPy arrays of these types."""
+        if len(arrays) != len(self._types):
+            return False
+        for name, shape, dtype in self._types:
+            array = arrays.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        return True
+
+
 def as_float(array: Array) -> Array:
     """Return a float16 `array` as float32, in which it is computed; any other unchanged."""
     return array.astype(np.float32) if array.dtype == FLOAT16 else array

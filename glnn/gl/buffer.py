@@ -266,9 +266,9 @@ class Buffer:
                 self._write_to_host_memory(self._memory, self._memory.host, self._host)
             elif self._dense:
                 dense = np.ascontiguousarray(self._host, self._number)
-                device.write_buffer(copy, dense, self.first)
+                device.write_buffer(copy, dense, self._part[0])
             else:
-                device.write_buffer(copy, self.layout.pack(self._host), self.first)
+                device.write_buffer(copy, self.layout.pack(self._host), self._part[0])
             if device.debug:
                 device.check(f"write {4 * self.words} bytes")
             self.pushes += 1

@@ -123,14 +123,14 @@ GlCall = tuple[Callable[..., object], tuple[Any, ...]]
 class GlFunctions:
     """The functions of one context.
 
-    What is called in every run is `quick`: Python looks at no types of its arguments, and its
+    What is called in every run is `quick`: Python looks at no types of most arguments, and its
     other threads wait, which takes less than to have them go on. `slow` functions may take long.
     """
 
     def __init__(self, gl: Context, renderer: str) -> None:
         self._gl, self._renderer = gl, renderer
-        self._quick: dict[str, Any] = {}
-        self._slow: dict[tuple[Any, ...], Any] = {}  # by their types, too
+        self._quick: dict[tuple[Any, ...], Any] = {}
+        self._slow: dict[tuple[Any, ...], Any] = {}  # both by their types, too
 
     def _address(self, name: str) -> int:
         """Raises DeviceError where there is none: calling address 0 would end the process."""
@@ -149,15 +149,18 @@ class GlFunctions:
             self._slow[name, result, arguments] = known
         return known
 
-    def quick(self, name: str) -> Any:
-        """The function, which gives nothing.
+    def quick(self, name: str, result: Any = None, *arguments: Any) -> Any:
+        """The function of these ctypes types.
 
-        Its arguments are ints of at most 32 bits, or objects of ctypes. Raises as `slow` does.
+        Without `arguments` it takes ints of at most 32 bits, or objects of ctypes, which takes less
+        time than to convert them. Raises as `slow` does.
         """
-        if name not in self._quick:
-            self._quick[name] = ctypes.PYFUNCTYPE(None)(self._address(name))
-            self._quick[name].__name__ = name
-        return self._quick[name]
+        known: Any = self._quick.get((name, result, arguments))
+        if known is None:
+            known = ctypes.PYFUNCTYPE(result, *arguments)(self._address(name))
+            known.__name__ = name
+            self._quick[name, result, arguments] = known
+        return known
 
 
 COMPUTE, VERTEX = 0x91B9, 0x8B31

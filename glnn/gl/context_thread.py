@@ -65,14 +65,12 @@ class Worker:
         self._name, self._first = name, first
         self._tasks: WorkQueue = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self.started = False
+        """Whether the thread was begun."""
         self._lock = threading.Lock()
         self._stopped = False
         self._waiting = 0
         self._at_exit: weakref.finalize[[WorkQueue], Worker] | None = None
-
-    @property
-    def started(self) -> bool:
-        return self._thread is not None
 
     @property
     def is_busy(self) -> bool:
@@ -88,7 +86,7 @@ class Worker:
                     target=_serve, args=(self._tasks, self._first), name=self._name, daemon=True
                 )
                 thread.start()
-                self._thread = thread
+                self._thread, self.started = thread, True
                 # No driver is to be torn down in the middle of its work.
                 self._at_exit = weakref.finalize(self, _wait_for_queue, self._tasks)
 
@@ -227,7 +225,9 @@ class ContextLock:
         self._lock = threading.Condition()  # notified when a thread keeps the context no more
         self._depth = 0
         self._user: threading.Thread | None = None
+        """The thread that is between `take` and `give`."""
         self._holder: threading.Thread | None = None
+        """The thread that did `hold`."""
         self._keeper: threading.Thread | None = None
         self._wanted = False  # by another thread than the one that keeps it
         self._restore: Callable[[], object] | None = None
@@ -388,8 +388,12 @@ class SharedContext:
         lock, thread = self._context_lock, threading.current_thread()
         if lock.is_inside(thread):
             return work()
-        if not self._begin_here(thread):
-            return self._worker.call(lambda: self._work_there(work, ready))
+        with self._deciding:
+            here = self._opener is thread and not self._worker.started
+            if here:
+                lock.take(thread)
+        if not here:
+            return self._call_worker(lambda: self._work_there(work, ready))
         try:
             ready()
             result = work()
@@ -430,18 +434,13 @@ class SharedContext:
         """Return True where this thread may use GL: inside `perform`, or behind `hold`."""
         return self._context_lock.is_inside(threading.current_thread())
 
-    def _begin_here(self, thread: threading.Thread) -> bool:
-        """Take the context, if work is for this thread, `thread`; else see to it that there is a
-        worker.
-        """
+    def _call_worker(self, work: Callable[[], T]) -> T:
+        """Return what `work` gives in the worker's thread, which begins now unless it did."""
         with self._deciding:
-            if self._opener is thread and not self._worker.started:
-                self._context_lock.take(thread)
-                return True
             KEEPING.leave()
             self._context_lock.ask_keeper()
             self._worker.start()
-            return False
+        return self._worker.call(work)
 
     def _work_there(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
         self._hold(ready)  # for good: the first thread can have left it by now

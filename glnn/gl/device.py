@@ -90,11 +90,10 @@ class Timeline:
 class FenceFunctions:
     """GL's functions of fences, and what raises DeviceError where the context was reset."""
 
-    def __init__(self, load: Callable[..., Any], check: Callable[[str], None]) -> None:
-        """load: as `Device.load`."""
-        self.make = load("glFenceSync", c_void_p, c_uint, c_uint)
-        self.wait = load("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64)
-        self.delete = load("glDeleteSync", None, c_void_p)
+    def __init__(self, functions: GlFunctions, check: Callable[[str], None]) -> None:
+        self.make = functions.quick("glFenceSync", c_void_p)
+        self.wait = functions.slow("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64)
+        self.delete = functions.quick("glDeleteSync", None, c_void_p)
         self.check = check
 
 
@@ -270,7 +269,7 @@ class Device:
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load
                 self._reset_status = load_reset_status(self._gl, *known)
-                self._fence_functions = FenceFunctions(self.load, self.check_reset)
+                self._fence_functions = FenceFunctions(self.functions, self.check_reset)
                 self._shared_context = SharedContext(self._gl, worker)
             except Exception as error:
                 self._finalizer()

@@ -210,8 +210,8 @@ class _BufferTexture:
         name = c_uint()
         device.load("glGenTextures", None, c_int, c_void_p)(1, byref(name))
         self._internal, self.name = internal, name.value
-        self._activate = device.load("glActiveTexture", None, c_uint)
-        self._bind = device.load("glBindTexture", None, c_uint, c_uint)
+        self._activate = device.functions.quick("glActiveTexture")
+        self._bind = device.functions.quick("glBindTexture")
         self._buffer = device.load("glTexBuffer", None, c_uint, c_uint, c_uint)
         ends = c_ssize_t, c_ssize_t  # the first byte, and how many
         self._part = device.load("glTexBufferRange", None, c_uint, c_uint, c_uint, *ends)

@@ -373,9 +373,9 @@ class BufferSet:
         made_for = self.sizes, self._generation
         states = tuple([one.current for one in self._states])
         places = states, tuple(self._attached), tuple(self._attached.values())
-        result = self._take_arrangement(places)
+        result = self._arrangements.pop(places, None)
         if result is None:
-            result = _Arrangement(_DeviceParts({}, self._shared.weights))
+            result = self._take_arrangement(states)
         self._arrangements[places] = result
         if result.made_for == made_for:
             return result
@@ -390,15 +390,14 @@ class BufferSet:
         result.made_for, result.is_bound = made_for, True
         return result
 
-    def _take_arrangement(self, places: _Places) -> _Arrangement | None:
-        """Remove and return the arrangement for `places`, else one to be bound to these anew; None
+    def _take_arrangement(self, states: tuple[int, ...]) -> _Arrangement:
+        """Remove and return an arrangement for such places of states, to be bound anew; a new one
         where another one may be kept beside those that there are.
         """
-        known = self._arrangements.pop(places, None)
-        if known is not None:
-            return known
-        alike = [one for one in self._arrangements if one[0] == places[0]]
-        return self._arrangements.pop(alike[0]) if len(alike) >= ALTERNATING else None
+        alike = [one for one in self._arrangements if one[0] == states]
+        if len(alike) >= ALTERNATING:
+            return self._arrangements.pop(alike[0])
+        return _Arrangement(_DeviceParts({}, self._shared.weights))
 
     def _buffers(self) -> dict[int, Any]:
         """Return the memory of each block, by its number."""

@@ -230,8 +230,18 @@ def stays_on_device(out: object) -> bool:
     return out is DeviceArray or isinstance(out, DeviceArray)
 
 
+def any_on_device(feeds: Mapping[str, Feed]) -> bool:
+    """Return True where one of `feeds` is a DeviceArray."""
+    for one in feeds.values():  # noqa: SIM110 (by `any` it takes longer, in every run)
+        if isinstance(one, DeviceArray):
+            return True
+    return False
+
+
 def located(feeds: Mapping[str, Feed], device: Device | None) -> Mapping[str, Feed]:
     """Return `feeds` with each DeviceArray as a run on `device` reads it; see that."""
+    if not any_on_device(feeds):
+        return feeds
     return {
         name: one.located(device) if isinstance(one, DeviceArray) else one
         for name, one in feeds.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, Protocol
@@ -18,6 +18,7 @@ from glnn.core.process import out_of_memory, process_lock
 from glnn.core.settings import Settings
 from glnn.core.types import (
     Array,
+    ArrayTypes,
     DType,
     Shape,
     as_float,
@@ -29,7 +30,13 @@ from glnn.core.types import (
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
 from glnn.gl import Device, Fence
 from glnn.runtime.buffer_set import EMPTY, NO_OUTPUTS, BufferSet, Resources
-from glnn.runtime.device_array import DeviceArray, Feed, as_host_array, stays_on_device
+from glnn.runtime.device_array import (
+    DeviceArray,
+    Feed,
+    any_on_device,
+    as_host_array,
+    stays_on_device,
+)
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
 
@@ -291,9 +298,8 @@ class Runner:
     ) -> None:
         self.executable, self._performer, self._resources = executable, performer, resources
         self._fixed_output, self._available = fixed, resources.available
-        # The host has several threads run at once, those of a device run one by one.
-        on_host = process_lock() if lock is None else lock
-        self._lock = on_host if performer.device is None else nullcontext()
+        self._lock = process_lock() if lock is None else lock
+        """Taken by runs without a device, which several threads begin at once."""
         io = executable.io
         self.outputs = tuple(one.name for one in io.outputs)
         """The names of the outputs."""
@@ -301,9 +307,8 @@ class Runner:
         self._narrowed = tuple(one.name for one in io.inputs if one.narrowed)
         self._small = tuple(one.name for one in io.inputs if one.small)
         self._indices = tuple(one for one in io.inputs if one.below)
-        self._admitted: list[tuple[str, Shape, np.dtype[Any]]] | None = None
-        """The inputs that were admitted last, unless their numbers matter, too: most runs have
-        arrays like those of the run before."""
+        self._admitted: ArrayTypes | None = None
+        """The types of the inputs that were admitted last, unless their numbers matter, too."""
         self._inputs = tuple((one.name, one.takes is DType.float32) for one in io.inputs)
         """The names of the inputs, and whether each is widened to float32."""
         self._outputs = {one.name: one for one in io.outputs}
@@ -374,27 +379,20 @@ class Runner:
 
     def _check(self, feeds: Mapping[str, Array]) -> None:
         """Raise ShapeError unless `feeds` are what it can be bound to."""
-        admitted: list[tuple[str, Shape, np.dtype[Any]]] = []
-        for name, shape, dtype in self._admitted or ():
-            array = feeds.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
-                break
-        else:
-            if self._admitted is not None:
-                return
+        if self._admitted is not None and self._admitted.match(feeds):
+            return
         for one in self.executable.io.inputs:
             array = feeds.get(one.name)
             if not isinstance(array, np.ndarray) or array.dtype != one.dtype.numpy:
                 takes = f"input {one.name!r} of {self.executable.name} takes {one.dtype.value}"
                 raise ShapeError(f"{takes}, got {shown(array)}")
-            admitted.append((one.name, array.shape, array.dtype))
         if not self.executable.admits(feeds):
             io = self.executable.io.inputs
             expected = {one.name: self._latest.number(one.shape) for one in io}
             got = {one.name: feeds[one.name].shape for one in io}
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
         if not any(one.is_number for one in self.executable.symbols):
-            self._admitted = admitted
+            self._admitted = ArrayTypes(feeds)
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
         arrays: dict[str, Array] = {}
@@ -455,11 +453,13 @@ class Runner:
         out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Run as `run` does, on the thread of the device: only inside `Performer.perform`."""
-        with self._lock:
-            if outputs == () and self._performer.device is not None:
-                self.begin(feeds, outputs, out)  # waits for nothing; its fence is the last command
-                return {}
-            return self._begin_run(feeds, outputs, out).results()
+        if self._performer.device is None:
+            with self._lock:
+                return self._begin_run(feeds, outputs, out).results()
+        if outputs == ():
+            self.begin(feeds, outputs, out)  # waits for nothing; its fence is the last command
+            return {}
+        return self._begin_run(feeds, outputs, out).results()
 
     def begin(
         self,
@@ -487,9 +487,12 @@ class Runner:
         self._prepare_run(outputs or ())
         device_outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS
         given: dict[str, Out] = {}
-        there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
-        if there and (by_host := there.keys() - self.executable.device_inputs.keys()):
-            feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
+        there: dict[str, DeviceArray] = {}
+        if any_on_device(feeds):
+            there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
+            by_host = there.keys() - self.executable.device_inputs.keys()
+            if by_host:
+                feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
         if out:
             given = {name: one for name, one in out.items() if one is not DeviceArray}
             device_outputs = {

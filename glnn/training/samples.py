@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from glnn.training.step_graph import TARGET
 
 HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
 PROBED = 2  # samples for which a model is asked what its output is
-_largest = partial(np.maximum.reduce, axis=None)  # as ndarray.max, which goes by way of Python
 
 
 @dataclass(eq=False, slots=True)
@@ -142,10 +140,11 @@ class SampleConverter:
             return False
         if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
             return False
-        if self._classes is None:
+        if self._classes is None or self._unsigned is None:
             return True
         # As an unsigned number a negative label is a large one: one walk finds either kind.
-        return bool(_largest(y.view(self._unsigned)) < self._classes)
+        # By NumPy's `max` it would take longer, which is written in Python.
+        return bool(np.maximum.reduce(y.view(self._unsigned), None) < self._classes)
 
 
 def split_validation(
