@@ -423,8 +423,11 @@ class Device:
 
     def _ready_to_wait(self) -> None:
         """The same before work that gives no command but a fence."""
-        self._check_usable()  # a thread that was waited for may have closed it
-        self.collect_garbage()
+        if self.closed:  # by a thread that was waited for
+            self._check_usable()
+        self._context.gc()
+        if self._garbage:
+            self.collect_garbage()
 
     def collect_garbage(self) -> None:
         """Delete what `delete_later` queued, in whatever thread. Only inside `perform`."""

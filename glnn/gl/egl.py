@@ -380,7 +380,8 @@ class EglContext(Context):
         return self._egl.address(name)
 
     def is_current(self) -> bool:
-        return bool(self._handle and self._egl.eglGetCurrentContext() == self._handle)
+        handle = self._handle
+        return handle is not None and bool(self._egl.eglGetCurrentContext() == handle)
 
     def make_current(self) -> None:
         _leave_window()

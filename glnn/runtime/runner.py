@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, Generic, Protocol
 from weakref import ref
@@ -442,8 +443,9 @@ class Runner:
         """
         self._check(feeds)
         names, device = None if outputs is None else tuple(outputs), self._performer.device
-        if names == () and device is not None:  # a fence is behind it, which may be waited for
-            return device.perform(lambda: self.run_on_thread(feeds, names, out), fenced=True)
+        if names == () and device is not None:  # its fence is the last command
+            device.perform(partial(self.begin, feeds, names, out), fenced=True)
+            return {}
         return self._performer.perform(lambda: self.run_on_thread(feeds, names, out))
 
     def run_on_thread(
@@ -457,7 +459,7 @@ class Runner:
             with self._lock:
                 return self._begin_run(feeds, outputs, out).results()
         if outputs == ():
-            self.begin(feeds, outputs, out)  # waits for nothing; its fence is the last command
+            self.begin(feeds, outputs, out)  # waits for nothing
             return {}
         return self._begin_run(feeds, outputs, out).results()
 
