@@ -176,6 +176,66 @@ assert done.wait(30) and answers == ["glnn device"], answers
     )
 
 
+def test_a_foreign_thread_that_asks_during_work_has_it_after_that(python: Run) -> None:
+    check(
+        python,
+        FOREIGN
+        + """
+import glnn.gl.context_thread
+glnn.gl.context_thread.KEPT_SECONDS = 60
+
+def work():
+    foreign(lambda: device.perform(name))
+    while not device._shared_context._worker.started:
+        pass
+
+device.perform(work)
+assert done.wait(30) and answers == ["glnn device"], answers
+""",
+    )
+
+
+def test_held_after_it_was_kept_it_stays_where_threads_begin(python: Run) -> None:
+    check(
+        python,
+        """
+answers = []
+
+def ask():
+    try:
+        device.perform(name)
+    except DeviceError as error:
+        answers.append(str(error))
+
+runs(device)
+device.activate()
+for target in (int, ask):
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    assert current() is not None
+device.release()
+assert current() is None
+assert "held by the thread 'MainThread'" in answers.pop(), answers
+""",
+    )
+
+
+def test_released_during_work_it_is_kept_again_after_that(python: Run) -> None:
+    check(
+        python,
+        """
+runs(device)
+device.perform(device.release)
+assert current() is not None and runs(device) == []
+thread = threading.Thread(target=int)
+thread.start()
+thread.join()
+assert current() is None and runs(device) == [True]
+""",
+    )
+
+
 def test_a_foreign_thread_closes_it(python: Run) -> None:
     check(
         python,
