@@ -24,7 +24,7 @@ from glnn.compiler.range_plans import range_name
 from glnn.core.cached_property import cached_property
 from glnn.core.progress_bar import report_work
 from glnn.core.settings import BACKENDS, Settings
-from glnn.core.types import Array, Shape, beyond_int32
+from glnn.core.types import Array, ArrayTypes, Shape, beyond_int32
 from glnn.errors import (
     GlnnError,
     LimitError,
@@ -37,7 +37,13 @@ from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import pace
-from glnn.runtime.device_array import DeviceArray, Feed, host_arrays, stays_on_device
+from glnn.runtime.device_array import (
+    DeviceArray,
+    Feed,
+    host_arrays,
+    stays_on_device,
+    types_alone,
+)
 from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
@@ -178,6 +184,20 @@ def warm_seconds(
     return min(times), ""
 
 
+@dataclass(eq=False)
+class _Latest:
+    """The executor of the last run."""
+
+    shapes: dict[str, Shape]
+    """The shapes of its inputs."""
+    executor: Executor
+    """What it was run on."""
+    choice: BackendChoice
+    """The choice of that."""
+    types: ArrayTypes | None = None
+    """The types of inputs that are run on it, too; None where numbers matter, or nobody knows."""
+
+
 class AutoExecutor:
     """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
 
@@ -207,7 +227,7 @@ class AutoExecutor:
         self.saved = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
-        self._latest: tuple[dict[str, Shape], Executor, BackendChoice] | None = None
+        self._latest: _Latest | None = None
         self._said_software(self._choice_cache)
 
     def _said_software(self, cache: BackendChoiceCache) -> None:
@@ -230,7 +250,7 @@ class AutoExecutor:
     @property
     def choice(self) -> BackendChoice | None:
         """Return the backend chosen for the last run's shapes, None before a run."""
-        return None if self._latest is None else self._latest[2]
+        return None if self._latest is None else self._latest.choice
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -239,7 +259,8 @@ class AutoExecutor:
 
     @property
     def _executor(self) -> Executor:
-        return self._executor_for(self._names[0]) if self._latest is None else self._latest[1]
+        latest = self._latest
+        return self._executor_for(self._names[0]) if latest is None else latest.executor
 
     def _executor_for(self, name: str) -> Executor:
         """The executor on a backend, which lives from its first use on until it is dropped."""
@@ -288,11 +309,11 @@ class AutoExecutor:
             return measure()
         finally:
             taken = self._latest if self._latest is not before else None
-            if taken is None or taken[2].backend != self.saved:
+            if taken is None or taken.choice.backend != self.saved:
                 saving.drop()
             saving.paused = False
             if saving.waiting and taken is not None:
-                taken[1].perform(saving.settle)
+                taken.executor.perform(saving.settle)
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Executor`."""
@@ -342,21 +363,24 @@ class AutoExecutor:
         """Return the executor chosen for inputs of these shapes, None before it is measured."""
         if self._measuring.locked():
             self._disturbed = True
+        latest = self._latest
+        if latest is not None and latest.types is not None and latest.types.match(feeds):
+            return latest.executor
         if "cpu" in self._names and beyond_int32(host_arrays(feeds)):
             wide = BackendChoice(
                 "cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE)
             )
-            self._latest = {}, self._executor_for("cpu"), wide
-            return self._latest[1]
+            self._latest = _Latest({}, self._executor_for("cpu"), wide)
+            return self._latest.executor
         shapes = {name: array.shape for name, array in feeds.items()}
-        latest = self._latest
-        if latest is not None and latest[0] == shapes:
-            return latest[1]
+        if latest is not None and latest.shapes == shapes:
+            latest.types = types_alone(feeds)
+            return latest.executor
         choice = self._choice_for(shape_class(shapes))
         if choice is None:
             return None
         executor = self._executor_for(choice.backend)
-        self._latest = shapes, executor, choice
+        self._latest = _Latest(shapes, executor, choice)
         return executor
 
     def _choice_for(self, shapes: str) -> BackendChoice | None:
@@ -416,7 +440,7 @@ class AutoExecutor:
         alike = shape_class(shapes)
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
-        self._latest = shapes, self._executor_for(choice.backend), choice
+        self._latest = _Latest(shapes, self._executor_for(choice.backend), choice)
         if lasting:
             self._choice_cache.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}

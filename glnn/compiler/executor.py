@@ -42,6 +42,7 @@ from glnn.runtime.device_array import (
     as_host_array,
     host_arrays,
     located,
+    types_alone,
 )
 from glnn.runtime.runner import FinishedRun, Out, Run, run_within, within_memory
 from glnn.runtime.store import T
@@ -108,10 +109,7 @@ class _Latest:
 
     def note(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
         """Note that `feeds`, of which `shape_inputs` decide sizes, have this key."""
-        arrays = host_arrays(feeds)
-        wide = any(one.dtype == DType.int64.numpy for one in arrays.values())
-        if len(arrays) == len(feeds) and not shape_inputs and not wide:
-            self.types = ArrayTypes(arrays)
+        self.types = None if shape_inputs else types_alone(feeds)
 
     def is_for(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where the types of `feeds` alone say that they have this key."""

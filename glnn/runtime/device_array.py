@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glnn.core.layout.layout import DENSE
-from glnn.core.types import Array, DType, Shape, as_float, to_float16
+from glnn.core.types import Array, ArrayTypes, DType, Shape, as_float, to_float16
 from glnn.errors import DeviceError, ShapeError, shown
 from glnn.gl import Buffer, Device
 from glnn.gl.block_pool import Allocation, BlockPool
@@ -251,6 +251,17 @@ def located(feeds: Mapping[str, Feed], device: Device | None) -> Mapping[str, Fe
 def host_arrays(feeds: Mapping[str, Feed]) -> dict[str, Array]:
     """Return those of `feeds` that are arrays of the host."""
     return {name: one for name, one in feeds.items() if isinstance(one, np.ndarray)}
+
+
+def types_alone(feeds: Mapping[str, Feed]) -> ArrayTypes | None:
+    """Return the types of `feeds` where which plan they are run by follows from these: all are
+    arrays of the host, none of int64, whose numbers matter. None elsewhere.
+    """
+    arrays = host_arrays(feeds)
+    wide = DType.int64.numpy
+    if len(arrays) < len(feeds) or any(one.dtype == wide for one in arrays.values()):
+        return None
+    return ArrayTypes(arrays)
 
 
 def as_host_array(feed: Feed) -> Array:

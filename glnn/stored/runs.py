@@ -8,11 +8,11 @@ from typing import TypeVar
 import numpy as np
 
 from glnn.core.process import process_lock
-from glnn.core.types import Array, Shape, all_small, beyond_int32
+from glnn.core.types import Array, ArrayTypes, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.gl.command_buffer import FormatError
-from glnn.runtime.device_array import Feed, host_arrays, located
+from glnn.runtime.device_array import Feed, host_arrays, located, types_alone
 from glnn.runtime.runner import FinishedRun, ModelExecutor, Out, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
@@ -40,6 +40,9 @@ class StoredRuns:
         """Each with whether inputs of int64 must be small for it; the one used last first."""
         self._latest: tuple[dict[str, Shape], bool] | None = None
         """The shapes, and whether int64 inputs were small, of what the first of them ran last."""
+        self._latest_types: ArrayTypes | None = None
+        """The types of inputs for which that is the plan; None where numbers matter, or nobody
+        knows."""
 
     def give_up(self) -> None:
         """Drop all stored plans, for good."""
@@ -124,6 +127,9 @@ class StoredRuns:
 
     def _plan(self, feeds: Mapping[str, Feed]) -> Runner | None:
         """Return the stored plan that admits such inputs, if there is one."""
+        with self._lock:
+            if self._plans and self._latest_types is not None and self._latest_types.match(feeds):
+                return self._plans[0][1]
         shapes = {name: array.shape for name, array in feeds.items()}
         known = host_arrays(feeds)
         if any(name not in known and one.dtype == np.float16 for name, one in feeds.items()):
@@ -133,7 +139,9 @@ class StoredRuns:
             return None  # which a GPU may refuse: what made the plan knows who takes them
         with self._lock:
             if self._latest == (shapes, small) and self._plans:
+                self._latest_types = types_alone(feeds)
                 return self._plans[0][1]
+            self._latest_types = None
             for i, (is_small, runner) in enumerate(self._plans):
                 if is_small == small and runner.executable.admits(feeds):
                     self._plans.insert(0, self._plans.pop(i))
