@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from ctypes import c_uint, c_uint64, c_void_p
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,22 +88,24 @@ class Timeline:
 
 
 class FenceFunctions:
-    """GL's functions of fences, and what raises DeviceError where the context was reset."""
+    """GL's functions of fences."""
 
-    def __init__(self, functions: GlFunctions, check: Callable[[str], None]) -> None:
+    def __init__(self, functions: GlFunctions) -> None:
         self.make = functions.quick("glFenceSync", c_void_p)
         self.wait = functions.slow("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64)
         self.delete = functions.quick("glDeleteSync", None, c_void_p)
-        self.check = check
 
 
 class Fence:
     """The end of a segment of a device's commands, to be waited for. Only inside `perform`."""
 
-    __slots__ = ("__weakref__", "_functions", "_sync", "_timeline", "segment")
+    __slots__ = ("__weakref__", "_check", "_functions", "_sync", "_timeline", "segment")
 
-    def __init__(self, timeline: Timeline, functions: FenceFunctions) -> None:
-        self._timeline, self._functions = timeline, functions
+    def __init__(
+        self, timeline: Timeline, functions: FenceFunctions, check: Callable[[str], None]
+    ) -> None:
+        """check: raises DeviceError where the context was reset."""
+        self._timeline, self._functions, self._check = timeline, functions, check
         self._sync: int | None = functions.make(SYNC_GPU_COMMANDS_COMPLETE, 0)
         self.segment = timeline.end()
         timeline.latest = weakref.ref(self)
@@ -138,7 +140,7 @@ class Fence:
             break
         self.delete()
         if checked:
-            functions.check("wait")
+            self._check("wait")
         return True
 
     def _poll(self, seconds: float) -> bool:
@@ -241,9 +243,8 @@ class Device:
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
         self._garbage: list[Callable[[], object]] = []
-        self._copied_in: dict[int, int] = {}
-        """The segment of the last copy to or from each buffer, by GL's name, where
-        `reorders_copies`."""
+        self._copied_in: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
+        """The segment of the last copy to or from each buffer, where `reorders_copies`."""
         self._last_copied_in = 0  # the last of these segments
         self.timeline = Timeline(options.wait)
         self._closing_fence: Callable[[], Fence | None] = no_fence
@@ -269,7 +270,7 @@ class Device:
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load
                 self._reset_status = load_reset_status(self._gl, *known)
-                self._fence_functions = FenceFunctions(self.functions, self.check_reset)
+                self._fence_functions = FenceFunctions(self.functions)
                 self._shared_context = SharedContext(self._gl, worker)
             except Exception as error:
                 self._finalizer()
@@ -312,7 +313,7 @@ class Device:
         copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
         if self.capabilities.reorders_copies:
             segment = self._last_copied_in = self.timeline.current
-            self._copied_in[target.glo] = self._copied_in[source.glo] = segment
+            self._copied_in[target] = self._copied_in[source] = segment
 
     def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int = 0) -> None:
         """Write `content` to `target`, from the byte `offset` on. Only inside `perform`.
@@ -321,11 +322,11 @@ class Device:
         """
         if self._last_copied_in:
             self._wait_for_copies(target)
-        target.mglo.write(content, offset)
+        target.write(content, offset)
 
     def _wait_for_copies(self, buffer: moderngl.Buffer) -> None:
         """Wait until the copies to or from `buffer` are done."""
-        if self._copied_in.pop(buffer.glo, 0) > self.timeline.completed:
+        if self._copied_in.pop(buffer, 0) > self.timeline.completed:
             self.wait()
         if self._last_copied_in <= self.timeline.completed:  # all of them
             self._last_copied_in = 0
@@ -530,7 +531,7 @@ class Device:
 
     def fence(self) -> Fence:
         """A fence behind all that the GPU was told to do. Only inside `perform`."""
-        return Fence(self.timeline, self._fence_functions)
+        return Fence(self.timeline, self._fence_functions, self.check_reset)
 
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -363,6 +364,6 @@ def test_new_plans_are_settled_where_their_device_is_held(model, ran, monkeypatc
     monkeypatch.setattr(executor, "perform", performed)
     auto = glnn.InferenceSession(model)._executor
     assert isinstance(auto, AutoExecutor)
-    monkeypatch.setattr(auto, "_latest", ({}, executor, None))
+    monkeypatch.setattr(auto, "_latest", SimpleNamespace(executor=executor))
     auto.settle()
     assert inside == [True]
