@@ -30,6 +30,8 @@ from glnn.errors import GlnnError
 SCRIPT = Path(__file__).with_name("one_host_parts.py")
 SOURCE = Path(__file__).with_name("host_parts.c")
 WORKS = ("training 64", "training 512", "session 64", "lenet 1")
+PARTS = ("before the launches", "launches", "before the wait", "wait", "behind the wait")
+"""The parts of a step or a run; the first is in three where an upload is a call of GL's."""
 
 
 @click.command(help=__doc__)

@@ -87,7 +87,7 @@ def parts(events: list[tuple[str, int, int]], start: int, end: int) -> dict[str,
     first, last = launches[0][1], launches[-1][2]
     found = {"before the launches": first - start}
     if uploads:
-        found = {"before the upload": uploads[0][1] - start}
+        found |= {"before the upload": uploads[0][1] - start}
         found |= {"upload": uploads[-1][2] - uploads[0][1], "behind it": first - uploads[-1][2]}
     found |= {"launches": last - first}
     if waits:
@@ -103,7 +103,7 @@ def timed(recorder: Recorder, work: Callable[[], object], seconds: float) -> dic
     """The 10th percentile and the median of each part, and the calls of GL."""
     times: dict[str, list[float]] = {}
     events: list[tuple[str, int, int]] = []
-    for duration in (WARM, seconds):
+    for duration in (min(WARM, 2 * seconds), seconds):
         times.clear()
         begun, runs = perf_counter(), 0
         while runs < LEAST or perf_counter() - begun < duration:

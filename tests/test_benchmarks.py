@@ -140,6 +140,7 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
         ("mnist --kernels no", "--kernels: no 'no', expected some of cheng_v3_w4, "),
         ("training --only no", "--only: no 'no', expected beginnings of mlp_784_512_10, "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
+        ("host_parts --only no", "--only: no 'no', expected some of training 64, "),
         ("transfers --mib 4x", "--mib: expected numbers as 0.3,4, got '4x'"),
         (
             "networks_page --networks . --only no",
@@ -971,6 +972,20 @@ def test_launches(backend: str) -> None:
     names |= {f"lenet: {part}" for part in ("run", "steps", "run less steps", "no work")}
     assert names == set(rows)
     assert all(row["here"] > 0 for what, row in rows.items() if "less" not in what)
+
+
+@pytest.mark.parametrize("idle", [(), ("--idle",)])
+def test_host_parts(idle: tuple[str, ...]) -> None:
+    from benchmarks import host_parts
+
+    needs_a_compiler(host_parts.SOURCE)
+    rows = in_two_versions("host_parts", "--only", "training 64,lenet 1", *idle)
+    for work in ("training 64", "lenet 1"):
+        found = {what: rows[f"{work}: {what}, median"]["here"] for what in host_parts.PARTS}
+        whole = rows[f"{work}: in all, median"]["here"]
+        assert 0 < sum(found.values()) < 2 * whole
+        assert rows[f"{work}: calls of glDispatchCompute"]["ratio"] == 1
+        assert rows[f"{work}: calls of glFenceSync"]["here"] == 1
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
