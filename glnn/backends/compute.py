@@ -52,7 +52,10 @@ class Dispatch:
 
 
 class ComputeLaunch(GlLaunch):
-    """Dispatches of one spec, after a copy of an operand that is updated in place."""
+    """Dispatches of one spec, after a copy of an operand that is updated in place.
+
+    updated: the operands that its epilogue writes beside the result.
+    """
 
     def __init__(
         self,
@@ -62,15 +65,17 @@ class ComputeLaunch(GlLaunch):
         textures: Sequence[TextureOperand],
         in_place: BufferPart | None,
         out: BufferPart,
+        updated: Sequence[BufferPart] = (),
     ) -> None:
         super().__init__(program, backend, out)
         self._dispatches, self._textures, self._in_place = dispatches, textures, in_place
+        self._written = [memory_range(one) for one in (out, *updated)]
 
     @property
     def memory_access(self) -> MemoryAccess:
         reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
         reads += [] if self._in_place is None else [memory_range(self._in_place)]
-        return MemoryAccess(frozenset(reads), frozenset((memory_range(self.out),)))
+        return MemoryAccess(frozenset(reads), frozenset(self._written))
 
     def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
         return (dispatch.uniforms for dispatch in self._dispatches)
@@ -91,11 +96,11 @@ class ComputeLaunch(GlLaunch):
             encoder.copy(out, updated)
         encoder.textures(self._textures)
         reads = list(filter(None, (one.read for one in self._textures)))
-        encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
+        encoder.declare_accesses([*self._bound, *reads], self._written)
         for dispatch in self._dispatches:
             if dispatch.after:
                 flush_policy.next(encoder)
-                encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
+                encoder.declare_accesses([*self._bound, *reads], self._written)
             for part, binding, first, nbytes in dispatch.buffers:
                 encoder.bind_range(part, binding, first, nbytes)
             encoder.uniforms(self._program, dispatch.uniforms)
@@ -164,6 +169,7 @@ class Compute(GlBackend):
             list(textures.values()),
             buffers[bound.in_place] if bound.in_place else None,
             out,
+            [buffers[name] for name in (spec.epilogue.updated if spec.epilogue else ())],
         )
 
     def _dispatches(

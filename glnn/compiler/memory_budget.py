@@ -31,6 +31,7 @@ from glnn.compiler.state_binding import (
 )
 from glnn.compiler.step import Step, resident_bytes
 from glnn.compiler.update_fusion import fuse_updates
+from glnn.compiler.update_joining import join_updates
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import parse
@@ -536,8 +537,7 @@ class Outline:
             body or there or Pass.HALVES in outline_options.without
         ):
             store_as_fp16(schedule, kept)
-        if Pass.GROUP not in outline_options.without:
-            fuse_updates(schedule, wholes, kept)
+        schedule = _with_joined_updates(schedule, wholes, kept, outline_options.without)
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))
@@ -569,6 +569,26 @@ class Outline:
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
         return any(outline.schedule.examine() for _, outline in self.walk())
+
+
+def _with_joined_updates(
+    schedule: Schedule, wholes: Iterable[str], kept: Sequence[str], without: frozenset[Pass]
+) -> Schedule:
+    """Return `schedule` with updates of states joined, in the way that leaves fewest launches.
+
+    Those of many parameters are one launch as they lie one behind the other; where some of them
+    join the kernels that make their gradients, the others may become several.
+    """
+    result: list[Schedule] = []
+    if Pass.UPDATES not in without:
+        joined = schedule.copy()
+        if join_updates(joined, kept):
+            result.append(joined)
+    result.append(schedule)
+    if Pass.GROUP not in without:
+        for one in result:
+            fuse_updates(one, wholes, kept)
+    return min(result, key=lambda one: len(one.entries))
 
 
 @dataclass(frozen=True)

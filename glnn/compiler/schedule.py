@@ -178,6 +178,14 @@ class Schedule:
         if fed:
             self._inputs.add(name)
 
+    def copy(self) -> Schedule:
+        """Return a schedule of the same entries and tensors that changes by itself."""
+        result = copy(self)
+        result.tensors, result._copies = dict(self.tensors), dict(self._copies)
+        result.entries, result.decisions = list(self.entries), list(self.decisions)
+        result.ops = set(self.ops)
+        return result
+
     @property
     def padded(self) -> dict[str, Layout]:
         """The inputs that are given rows of whole vec4 or texels, as they have none, and which."""
@@ -597,13 +605,16 @@ class Schedule:
 
     def _as_vector(self, name: str, lowered: LoweredOp) -> str:
         """The name of the tensor `name`, row major, as one of a single dimension."""
-        source = self._in_layout(name, DENSE, lowered)
+        return self.flat_view(self._in_layout(name, DENSE, lowered))
+
+    def flat_view(self, source: str) -> str:
+        """The name of the tensor `source`, which is row major, as one of a single dimension."""
         tensor = self.tensors[source]
         if len(tensor.shape) == 1:
             return source
-        seen = self.free(f"{name} as a vector")
+        seen = self.free(f"{source} as a vector")
         type = TensorType((prod(tensor.shape),), tensor.type.dtype)
-        self.tensors[seen] = Tensor(type, DENSE, tensor.memory)
+        self.tensors[seen] = Tensor(type, DENSE, tensor.memory, tensor.offset)
         return seen
 
     def _copied(self, name: str, layout: Layout, lowered: LoweredOp) -> str:

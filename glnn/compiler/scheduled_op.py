@@ -89,13 +89,19 @@ class LoweredOp:
     epilogue: Epilogue | None = None
     """The epilogue of the first result."""
     more: tuple[str, ...] = ()
-    """The tensors of its other results: only the host makes them."""
+    """The tensors of its other results: of an operator only the host makes them, else they are the
+    operands that the epilogue updates, in its order."""
     spec: OpSpec | None = None
     """What control flow computes: the types of its operands do not tell those of its results."""
     joins: tuple[str, ...] = ()
     """The tensors that it makes at once, as they lie one behind the other."""
     unfused: Callable[[], Iterable[LoweredOp]] | None = None
     """Gives lowered operators that compute the same, where no kernel does all of it."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The tensors that it makes."""
+        return self.output, *self.more
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class ScheduledOp:
     @property
     def tensors(self) -> Iterable[str]:
         """The tensors that it reads and writes."""
-        return (*self.lowered.operands.values(), self.lowered.output, *self.lowered.more)
+        return (*self.lowered.operands.values(), *self.lowered.results)
 
     @property
     def shapes(self) -> Shapes:

@@ -238,7 +238,8 @@ def _uses(schedule: Schedule) -> tuple[_Uses, _Uses]:
     tensors = schedule.tensors
     made, read = _Uses(list), _Uses(list)
     for i, entry in enumerate(schedule.entries):
-        made[tensors[entry.lowered.output].memory].append(i)
+        for memory in {tensors[name].memory for name in entry.lowered.results}:
+            made[memory].append(i)
         for memory in {tensors[name].memory for name in entry.lowered.operands.values()}:
             read[memory].append(i)
     return made, read

@@ -166,7 +166,7 @@ def _movable(schedule: Schedule, run: Run) -> bool:
         out = tensors[entry.lowered.output]
         operands = [tensors[name] for name in entry.lowered.operands.values()]
         made = [out, *(tensors[name] for name in entry.lowered.more)]
-        if _meet([*made, *operands], writes) or _meet(made, reads):
+        if overlap([*made, *operands], writes) or overlap(made, reads):
             return False
         if at in positions:
             writes.append(out)
@@ -174,7 +174,7 @@ def _movable(schedule: Schedule, run: Run) -> bool:
     return True
 
 
-def _meet(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
+def overlap(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
     """Return True where a tensor of `some` overlaps one of `others` in memory."""
     return any(
         one.memory == other.memory and start < other_stop and other_start < stop

@@ -23,22 +23,37 @@ matrix's column or an image's channel; or a single number.
 class Epilogue:
     """The expression `expr` of a result, Arg(0), and of further operands, Arg(1), Arg(2), ...
 
-    extents: of these operands, in order.
+    extents: of these operands, in order. updates: new numbers of operands of extent "full", by
+    their places among these; each number of such an operand is read, then replaced where it is.
     """
 
     expr: Expr
     extents: tuple[Extent, ...] = ()
+    updates: tuple[tuple[int, Expr], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.expr.arity > 1 + len(self.extents):
-            raise ShapeError(
-                f"an epilogue of {self.expr.text()} needs {self.expr.arity - 1} operands"
-            )
+        for expr in self.exprs:
+            if expr.arity > 1 + len(self.extents):
+                raise ShapeError(f"an epilogue of {expr.text()} needs {expr.arity - 1} operands")
+        for place, _ in self.updates:
+            if self.extents[place] != "full":
+                raise ShapeError(f"an epilogue updates no operand of extent {self.extents[place]}")
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All expressions: the result's, then those of `updates`."""
+        return self.expr, *(expr for _, expr in self.updates)
+
+    @property
+    def updated(self) -> dict[str, Expr]:
+        """The new numbers of each operand that is updated, by its name."""
+        return {self.names[place]: expr for place, expr in self.updates}
 
     @property
     def structure(self) -> str:
         """Text that tells programs apart: the same for epilogues that share a program."""
-        return " ".join((self.expr.structure, *self.extents))
+        updates = (f"{name}={expr.structure}" for name, expr in self.updated.items())
+        return " ".join((self.expr.structure, *self.extents, *updates))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,13 +70,21 @@ class Epilogue:
         `following` come last.
         """
         first = len(self.extents)
-        rest = (Arg(first + i) for i in range(1, len(following.extents) + 1))
-        return Epilogue(following.expr(self.expr, *rest), (*self.extents, *following.extents))
+        rest = [Arg(first + i) for i in range(1, len(following.extents) + 1)]
+        later = ((first + at, expr(self.expr, *rest)) for at, expr in following.updates)
+        extents = (*self.extents, *following.extents)
+        return Epilogue(following.expr(self.expr, *rest), extents, (*self.updates, *later))
+
+    def of_update(self, name: str) -> Epilogue:
+        """Return the epilogue whose result is the new content of the operand `name`."""
+        return Epilogue(self.updated[name], self.extents)
 
     def split_bias(self) -> tuple[int, Epilogue | None] | None:
         """Return which operand is a bias, a number for each channel that is added to the result
         before all else, and what is left to do, if anything; None where no operand is one.
         """
+        if self.updates:
+            return None
         for place, extent in enumerate(self.extents, 1):
             for operands in ((Arg(0), Arg(place)), (Arg(place), Arg(0))):
                 added = call("add", *operands)

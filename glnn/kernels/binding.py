@@ -47,8 +47,11 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
     for extent in epilogue.extents:
         if extent not in kernel.epilogue.extents:
             return f"its epilogue takes no operand of extent {extent}"
+    if epilogue.updates and not kernel.epilogue.updates:
+        return "its epilogue updates no operands"
     try:
-        types_on_gpu(epilogue.expr, [DType.float32] * (1 + len(epilogue.extents)))
+        for expr in epilogue.exprs:
+            types_on_gpu(expr, [DType.float32] * (1 + len(epilogue.extents)))
     except UnsupportedOpError as error:
         return str(error)
     return None
@@ -139,14 +142,15 @@ def _first_free_binding(kernel: Kernel, operands: Iterable[str]) -> int:
 def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Container[str]) -> Bound:
     """Assign the epilogue's operands to the storage-buffer bindings that are left.
 
-    Where one too few is left, the last full-size operand with numbers of the result's width is put
-    into the result's memory.
+    Where one too few is left, the last full-size operand with numbers of the result's width, which
+    is not updated, is put into the result's memory.
     """
     names, left, in_place = list(epilogue.names), max(blocks - used, 0), None
     if len(names) > left:
         half = "out" in fp16_operands
         full = [n for n, e in epilogue.named_extents.items() if e == "full"]
         full = [name for name in full if (name in fp16_operands) is half]
+        full = [name for name in full if name not in epilogue.updated]
         if full:
             in_place = full[-1]
             names.remove(in_place)

@@ -102,6 +102,9 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
     candidates = kernel.fp16_candidates(spec.extents)
     if unfit := [name for name in spec.fp16_operands if name not in candidates]:
         return f"it takes no float16 as {unfit[0]}"
+    updated = () if spec.epilogue is None else spec.epilogue.updated
+    if unfit := [name for name in spec.fp16_operands if name in updated]:
+        return f"it updates no float16, as {unfit[0]} is"
     if unfit := [name for name in spec.int8_operands if name not in kernel.int8_operands]:
         return f"it takes no int8 as {unfit[0]}"
     stacks = spec.op.stacks(spec.shapes)

@@ -128,7 +128,7 @@ def host_seconds(spec: OpSpec) -> float:
     if isinstance(spec.op, Pointwise):
         functions += spec.op.expr.calls
     if spec.epilogue is not None:
-        functions += spec.epilogue.expr.calls
+        functions += sum(expr.calls for expr in spec.epilogue.exprs)
     calls = HOST.launch * (1 + functions)
     return calls + cost.flops / HOST.others + cost.bytes / HOST.bytes
 

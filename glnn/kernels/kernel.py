@@ -113,6 +113,8 @@ class Kernel:
         forms = (STAGE,) if self.stages else EPILOGUES
         if self.epilogue and self.epilogue.form not in forms:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
+        if self.epilogue and self.epilogue.updates and self.backend == "feedback":
+            raise DeclarationError("a vertex shader writes no operand", "epilogue", "updates")
         if len(self.wants("out")) != 1:
             raise DeclarationError("expected one layout", "operands", "out")
         if self.operands["out"].int8:

@@ -449,6 +449,7 @@ class Finish:
 
     form: str  # of common/epilogue.glsl, float or vec4; "stage" where a stage takes it
     extents: tuple[str, ...] = get_args(Extent)  # that the epilogue's operands may have
+    updates: bool = False  # whether it is called once for each number, and for no other
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.extents) - set(get_args(Extent))):
@@ -505,7 +506,7 @@ LAUNCH: Mapping[str, Reader] = {
     "captures": Quantity.read,
     "instances": text,
 }
-FINISH: Mapping[str, Reader] = {"form": text, "extents": list_of(text)}
+FINISH: Mapping[str, Reader] = {"form": text, "extents": list_of(text), "updates": flag}
 KEYS: Mapping[str, Reader] = {
     "prologue": _axis,
     "summary": text,

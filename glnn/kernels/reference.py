@@ -194,5 +194,6 @@ def cost_of(
     beside = [operands[name] for name in names]
     extra = sum(one.dtype.words(prod(one.shape)) for one in beside)
     saved = count - result.dtype.words(count)
-    flops = epilogue.expr.flops * count if epilogue else 0
+    flops = sum(expr.flops for expr in epilogue.exprs) * count if epilogue else 0
+    extra += len(epilogue.updates) * count if epilogue else 0
     return Cost(cost.flops + flops, cost.bytes + 4 * (extra - saved))

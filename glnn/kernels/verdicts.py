@@ -63,7 +63,8 @@ def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
     if spec.epilogue is not None:
         names = spec.epilogue.names
         beside = [widened(spec.types[name]).dtype for name in names]
-        yield spec.epilogue.expr, [widened(spec.results[0]).dtype, *beside]
+        for expr in spec.epilogue.exprs:
+            yield expr, [widened(spec.results[0]).dtype, *beside]
 
 
 def _functions_in(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
@@ -354,7 +355,8 @@ def _function_keys(backend: str, spec: OpSpec) -> tuple[str, ...]:
 def allowed(kernel: Kernel, spec: OpSpec) -> float:
     """Return the relative error that the results of `kernel` may have."""
     expressions = [spec.op.expr] if isinstance(spec.op, Pointwise) else []
-    expressions += [one.expr for one in (spec.prologue, spec.epilogue) if one]
+    expressions += [] if spec.prologue is None else [spec.prologue.expr]
+    expressions += [] if spec.epilogue is None else spec.epilogue.exprs
     rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
     rounds = rounds or "out" in spec.fp16_operands
     return max(kernel.tolerance, ROUNDED) if rounds else kernel.tolerance

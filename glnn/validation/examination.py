@@ -146,7 +146,8 @@ class Trial:
 
     special_values: True to put special values among the operands. whole: True to have all samples
     differ, for small specs. seeds: seeds of the random operands; of several the one with the least
-    cancellation in its results is taken.
+    cancellation in its results is taken. update: the operand that the epilogue updates whose new
+    content is compared; None for the result.
     """
 
     fault: Fault | None = None
@@ -161,8 +162,12 @@ class Trial:
         special_values: bool,
         whole: bool = False,
         seeds: Sequence[int] = (0,),
+        update: str | None = None,
     ) -> None:
         self._backend, self._kernel, self._op_spec = backend, kernel, spec
+        self._compared_spec = spec
+        if update is not None and spec.epilogue is not None:
+            self._compared_spec = replace(spec, epilogue=spec.epilogue.of_update(update))
         self._key = verdict_key(kernel, spec, backend.device.capabilities)
         self.size = prod(backend.launch_size(kernel, spec))
         case, self._tolerance = self._best_case(special_values, whole, seeds)
@@ -170,7 +175,7 @@ class Trial:
         self._memory = backend.memory(backend.capacity(layouts["out"].size(spec.result_shape)))
         dtype = spec.results[0].dtype
         self._out = backend.allocate(spec.result_shape, layouts["out"], self._memory, dtype)
-        self._updated: Callable[[], None] | None = None
+        self._refills = list[Callable[[], None]]()
         self._stores = {
             name: self._allocate_operand(
                 name, array, self._pattern(name, layouts[name], array.shape, case)
@@ -178,6 +183,7 @@ class Trial:
             for name, array in case.operands.items()
         }
         self._lies = self._pattern("out", layouts["out"], case.result.shape, case)
+        self._result = self._out if update is None else self._stores[update]
         self._expect(case)
 
     def _expect(self, case: ReferenceCase) -> None:
@@ -195,7 +201,7 @@ class Trial:
             return self._one(special_values, quick=True), None
         made = [
             ReferenceCase.create(
-                self._op_spec, special_values=special_values, whole=whole, seed=seed
+                self._compared_spec, special_values=special_values, whole=whole, seed=seed
             )
             for seed in seeds
         ]
@@ -205,7 +211,7 @@ class Trial:
     def _one(self, special_values: bool, *, quick: bool) -> ReferenceCase:
         """Compute the reference case of the first seed."""
         return ReferenceCase.create(
-            self._op_spec,
+            self._compared_spec,
             special_values=special_values,
             whole=self._whole,
             seed=self._seed,
@@ -226,10 +232,14 @@ class Trial:
 
     def _allocate_operand(self, name: str, array: Array, pattern: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
-        backend = self._backend
-        if backend.in_place and name == self._op_spec.op.updates:  # anew before each run
-            store = backend.allocate(pattern.shape, pattern.layout, self._memory)
-            self._updated = partial(pattern.fill, backend.device, store, pattern.packed(array))
+        backend, epilogue = self._backend, self._op_spec.epilogue
+        in_result = backend.in_place and name == self._op_spec.op.updates
+        if in_result or (epilogue is not None and name in epilogue.updated):  # anew for each run
+            memory = self._memory if in_result else None
+            store = backend.allocate(pattern.shape, pattern.layout, memory)
+            self._refills.append(
+                partial(pattern.fill, backend.device, store, pattern.packed(array))
+            )
         elif pattern.repeats:
             store = backend.allocate(pattern.shape, pattern.layout, dtype=DType.from_array(array))
             pattern.fill(backend.device, store, pattern.packed(array))
@@ -256,8 +266,8 @@ class Trial:
             del verdicts.found[self._key]
             verdicts.found |= {} if before is None else {self._key: before}
         repeat(device, self._out, (0, 4 * self._out.size), POISON)
-        if self._updated is not None:
-            self._updated()
+        for refill in self._refills:
+            refill()
         self._perform()
         self.fault = None
         looked, most = compared_ranges(self._lies.size), allowed(self._kernel, self._op_spec)
@@ -285,7 +295,7 @@ class Trial:
 
     def _pieces(self, looked: Sequence[Part]) -> Iterator[Piece]:
         """Yield the pieces of the result in these ranges; numbers not compared are as expected."""
-        numbers = gather(self._backend.device, self._out, looked)
+        numbers = gather(self._backend.device, self._result, looked)
         taken = 0
         for first, last in looked:
             for start in range(first, last, PIECE):
@@ -433,17 +443,19 @@ def _verdict(
     wrong = f"its results on {where} are wrong, off by"
     try:
         trial: Trial | None = None
-        for seen, special_values in _specs_to_try(backend, kernel, spec, launch, earlier):
+        for seen, special_values, update in _specs_to_try(backend, kernel, spec, launch, earlier):
             if covered and part is None and (trial or earlier.right):
                 break  # sums of this length were seen
             trial = None  # its memory is free for the next
-            trial = Trial(backend, kernel, seen, special_values=special_values)
+            trial = Trial(backend, kernel, seen, special_values=special_values, update=update)
             error, right = trial.look(part, earlier.pace)
             if right is not None:
                 fault = trial.fault
                 trial = None
-                again = wrong_again(backend, kernel, seen, special_values, part, earlier.pace)
-                trial = Trial(backend, kernel, seen, special_values=special_values)
+                again = wrong_again(
+                    backend, kernel, seen, special_values, part, earlier.pace, update
+                )
+                trial = Trial(backend, kernel, seen, special_values=special_values, update=update)
                 error, right = trial.look(part, earlier.pace)
                 if not again:  # by chance, as its terms cancel, or in some few numbers
                     right = None
@@ -482,11 +494,12 @@ def wrong_again(
     special_values: bool,
     part: int | None,
     pace: float | None,
+    update: str | None = None,
 ) -> bool:
     """Return True where a kernel that was wrong once is wrong with other operands, too.
 
     It is tried on as many operands, then on more. Of several random sets the one with the least
-    cancellation in its results is taken.
+    cancellation in its results is taken. update: see Trial.
     """
     small = sum(map(prod, spec.shapes.values())) + prod(spec.result_shape) <= CONFIRMED
     looks = [spec]
@@ -499,7 +512,13 @@ def wrong_again(
             looks.append(more)
     for look in looks:
         trial = Trial(
-            backend, kernel, look, special_values=special_values, whole=small, seeds=SEEDS
+            backend,
+            kernel,
+            look,
+            special_values=special_values,
+            whole=small,
+            seeds=SEEDS,
+            update=update,
         )
         if trial.look(part, pace)[1] is not None:
             return True
@@ -508,8 +527,9 @@ def wrong_again(
 
 def _specs_to_try(
     backend: ExaminedBackend, kernel: Kernel, spec: OpSpec, launch: Launched, earlier: Verdict
-) -> Iterator[tuple[OpSpec, bool]]:
-    """Yield the specs to try `kernel` on, each with True for special values in the operands.
+) -> Iterator[tuple[OpSpec, bool, str | None]]:
+    """Yield the specs to try `kernel` on, each with True for special values in the operands, and
+    with what is compared: see `Trial`.
 
     First few results of full-depth sums, with special values, where `earlier` has no right launch;
     then a launch as large as `launch`, of short sums, without special values.
@@ -533,8 +553,9 @@ def _specs_to_try(
     depth = op.depth(shapes)
     large = spec.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if large is spec or enough(large) else spec
+    results = None, *(() if spec.epilogue is None else spec.epilogue.updated)
     if earlier.right:
-        yield large, False
+        yield from ((large, False, one) for one in results)
         return
     few: dict[str, Shape] = dict(shapes)
     if spec.result_shape[:1] > (PERIOD,):
@@ -544,5 +565,5 @@ def _specs_to_try(
     if special_value_operands(spec) or (
         op.has_depth and small != large
     ):  # else it would tell nothing more
-        yield small, True
-    yield large, False
+        yield from ((small, True, one) for one in results)
+    yield from ((large, False, one) for one in results)

@@ -217,19 +217,24 @@ class Bound:
 
 def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
     """Return the uniforms of an epilogue's constants."""
-    return uniforms((epilogue or IDENTITY).expr, EPILOGUE_PREFIX)
+    applied = epilogue or IDENTITY
+    result = uniforms(applied.expr, EPILOGUE_PREFIX)
+    for name, expr in applied.updated.items():
+        result |= uniforms(expr, f"{name}_scalar")
+    return result
 
 
 def is_long(epilogue: Epilogue) -> bool:
     """Return True where its code is too long to repeat for each sum: see common/tile.glsl."""
-    expr = epilogue.expr.expanded
+    expanded = [expr.expanded for expr in epilogue.exprs]
     tested = sum(
         not isinstance(argument, Constant)
+        for expr in expanded
         for part in expr.parts()
         if isinstance(part, Call) and part.row.source == "extremes"
         for argument in part.arguments[1:]
     )
-    return expr.flops + NAN_TEST * tested > SHORT
+    return sum(expr.flops for expr in expanded) + NAN_TEST * tested > SHORT
 
 
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
@@ -245,15 +250,23 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
         *(['#include "common/half.glsl"'] if bound.halves else []),
         *(_declaration(name, form, bound) for name in applied.names if name != bound.in_place),
     ]
-    numbers = ["value"]
-    for name, extent in zip(applied.names, applied.extents, strict=True):
-        numbers.append(_fetch(name, extent, form, bound))
-    dtypes = [DType.float32] * len(numbers)
+    numbers, call = ["value"], list[str]()
+    for name, extent in applied.named_extents.items():
+        number = _fetch(name, extent, form, bound)
+        if applied.updates:  # all are read before one is written
+            call.append(f"    {form} {name}_number = {number};")
+            number = f"{name}_number"
+        numbers.append(number)
+    dtypes, arguments = [DType.float32] * len(numbers), ", ".join(numbers)
+    functions = [function(applied.expr, dtypes, "epilogue_of", EPILOGUE_PREFIX)]
+    for name, expr in applied.updated.items():
+        functions.append(function(expr, dtypes, f"{name}_of", f"{name}_scalar"))
+        call.append(f"    {name}[at] = {name}_of({arguments});")
     return {
         "epilogue": f'#include "{EPILOGUE_TEMPLATE}"',
         "epilogue operands": "\n".join(operands),
-        "epilogue function": function(applied.expr, dtypes, "epilogue_of", EPILOGUE_PREFIX),
-        "epilogue call": f"    return epilogue_of({', '.join(numbers)});",
+        "epilogue function": "\n".join(functions),
+        "epilogue call": "\n".join([*call, f"    return epilogue_of({arguments});"]),
     }
 
 
@@ -262,7 +275,8 @@ def reads_as(epilogue: Epilogue | None) -> str:
     structure, reads = "none", expanded(shaders_folder() / EPILOGUE_TEMPLATE)
     if epilogue is not None:
         structure = epilogue.structure.replace(" ", "")
-        reads = f"{fingerprint(epilogue.expr)} {is_long(epilogue)} {reads}"
+        prints = " ".join(map(fingerprint, epilogue.exprs))
+        reads = f"{prints} {is_long(epilogue)} {reads}"
     return f"{structure}@{sha256(reads.encode()).hexdigest()[:16]}"
 
 
