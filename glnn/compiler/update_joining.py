@@ -113,23 +113,22 @@ class _Join:
         return self.schedule.entries[self.at].lowered.output
 
     def _place(self) -> int | None:
-        """Return the number of the last entry that must come before what is joined; None where one
-        of these has to come after it, too.
+        """Return the number of the last update, at which all can be computed; None where an entry
+        before that must come after what is joined.
+
+        There the entry is in the level of the updates, which is behind all that reads the old
+        contents: were it earlier, memory would be used again that it reads while the next level
+        runs.
         """
         entries, tensors = self.schedule.entries, self.schedule.tensors
         joined = {update.at for update in self.updates}
-        others = [i for i in range(self.at + 1, max(joined)) if i not in joined]
-        place = self.at
-        for update in self.updates:
-            before = (i for i in others if place < i < update.at)
-            place = max(
-                (i for i in before if _depends(tensors, update.entry, entries[i])), default=place
-            )
-        for i in others:
+        for i in range(self.at + 1, max(joined)):
+            if i in joined:
+                continue
             first = [entries[self.at], *(one.entry for one in self.updates if one.at < i)]
-            if i <= place and any(_depends(tensors, entries[i], one) for one in first):
+            if any(_depends(tensors, entries[i], one) for one in first):
                 return None
-        return place
+        return max(joined)
 
     def _joined(self) -> ScheduledOp | None:
         """Return the entry that computes all; None where its kernel cannot."""

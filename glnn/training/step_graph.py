@@ -474,16 +474,19 @@ def group_states(
 
     In each group states are adjacent that are likely to be computed alike: of the same rank, with
     the same name in their layers, and of layers whose parameters have the same ranks, as gradients
-    by biases come from products, from convolutions or from normalisations. parameters: the shapes
-    of the parameters.
+    by biases come from products, from convolutions or from normalisations. Those of products are at
+    the ends: their gradients' kernels may update them, and the others are adjacent then, too.
+    parameters: the shapes of the parameters.
     """
     ranks: dict[str, list[int]] = {}
     for name, shape in parameters.items():
         ranks.setdefault(name.rpartition(".")[0], []).append(len(shape))
 
-    def sort_key(name: str) -> tuple[int, str, list[int]]:
+    def sort_key(name: str) -> tuple[int, int, list[int], str]:
         layer, _, last = name.rpartition(".")
-        return -len(parameters[name]), last, sorted(ranks[layer])
+        rank, product = len(parameters[name]), 2 in ranks[layer]
+        end = {1: 1, 2: -1}.get(rank, 0) if product else 0
+        return end, -rank, sorted(ranks[layer]), last
 
     order = sorted(parameters, key=sort_key)
     yield tuple(order)
