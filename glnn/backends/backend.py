@@ -118,6 +118,10 @@ class Backend(ABC):
         """
         return True
 
+    def operand_in_result(self, choice: Choice, spec: OpSpec) -> str | None:
+        """Return the operand that a launch reads in the result's memory, where it is copied to."""
+        return None
+
     @abstractmethod
     def layouts(self, choice: Choice, spec: OpSpec) -> Mapping[str, Layout]:
         """Return the layout in which `choice` wants each operand and leaves `out`."""

@@ -134,6 +134,10 @@ class Compute(GlBackend):
     def operand_bytes(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
 
+    def operand_in_result(self, choice: Choice, spec: OpSpec) -> str | None:
+        assert isinstance(choice, Kernel)
+        return bind(choice, spec, self.device.capabilities, {}).in_place
+
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
 

@@ -296,6 +296,8 @@ def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool
         return False
     if entry.host:
         return False
+    if (other := schedule.backend.operand_in_result(entry.choice, entry.spec)) is not None:
+        return operands == {other}  # any other one would be overwritten by its copy
     if isinstance(lowered.op, Pointwise):
         return True
     extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents

@@ -199,6 +199,9 @@ class _Join:
         spec = OpSpec.create(lowered.op, types, layouts, epilogue)
         if not backend.takes(entry.choice, spec):
             return None
+        beside_out = backend.operand_in_result(entry.choice, spec)
+        if beside_out is not None and not _same_place(tensors[named[beside_out]], written[0]):
+            return None
         taken = backend.layouts(entry.choice, spec)
         full = (k for k, extent in extents.items() if extent == "full")
         if any(taken[k] != DENSE for k in ("out", *full)):
@@ -236,8 +239,11 @@ def _updated(
     names = [name for name in lowered.operands.values() if name not in made]
     if any(_extent(tensors[name], like) is None for name in names):
         return None
-    same = (n for n in names if tensors[n].memory == out.memory and tensors[n].offset == out.offset)
-    return next(same, None)
+    return next((name for name in names if _same_place(tensors[name], out)), None)
+
+
+def _same_place(one: Tensor, other: Tensor) -> bool:
+    return (one.memory, one.offset) == (other.memory, other.offset)
 
 
 def _extent(tensor: Tensor, like: Tensor) -> Extent | None:

@@ -127,8 +127,12 @@ def run_kernel(
     layouts: Mapping[str, str] = NO_LAYOUTS,
     *,
     rounded: bool = False,
+    updated: dict[str, Array] | None = None,
 ) -> Array:
-    """The result of `choice`, checked for stray writes. Raises what the backend raises."""
+    """The result of `choice`, checked for stray writes. Raises what the backend raises.
+
+    updated: takes the new content of the operands that the epilogue updates.
+    """
     if choice.stages:
         return _run_stages(backend, op, operands, choice, epilogue)
     spec = problem_of(op, operands, epilogue, layouts, rounded=rounded)
@@ -154,6 +158,9 @@ def run_kernel(
         assert not unset, f"{choice.op}/{choice.name}: glnn sets no uniform {', '.join(unset)}"
     launch()
     backend.device.check_always(f"{op.name} by {choice.name}")
+    for name in epilogue.updated if epilogue else ():
+        assert updated is not None
+        updated[name] = _new_content(backend, stores[name])
     used = layout.words(made)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
     each = choice.launch.captures.evaluate(choice.defaults)  # the last vertex captures as many
@@ -168,6 +175,14 @@ def run_kernel(
     if layout.name == "nChw4c":  # lanes past the last channel: conv2d multiplies them by 0
         np.testing.assert_array_equal(flat, layout.pack(result))
     return result.astype(made.dtype.numpy, copy=False)
+
+
+def _new_content(backend: GlBackend, buffer: Buffer) -> Array:
+    """What a kernel stored in an operand, checked for stray writes."""
+    memory, size = buffer.push(backend.device).read(), buffer.layout.size(buffer.shape)
+    guard = np.frombuffer(memory, np.uint32)[size:]
+    assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past an operand"
+    return buffer.layout.unpack(np.frombuffer(memory, np.float32)[:size], buffer.shape)
 
 
 def _run_stages(

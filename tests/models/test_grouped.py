@@ -41,7 +41,7 @@ from glnn.training import (
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 X, Y, Z = Arg(0), Arg(1), Arg(2)
-PLAIN = frozenset({Pass.GROUP})
+PLAIN, APART = frozenset({Pass.GROUP}), frozenset({Pass.UPDATES})
 SHAPES: tuple[Shape, ...] = ((3, 43), (129,), (7, 3), (64,), (1,), (2, 32), (65,), (127,))
 
 
@@ -123,19 +123,25 @@ def test_training_is_the_same_to_the_bit(compute, name, model) -> None:
 
 
 def test_launches(compute) -> None:
-    """Parameters take one launch; each product and each sum updates a momentum itself."""
+    """Parameters take one launch; each product and each sum updates a momentum itself, and where
+    passes are not left out the parameter, too.
+    """
     step = training_step(mlp(), CrossEntropyLoss(), SGD(0.1, momentum=0.9), 6, totals=False)
-    plan = planned(step, together(step, compute))
+    plan = planned(step, together(step, compute), APART)
     joined = [one for one in plan.steps if one.joins]
     assert [len(one.joins) for one in joined] == [6]
     assert [one.name.rsplit(" and ")[1] for one in joined] == ["5 more"]
     momenta = [one.op.name for one in plan.steps if one.name.endswith(".bias: SGD")]
     assert momenta == ["reduce"] * 3
-    plain = planned(step, together(step, compute), PLAIN)
+    plain = planned(step, together(step, compute), PLAIN | APART)
     assert len(plain.steps) - len(plan.steps) == 5
     made = {one.output for one in plan.steps if not one.joins}
     made |= {name for one in joined for name in one.joins}
     assert made == {one.output for one in plain.steps}
+    biases = [
+        one for one in planned(step, together(step, compute)).steps if "bias: SGD" in one.name
+    ]
+    assert [one.op.name for one in biases] == ["reduce"] * 3
 
 
 @pytest.mark.parametrize("optimizer", [Adam(0.01), RMSprop(0.01)], ids=["adam", "rmsprop"])
@@ -144,7 +150,7 @@ def test_each_slot_takes_one_launch(compute, optimizer: Optimizer) -> None:
     layers = [Linear(8, 12), ReLU(), Linear(12, 4), ReLU(), Linear(4, 3)]
     model = Model.sequential(layers, (8,), name="mlp")
     step = training_step(model, CrossEntropyLoss(), optimizer, 6, totals=False)
-    plan = planned(step, together(step, compute))
+    plan = planned(step, together(step, compute), APART)
     joined = [len(one.joins) for one in plan.steps if one.joins]
     assert set(joined) == {6}
     # With few storage blocks what one launch cannot read is computed in several, each for all.

@@ -583,6 +583,27 @@ def test_an_epilogue_that_would_be_reordered_is_left_apart(backend) -> None:
         assert "m as R4" not in {name for one in plan.steps for name in one.inputs}
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_operand_in_the_results_memory_is_the_old_content(backend, order) -> None:
+    """Where storage blocks are few an operand of an epilogue is copied to the result's memory: no
+    other one may be there.
+    """
+    states, step = holding(backend, m=floats(5, 8)), Step()
+    x, y = step.given("x", (5, 9)), step.given("y", (8, 9))
+    (product,) = step.builder.add(Matmul(), x, y, name="product")
+    beside = step.given("m", (5, 8)), step.given("z", (5, 8))
+    last = call("sub", call("mul", 0.5, Arg(1 + order[0])), call("mul", X, Arg(1 + order[1])))
+    values = product, *(beside[i] for i in order)
+    step.update("m", step.of("m'", last, *values))
+    plan = step.plan(states, {"x": (5, 9), "y": (8, 9), "z": (5, 8)})
+    given = {"x": floats(5, 9, seed=1), "y": floats(8, 9, seed=2), "z": floats(5, 8, seed=3)}
+    wanted = floats(5, 8).astype(np.float64)
+    for _ in range(3):
+        plan.run(given, ())
+        wanted = 0.5 * wanted - given["x"].astype(np.float64) @ given["y"].T * given["z"]
+        check(states, {"m": wanted.astype(np.float32)}, 1e-4)
+
+
 def test_barriers_are_as_few_as_what_waits_for_what() -> None:
     backend = named("compute")
     names = [f"s{i}" for i in range(6)]
