@@ -537,7 +537,8 @@ class Outline:
             body or there or Pass.HALVES in outline_options.without
         ):
             store_as_fp16(schedule, kept)
-        schedule = _with_joined_updates(schedule, wholes, kept, outline_options.without)
+        without = outline_options.without | (frozenset() if updated else {Pass.UPDATES})
+        schedule = _with_joined_updates(schedule, wholes, kept, without)
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))

@@ -177,9 +177,10 @@ def _movable(schedule: Schedule, run: Run) -> bool:
 def overlap(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
     """Return True where a tensor of `some` overlaps one of `others` in memory."""
     return any(
-        one.memory == other.memory and start < other_stop and other_start < stop
+        start < other_stop and other_start < stop
         for one in some
         for other in others
+        if one.memory == other.memory
         for start, stop in _ranges(one)
         for other_start, other_stop in _ranges(other)
     )

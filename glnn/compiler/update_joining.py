@@ -1,8 +1,9 @@
-"""Updates of states join the epilogue of the kernel that makes the gradient which they read.
+"""Pointwise work joins the epilogue of what makes its operand, though others read that, too.
 
 An optimiser's new slots and the new parameter are pointwise work on a gradient, each in the memory
-of its old content. Where one kernel makes the gradient, it stores all of them as it finishes a
-number. That spares a launch which waits for others, and the gradient's way to memory and back.
+of its old content; the gradient of a cross-entropy is such work on the logarithms that the loss
+reads. Where one kernel makes what they read, it stores all of them as it finishes a number. That
+spares a launch which waits for others, and what they read its way to memory and back.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from math import prod
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import ScheduledOp, Tensor
 from glnn.compiler.update_fusion import overlap
-from glnn.core.layout.layout import DENSE
+from glnn.compiler.weights import Weight
+from glnn.core.layout.layout import DENSE, PADDED
 from glnn.core.types import DType, TensorType
+from glnn.graph.compose.decompositions import DerivedParameter
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import MOST_CALLS, Arg, Expr
+from glnn.graph.operators import Reshape
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 
 Tensors = Mapping[str, Tensor]
+Source = str | Weight
+"""An operand: a tensor by its name, or a weight, which no run changes."""
 
 
 def join_updates(schedule: Schedule, live_out: Iterable[str]) -> bool:
-    """Join updates in place to the entries that make what they read, where kernels can do so.
+    """Join pointwise work to the entries that make what it reads, where kernels can do so.
 
     live_out: tensors that somebody reads after a run. Returns True where some were joined.
     """
@@ -42,19 +48,24 @@ def join_updates(schedule: Schedule, live_out: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Update:
-    """An entry that computes the new content of a state in the place of the old one.
+    """An entry of pointwise work.
 
-    at: its number. old: the tensor of the old content.
+    at: its number. old: the tensor in whose place it computes, None where it has memory of its own.
     """
 
     at: int
     entry: ScheduledOp
-    old: str
+    old: str | None
 
     @property
     def new(self) -> str:
-        """The tensor of the new content."""
+        """The tensor that it makes."""
         return self.entry.lowered.output
+
+    @property
+    def target(self) -> str:
+        """The operand of an epilogue that is updated in its place."""
+        return self.new if self.old is None else self.old
 
 
 @dataclass(frozen=True)
@@ -82,9 +93,8 @@ class _Join:
         for number in range(at + 1, len(schedule.entries)):
             other = schedule.entries[number]
             read = made.intersection(other.lowered.operands.values())
-            old = _updated(tensors, other, tensors[name], made) if read else None
-            if old is not None:
-                updates.append(_Update(number, other, old))
+            if read and _is_joinable(tensors, other, tensors[name], made):
+                updates.append(_Update(number, other, _replaced(tensors, other)))
                 made.add(other.lowered.output)
             else:
                 readers += name in read
@@ -113,63 +123,86 @@ class _Join:
         return self.schedule.entries[self.at].lowered.output
 
     def _place(self) -> int | None:
-        """Return the number of the last update, at which all can be computed; None where an entry
-        before that must come after what is joined.
+        """Return the number of an entry at which all can be computed; None where there is none.
 
-        There the entry is in the level of the updates, which is behind all that reads the old
-        contents: were it earlier, memory would be used again that it reads while the next level
-        runs.
+        Updates are there in the level of the last of them, which is behind all that reads the old
+        contents: were they earlier, memory would be used again that they read while the next level
+        runs. Others are as early as they can be.
         """
-        entries, tensors = self.schedule.entries, self.schedule.tensors
+        last = max(update.at for update in self.updates)
+        if all(update.old is not None for update in self.updates):
+            return last if self._may_be_at(last) else None
+        first = self._first_place(last)
+        return first if self._may_be_at(first) else None
+
+    @property
+    def _between(self) -> Sequence[int]:
+        """The numbers of the entries between the first and the last of what is joined."""
         joined = {update.at for update in self.updates}
-        for i in range(self.at + 1, max(joined)):
-            if i in joined:
-                continue
+        return [i for i in range(self.at + 1, max(joined)) if i not in joined]
+
+    def _first_place(self, last: int) -> int:
+        """Return the number of the last entry that must come before what is joined."""
+        entries, tensors, place = self.schedule.entries, self.schedule.tensors, self.at
+        for update in self.updates:
+            waits = (i for i in self._between if place < i < update.at)
+            needed = (i for i in waits if _depends(tensors, update.entry, entries[i]))
+            place = max(needed, default=place)
+        return place
+
+    def _may_be_at(self, place: int) -> bool:
+        """Return True where no entry up to `place` must come after what is joined."""
+        entries, tensors = self.schedule.entries, self.schedule.tensors
+        for i in self._between:
             first = [entries[self.at], *(one.entry for one in self.updates if one.at < i)]
-            if any(_depends(tensors, entries[i], one) for one in first):
-                return None
-        return max(joined)
+            if i <= place and any(_depends(tensors, entries[i], one) for one in first):
+                return False
+        return True
 
     def _joined(self) -> ScheduledOp | None:
         """Return the entry that computes all; None where its kernel cannot."""
-        entry = self.schedule.entries[self.at]
+        entry, tensors = self.schedule.entries[self.at], self.schedule.tensors
         values, operands = self._values(entry)
         first, *rest = self.updates
         output = self._gradient if self.stored else first.new
         rest = [*self.updates] if self.stored else rest
         if any(value.calls > MOST_CALLS for value in values.values()):
             return None
-        if any(one.old not in operands for one in rest):
-            return None
+        for update in rest:
+            whole = tensors[update.target].layout == DENSE
+            operands.setdefault(update.target, "full" if whole else "padded")
         places = list(operands)
         epilogue = Epilogue(
             values[output],
             tuple(operands.values()),
-            tuple((places.index(one.old), values[one.new]) for one in rest),
+            tuple((places.index(one.target), values[one.new]) for one in rest),
         )
         return self._entry(entry, epilogue, places, output, tuple(one.new for one in rest))
 
-    def _values(self, entry: ScheduledOp) -> tuple[dict[str, Expr], dict[str, Extent]]:
-        """Return the expression of each tensor that is made, and the extent of each tensor that
+    def _values(self, entry: ScheduledOp) -> tuple[dict[str, Expr], dict[Source, Extent]]:
+        """Return the expression of each tensor that is made, and the extent of each operand that
         these read, in the order of their arguments.
         """
-        lowered = entry.lowered
+        lowered, tensors = entry.lowered, self.schedule.tensors
         before = lowered.epilogue or Epilogue(Arg(0))
-        operands = {lowered.operands[name]: e for name, e in before.named_extents.items()}
+        beside = [_source(entry, name) for name in before.names]
+        operands: dict[Source, Extent] = dict(zip(beside, before.extents, strict=True))
         order = list(operands)
-        arguments = (Arg(1 + order.index(lowered.operands[name])) for name in before.names)
+        arguments = (Arg(1 + order.index(one)) for one in beside)
         values = {lowered.output: before.expr(Arg(0), *arguments)}
-        like = self.schedule.tensors[lowered.output]
+        like = tensors[lowered.output]
         for update in self.updates:
-            reads = update.entry.lowered.operands.values()
-            for name in reads:
-                extent = _extent(self.schedule.tensors[name], like)
-                if name not in values and extent is not None:
-                    operands.setdefault(name, extent)
+            reads = [_source(update.entry, name) for name in update.entry.spec.op_shapes]
+            for one in reads:
+                extent = _extent(tensors, one, like)
+                if one not in values and extent is not None:
+                    operands.setdefault(one, extent)
             order, op = list(operands), update.entry.lowered.op
             assert isinstance(op, Pointwise)
+            known = (values.get(one) if isinstance(one, str) else None for one in reads)
+            pairs = zip(reads, known, strict=True)
             values[update.new] = op.expr(
-                *(values.get(name) or Arg(1 + order.index(name)) for name in reads)
+                *(value or Arg(1 + order.index(one)) for one, value in pairs)
             )
         return values, operands
 
@@ -177,46 +210,56 @@ class _Join:
         self,
         entry: ScheduledOp,
         epilogue: Epilogue,
-        beside: Sequence[str],
+        beside: Sequence[Source],
         output: str,
         more: tuple[str, ...],
     ) -> ScheduledOp | None:
-        """Return `entry` with another epilogue, of the tensors `beside`, which makes `output` and
+        """Return `entry` with another epilogue, of the operands `beside`, which makes `output` and
         `more`; None where its kernel cannot.
         """
         schedule, tensors, lowered = self.schedule, self.schedule.tensors, entry.lowered
         backend, extents = schedule.backend, epilogue.named_extents
         own = {k: one for k, one in lowered.operands.items() if k in entry.spec.op_shapes}
+        fixed = {k: one for k, one in lowered.parameters.items() if k in entry.spec.op_shapes}
         written = [tensors[name] for name in (output, *more)]
         if overlap([tensors[name] for name in own.values()], written):
             return None
         named = dict(zip(epilogue.names, beside, strict=True))
+        result = tensors[output].shape
         types = {k: entry.spec.types[k] for k in entry.spec.op_shapes}
-        types |= {k: tensors[one].type for k, one in named.items()}
-        types |= {k: TensorType((1,)) for k, extent in extents.items() if extent == "one"}
+        for k, shape in epilogue.shapes(result).items():
+            types[k] = TensorType(shape, _type(tensors, named[k]).dtype)
         layouts = {k: one for k, one in entry.spec.layouts.items() if k in entry.spec.op_shapes}
-        layouts |= {k: DENSE.name for k, extent in extents.items() if extent == "full"}
+        layouts |= dict.fromkeys(epilogue.named("full"), DENSE.name)
+        layouts |= {k: tensors[str(named[k])].layout.name for k in epilogue.named("padded")}
         spec = OpSpec.create(lowered.op, types, layouts, epilogue)
         if not backend.takes(entry.choice, spec):
             return None
-        beside_out = backend.operand_in_result(entry.choice, spec)
-        if beside_out is not None and not _same_place(tensors[named[beside_out]], written[0]):
-            return None
+        in_result = backend.operand_in_result(entry.choice, spec)
+        if in_result is not None:
+            source = named[in_result]
+            if not isinstance(source, str) or not _same_place(tensors[source], written[0]):
+                return None
         taken = backend.layouts(entry.choice, spec)
-        full = (k for k, extent in extents.items() if extent == "full")
-        if any(taken[k] != DENSE for k in ("out", *full)):
+        padded = {k: tensors[str(named[k])].layout for k in epilogue.named("padded")}
+        if any(taken[k] != padded.get(k, DENSE) for k in ("out", *epilogue.names)):
             return None
-        if any(taken[k] != entry.layouts[k] for k in own):
+        if any(taken[k] != entry.layouts[k] for k in (*own, *fixed)):
             return None
-        seen = {
-            k: schedule.flat_view(one) if extents[k] == "one" else one for k, one in named.items()
-        }
+        for k, source in named.items():
+            if isinstance(source, str):
+                whole = extents[k] in ("full", "padded")
+                own[k] = source if whole else schedule.flat_view(source)
+            else:
+                shape = types[k].shape
+                fixed[k] = source.made(DerivedParameter(k, shape, Reshape(shape)))
         joined = [lowered, *(update.entry.lowered for update in self.updates)]
         names = dict.fromkeys(part for one in joined for part in one.name.split(" + "))
         made = replace(
             lowered,
             name=" + ".join(names),
-            operands={**own, **seen},
+            operands=own,
+            parameters=fixed,
             output=output,
             epilogue=epilogue,
             more=more,
@@ -225,20 +268,31 @@ class _Join:
         return ScheduledOp(made, entry.choice, spec, taken)
 
 
-def _updated(
-    tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Container[str]
-) -> str | None:
-    """Return the operand in whose place `entry` computes, number by number, what is of the type of
-    `like`, of operands that an epilogue can read beside those in `made`; None where it does not.
+def _source(entry: ScheduledOp, operand: str) -> Source:
+    """Return the tensor or the weight that is an operand of `entry`."""
+    return entry.lowered.operands.get(operand) or entry.lowered.parameters[operand]
+
+
+def _type(tensors: Tensors, source: Source) -> TensorType:
+    return tensors[source].type if isinstance(source, str) else source.type
+
+
+def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Container[str]) -> bool:
+    """Return True where `entry` computes, number by number, what is of the type of `like`, of
+    operands that an epilogue can read beside those in `made`.
     """
     lowered, out = entry.lowered, tensors[entry.lowered.output]
-    if not isinstance(lowered.op, Pointwise) or entry.host or out.type != like.type:
-        return None
-    if lowered.parameters or lowered.more or lowered.epilogue or not _is_dense(out):
-        return None
-    names = [name for name in lowered.operands.values() if name not in made]
-    if any(_extent(tensors[name], like) is None for name in names):
-        return None
+    if not isinstance(lowered.op, Pointwise) or entry.host or lowered.more or lowered.epilogue:
+        return False
+    if out.type != like.type or out.layout not in (DENSE, PADDED.at(out.shape)):
+        return False
+    sources = (_source(entry, name) for name in entry.spec.op_shapes)
+    return all(one in made or _extent(tensors, one, like) is not None for one in sources)
+
+
+def _replaced(tensors: Tensors, entry: ScheduledOp) -> str | None:
+    """Return the operand in whose place `entry` computes; None where it has memory of its own."""
+    out, names = tensors[entry.lowered.output], entry.lowered.operands.values()
     return next((name for name in names if _same_place(tensors[name], out)), None)
 
 
@@ -246,13 +300,28 @@ def _same_place(one: Tensor, other: Tensor) -> bool:
     return (one.memory, one.offset) == (other.memory, other.offset)
 
 
-def _extent(tensor: Tensor, like: Tensor) -> Extent | None:
-    """Return the extent of a tensor beside results like `like`; None where no epilogue takes it."""
-    if not _is_dense(tensor):
+def _extent(tensors: Tensors, source: Source, like: Tensor) -> Extent | None:
+    """Return the extent of an operand beside results like `like`; None where no epilogue takes it.
+
+    Integers are taken where there is one for each row, or for each place in it, as labels and
+    classes are.
+    """
+    type = _type(tensors, source)
+    if isinstance(source, str) and tensors[source].layout != DENSE:
         return None
-    if tensor.type == like.type:
-        return "full"
-    return "one" if prod(tensor.shape) == 1 else None
+    if type.dtype is DType.float32:
+        if type == like.type:
+            return "full" if isinstance(source, str) else None
+        if prod(type.shape) == 1:
+            return "one"
+    elif type.dtype is not DType.int32:
+        return None
+    if len(like.shape) < 2:
+        return None
+    if type.shape == (*like.shape[:-1], 1):
+        return "row"
+    spread = (*(1,) * (len(like.shape) - 1), like.shape[-1])
+    return "column" if type.shape in (spread, spread[-1:]) else None
 
 
 def _depends(tensors: Tensors, second: ScheduledOp, first: ScheduledOp) -> bool:

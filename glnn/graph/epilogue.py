@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -13,17 +14,20 @@ from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, Scalar, call, replace_part
 from glnn.graph.expression_evaluation import compile_expression, evaluate_blockwise
 
-Extent = Literal["full", "channel", "one"]
-"""Shape of an operand relative to the result: the same; one number for each place along axis 1, a
-matrix's column or an image's channel; or a single number.
+Extent = Literal["full", "padded", "channel", "one", "row", "column"]
+"""Shape of an operand relative to the result: the same, in memory, too; the same, in rows that may
+be padded; one number for each place along axis 1, a matrix's column or an image's channel; a single
+number; one for each row along the last axis; or one for each place in such a row.
 """
+ROWWISE: tuple[Extent, ...] = ("padded", "row", "column")
+"""Extents of operands whose places follow from the row of a number, and from the place in it."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
     """The expression `expr` of a result, Arg(0), and of further operands, Arg(1), Arg(2), ...
 
-    extents: of these operands, in order. updates: new numbers of operands of extent "full", by
+    extents: of these operands, in order. updates: new numbers of operands of the result's shape, by
     their places among these; each number of such an operand is read, then replaced where it is.
     """
 
@@ -36,7 +40,7 @@ class Epilogue:
             if expr.arity > 1 + len(self.extents):
                 raise ShapeError(f"an epilogue of {expr.text()} needs {expr.arity - 1} operands")
         for place, _ in self.updates:
-            if self.extents[place] != "full":
+            if self.extents[place] not in ("full", "padded"):
                 raise ShapeError(f"an epilogue updates no operand of extent {self.extents[place]}")
 
     @property
@@ -64,6 +68,10 @@ class Epilogue:
     def named_extents(self) -> dict[str, Extent]:
         """Extent of each further operand relative to the result, by its name."""
         return dict(zip(self.names, self.extents, strict=True))
+
+    def named(self, extent: Extent) -> tuple[str, ...]:
+        """Names of the further operands of that extent."""
+        return tuple(name for name, one in self.named_extents.items() if one == extent)
 
     def then(self, following: Epilogue) -> Epilogue:
         """Return the epilogue that applies this one and then `following`; the operands of
@@ -106,9 +114,10 @@ class Epilogue:
 
     def shape(self, extent: Extent, result: Shape) -> Shape:
         """The shape of an operand of this `extent` beside a result of that shape."""
-        if extent == "full":
-            return result
-        return (result[1],) if extent == "channel" else (1,)
+        if extent == "row":
+            return (prod(result[:-1]),)
+        shapes = {"channel": result[1:2], "one": (1,), "column": result[-1:]}
+        return shapes.get(extent, result)
 
     def check(self, name: str, shapes: Mapping[str, Shape], result: Shape) -> None:
         """Raise ShapeError unless `shapes` has every operand as it must be beside a result of that
@@ -130,6 +139,8 @@ class Epilogue:
         for extent, operand in zip(self.extents, operands, strict=True):
             if extent == "channel":
                 operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
+            if extent == "row":
+                operand = operand.reshape(*result.shape[:-1], 1)
             spread.append(operand)
         out = result if in_place else None
         return evaluate_blockwise(self.expr, (result, *spread), result.shape, result.dtype, out)

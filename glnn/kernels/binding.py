@@ -38,9 +38,9 @@ def textures(
     return texels | {name: HALVES[texels[name]] for name in fp16_operands if name in texels}
 
 
-def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
-    """Return why `kernel` cannot apply `epilogue` on any device; None where it can."""
-    if epilogue is None:
+def why_not_epilogue(kernel: Kernel, spec: OpSpec) -> str | None:
+    """Return why `kernel` cannot apply the epilogue of `spec` on any device; None where it can."""
+    if (epilogue := spec.epilogue) is None:
         return None
     if kernel.epilogue is None:
         return "it takes no epilogue"
@@ -49,9 +49,13 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
             return f"its epilogue takes no operand of extent {extent}"
     if epilogue.updates and not kernel.epilogue.updates:
         return "its epilogue updates no operands"
+    integers = [name for name in epilogue.names if spec.types[name].dtype is DType.int32]
+    if integers and (kernel.epilogue.form != "float" or kernel.backend == "feedback"):
+        return f"its epilogue takes no integers, as {integers[0]} is"
+    dtypes = [DType.int32 if name in integers else DType.float32 for name in epilogue.names]
     try:
         for expr in epilogue.exprs:
-            types_on_gpu(expr, [DType.float32] * (1 + len(epilogue.extents)))
+            types_on_gpu(expr, [DType.float32, *dtypes])
     except UnsupportedOpError as error:
         return str(error)
     return None
@@ -116,7 +120,8 @@ def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[s
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
     bound = _buffers(epilogue, used + len(before), blocks, spec.fp16_operands)
-    return replace(bound, bindings={**before, **bound.bindings})
+    integers = frozenset(n for n in epilogue.names if spec.types[n].dtype is DType.int32)
+    return replace(bound, bindings={**before, **bound.bindings}, integers=integers)
 
 
 def written(

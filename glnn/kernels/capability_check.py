@@ -97,7 +97,7 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
     if missing := [name for name in spec.shapes if name not in known]:
         declared = ", ".join(name for name in kernel.layouts if name != "out")
         return f"it takes no operand {missing[0]}: its declaration has {declared}"
-    if reason := why_not_epilogue(kernel, spec.epilogue):
+    if reason := why_not_epilogue(kernel, spec):
         return reason
     candidates = kernel.fp16_candidates(spec.extents)
     if unfit := [name for name in spec.fp16_operands if name not in candidates]:

@@ -448,7 +448,7 @@ class Finish:
     """The form in which a kernel takes an epilogue, and the operand extents it supports."""
 
     form: str  # of common/epilogue.glsl, float or vec4; "stage" where a stage takes it
-    extents: tuple[str, ...] = get_args(Extent)  # that the epilogue's operands may have
+    extents: tuple[str, ...] = ("full", "channel", "one")  # that the epilogue's operands may have
     updates: bool = False  # whether it is called once for each number, and for no other
 
     def __post_init__(self) -> None:

@@ -15,17 +15,20 @@ from glnn.core.symint import Substitution, as_constant, divides, hint, is_intege
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import Decomposition, decomposition_named
-from glnn.graph.epilogue import Epilogue, Extent, Prologue
+from glnn.graph.epilogue import ROWWISE, Epilogue, Extent, Prologue
 from glnn.graph.handwritten_operator import prologue_of
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
-from glnn.kernels.codegen.expression import scalars, scalars_before
+from glnn.kernels.codegen.expression import COLUMNS, scalars, scalars_before
 from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import MANY, Kernel
 from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Batches, OpSplit
+
+ALONG: tuple[Extent, ...] = ("full", "padded", "row")
+"""Extents of an epilogue's operands that share the first dimension of the result."""
 
 
 def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
@@ -64,7 +67,7 @@ class OperandLayouts:
     layouts: Mapping[str, str]
     """The known layouts, by operand; other operands are packed as a kernel wants them."""
     extents: Mapping[str, Extent]
-    """The broadcast extent ("full", "channel" or "one") of each epilogue operand."""
+    """The broadcast extent of each epilogue operand."""
 
     @property
     def first(self) -> str:
@@ -77,7 +80,7 @@ class OperandLayouts:
         known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
         out = (self.layout_for("out", known["out"]).name,)
         for name, extent in self.extents.items():
-            known[name] = out if extent == "full" else ("R",)
+            known[name] = {"full": out, "padded": ("R4", "R")}.get(extent, ("R",))
         return {
             name: self.layout_for(name, known[name]) for name in (*self.own, *self.extents, "out")
         }
@@ -319,7 +322,7 @@ class OpSpec:
 
     @cached_property
     def extents(self) -> dict[str, Extent]:
-        """The broadcast extent ("full", "channel" or "one") of each epilogue operand."""
+        """The broadcast extent of each epilogue operand."""
         return {} if self.epilogue is None else self.epilogue.named_extents
 
     @property
@@ -331,8 +334,8 @@ class OpSpec:
     def along(self) -> tuple[str, ...]:
         """The operands that share the result's first dimension: the spec can be cut along it."""
         of_op = self.op.sample_operands(self.op_shapes)
-        full = (name for name, extent in self.extents.items() if extent == "full")
-        return (*of_op, *full) if of_op else ()
+        beside = (name for name, extent in self.extents.items() if extent in ALONG)
+        return (*of_op, *beside) if of_op else ()
 
     @cached_property
     def cost(self) -> Cost:
@@ -395,6 +398,7 @@ class OpSpec:
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **{f"{name.upper()}_HALF": 1 for name in self.fp16_operands},
             **{f"{name.upper()}_BYTES": 1 for name in self.int8_operands},
+            "HAS_EPILOGUE": int(self.epilogue is not None),
             **({} if made is None else made.defines),
             **({} if kernel is None else self.operand_layouts.defines(kernel)),
         }
@@ -517,6 +521,8 @@ class OpSpec:
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         values: dict[str, Uniform] = {**self.op_sizes, **self.op.scalars()}
         values |= {**scalars(self.epilogue), **scalars_before(self.prologue)}
+        if {*ROWWISE} & {*self.extents.values()}:
+            values[COLUMNS] = self.result_shape[-1]
         for name, layout in self.chosen_layouts(kernel).items():
             values |= layout_uniforms(name, layout, self.shape(name))
         made = self.generated(kernel)

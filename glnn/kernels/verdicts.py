@@ -303,6 +303,8 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
         known = {name: known[name] for name in known if name not in named or reads(kernel, name)}
     if kernel.epilogue:
         known["epilogue"] = reads_as(spec.epilogue)
+        integers = [n for n in spec.extents if spec.types[n].dtype is DType.int32]
+        known |= {"integers": ",".join(integers)} if integers else {}
     if kernel.prologue is not None:
         known["prologue"] = reads_before(spec.prologue)
     words = [f"{name}={value}" for name, value in sorted(known.items())]

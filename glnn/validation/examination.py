@@ -182,7 +182,8 @@ class Trial:
             )
             for name, array in case.operands.items()
         }
-        self._lies = self._pattern("out", layouts["out"], case.result.shape, case)
+        compared = update or "out"
+        self._lies = self._pattern(compared, layouts[compared], case.result.shape, case)
         self._result = self._out if update is None else self._stores[update]
         self._expect(case)
 

@@ -20,7 +20,7 @@ from glnn.gl.transfer import Part
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, Scalar, call
 from glnn.graph.operator import Operator, SampleSubset
-from glnn.kernels.op_spec import OpSpec
+from glnn.kernels.op_spec import ALONG, OpSpec
 from glnn.kernels.reference import computed
 from glnn.validation.comparison import ULP, nudged
 
@@ -226,8 +226,8 @@ def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
         few = spec.op.reduce_samples(spec.op_shapes, count)
         if few is None:
             return None
-        full = (name for name, extent in spec.extents.items() if extent == "full")
-        stacks = {**few.stacks, **dict.fromkeys(full, few.stacks["out"])}
+        along = (name for name, extent in spec.extents.items() if extent in ALONG)
+        stacks = {**few.stacks, **dict.fromkeys(along, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
         much = cost.flops > EXACT or cost.bytes > LARGE
         apart = special_values and not stacks.keys().isdisjoint(special_value_operands(spec))

@@ -11,10 +11,16 @@
 #ifndef SUBGROUP_SIZE
 #define SUBGROUP_SIZE 0
 #endif
+#ifndef HAS_EPILOGUE
+#define HAS_EPILOGUE 0
+#endif
 #include "common/nan.glsl"
 #include "reduce/rows.glsl"
 layout(std430, binding = 0) buffer X { VALUE x[]; };
 layout(std430, binding = 1) buffer Out { VALUE result[]; };
+#if HAS_EPILOGUE
+#include <epilogue>
+#endif
 #define STATE vec2  // the greatest number, at least LEAST; the sum of the powers of what they are below it
 // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
 vec2 join(vec2 a, vec2 b) {
@@ -71,6 +77,19 @@ vec2 state_of(VALUE kept[KEPT], int own) {
 }
 #endif
 
+// Stores the number, or vec4, of the row in hand whose place in x is `i`.
+void store(int i, VALUE value) {
+    int at = i + apart;
+#if HAS_EPILOGUE && WIDE
+    int channel = 4 * (i - begin);
+    value = vec4(epilogue(value.x, 4 * at, channel), epilogue(value.y, 4 * at + 1, channel + 1),
+                 epilogue(value.z, 4 * at + 2, channel + 2), epilogue(value.w, 4 * at + 3, channel + 3));
+#elif HAS_EPILOGUE
+    value = epilogue(value, at, i - begin);
+#endif
+    result[at] = value;
+}
+
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
@@ -98,9 +117,8 @@ void main() {
 #endif
 #if KEPT
         for (int j = 0; j < KEPT; ++j)
-            if (j < own) result[first + j * LANES + apart] = finished(whole, kept[j]);
+            if (j < own) store(first + j * LANES, finished(whole, kept[j]));
 #endif
-        for (i = first + KEPT * LANES; i < last; i += LANES)
-            result[i + apart] = finished(whole, x[i]);
+        for (i = first + KEPT * LANES; i < last; i += LANES) store(i, finished(whole, x[i]));
     }
 }

@@ -185,7 +185,7 @@ def _fuse_separable(rewriter: GraphRewriter, last: Node, is_profitable: FusionCh
     if not isinstance(window, Conv2d) or not _is_depthwise(rewriter, first):
         return
     extents = () if first.epilogue is None else first.epilogue.extents
-    spread: list[Spread] = [one for one in extents if one != "full"]
+    spread: list[Spread] = [one for one in extents if one in ("channel", "one")]
     if len(spread) < len(extents):
         return
     prologue = None if first.epilogue is None else Prologue(first.epilogue.expr, tuple(spread))

@@ -13,7 +13,7 @@ from string import Template
 from glnn.core.glsl import expanded, shaders_folder
 from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.epilogue import Epilogue, Extent, Prologue, Spread
+from glnn.graph.epilogue import ROWWISE, Epilogue, Extent, Prologue, Spread
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.formula import read_formula
 from glnn.graph.function import Function, Number, kind_of
@@ -197,6 +197,7 @@ SHORT = 6
 not for 24."""
 NAN_TEST = 3
 """Operations by which the functions of extremes.glsl test one number for NaN: none of a literal."""
+COLUMNS = "epilogue_columns"  # the uniform that is how many numbers the result's rows have
 EPILOGUE_PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -206,13 +207,14 @@ class Bound:
 
     bindings: the storage-buffer binding of each operand in a buffer. in_place: the operand in the
     result's own memory. samplers: the sampler type of each operand fetched from a texture. halves:
-    the float16 operands in buffers or in the result's memory.
+    the float16 operands in buffers or in the result's memory. integers: the int32 operands.
     """
 
     bindings: Mapping[str, int] = field(default_factory=dict)
     in_place: str | None = None
     samplers: Mapping[str, str] = field(default_factory=dict)
     halves: frozenset[str] = frozenset()
+    integers: frozenset[str] = frozenset()
 
 
 def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
@@ -248,20 +250,26 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
         f"#define EPILOGUE_LONG {int(is_long(applied))}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
         *(['#include "common/half.glsl"'] if bound.halves else []),
+        *([f"uniform int {COLUMNS};"] if {*ROWWISE} & {*applied.extents} else []),
         *(_declaration(name, form, bound) for name in applied.names if name != bound.in_place),
+        *(f"uniform int {name}_row;" for name in applied.named("padded")),
     ]
     numbers, call = ["value"], list[str]()
     for name, extent in applied.named_extents.items():
         number = _fetch(name, extent, form, bound)
         if applied.updates:  # all are read before one is written
-            call.append(f"    {form} {name}_number = {number};")
+            kind = "int" if name in bound.integers else form
+            call.append(f"    {kind} {name}_number = {number};")
             number = f"{name}_number"
         numbers.append(number)
-    dtypes, arguments = [DType.float32] * len(numbers), ", ".join(numbers)
+    arguments = ", ".join(numbers)
+    dtypes = [DType.int32 if n in bound.integers else DType.float32 for n in applied.names]
+    dtypes.insert(0, DType.float32)
     functions = [function(applied.expr, dtypes, "epilogue_of", EPILOGUE_PREFIX)]
     for name, expr in applied.updated.items():
         functions.append(function(expr, dtypes, f"{name}_of", f"{name}_scalar"))
-        call.append(f"    {name}[at] = {name}_of({arguments});")
+        index = _index(name, applied.named_extents[name], form)
+        call.append(f"    {name}[{index}] = {name}_of({arguments});")
     return {
         "epilogue": f'#include "{EPILOGUE_TEMPLATE}"',
         "epilogue operands": "\n".join(operands),
@@ -285,13 +293,13 @@ def _declaration(name: str, form: str, bound: Bound) -> str:
         return f"uniform highp {bound.samplers[name]} {name};"
     block = f"layout(std430, binding = {bound.bindings[name]}) buffer {name.upper()}"
     kind = WORDS[form] if name in bound.halves else form
+    kind = "int" if name in bound.integers else kind
     return f"{block} {{ {kind} {name}[]; }};"
 
 
 def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
     """Return the GLSL expression that reads the operand `name`, a float or a vec4."""
-    channel = "quad" if form == "vec4" else "channel"
-    index = {"full": "at", "channel": channel, "one": "0"}[extent]
+    index = _index(name, extent, form)
     if name in bound.samplers:
         four = f"texel({name}, {index})"
     else:
@@ -300,6 +308,18 @@ def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
     if form == "float":
         return f"{four}.x" if name in bound.samplers else four
     return f"vec4({four}.x)" if extent == "one" else four
+
+
+def _index(name: str, extent: Extent, form: str) -> str:
+    """Return the GLSL expression of the place of an operand's number, or vec4.
+
+    What is by rows is of kernels that compute single numbers.
+    """
+    row, column = f"at / {COLUMNS}", f"at % {COLUMNS}"
+    places = {"one": "0", "row": row, "column": column, "padded": f"{row} * {name}_row + {column}"}
+    return places.get(
+        extent, ("quad" if form == "vec4" else "channel") if extent == "channel" else "at"
+    )
 
 
 def _stored(memory: str, index: str, form: str) -> str:
