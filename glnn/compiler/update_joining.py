@@ -284,7 +284,8 @@ def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Conta
     lowered, out = entry.lowered, tensors[entry.lowered.output]
     if not isinstance(lowered.op, Pointwise) or entry.host or lowered.more or lowered.epilogue:
         return False
-    if out.type != like.type or out.layout not in (DENSE, PADDED.at(out.shape)):
+    layouts = (DENSE, PADDED.at(out.shape)) if len(out.shape) == 2 else (DENSE,)
+    if out.type != like.type or out.layout not in layouts:
         return False
     sources = (_source(entry, name) for name in entry.spec.op_shapes)
     return all(one in made or _extent(tensors, one, like) is not None for one in sources)

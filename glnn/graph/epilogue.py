@@ -15,9 +15,9 @@ from glnn.graph.expression import Arg, Expr, Scalar, call, replace_part
 from glnn.graph.expression_evaluation import compile_expression, evaluate_blockwise
 
 Extent = Literal["full", "padded", "channel", "one", "row", "column"]
-"""Shape of an operand relative to the result: the same, in memory, too; the same, in rows that may
-be padded; one number for each place along axis 1, a matrix's column or an image's channel; a single
-number; one for each row along the last axis; or one for each place in such a row.
+"""Shape of an operand relative to the result: the same, in memory, too; the same matrix, in rows
+that may be padded; one number for each place along axis 1, a matrix's column or an image's channel;
+a single number; one for each row along the last axis; or one for each place in such a row.
 """
 ROWWISE: tuple[Extent, ...] = ("padded", "row", "column")
 """Extents of operands whose places follow from the row of a number, and from the place in it."""
@@ -125,6 +125,8 @@ class Epilogue:
         """
         if "channel" in self.extents and len(result) < 2:
             raise ShapeError(f"{name}: a result of shape {result} has no channels")
+        if "padded" in self.extents and len(result) != 2:
+            raise ShapeError(f"{name}: a result of shape {result} is no matrix")
         for operand, shape in self.shapes(result).items():
             if shapes.get(operand) != shape:
                 got = shapes.get(operand, "nothing")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.core.types import TensorType
+from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.expression import Arg, formula
-from glnn.graph.operators import Matmul, Reduce
+from glnn.graph.expression import Arg, call, formula
+from glnn.graph.operators import Matmul, Reduce, Softmax
 from glnn.kernels import binding, kernels_for
 from glnn.kernels.capability_check import fitted_rows
 from glnn.kernels.cost_model import pace
@@ -35,6 +35,14 @@ ADAM = Epilogue(
         (2, formula("d - (0.9 * b + 0.1 * a) / (sqrt(abs(0.99 * c + 0.01 * square(a))) + 0.5)")),
     ),
 )  # fmt: skip
+# A cross-entropy's: of logarithms a of probabilities, a label b of each row, the classes c and a
+# factor d the gradient, in rows that may be padded, and more of each place.
+SOFTMAX = Epilogue(
+    Arg(0),
+    ("row", "column", "one", "padded", "full"),
+    ((3, call("add", formula("(exp(a) - cast_float32(equal(b, c))) * d"), Arg(5))),),
+)
+ROWS = [(1, 1), (3, 7), (5, 12), (7, 31), (9, 128), (4, 260), (2, 3, 10), (2, 3, 64)]
 SIZES = [(1, 1, 1), (3, 7, 5), (7, 12, 129), (64, 10, 31), (129, 127, 33), (33, 128, 64)]
 REDUCED = [((7, 129), (0,)), ((128, 12), (0,)), ((129, 7), (1,)), ((5, 8, 3, 12), (0, 2))]
 DECLARED = [
@@ -67,6 +75,54 @@ def problems(op: str, rng):
         for shape, axes in REDUCED:
             x = rng(shape)
             yield Reduce("sum", axes), {"x0": x}, x.astype(np.float64).sum(axes)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize(
+    "kernel", [k.name for k in kernels_for("softmax", "compute") if k.epilogue]
+)
+def test_the_gradient_of_a_cross_entropy(opened, rng, kernel, padded) -> None:
+    """What softmax's kernels store beside their results: labels and classes are integers."""
+    backend, ran = opened("compute"), 0
+    for shape in ROWS:
+        columns, rows = shape[-1], prod(shape[:-1])
+        x = 9 * rng(shape)
+        labels = np.arange(rows, dtype=np.int32) * 5 % columns
+        beside = {
+            "e1": labels,
+            "e2": np.arange(columns, dtype=np.int32),
+            "e3": np.array([0.25], np.float32),
+            "e4": rng(shape),
+            "e5": rng(shape),
+        }
+        operands = {"x": x, **beside}
+        types = {name: TensorType.from_array(array) for name, array in operands.items()}
+        extents = tuple(e if e != "padded" or padded else "full" for e in SOFTMAX.extents)
+        epilogue = Epilogue(SOFTMAX.expr, extents, SOFTMAX.updates)
+        layouts = {"e4": "R4"} if padded else {}
+        if padded and len(shape) > 2:
+            with pytest.raises(ShapeError, match="is no matrix"):
+                OpSpec.create(Softmax(-1, log=True), types, layouts, epilogue)
+            continue
+        spec = OpSpec.create(Softmax(-1, log=True), types, layouts, epilogue)
+        wide = x.astype(np.float64)
+        whole = wide - wide.max(-1, keepdims=True)
+        whole -= np.log(np.exp(whole).sum(-1, keepdims=True))
+        one_hot = np.eye(columns)[labels].reshape(shape)
+        gradient = (np.exp(whole) - one_hot) * 0.25 + beside["e5"]
+        for version in versions(backend, "softmax", kernel):
+            adapted = taken(version, spec)
+            if adapted is None or not backend.takes(adapted, spec):
+                continue
+            updated: dict[str, np.ndarray] = {}
+            out = run_kernel(
+                backend, spec.op, operands, adapted, epilogue, layouts, updated=updated
+            )
+            assert oracle.error(out, whole) <= TOLERANCE, shape
+            assert oracle.error(updated["e4"], gradient) <= TOLERANCE, shape
+            ran += 1
+    few = backend.device.capabilities.max_compute_shader_storage_blocks < 7
+    assert bool(ran) != few or not versions(backend, "softmax", kernel)
 
 
 def versions(backend: GlBackend, op: str, name: str) -> tuple[Kernel, ...]:
@@ -149,7 +205,8 @@ def test_what_is_updated_lies_in_no_other_memory(opened) -> None:
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize("wrong", ["", "+ 1.0"])
-def test_a_wrong_update_is_found(opened, monkeypatch, tmp_path, wrong) -> None:
+@pytest.mark.parametrize("op", ["matmul", "softmax"])
+def test_a_wrong_update_is_found(opened, monkeypatch, tmp_path, wrong, op) -> None:
     """A driver that stores something else there, though the result is right."""
     monkeypatch.setenv("GLNN_TRUST", "0")
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
@@ -158,16 +215,21 @@ def test_a_wrong_update_is_found(opened, monkeypatch, tmp_path, wrong) -> None:
 
     def miscompiled(*arguments):
         texts = generated(*arguments)
-        call = texts["epilogue call"]
-        texts["epilogue call"] = call.replace(
-            "e2[at] = e2_of(value", f"e2[at] = e2_of(value {wrong}"
-        )
+        for name in ("e2", "e4"):
+            call = texts["epilogue call"]
+            texts["epilogue call"] = call.replace(f"{name}_of(value", f"{name}_of(value {wrong}")
         return texts
 
     monkeypatch.setattr(binding, "generated", miscompiled)
     backend.device.programs.clear()
-    shapes = {"x": (9, 8), "weight": (12, 8), "e1": (9, 12), "e2": (9, 12), "e3": (1,)}
-    spec = OpSpec.create(Matmul(), shapes, {}, SGD)
+    if op == "matmul":
+        shapes = {"x": (9, 8), "weight": (12, 8), "e1": (9, 12), "e2": (9, 12), "e3": (1,)}
+        spec = OpSpec.create(Matmul(), shapes, {}, SGD)
+    else:
+        shapes = {"x": (9, 10), "e1": (9,), "e2": (10,), "e3": (1,), "e4": (9, 10), "e5": (9, 10)}
+        types = {name: TensorType(shape) for name, shape in shapes.items()}
+        types |= {name: TensorType(types[name].dims, DType.int32) for name in ("e1", "e2")}
+        spec = OpSpec.create(Softmax(log=True), types, {"e4": "R4"}, SOFTMAX)
     kernel = backend.choose(spec)
     assert examine_choices(backend, [(kernel, spec)]) == bool(wrong)
     backend.device.programs.clear()
