@@ -582,8 +582,9 @@ def _with_joined_updates(
     """
     result: list[Schedule] = []
     if Pass.UPDATES not in without:
+        join_updates(schedule, kept, in_place=False)
         joined = schedule.copy()
-        if join_updates(joined, kept):
+        if join_updates(joined, kept, in_place=True):
             result.append(joined)
     result.append(schedule)
     if Pass.GROUP not in without:

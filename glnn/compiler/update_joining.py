@@ -31,14 +31,15 @@ Source = str | Weight
 """An operand: a tensor by its name, or a weight, which no run changes."""
 
 
-def join_updates(schedule: Schedule, live_out: Iterable[str]) -> bool:
+def join_updates(schedule: Schedule, live_out: Iterable[str], *, in_place: bool) -> bool:
     """Join pointwise work to the entries that make what it reads, where kernels can do so.
 
-    live_out: tensors that somebody reads after a run. Returns True where some were joined.
+    live_out: tensors that somebody reads after a run. in_place: whether also such that updates a
+    tensor where it is. Returns True where some were joined.
     """
     live_out, at, found = set(live_out), 0, False
     while schedule.backend.in_place and at < len(schedule.entries):
-        join = _Join.find(schedule, at, live_out)
+        join = _Join.find(schedule, at, live_out, in_place=in_place)
         if join is not None and join.apply():
             found = True  # the next entry has its number now
         else:
@@ -81,7 +82,9 @@ class _Join:
     stored: bool
 
     @classmethod
-    def find(cls, schedule: Schedule, at: int, live_out: Container[str]) -> _Join | None:
+    def find(
+        cls, schedule: Schedule, at: int, live_out: Container[str], *, in_place: bool
+    ) -> _Join | None:
         """Return the updates that read what the entry number `at` makes; None without any."""
         entry, tensors = schedule.entries[at], schedule.tensors
         name, kernel = entry.lowered.output, entry.choice
@@ -93,8 +96,10 @@ class _Join:
         for number in range(at + 1, len(schedule.entries)):
             other = schedule.entries[number]
             read = made.intersection(other.lowered.operands.values())
-            if read and _is_joinable(tensors, other, tensors[name], made):
-                updates.append(_Update(number, other, _replaced(tensors, other)))
+            joinable = bool(read) and _is_joinable(tensors, other, tensors[name], made)
+            old = _replaced(tensors, other) if joinable else None
+            if joinable and (in_place or old is None):
+                updates.append(_Update(number, other, old))
                 made.add(other.lowered.output)
             else:
                 readers += name in read

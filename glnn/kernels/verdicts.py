@@ -299,6 +299,7 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
         named = {
             *spec.op.defines(spec.op_shapes),
             *map(str.upper, spec.op.derived_sizes(spec.op_shapes)),
+            "HAS_EPILOGUE",
         }
         known = {name: known[name] for name in known if name not in named or reads(kernel, name)}
     if kernel.epilogue:
