@@ -20,6 +20,7 @@ from glnn.backends import Backend, open_backend
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.errors import GlnnError
+from glnn.graph.passes import Pass
 from glnn.profiling import profile
 from glnn.training import SGD, CrossEntropyLoss, Trainer, training_step
 
@@ -48,15 +49,20 @@ def _optimizer() -> SGD:
     return SGD(lr=RATE, momentum=MOMENTUM)
 
 
-def planned(work: Work, batch: int, backend: Backend) -> tuple[Plan, list[str]]:
-    """The plan of one step, as Trainer.step has it, on states of its own, and what is fed to it."""
+def planned(
+    work: Work, batch: int, backend: Backend, without: frozenset[Pass] = frozenset()
+) -> tuple[Plan, list[str]]:
+    """The plan of one step, as Trainer.step has it, on states of its own, and what is fed to it.
+
+    without: the passes that are left out.
+    """
     model, loss = work.model(), CrossEntropyLoss(ignore_index=None)  # no label is such a one
     step = training_step(model, loss, _optimizer(), batch, totals=False, counting=False)
     states = States(backend)
     step.add_to(states)
     inputs = {value.name: value.type.shape for value in step.graph.inputs}
     shapes = {name: shape for name, shape in inputs.items() if name not in step.states}
-    plan = Plan(step.graph, backend, shapes, states=states, updates=step.updates)
+    plan = Plan(step.graph, backend, shapes, states=states, updates=step.updates, without=without)
     return plan, list(shapes)
 
 

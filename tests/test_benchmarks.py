@@ -698,6 +698,16 @@ def test_where_an_upload_spends_its_time() -> None:
     assert set(found["rows"]) == names and min(found["rows"].values()) > 0
 
 
+def test_steps_of_training_with_a_pass_and_without() -> None:
+    options = ["--only", "mlp_784_512", "--batch", "3", "--seconds", "0", "--json"]
+    (row,) = json.loads(run("benchmarks.training_passes", *options))["rows"]
+    assert row["with"]["launches"] < row["without"]["launches"]
+    assert row["with"]["barriers"] < row["without"]["barriers"]
+    assert all(
+        times["waited_us"] > 0 < times["queued_us"] for times in (row["with"], row["without"])
+    )
+
+
 def test_networks_of_training_have_the_parameters_that_are_published() -> None:
     from benchmarks.training_zoo import mobilenet_v2, transformer
 
