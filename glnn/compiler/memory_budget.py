@@ -573,7 +573,7 @@ class Outline:
 
 
 def _with_joined_updates(
-    schedule: Schedule, wholes: Iterable[str], kept: Sequence[str], without: frozenset[Pass]
+    schedule: Schedule, wholes: Iterable[str], live_out: Sequence[str], without: frozenset[Pass]
 ) -> Schedule:
     """Return `schedule` with updates of states joined, in the way that leaves fewest launches.
 
@@ -582,14 +582,14 @@ def _with_joined_updates(
     """
     result: list[Schedule] = []
     if Pass.UPDATES not in without:
-        join_updates(schedule, kept, in_place=False)
+        join_updates(schedule, live_out, in_place=False)
         joined = schedule.copy()
-        if join_updates(joined, kept, in_place=True):
+        if join_updates(joined, live_out, in_place=True):
             result.append(joined)
     result.append(schedule)
     if Pass.GROUP not in without:
         for one in result:
-            fuse_updates(one, wholes, kept)
+            fuse_updates(one, wholes, live_out)
     return min(result, key=lambda one: len(one.entries))
 
 

@@ -215,11 +215,11 @@ class _Join:
         self,
         entry: ScheduledOp,
         epilogue: Epilogue,
-        beside: Sequence[Source],
+        sources: Sequence[Source],
         output: str,
         more: tuple[str, ...],
     ) -> ScheduledOp | None:
-        """Return `entry` with another epilogue, of the operands `beside`, which makes `output` and
+        """Return `entry` with another epilogue, of the operands `sources`, which makes `output` and
         `more`; None where its kernel cannot.
         """
         schedule, tensors, lowered = self.schedule, self.schedule.tensors, entry.lowered
@@ -229,7 +229,7 @@ class _Join:
         written = [tensors[name] for name in (output, *more)]
         if overlap([tensors[name] for name in own.values()], written):
             return None
-        named = dict(zip(epilogue.names, beside, strict=True))
+        named = dict(zip(epilogue.names, sources, strict=True))
         result = tensors[output].shape
         types = {k: entry.spec.types[k] for k in entry.spec.op_shapes}
         for k, shape in epilogue.shapes(result).items():

@@ -53,13 +53,16 @@ def mlp(last: int = 5) -> Model:
     return Model.sequential(layers, (12,), name="mlp")
 
 
-def planned(step: StepGraph, backend: Backend, without: frozenset[Pass] = frozenset()) -> Plan:
+def planned(
+    step: StepGraph, backend: Backend, without: frozenset[Pass] = frozenset()
+) -> tuple[Plan, States]:
+    """The plan of a step, and its states."""
     states = States(backend)
     step.add_to(states)
     given = {v.name: v.type.shape for v in step.graph.inputs if v.name not in states}
-    plan = Plan(step.graph, backend, given, states=states, updates=step.updates, without=without)
-    plan.held = states  # type: ignore[attr-defined]
-    return plan
+    updates = step.updates
+    plan = Plan(step.graph, backend, given, states=states, updates=updates, without=without)
+    return plan, states
 
 
 def batches(step: StepGraph, count: int) -> list[dict[str, Array]]:
@@ -84,12 +87,11 @@ def test_states_against_float64(opened, optimizer, loss) -> None:
     made: Optimizer = OPTIMIZERS[optimizer]
     criterion: Loss = LOSSES[loss]
     step = training_step(mlp(), criterion, made, 9, totals=False)
-    plan, expected = planned(step, backend), dict(step.states)
+    (plan, states), expected = planned(step, backend), dict(step.states)
     for feeds in batches(step, 3):
         plan.run(feeds, ())
         expected = exactly(step, expected, **feeds)
-    found = plan.held.read()  # type: ignore[attr-defined]
-    for name, array in found.items():
+    for name, array in states.read().items():
         assert oracle.error(array, expected[name]) <= 2e-5, name
 
 
@@ -102,13 +104,13 @@ def test_a_step_of_a_perceptron_has_few_launches(opened) -> None:
         pytest.skip("it has few storage blocks")
     loss, optimizer = CrossEntropyLoss(ignore_index=None), SGD(0.1, momentum=0.9)
     step = training_step(mlp(10), loss, optimizer, 9, totals=False, counting=False)
-    plan = planned(step, backend)
+    plan, _ = planned(step, backend)
     assert sorted(one.op.name for one in plan.steps) == ["matmul"] * 5 + ["reduce"] * 3 + [
         "softmax"
     ]
     commands = [name for name, *_ in plan.executable.commands.commands]
     assert commands.count("dispatch") == 9 and commands.count("barrier") == 5
-    apart = planned(step, backend, frozenset({Pass.UPDATES}))
+    apart, _ = planned(step, backend, frozenset({Pass.UPDATES}))
     assert len(apart.steps) == 11
     commands = [name for name, *_ in apart.executable.commands.commands]
     assert commands.count("barrier") == 7
@@ -121,7 +123,8 @@ def test_where_others_would_be_apart_none_joins(opened) -> None:
     layers += [Linear(4, 4, seed=2)]
     model = Model.sequential(layers, (12,), name="normalised")
     step = training_step(model, MSELoss(), SGD(0.1, momentum=0.9), 9, totals=False)
-    joined, apart = planned(step, backend), planned(step, backend, frozenset({Pass.UPDATES}))
+    joined, _ = planned(step, backend)
+    apart, _ = planned(step, backend, frozenset({Pass.UPDATES}))
     assert len(joined.steps) <= len(apart.steps)
 
 
