@@ -6,7 +6,7 @@
 //
 // For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
 // and keys that come BK depths at a time through shared memory, row by row; powers of these, and
-// values that they are multiplied with, come WG_X keys at a time through the same memory. What comes
+// values that they are multiplied with, come PN WG_X keys at a time through the same memory. What comes
 // next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
 // multiprocessor 48 KiB together, so of those that take little more are there while one waits. As in
 // common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
@@ -28,10 +28,13 @@
 #define TM 4
 #endif
 #ifndef TN
-#define TN 4
+#define TN 8
 #endif
 #ifndef VN
 #define VN 1
+#endif
+#ifndef PN
+#define PN 1
 #endif
 #ifndef BK
 #define BK 16
@@ -46,21 +49,22 @@
 #define COLUMNS (WG_X * VN)  // of values, in vec4
 #define GM (TM / 4)          // groups of four queries of an invocation
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
-#define ROW (DEPTHS + 1)     // from a query or key to the next: other banks
-#define Q_ROW (TM * ROW + 1)  // from an invocation's queries to those of the next
+#define Q_ROW (TM * DEPTHS + 1)  // from an invocation's queries to those of the next: other banks
+#define K_ROW (TN * DEPTHS + 1)
 #define QUADS (BQ / 4)
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
-#define K_AT (WG_Y * Q_ROW)   // where keys are, behind queries
-#define TILE (K_AT + BN * ROW) // of a slice
-#define P_AT (WG_X * COLUMNS) // and powers, behind values
+#define P_KEYS (WG_X * PN)   // of a chunk of powers and values
+#define K_AT (WG_Y * Q_ROW)  // where keys are, behind queries
+#define TILE (K_AT + WG_X * K_ROW)  // of a slice
+#define V_ITEMS (P_KEYS * COLUMNS)
+#define P_AT V_ITEMS         // where powers are, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
-#define V_ITEMS (WG_X * COLUMNS)
 #define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
 #endif
-#if BK % 4 != 0 || P_AT + WG_X * P_ROW > TILE
+#if BK % 4 != 0 || P_AT + P_KEYS * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
 #endif
 #if SLICES > 1 && (VN * LANES > TILE || 2 * QUADS > TILE)
@@ -75,9 +79,11 @@
 #define EACH_OF_8(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
 #if TM == 4
 #define EACH_GROUP EACH_OF_1
+#define EACH_GROUP_OF(n, call) call(n, 0);
 #define EACH_ROW EACH_OF_4
 #elif TM == 8
 #define EACH_GROUP EACH_OF_2
+#define EACH_GROUP_OF(n, call) call(n, 0); call(n, 1);
 #define EACH_ROW EACH_OF_8
 #else
 #error TM must be 4 or 8
@@ -152,7 +158,7 @@ int first_query, first_column;  // of this workgroup; the column in vec4
 int first_key, key_count;       // of this step
 int end_key;                    // behind the last of this workgroup
 int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
-int from, to;                   // of what is loaded and stored
+int from;                       // of what is loaded and stored
 vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
 vec4 score[TN * GM], total[TM * VN];
 vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or powers; values
@@ -166,7 +172,8 @@ void find_query(const int i) {
 }
 
 void find_key(const int i) {
-    k_from[i] = K_FROM + place(min(from + (i * LANES + lane) / DEPTHS, keys - 1)) * k_token;
+    int number = (i * LANES + lane) / DEPTHS, key = from + number % TN * WG_X + number / TN;
+    k_from[i] = K_FROM + place(min(key, keys - 1)) * k_token;
 }
 
 // Finds where the keys lie that this invocation loads of the step from `first` on.
@@ -201,12 +208,13 @@ void drop_key(const int i) {
 }
 
 void store_query(const int i) {
-    int query = i * (LANES / DEPTHS) + lane / DEPTHS;
-    tile[to + query / TM * Q_ROW + query % TM * ROW] = q_next[i] * scale;
+    int item = i * LANES + lane;
+    tile[tile_at + item + item / (TM * DEPTHS)] = q_next[i] * scale;
 }
 
 void store_key(const int i) {
-    tile[to + K_AT + (i * (LANES / DEPTHS) + lane / DEPTHS) * ROW] = k_next[i];
+    int item = i * LANES + lane;
+    tile[tile_at + K_AT + item + item / (TN * DEPTHS)] = k_next[i];
 }
 
 void store_scores(int depth) {
@@ -214,7 +222,6 @@ void store_scores(int depth) {
         EACH_Q_LOAD(drop_query)
         EACH_K_LOAD(drop_key)
     }
-    to = tile_at + lane % DEPTHS;
     EACH_Q_LOAD(store_query)
     EACH_K_LOAD(store_key)
 }
@@ -241,7 +248,7 @@ void store_value(const int i) {
 
 void store_values(int first) {
     from = first;
-    if (first + WG_X > end_key) { EACH_V_LOAD(drop_value) }
+    if (first + P_KEYS > end_key) { EACH_V_LOAD(drop_value) }
     EACH_V_LOAD(store_value)
 }
 
@@ -254,24 +261,28 @@ int q_at, k_at;  // where this invocation's first query and key are at the depth
 
 // Loads four queries at four depths, as vec4 of queries.
 void take_queries(const int g) {
-    vec4 x = tile[q_at + 4 * g * ROW], y = tile[q_at + (4 * g + 1) * ROW];
-    vec4 z = tile[q_at + (4 * g + 2) * ROW], w = tile[q_at + (4 * g + 3) * ROW];
+    vec4 x = tile[q_at + 4 * g * DEPTHS], y = tile[q_at + (4 * g + 1) * DEPTHS];
+    vec4 z = tile[q_at + (4 * g + 2) * DEPTHS], w = tile[q_at + (4 * g + 3) * DEPTHS];
     a[4 * g] = vec4(x.x, y.x, z.x, w.x);
     a[4 * g + 1] = vec4(x.y, y.y, z.y, w.y);
     a[4 * g + 2] = vec4(x.z, y.z, z.z, w.z);
     a[4 * g + 3] = vec4(x.w, y.w, z.w, w.w);
 }
 
+vec4 numbers;  // of a key at these depths
+
+void add_group(const int n, const int g) {
+    vec4 s = score[n * GM + g];
+    s += numbers.x * a[4 * g];
+    s += numbers.y * a[4 * g + 1];
+    s += numbers.z * a[4 * g + 2];
+    s += numbers.w * a[4 * g + 3];
+    score[n * GM + g] = s;
+}
+
 void add_scores(const int n) {
-    vec4 numbers = tile[k_at + n * WG_X * ROW];
-    for (int g = 0; g < GM; ++g) {
-        vec4 s = score[n * GM + g];
-        s += numbers.x * a[4 * g];
-        s += numbers.y * a[4 * g + 1];
-        s += numbers.z * a[4 * g + 2];
-        s += numbers.w * a[4 * g + 3];
-        score[n * GM + g] = s;
-    }
+    numbers = tile[k_at + n * DEPTHS];
+    EACH_GROUP_OF(n, add_group)
 }
 
 void add_few_scores(const int n) {
@@ -281,7 +292,7 @@ void add_few_scores(const int n) {
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
     q_at = tile_at + row * Q_ROW;
-    k_at = tile_at + K_AT + column * ROW;
+    k_at = tile_at + K_AT + column * K_ROW;
     for (int i = 0; i < DEPTHS; ++i) {
         EACH_GROUP(take_queries)
         if (key_count > BN - WG_X) {
@@ -306,12 +317,12 @@ void add_value(const int i) {
     EACH_ROW(add_row)
 }
 
-// Adds to the results the products of a chunk's values and their powers.
-void multiply_values() {
+// Adds to the results the products of a chunk's values and their powers, those of `count` keys.
+void multiply_values(int count) {
     v_at = tile_at + column;
     p_at = tile_at + P_AT + row;
-#if WG_X % 8 == 0
-    for (int i = 0; i < WG_X; i += 8) {
+#if P_KEYS % 8 == 0
+    for (int i = 0; i < min(count, P_KEYS); i += 8) {
         EACH_OF_8(add_value)
         v_at += 8 * COLUMNS;
         p_at += 8 * P_ROW;
@@ -323,78 +334,106 @@ void multiply_values() {
 
 // Begins the scores of a key: with the mask, since what is loaded before the products takes no
 // registers of its own.
-void begin_scores(const int n) {
-    for (int g = 0; g < GM; ++g) {
+void begin_group(const int n, const int g) {
 #if HAS_MASK
-        ivec4 at = min(first_query + row * TM + g * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
-        at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
-        score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
+    ivec4 at = min(first_query + row * TM + g * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+    at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
+    score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
 #else
-        score[n * GM + g] = vec4(0.0);
+    score[n * GM + g] = vec4(0.0);
 #endif
-    }
+}
+
+void begin_scores(const int n) {
+    EACH_GROUP_OF(n, begin_group)
+}
+
+void drop_group(const int n, const int g) {
+    score[n * GM + g] = vec4(-INFINITE);
 }
 
 void drop_scores(const int n) {
-    if (key_of(n) >= key_count)
-        for (int g = 0; g < GM; ++g) score[n * GM + g] = vec4(-INFINITE);
+    if (key_of(n) >= key_count) { EACH_GROUP_OF(n, drop_group) }
 }
 
-vec4 greatest[GM];
-uvec4 sizes[GM];  // of scores, as bits: infinity is less than NaN
+// Of each query the greatest score of this invocation's keys, and their sum, scaled so that it is
+// not finite only where a score is not: NaN where one is, or where both infinities are.
+vec4 greatest[GM], check[GM];
+
+void begin_greatest(const int g) {
+    greatest[g] = vec4(-INFINITE);
+    check[g] = vec4(0.0);
+}
+
+void find_group_greatest(const int n, const int g) {
+    greatest[g] = max(greatest[g], score[n * GM + g]);
+    check[g] += score[n * GM + g] * (1.0 / 1048576.0);
+}
 
 void find_greatest(const int n) {
-    for (int g = 0; g < GM; ++g) {
-        greatest[g] = max(greatest[g], score[n * GM + g]);
-        sizes[g] = max(sizes[g], floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
-    }
+    EACH_GROUP_OF(n, find_group_greatest)
 }
 
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
-    vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes[g], uvec4(0x7f800000u)));
-    tile[tile_at + P_AT + column * QUADS + g * WG_Y + row] = all;
+    uvec4 sizes = floatBitsToUint(check[g]) & 0x7fffffffu;
+    vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes, uvec4(0x7f800000u)));
+    tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
 
 void decay_sums(const int g) {
     vec4 now = most[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_at + P_AT + c * QUADS + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_at + P_AT + c * P_ROW + g * WG_Y + row]);
     less[g] = decayed(now - most[g]);
     most[g] = now;
     sum[g] *= less[g];
+}
+
+void begin_sums(const int g) {
+    most[g] = vec4(LEAST);
+    sum[g] = vec4(0.0);
+}
+
+void clear_results(const int i) {
+    for (int j = 0; j < VN; ++j) total[i * VN + j] = vec4(0.0);
 }
 
 void decay_results(const int i) {
     for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i / 4][i % 4];
 }
 
-void find_powers(const int n) {
-    for (int g = 0; g < GM; ++g) {
-        vec4 power = decayed(most[g] - score[n * GM + g]);
-        sum[g] += power;
-        score[n * GM + g] = power;
-    }
+void find_group_powers(const int n, const int g) {
+    vec4 power = decayed(most[g] - score[n * GM + g]);
+    sum[g] += power;
+    score[n * GM + g] = power;
 }
 
-int shared_n;  // which of its keys' powers an invocation shares
+void find_powers(const int n) {
+    EACH_GROUP_OF(n, find_group_powers)
+}
+
+int shared_n;  // the first of PN of its keys whose powers an invocation shares
+
+void share_group_powers(const int n, const int g) {
+    int key = n % PN * WG_X + column;
+    tile[tile_at + P_AT + key * P_ROW + g * WG_Y + row] = score[n * GM + g];
+}
 
 void share_powers(const int n) {
-    if (n == shared_n)
-        for (int g = 0; g < GM; ++g)
-            tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = score[n * GM + g];
+    if (n / PN * PN == shared_n) { EACH_GROUP_OF(n, share_group_powers) }
 }
 
 void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(most[g][i])) all[i] = NAN;
-    tile[tile_at + P_AT + column * QUADS + g * WG_Y + row] = all;
+    tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += tile[tile_at + P_AT + c * QUADS + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += tile[tile_at + P_AT + c * P_ROW + g * WG_Y + row];
     sum[g] = all;
 }
 
@@ -493,11 +532,8 @@ void main() {
     first += slice * share;
 #endif
     bool busy = first_query + row * TM < queries;  // some of its queries are there
-    for (int i = 0; i < TM * VN; ++i) total[i] = vec4(0.0);
-    for (int g = 0; g < GM; ++g) {
-        most[g] = vec4(LEAST);
-        sum[g] = vec4(0.0);
-    }
+    EACH_ROW(clear_results)
+    EACH_GROUP(begin_sums)
     EACH_Q_LOAD(find_query)
     find_keys(first);
     fetch_scores(0);
@@ -518,10 +554,7 @@ void main() {
             wait();
         }
         if (key_count < BN) { EACH_KEY(drop_scores) }
-        for (int g = 0; g < GM; ++g) {
-            greatest[g] = vec4(-INFINITE);
-            sizes[g] = uvec4(0u);
-        }
+        EACH_GROUP(begin_greatest)
         EACH_KEY(find_greatest)
         EACH_GROUP(share_greatest)
         store_values(first_key);
@@ -534,15 +567,16 @@ void main() {
         EACH_KEY(share_powers)
         wait();
         for (bool more = true; more;) {
-            ++shared_n;
-            more = shared_n * WG_X < min(BN, share - done);
+            int count = min(BN, share - done) - shared_n * WG_X;
+            shared_n += PN;
+            more = count > P_KEYS;
             if (more) {
                 fetch_values(first_key + shared_n * WG_X);
             } else {
                 find_keys(first_key + BN);
                 fetch_scores(0);
             }
-            if (busy) multiply_values();
+            if (busy) multiply_values(count);
             wait();
             if (more) {
                 store_values(first_key + shared_n * WG_X);
