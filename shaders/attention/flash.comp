@@ -80,10 +80,12 @@
 #if TM == 4
 #define EACH_GROUP EACH_OF_1
 #define EACH_GROUP_OF(n, call) call(n, 0);
+#define few false
 #define EACH_ROW EACH_OF_4
 #elif TM == 8
 #define EACH_GROUP EACH_OF_2
 #define EACH_GROUP_OF(n, call) call(n, 0); call(n, 1);
+#define few (queries - first_query <= 4 * WG_Y)  // the first fours of rows have all queries
 #define EACH_ROW EACH_OF_8
 #else
 #error TM must be 4 or 8
@@ -166,9 +168,15 @@ vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, o
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
 
+// The i-th query of a row: fours of them lie WG_Y fours apart, so that the last workgroup's rows have
+// none in their second fours, rather than some rows no queries at all.
+int query_of(int of_row, int i) {
+    return first_query + (i / 4 * WG_Y + of_row) * 4 + i % 4;
+}
+
 void find_query(const int i) {
-    int query = first_query + (i * LANES + lane) / DEPTHS;
-    q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
+    int number = (i * LANES + lane) / DEPTHS;
+    q_from[i] = Q_FROM + place(min(query_of(number / TM, number % TM), queries - 1)) * q_token;
 }
 
 void find_key(const int i) {
@@ -289,16 +297,28 @@ void add_few_scores(const int n) {
     if (n * WG_X < key_count) add_scores(n);
 }
 
+void add_first_scores(const int n) {
+    if (n * WG_X < key_count) {
+        numbers = tile[k_at + n * DEPTHS];
+        add_group(n, 0);
+    }
+}
+
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
     q_at = tile_at + row * Q_ROW;
     k_at = tile_at + K_AT + column * K_ROW;
     for (int i = 0; i < DEPTHS; ++i) {
-        EACH_GROUP(take_queries)
-        if (key_count > BN - WG_X) {
-            EACH_KEY(add_scores)
+        if (few) {
+            take_queries(0);
+            EACH_KEY(add_first_scores)
         } else {
-            EACH_KEY(add_few_scores)
+            EACH_GROUP(take_queries)
+            if (key_count > BN - WG_X) {
+                EACH_KEY(add_scores)
+            } else {
+                EACH_KEY(add_few_scores)
+            }
         }
         ++q_at;
         ++k_at;
@@ -317,13 +337,23 @@ void add_value(const int i) {
     EACH_ROW(add_row)
 }
 
+void add_first_value(const int i) {
+    a[0] = tile[p_at + i * P_ROW];
+    for (int j = 0; j < VN; ++j) b[j] = tile[v_at + i * COLUMNS + j * WG_X];
+    EACH_OF_4(add_row)
+}
+
 // Adds to the results the products of a chunk's values and their powers, those of `count` keys.
 void multiply_values(int count) {
     v_at = tile_at + column;
     p_at = tile_at + P_AT + row;
 #if P_KEYS % 8 == 0
     for (int i = 0; i < min(count, P_KEYS); i += 8) {
-        EACH_OF_8(add_value)
+        if (few) {
+            EACH_OF_8(add_first_value)
+        } else {
+            EACH_OF_8(add_value)
+        }
         v_at += 8 * COLUMNS;
         p_at += 8 * P_ROW;
     }
@@ -336,7 +366,7 @@ void multiply_values(int count) {
 // registers of its own.
 void begin_group(const int n, const int g) {
 #if HAS_MASK
-    ivec4 at = min(first_query + row * TM + g * 4 + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+    ivec4 at = min(query_of(row, 4 * g) + ivec4(0, 1, 2, 3), ivec4(queries - 1));
     at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
     score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
 #else
@@ -462,7 +492,7 @@ void join_sums(const int g) {
 // Stores a row's results divided by its sum; nothing that is finite where no score was. Of a part:
 // as they are, and behind them the greatest score and the sum, as AttentionSum has them.
 void finish(const int i) {
-    int query = first_query + row * TM + i;
+    int query = query_of(row, i);
     if (query >= queries) return;
     float all = sum[i / 4][i % 4];
     int from = OUT_FROM + place(query) * out_token;
@@ -531,7 +561,7 @@ void main() {
     share = ((part_keys + SLICES - 1) / SLICES + WG_X - 1) / WG_X * WG_X;
     first += slice * share;
 #endif
-    bool busy = first_query + row * TM < queries;  // some of its queries are there
+    bool busy = query_of(row, 0) < queries;  // some of its queries are there
     EACH_ROW(clear_results)
     EACH_GROUP(begin_sums)
     EACH_Q_LOAD(find_query)
