@@ -49,13 +49,12 @@
 #define COLUMNS (WG_X * VN)  // of values, in vec4
 #define GM (TM / 4)          // groups of four queries of an invocation
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
-#define Q_ROW (TM * DEPTHS + 1)  // from an invocation's queries to those of the next: other banks
-#define K_ROW (TN * DEPTHS + 1)
 #define QUADS (BQ / 4)
+#define Q_ROW (4 * DEPTHS + 1)  // from four queries to the next: other banks
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
 #define P_KEYS (WG_X * PN)   // of a chunk of powers and values
-#define K_AT (WG_Y * Q_ROW)  // where keys are, behind queries
-#define TILE (K_AT + WG_X * K_ROW)  // of a slice
+#define K_AT (QUADS * Q_ROW)  // where keys are, behind queries
+#define TILE (K_AT + BN * DEPTHS + WG_X)  // of a slice
 #define V_ITEMS (P_KEYS * COLUMNS)
 #define P_AT V_ITEMS         // where powers are, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
@@ -63,6 +62,16 @@
 #define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
+#endif
+// Where a key's depths are: runs of DEPTHS vec4, changed places within so that the same depth of
+// WG_X neighbours is in other banks, as are all depths of neighbours that are stored at once.
+#if DEPTHS <= 8 && WG_X % 8 == 0 && LANES / DEPTHS % 8 == 0
+#define OTHER_BANK(key) ((key) * DEPTHS / 8 & (DEPTHS - 1))
+#else
+#define OTHER_BANK(key) 0
+#endif
+#if LANES % (4 * DEPTHS) != 0
+#error an invocation loads the same depths of each query
 #endif
 #if BK % 4 != 0 || P_AT + P_KEYS * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
@@ -77,6 +86,15 @@
 #define EACH_OF_2(call) call(0); call(1);
 #define EACH_OF_4(call) call(0); call(1); call(2); call(3);
 #define EACH_OF_8(call) call(0); call(1); call(2); call(3); call(4); call(5); call(6); call(7);
+#if VN == 1
+#define EACH_COLUMN_OF(i, call) call(i, 0);
+#elif VN == 2
+#define EACH_COLUMN_OF(i, call) call(i, 0); call(i, 1);
+#elif VN == 4
+#define EACH_COLUMN_OF(i, call) call(i, 0); call(i, 1); call(i, 2); call(i, 3);
+#else
+#error VN must be 1, 2 or 4
+#endif
 #if TM == 4
 #define EACH_GROUP EACH_OF_1
 #define EACH_GROUP_OF(n, call) call(n, 0);
@@ -161,6 +179,7 @@ int first_key, key_count;       // of this step
 int end_key;                    // behind the last of this workgroup
 int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
 int from;                       // of what is loaded and stored
+int q_to, k_to, k_bank;         // where this invocation stores; where its keys' first depth is
 vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
 vec4 score[TN * GM], total[TM * VN];
 vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or powers; values
@@ -168,20 +187,19 @@ vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, o
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
 
-// The i-th query of a row: fours of them lie WG_Y fours apart, so that the last workgroup's rows have
-// none in their second fours, rather than some rows no queries at all.
-int query_of(int of_row, int i) {
-    return first_query + (i / 4 * WG_Y + of_row) * 4 + i % 4;
+// An invocation's i-th query. Its fours lie WG_Y fours apart, so that a last workgroup of few queries
+// has none in the second fours of all its rows.
+int query_of(int i) {
+    return first_query + (i / 4 * WG_Y + row) * 4 + i % 4;
 }
 
 void find_query(const int i) {
-    int number = (i * LANES + lane) / DEPTHS;
-    q_from[i] = Q_FROM + place(min(query_of(number / TM, number % TM), queries - 1)) * q_token;
+    int query = first_query + (i * LANES + lane) / DEPTHS;
+    q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
 }
 
 void find_key(const int i) {
-    int number = (i * LANES + lane) / DEPTHS, key = from + number % TN * WG_X + number / TN;
-    k_from[i] = K_FROM + place(min(key, keys - 1)) * k_token;
+    k_from[i] = K_FROM + place(min(from + (i * LANES + lane) / DEPTHS, keys - 1)) * k_token;
 }
 
 // Finds where the keys lie that this invocation loads of the step from `first` on.
@@ -216,13 +234,11 @@ void drop_key(const int i) {
 }
 
 void store_query(const int i) {
-    int item = i * LANES + lane;
-    tile[tile_at + item + item / (TM * DEPTHS)] = q_next[i] * scale;
+    tile[q_to + i * (LANES + LANES / DEPTHS / 4)] = q_next[i] * scale;
 }
 
 void store_key(const int i) {
-    int item = i * LANES + lane;
-    tile[tile_at + K_AT + item + item / (TN * DEPTHS)] = k_next[i];
+    tile[k_to + i * LANES] = k_next[i];
 }
 
 void store_scores(int depth) {
@@ -265,19 +281,18 @@ int key_of(const int n) {
     return n * WG_X + column;
 }
 
-int q_at, k_at;  // where this invocation's first query and key are at the depths to multiply
+int q_at, k_at;  // where this invocation's queries and keys are at the depths to multiply
+vec4 numbers;    // of a key at these depths
 
 // Loads four queries at four depths, as vec4 of queries.
 void take_queries(const int g) {
-    vec4 x = tile[q_at + 4 * g * DEPTHS], y = tile[q_at + (4 * g + 1) * DEPTHS];
-    vec4 z = tile[q_at + (4 * g + 2) * DEPTHS], w = tile[q_at + (4 * g + 3) * DEPTHS];
+    vec4 x = tile[q_at + g * WG_Y * Q_ROW], y = tile[q_at + g * WG_Y * Q_ROW + DEPTHS];
+    vec4 z = tile[q_at + g * WG_Y * Q_ROW + 2 * DEPTHS], w = tile[q_at + g * WG_Y * Q_ROW + 3 * DEPTHS];
     a[4 * g] = vec4(x.x, y.x, z.x, w.x);
     a[4 * g + 1] = vec4(x.y, y.y, z.y, w.y);
     a[4 * g + 2] = vec4(x.z, y.z, z.z, w.z);
     a[4 * g + 3] = vec4(x.w, y.w, z.w, w.w);
 }
-
-vec4 numbers;  // of a key at these depths
 
 void add_group(const int n, const int g) {
     vec4 s = score[n * GM + g];
@@ -289,17 +304,20 @@ void add_group(const int n, const int g) {
 }
 
 void add_scores(const int n) {
-    numbers = tile[k_at + n * DEPTHS];
+    numbers = tile[k_at + n * WG_X * DEPTHS];
     EACH_GROUP_OF(n, add_group)
 }
 
 void add_few_scores(const int n) {
-    if (n * WG_X < key_count) add_scores(n);
+    if (n * WG_X < key_count) {
+        numbers = tile[k_at + n * WG_X * DEPTHS];
+        EACH_GROUP_OF(n, add_group)
+    }
 }
 
 void add_first_scores(const int n) {
     if (n * WG_X < key_count) {
-        numbers = tile[k_at + n * DEPTHS];
+        numbers = tile[k_at + n * WG_X * DEPTHS];
         add_group(n, 0);
     }
 }
@@ -307,8 +325,8 @@ void add_first_scores(const int n) {
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
     q_at = tile_at + row * Q_ROW;
-    k_at = tile_at + K_AT + column * K_ROW;
     for (int i = 0; i < DEPTHS; ++i) {
+        k_at = tile_at + K_AT + (k_bank ^ i);
         if (few) {
             take_queries(0);
             EACH_KEY(add_first_scores)
@@ -321,25 +339,36 @@ void multiply_scores() {
             }
         }
         ++q_at;
-        ++k_at;
     }
-}
-
-void add_row(const int i) {
-    for (int j = 0; j < VN; ++j) total[i * VN + j] += a[i / 4][i % 4] * b[j];
 }
 
 int p_at, v_at;  // where this invocation's powers and values of a key are
 
+void add_result(const int i, const int j) {
+    total[i * VN + j] += a[i / 4][i % 4] * b[j];
+}
+
+void add_row(const int i) {
+    EACH_COLUMN_OF(i, add_result)
+}
+
+void take_powers(const int i, const int g) {
+    a[g] = tile[p_at + i * P_ROW + g * WG_Y];
+}
+
+void take_value(const int i, const int j) {
+    b[j] = tile[v_at + i * COLUMNS + j * WG_X];
+}
+
 void add_value(const int i) {
-    for (int g = 0; g < GM; ++g) a[g] = tile[p_at + i * P_ROW + g * WG_Y];
-    for (int j = 0; j < VN; ++j) b[j] = tile[v_at + i * COLUMNS + j * WG_X];
+    EACH_GROUP_OF(i, take_powers)
+    EACH_COLUMN_OF(i, take_value)
     EACH_ROW(add_row)
 }
 
 void add_first_value(const int i) {
-    a[0] = tile[p_at + i * P_ROW];
-    for (int j = 0; j < VN; ++j) b[j] = tile[v_at + i * COLUMNS + j * WG_X];
+    take_powers(i, 0);
+    EACH_COLUMN_OF(i, take_value)
     EACH_OF_4(add_row)
 }
 
@@ -348,7 +377,8 @@ void multiply_values(int count) {
     v_at = tile_at + column;
     p_at = tile_at + P_AT + row;
 #if P_KEYS % 8 == 0
-    for (int i = 0; i < min(count, P_KEYS); i += 8) {
+    for (int i = 0; i < P_KEYS; i += 8) {
+        if (i > 0 && i >= count) break;
         if (few) {
             EACH_OF_8(add_first_value)
         } else {
@@ -364,15 +394,17 @@ void multiply_values(int count) {
 
 // Begins the scores of a key: with the mask, since what is loaded before the products takes no
 // registers of its own.
-void begin_group(const int n, const int g) {
 #if HAS_MASK
-    ivec4 at = min(query_of(row, 4 * g) + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+void begin_group(const int n, const int g) {
+    ivec4 at = min(query_of(4 * g) + ivec4(0, 1, 2, 3), ivec4(queries - 1));
     at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
     score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
-#else
-    score[n * GM + g] = vec4(0.0);
-#endif
 }
+#else
+void begin_group(const int n, const int g) {
+    score[n * GM + g] = vec4(0.0);
+}
+#endif
 
 void begin_scores(const int n) {
     EACH_GROUP_OF(n, begin_group)
@@ -425,12 +457,20 @@ void begin_sums(const int g) {
     sum[g] = vec4(0.0);
 }
 
+void clear_result(const int i, const int j) {
+    total[i * VN + j] = vec4(0.0);
+}
+
 void clear_results(const int i) {
-    for (int j = 0; j < VN; ++j) total[i * VN + j] = vec4(0.0);
+    EACH_COLUMN_OF(i, clear_result)
+}
+
+void decay_result(const int i, const int j) {
+    total[i * VN + j] *= less[i / 4][i % 4];
 }
 
 void decay_results(const int i) {
-    for (int j = 0; j < VN; ++j) total[i * VN + j] *= less[i / 4][i % 4];
+    EACH_COLUMN_OF(i, decay_result)
 }
 
 void find_group_powers(const int n, const int g) {
@@ -489,34 +529,49 @@ void join_sums(const int g) {
 }
 #endif
 
+int out_at;    // where a row's results go
+float factor;  // that they are multiplied by
+bool sound;    // whether there are any
+
+#if WIDE
+void store_result(const int i, const int j) {
+    int at = (first_column + j * WG_X + column) * 4;
+    if (at < columns) result[(out_at + at) >> 2] = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+}
+#else
+void store_result(const int i, const int j) {
+    int at = (first_column + j * WG_X + column) * 4;
+    vec4 four = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+    for (int c = 0; c < 4; ++c)
+        if (at + c < columns) result[out_at + at + c] = four[c];
+}
+#endif
+
 // Stores a row's results divided by its sum; nothing that is finite where no score was. Of a part:
 // as they are, and behind them the greatest score and the sum, as AttentionSum has them.
-void finish(const int i) {
-    int query = query_of(row, i);
-    if (query >= queries) return;
-    float all = sum[i / 4][i % 4];
-    int from = OUT_FROM + place(query) * out_token;
 #if PARTIAL
-    from += part * out_part;
-    if (first_column + column == 0)
-        result[(from + columns) >> 2] = vec4(most[i / 4][i % 4], all, 1.0, 0.0);
-    float factor = 1.0;
-    bool sound = is_finite(all);
-#else
-    float factor = 1.0 / all;
-    bool sound = is_finite(all) && all > 0.0;
-#endif
-    for (int j = 0; j < VN; ++j) {
-        int at = (first_column + j * WG_X + column) * 4;
-        vec4 numbers = sound ? total[i * VN + j] * factor : vec4(NOTHING);
-#if WIDE
-        if (at < columns) result[(from + at) >> 2] = numbers;
-#else
-        for (int c = 0; c < 4; ++c)
-            if (at + c < columns) result[from + at + c] = numbers[c];
-#endif
+void finish(const int i) {
+    if (query_of(i) < queries) {
+        float all = sum[i / 4][i % 4];
+        out_at = OUT_FROM + place(query_of(i)) * out_token + part * out_part;
+        if (first_column + column == 0)
+            result[(out_at + columns) >> 2] = vec4(most[i / 4][i % 4], all, 1.0, 0.0);
+        factor = 1.0;
+        sound = is_finite(all);
+        EACH_COLUMN_OF(i, store_result)
     }
 }
+#else
+void finish(const int i) {
+    if (query_of(i) < queries) {
+        float all = sum[i / 4][i % 4];
+        out_at = OUT_FROM + place(query_of(i)) * out_token;
+        factor = 1.0 / all;
+        sound = is_finite(all) && all > 0.0;
+        EACH_COLUMN_OF(i, store_result)
+    }
+}
+#endif
 
 #if SLICES > 1
 // Adds up a row's results of all slices, which one of them stores.
@@ -561,7 +616,10 @@ void main() {
     share = ((part_keys + SLICES - 1) / SLICES + WG_X - 1) / WG_X * WG_X;
     first += slice * share;
 #endif
-    bool busy = query_of(row, 0) < queries;  // some of its queries are there
+    q_to = tile_at + lane + lane / (4 * DEPTHS);
+    k_to = tile_at + K_AT + (lane ^ OTHER_BANK(lane / DEPTHS));
+    k_bank = column * DEPTHS | OTHER_BANK(column);
+    bool busy = query_of(0) < queries;  // some of its queries are there
     EACH_ROW(clear_results)
     EACH_GROUP(begin_sums)
     EACH_Q_LOAD(find_query)
