@@ -50,10 +50,10 @@
 #define GM (TM / 4)          // groups of four queries of an invocation
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
 #define QUADS (BQ / 4)
-#define Q_ROW (4 * DEPTHS + 1)  // from four queries to the next: other banks
+#define Q_ROW (TM * DEPTHS + 1)  // from an invocation's queries to those of the next: other banks
 #define P_ROW (QUADS + 1)    // from a key's powers to the next
 #define P_KEYS (WG_X * PN)   // of a chunk of powers and values
-#define K_AT (QUADS * Q_ROW)  // where keys are, behind queries
+#define K_AT (WG_Y * Q_ROW)  // where keys are, behind queries
 #define TILE (K_AT + BN * DEPTHS + WG_X)  // of a slice
 #define V_ITEMS (P_KEYS * COLUMNS)
 #define P_AT V_ITEMS         // where powers are, behind values
@@ -70,8 +70,8 @@
 #else
 #define OTHER_BANK(key) 0
 #endif
-#if LANES % (4 * DEPTHS) != 0
-#error an invocation loads the same depths of each query
+#if LANES % (TM * DEPTHS) != 0 || LANES % COLUMNS != 0
+#error LANES must be a multiple of TM BK / 4 and of WG_X VN: each loads the same depths and columns
 #endif
 #if BK % 4 != 0 || P_AT + P_KEYS * P_ROW > TILE
 #error BK must be a multiple of four, and so large that values and powers have room
@@ -98,12 +98,10 @@
 #if TM == 4
 #define EACH_GROUP EACH_OF_1
 #define EACH_GROUP_OF(n, call) call(n, 0);
-#define few false
 #define EACH_ROW EACH_OF_4
 #elif TM == 8
 #define EACH_GROUP EACH_OF_2
 #define EACH_GROUP_OF(n, call) call(n, 0); call(n, 1);
-#define few (queries - first_query <= 4 * WG_Y)  // the first fours of rows have all queries
 #define EACH_ROW EACH_OF_8
 #else
 #error TM must be 4 or 8
@@ -148,10 +146,13 @@
 #else
 #error V_LOADS must be a power of two up to 8
 #endif
-// Four numbers from `at` on, of which `left`, at least one, are there.
+// Where an operand's numbers are, in vec4 with WIDE; four from there on, of which `left`, at least
+// one, are there.
 #if WIDE
-#define LOAD(numbers, at, left) numbers[(at) >> 2]
+#define PLACE(of_number) ((of_number) >> 2)
+#define LOAD(operand, at, left) operand[at]
 #else
+#define PLACE(of_number) (of_number)
 #define LOAD FOUR
 #endif
 #define INFINITE uintBitsToFloat(0x7f800000u)
@@ -178,6 +179,7 @@ int first_query, first_column;  // of this workgroup; the column in vec4
 int first_key, key_count;       // of this step
 int end_key;                    // behind the last of this workgroup
 int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
+int v_column, v_from;           // of values, and where the first key's are
 int from;                       // of what is loaded and stored
 int q_to, k_to, k_bank;         // where this invocation stores; where its keys' first depth is
 vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
@@ -187,19 +189,19 @@ vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, o
 // of former steps are to be multiplied by.
 vec4 most[GM], sum[GM], less[GM];
 
-// An invocation's i-th query. Its fours lie WG_Y fours apart, so that a last workgroup of few queries
-// has none in the second fours of all its rows.
+// An invocation's i-th query.
 int query_of(int i) {
-    return first_query + (i / 4 * WG_Y + row) * 4 + i % 4;
+    return first_query + row * TM + i;
 }
 
 void find_query(const int i) {
-    int query = first_query + (i * LANES + lane) / DEPTHS;
-    q_from[i] = Q_FROM + place(min(query, queries - 1)) * q_token;
+    int query = first_query + i * (LANES / DEPTHS) + lane / DEPTHS;
+    q_from[i] = PLACE(Q_FROM + place(min(query, queries - 1)) * q_token);
 }
 
 void find_key(const int i) {
-    k_from[i] = K_FROM + place(min(from + (i * LANES + lane) / DEPTHS, keys - 1)) * k_token;
+    int key = min(from + i * (LANES / DEPTHS) + lane / DEPTHS, keys - 1);
+    k_from[i] = PLACE(K_FROM + place(key) * k_token);
 }
 
 // Finds where the keys lie that this invocation loads of the step from `first` on.
@@ -209,11 +211,11 @@ void find_keys(int first) {
 }
 
 void fetch_query(const int i) {
-    q_next[i] = LOAD(q, q_from[i] + from, width - from);
+    q_next[i] = LOAD(q, q_from[i] + PLACE(from), width - from);
 }
 
 void fetch_key(const int i) {
-    k_next[i] = LOAD(k, k_from[i] + from, width - from);
+    k_next[i] = LOAD(k, k_from[i] + PLACE(from), width - from);
 }
 
 // Loads queries and keys from a depth on. No load is tested, which would make it be waited for: what
@@ -234,7 +236,7 @@ void drop_key(const int i) {
 }
 
 void store_query(const int i) {
-    tile[q_to + i * (LANES + LANES / DEPTHS / 4)] = q_next[i] * scale;
+    tile[q_to + i * (LANES + LANES / (TM * DEPTHS))] = q_next[i] * scale;
 }
 
 void store_key(const int i) {
@@ -251,19 +253,18 @@ void store_scores(int depth) {
 }
 
 void fetch_value(const int i) {
-    int item = i * LANES + lane, token = min(from + item / COLUMNS, keys - 1);
-    int at = min((first_column + item % COLUMNS) * 4, (columns - 1) & ~3);
-    v_next[i] = LOAD(v, V_FROM + place(token) * v_token + at, columns - at);
+    int key = place(min(from + i * (LANES / COLUMNS), keys - 1));
+    v_next[i] = LOAD(v, v_from + key * PLACE(v_token), columns - v_column);
 }
 
 // Loads values from key `first` on; `store_values` has zeros behind the last.
 void fetch_values(int first) {
-    from = first;
+    from = first + lane / COLUMNS;
     EACH_V_LOAD(fetch_value)
 }
 
 void drop_value(const int i) {
-    if (from + (i * LANES + lane) / COLUMNS >= end_key) v_next[i] = vec4(0.0);
+    if (from + i * (LANES / COLUMNS) >= end_key) v_next[i] = vec4(0.0);
 }
 
 void store_value(const int i) {
@@ -271,7 +272,7 @@ void store_value(const int i) {
 }
 
 void store_values(int first) {
-    from = first;
+    from = first + lane / COLUMNS;
     if (first + P_KEYS > end_key) { EACH_V_LOAD(drop_value) }
     EACH_V_LOAD(store_value)
 }
@@ -286,8 +287,8 @@ vec4 numbers;    // of a key at these depths
 
 // Loads four queries at four depths, as vec4 of queries.
 void take_queries(const int g) {
-    vec4 x = tile[q_at + g * WG_Y * Q_ROW], y = tile[q_at + g * WG_Y * Q_ROW + DEPTHS];
-    vec4 z = tile[q_at + g * WG_Y * Q_ROW + 2 * DEPTHS], w = tile[q_at + g * WG_Y * Q_ROW + 3 * DEPTHS];
+    vec4 x = tile[q_at + 4 * g * DEPTHS], y = tile[q_at + (4 * g + 1) * DEPTHS];
+    vec4 z = tile[q_at + (4 * g + 2) * DEPTHS], w = tile[q_at + (4 * g + 3) * DEPTHS];
     a[4 * g] = vec4(x.x, y.x, z.x, w.x);
     a[4 * g + 1] = vec4(x.y, y.y, z.y, w.y);
     a[4 * g + 2] = vec4(x.z, y.z, z.z, w.z);
@@ -315,28 +316,16 @@ void add_few_scores(const int n) {
     }
 }
 
-void add_first_scores(const int n) {
-    if (n * WG_X < key_count) {
-        numbers = tile[k_at + n * WG_X * DEPTHS];
-        add_group(n, 0);
-    }
-}
-
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
     q_at = tile_at + row * Q_ROW;
     for (int i = 0; i < DEPTHS; ++i) {
         k_at = tile_at + K_AT + (k_bank ^ i);
-        if (few) {
-            take_queries(0);
-            EACH_KEY(add_first_scores)
+        EACH_GROUP(take_queries)
+        if (key_count > BN - WG_X) {
+            EACH_KEY(add_scores)
         } else {
-            EACH_GROUP(take_queries)
-            if (key_count > BN - WG_X) {
-                EACH_KEY(add_scores)
-            } else {
-                EACH_KEY(add_few_scores)
-            }
+            EACH_KEY(add_few_scores)
         }
         ++q_at;
     }
@@ -366,12 +355,6 @@ void add_value(const int i) {
     EACH_ROW(add_row)
 }
 
-void add_first_value(const int i) {
-    take_powers(i, 0);
-    EACH_COLUMN_OF(i, take_value)
-    EACH_OF_4(add_row)
-}
-
 // Adds to the results the products of a chunk's values and their powers, those of `count` keys.
 void multiply_values(int count) {
     v_at = tile_at + column;
@@ -379,11 +362,7 @@ void multiply_values(int count) {
 #if P_KEYS % 8 == 0
     for (int i = 0; i < P_KEYS; i += 8) {
         if (i > 0 && i >= count) break;
-        if (few) {
-            EACH_OF_8(add_first_value)
-        } else {
-            EACH_OF_8(add_value)
-        }
+        EACH_OF_8(add_value)
         v_at += 8 * COLUMNS;
         p_at += 8 * P_ROW;
     }
@@ -418,18 +397,18 @@ void drop_scores(const int n) {
     if (key_of(n) >= key_count) { EACH_GROUP_OF(n, drop_group) }
 }
 
-// Of each query the greatest score of this invocation's keys, and their sum, scaled so that it is
-// not finite only where a score is not: NaN where one is, or where both infinities are.
-vec4 greatest[GM], check[GM];
+// Of each query the greatest score of this invocation's keys, and their sum, which is NaN where one
+// is, or where there are both infinities: that of a mask, and a score or sum beyond all floats.
+vec4 greatest[GM], all_scores[GM];
 
 void begin_greatest(const int g) {
     greatest[g] = vec4(-INFINITE);
-    check[g] = vec4(0.0);
+    all_scores[g] = vec4(0.0);
 }
 
 void find_group_greatest(const int n, const int g) {
     greatest[g] = max(greatest[g], score[n * GM + g]);
-    check[g] += score[n * GM + g] * (1.0 / 1048576.0);
+    all_scores[g] += score[n * GM + g];
 }
 
 void find_greatest(const int n) {
@@ -439,7 +418,7 @@ void find_greatest(const int n) {
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
-    uvec4 sizes = floatBitsToUint(check[g]) & 0x7fffffffu;
+    uvec4 sizes = floatBitsToUint(all_scores[g]) & 0x7fffffffu;
     vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes, uvec4(0x7f800000u)));
     tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
@@ -616,13 +595,15 @@ void main() {
     share = ((part_keys + SLICES - 1) / SLICES + WG_X - 1) / WG_X * WG_X;
     first += slice * share;
 #endif
-    q_to = tile_at + lane + lane / (4 * DEPTHS);
+    q_to = tile_at + lane + lane / (TM * DEPTHS);
     k_to = tile_at + K_AT + (lane ^ OTHER_BANK(lane / DEPTHS));
     k_bank = column * DEPTHS | OTHER_BANK(column);
     bool busy = query_of(0) < queries;  // some of its queries are there
     EACH_ROW(clear_results)
     EACH_GROUP(begin_sums)
     EACH_Q_LOAD(find_query)
+    v_column = min((first_column + lane % COLUMNS) * 4, (columns - 1) & ~3);
+    v_from = PLACE(V_FROM + v_column);
     find_keys(first);
     fetch_scores(0);
     store_scores(0);
