@@ -316,18 +316,25 @@ void add_few_scores(const int n) {
     }
 }
 
+// Loads queries at the i-th four depths of a chunk, and finds where keys are there.
+void take_depths(int i) {
+    q_at = tile_at + row * Q_ROW + i;
+    k_at = tile_at + K_AT + (k_bank ^ i);
+    EACH_GROUP(take_queries)
+}
+
 // Adds to the scores the products of a chunk's depths.
 void multiply_scores() {
-    q_at = tile_at + row * Q_ROW;
-    for (int i = 0; i < DEPTHS; ++i) {
-        k_at = tile_at + K_AT + (k_bank ^ i);
-        EACH_GROUP(take_queries)
-        if (key_count > BN - WG_X) {
+    if (key_count > BN - WG_X) {
+        for (int i = 0; i < DEPTHS; ++i) {
+            take_depths(i);
             EACH_KEY(add_scores)
-        } else {
+        }
+    } else {
+        for (int i = 0; i < DEPTHS; ++i) {
+            take_depths(i);
             EACH_KEY(add_few_scores)
         }
-        ++q_at;
     }
 }
 
