@@ -94,6 +94,10 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         {"WG_X": 16, "WG_Y": 2, "SLICES": 4},
         {"WG_X": 16, "SLICES": 4},
         {"TM": 8, "SLICES": 4},
+        {"TM": 8, "VN": 2, "PN": 2},
+        {"VN": 2, "PN": 2, "SLICES": 2},
+        {"WG_Y": 16, "TN": 4, "PN": 2},
+        {"TN": 4},
     ],
     ids=str,
 )
@@ -157,6 +161,25 @@ def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     assert (bad == 0).all() if zeros else np.isnan(bad).all()
     expected = exact(*(operands[one] for one in "qkv"))
     assert oracle.error(got[0, 5], expected[0, :, 5]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("kernel", ["flash_masked", "flash_split_masked", "direct_masked"])
+def test_masks_of_the_least_float(opened, rng, kernel) -> None:
+    """As exporters write them: the sum of two is beyond all floats, which is no infinite score."""
+    backend = opened("compute")
+    if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
+        pytest.skip("a mask takes a fifth storage block")
+    sizes = (1, 2, 6, 70, 4, 8)
+    operands, views = given(rng, sizes)
+    mask = np.zeros((6, 70), np.float32)
+    least = np.finfo(np.float32).min
+    mask[0, 1:] = mask[1, :69] = mask[2, ::2] = mask[3, 20:] = least
+    mask[3, :10], mask[4, 8:40], mask[5, 64:] = -np.inf, least, least
+    operands["mask"] = mask
+    got = run(backend, Attention(*sizes, (*views, StridedView(0, 0, 0, 70))), operands, kernel)
+    with np.errstate(over="ignore"):
+        expected = exact(*(operands[one] for one in "qkv"), 1.0, mask.astype(float))
+    assert oracle.error(got, expected.transpose(0, 2, 1, 3)) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
