@@ -6,8 +6,8 @@
 //
 // For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
 // and keys that come BK depths at a time through shared memory, row by row; powers of these, and
-// values that they are multiplied with, come PN WG_X keys at a time through the same memory. What comes
-// next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
+// values that they are multiplied with, come PN WG_X keys at a time through the same memory. What
+// comes next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
 // multiprocessor 48 KiB together, so of those that take little more are there while one waits. As in
 // common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
 // each, so that the softmax is one of vectors.
@@ -16,8 +16,8 @@
 // end; and of partial attention a workgroup has some of the keys, and stores what AttentionSum joins.
 //
 // NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
-// whole kernel: what is done to each key, group or row of an invocation is called in the text. But to
-// compile long texts takes seconds, so there is one for all depths.
+// whole kernel: what is done to each key, group, row or column of an invocation is called in the text.
+// But to compile long texts takes seconds, so there is one for all depths.
 #ifndef WG_X
 #define WG_X 8
 #endif

@@ -667,17 +667,22 @@ def test_attention_on_nvidia(sizes, masked, windows, chosen, processors) -> None
 @pytest.mark.parametrize(
     ("sizes", "fast"),
     [
-        # invocations of a workgroup, and the keys and slices that it takes at a time; what took at
-        # most 1.05 times the time of the fastest row on an H200
-        ((1, 12, 197, 197, 64, 64), {(512, 64, 4)}),
-        ((2, 12, 197, 197, 64, 64), {(128, 64, 2)}),
-        ((8, 12, 197, 197, 64, 64), {(64, 64, 1)}),
-        ((32, 12, 197, 197, 64, 64), {(64, 64, 1), (128, 64, 1), (128, 128, 1)}),
-        ((1, 12, 128, 128, 64, 64), {(128, 64, 2)}),
-        ((8, 6, 1500, 1500, 64, 64), {(64, 64, 1), (128, 128, 1)}),
-        ((1, 12, 384, 384, 64, 64), {(128, 64, 2)}),
-        ((1, 12, 64, 64, 64, 64), {(128, 64, 1)}),
-        ((8, 12, 1, 512, 64, 64), {(256, 64, 8)}),
+        # invocations of a workgroup, the keys that it takes at a time, VN and its slices; what took
+        # at most 1.05 times the time of the fastest row on an H200
+        ((1, 12, 197, 197, 64, 64), {(512, 64, 1, 4)}),
+        ((2, 12, 197, 197, 64, 64), {(128, 64, 1, 2)}),
+        ((8, 12, 197, 197, 64, 64), {(128, 64, 2, 1), (64, 64, 2, 1)}),
+        ((32, 12, 197, 197, 64, 64), {(128, 64, 2, 1), (64, 64, 2, 1)}),
+        ((1, 12, 128, 128, 64, 64), {(128, 64, 1, 2)}),
+        ((1, 6, 128, 128, 64, 64), {(128, 64, 1, 2), (128, 64, 1, 4)}),
+        ((8, 6, 128, 128, 64, 64), {(128, 64, 1, 2)}),
+        ((32, 6, 128, 128, 64, 64), {(128, 64, 2, 1)}),
+        ((8, 6, 1500, 1500, 64, 64), {(128, 64, 2, 1)}),
+        ((1, 12, 384, 384, 64, 64), {(128, 64, 1, 2)}),
+        ((1, 12, 64, 64, 64, 64), {(128, 64, 1, 1)}),
+        ((8, 12, 1, 512, 64, 64), {(256, 64, 1, 8)}),
+        ((512, 3, 49, 49, 32, 32), {(64, 64, 1, 1)}),
+        ((128, 6, 49, 49, 32, 32), {(64, 64, 1, 1)}),
     ],
     ids=str,
 )
@@ -686,7 +691,7 @@ def test_attention_takes_rows_that_are_fast(sizes, fast) -> None:
     device = replace(H200, max_compute_work_group_size=(1024, 1024, 64), **many)
     taken = choose("compute", attention(sizes), device).defaults
     lanes = taken["WG_X"] * taken["WG_Y"] * taken["SLICES"]
-    assert (lanes, taken["WG_X"] * taken["TN"], taken["SLICES"]) in fast
+    assert (lanes, taken["WG_X"] * taken["TN"], taken["VN"], taken["SLICES"]) in fast
 
 
 @pytest.mark.parametrize(
