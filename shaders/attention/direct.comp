@@ -4,22 +4,23 @@
 // is added up over the steps stays in shared memory. A workgroup takes four queries and walks along the
 // keys WG_X at a time.
 //
-// For each step along the keys: an invocation has the scores of one key and four queries, powers of
-// these in shared memory, and products with values, of which an invocation has four columns, the
-// invocations of a slice all columns, and the slices take turns at the keys.
+// For each step along the keys: an invocation computes the scores of one key and four queries, which
+// become weights, exp(score - maximum), in shared memory; then products with values, of which an
+// invocation has four columns, the invocations of a slice all columns, and the slices take turns at
+// the keys.
 #ifndef WG_X
 #define WG_X 64
 #endif
 #include "attention/operands.glsl"
-#define PARTS 4  // of a step's keys, when rows are reduced
+#define PARTIALS 4  // of a step's keys, when rows are reduced
 layout(local_size_x = WG_X) in;
 
 // What an invocation has to do with four queries at a time is a vec4.
-shared vec4 total[4 * WG_X];  // of each query, what the slices added up
-shared vec4 sums[WG_X];       // of the powers
-shared vec4 powers[WG_X];     // scores and their powers
-shared vec4 parts[PARTS];     // greatest scores of a step, sums of powers
-shared vec4 most;             // the greatest scores so far
+shared vec4 sums_of_values[4 * WG_X];  // of each query, by slice
+shared vec4 sums[WG_X];                // of the weights
+shared vec4 weights[WG_X];             // scores, then weights
+shared vec4 partials[PARTIALS];        // maximal scores of a step, at last sums of weights
+shared vec4 maximum;                   // the maximal scores so far
 
 #if WINDOWED
 shared int q_places[4];   // of queries in their image
@@ -69,9 +70,9 @@ vec4 scores(int first_query, int key) {
     return score;
 }
 
-// Powers of the scores where all slices can read them, for this invocation's key if it is there.
-// Returns what former sums are to be multiplied by.
-vec4 share_powers(vec4 score, bool there) {
+// Puts the weights of this invocation's key, if there is one, into shared memory. Returns by what
+// former sums are to be multiplied.
+vec4 share_weights(vec4 score, bool is_key) {
     int lane = int(gl_LocalInvocationIndex);
     vec4 sum = sums[lane];
     for (int i = 0; i < 4; ++i) {
@@ -81,22 +82,23 @@ vec4 share_powers(vec4 score, bool there) {
         sum[i] = NAN;
     }
     sums[lane] = sum;
-    powers[lane] = score;
+    weights[lane] = score;
     wait();
-    if (lane < PARTS) {
-        vec4 part = powers[lane];
-        for (int i = PARTS + lane; i < WG_X; i += PARTS) part = max(part, powers[i]);
-        parts[lane] = part;
+    if (lane < PARTIALS) {
+        vec4 part = weights[lane];
+        for (int i = PARTIALS + lane; i < WG_X; i += PARTIALS) part = max(part, weights[i]);
+        partials[lane] = part;
     }
     wait();
-    vec4 now = most;
-    for (int i = 0; i < PARTS; ++i) now = max(now, parts[i]);
-    vec4 less = decayed(now - most), power = there ? decayed(now - score) : vec4(0.0);
-    sums[lane] = sums[lane] * less + power;
-    powers[lane] = power;
+    vec4 new_maximum = maximum;
+    for (int i = 0; i < PARTIALS; ++i) new_maximum = max(new_maximum, partials[i]);
+    vec4 rescale = decayed(new_maximum - maximum);
+    vec4 weight = is_key ? decayed(new_maximum - score) : vec4(0.0);
+    sums[lane] = sums[lane] * rescale + weight;
+    weights[lane] = weight;
     wait();
-    if (lane == 0) most = now;
-    return less;
+    if (lane == 0) maximum = new_maximum;
+    return rescale;
 }
 
 void main() {
@@ -105,9 +107,9 @@ void main() {
     int first_query = int(WORKGROUP_ID.y) * 4, first_quad = int(WORKGROUP_ID.x) * WG_X;
     int quads = min((columns + 3) / 4 - first_quad, WG_X), slices = WG_X / quads;
     int slice = lane / quads, column = (first_quad + lane - slice * quads) * 4;
-    for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = vec4(0.0);
+    for (int i = 0; i < 4; ++i) sums_of_values[i * WG_X + lane] = vec4(0.0);
     sums[lane] = vec4(0.0);
-    if (lane == 0) most = vec4(LEAST);
+    if (lane == 0) maximum = vec4(LEAST);
 #if WINDOWED
     if (lane < 4) q_places[lane] = place(min(first_query + lane, queries - 1));
     wait();
@@ -116,9 +118,9 @@ void main() {
         int count = min(WG_X, keys - first);
         vec4 score = vec4(LEAST);
         if (lane < count) score = scores(first_query, first + lane);
-        vec4 less = share_powers(score, lane < count);
+        vec4 rescale = share_weights(score, lane < count);
         vec4 added[4];
-        for (int i = 0; i < 4; ++i) added[i] = total[i * WG_X + lane] * less[i];
+        for (int i = 0; i < 4; ++i) added[i] = sums_of_values[i * WG_X + lane] * rescale[i];
         int v_at = V_FROM + column;
         for (int key = slice; key < count; key += slices) {
 #if WINDOWED
@@ -127,24 +129,24 @@ void main() {
             int at = v_at + (first + key) * v_token;
 #endif
             vec4 value = VALUES(at, columns - column);
-            for (int i = 0; i < 4; ++i) added[i] += powers[key][i] * value;
+            for (int i = 0; i < 4; ++i) added[i] += weights[key][i] * value;
         }
-        for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = added[i];
+        for (int i = 0; i < 4; ++i) sums_of_values[i * WG_X + lane] = added[i];
         wait();
     }
-    if (lane < PARTS) {
+    if (lane < PARTIALS) {
         vec4 part = sums[lane];
-        for (int i = PARTS + lane; i < WG_X; i += PARTS) part += sums[i];
-        parts[lane] = part;
+        for (int i = PARTIALS + lane; i < WG_X; i += PARTIALS) part += sums[i];
+        partials[lane] = part;
     }
     wait();
     int out_at = OUT_FROM + column;
     for (int i = slice; i < 4 && slice < slices && first_query + i < queries; i += slices) {
         float all = 0.0;
-        for (int j = 0; j < PARTS; ++j) all += parts[j][i];
+        for (int j = 0; j < PARTIALS; ++j) all += partials[j][i];
         vec4 found = vec4(0.0);
         for (int j = lane - slice * quads; j < slices * quads; j += quads)
-            found += total[i * WG_X + j];
+            found += sums_of_values[i * WG_X + j];
         // Nothing that is finite where no score was.
         found = is_finite(all) && all > 0.0 ? found / all : vec4(NOTHING);
 #if WINDOWED

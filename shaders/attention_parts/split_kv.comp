@@ -46,19 +46,19 @@ uniform float scale;
 #include "common/rotary.glsl"
 shared vec4 queries[ROOM / 4];         // of the group's heads
 shared float weights[GROUP * LANES];   // of the keys at hand
-shared float shares[GROUP * LANES];    // what the maxima and sums of lanes are joined by
-shared float most[GROUP], total[GROUP], shrink[GROUP];
+shared float scratch[GROUP * LANES];    // for maxima and sums over lanes
+shared float maximum[GROUP], weight_sum[GROUP], rescale[GROUP];
 shared vec4 joined[LANES];
 
-// Joins the numbers in `shares` of all lanes, for `count` queries: their greatest, or their sum.
-void join(int lane, int count, bool greatest) {
+// Reduces the numbers in `scratch` of all lanes, for `count` queries: to their maximum, or their sum.
+void reduce_scratch(int lane, int count, bool is_maximum) {
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
         if (lane < step)
             for (int query = 0; query < count; ++query) {
                 int own = query * LANES + lane;
-                float other = shares[own + step];
-                shares[own] = greatest ? greater(shares[own], other) : shares[own] + other;
+                float other = scratch[own + step];
+                scratch[own] = is_maximum ? greater(scratch[own], other) : scratch[own] + other;
             }
     }
     wait();
@@ -68,8 +68,8 @@ void join(int lane, int count, bool greatest) {
 void attend(int token, int part, int kv_head, int head, int count) {
     int lane = int(gl_LocalInvocationID.x), quads = width / 4, across = LANES / quads;
     int place = places[token];
-    bool there = place >= 0 && place < rows;
-    int position = there ? place % context : 0;
+    bool is_valid = place >= 0 && place < rows;
+    int position = is_valid ? place % context : 0;
     for (int i = lane; i < count * quads; i += LANES) {
         int query = i / quads, quad = i - query * quads;
         int from = token * x_row + start + (head + query) * width;
@@ -77,17 +77,18 @@ void attend(int token, int part, int kv_head, int head, int count) {
             queries[i][j] = rotated(from, position * rotary_row, 4 * quad + j);
     }
     if (lane < GROUP) {
-        most[lane] = -3.0e38;
-        total[lane] = 0.0;
+        maximum[lane] = -3.0e38;
+        weight_sum[lane] = 0.0;
     }
-    int seen = there ? min(position + 1, window) : 0, cached = seen;
-    int first = place - seen + 1, row = 2 * kv_heads * quads;
+    int visible = is_valid ? min(position + 1, window) : 0;  // keys that the token attends to
+    int cached = visible;
+    int first = place - visible + 1, row = 2 * kv_heads * quads;
     int quad = lane % quads, slice = lane / quads;
     vec4 sums[GROUP];
     for (int query = 0; query < GROUP; ++query) sums[query] = vec4(0.0);
 #if OWN_KEYS
-    cached = max(seen - 1, 0);
-    if (part == 0 && there) {
+    cached = max(visible - 1, 0);
+    if (part == 0 && is_valid) {
         int of_head = token * x_row + kv_head * width;
         for (int i = lane; i < quads; i += LANES)
             for (int j = 0; j < 4; ++j)
@@ -96,8 +97,8 @@ void attend(int token, int part, int kv_head, int head, int count) {
         if (lane < count) {
             vec4 products = vec4(0.0);
             for (int i = 0; i < quads; ++i) products += queries[lane * quads + i] * own_key[i];
-            most[lane] = capped(dot(products, vec4(1.0)) * scale);
-            total[lane] = 1.0;
+            maximum[lane] = capped(dot(products, vec4(1.0)) * scale);
+            weight_sum[lane] = 1.0;
         }
         int own = of_head + values_start + 4 * quad;
         if (slice == 0)
@@ -113,47 +114,47 @@ void attend(int token, int part, int kv_head, int head, int count) {
         vec4 scores[GROUP];
         for (int query = 0; query < GROUP; ++query) scores[query] = vec4(0.0);
         for (int i = 0; i < quads; i += FETCHES) {
-            vec4 fours[FETCHES];
-            for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j, quads - 1)];
+            vec4 loaded[FETCHES];
+            for (int j = 0; j < FETCHES; ++j) loaded[j] = cache[key + min(i + j, quads - 1)];
             for (int j = 0; j < FETCHES; ++j)
                 for (int query = 0; query < GROUP; ++query)
                     if (query < count && i + j < quads)
-                        scores[query] += queries[query * quads + i + j] * fours[j];
+                        scores[query] += queries[query * quads + i + j] * loaded[j];
         }
         for (int query = 0; query < GROUP; ++query)
             if (query < count) {
                 float score = has_key ? capped(dot(scores[query], vec4(1.0)) * scale) : -3.0e38;
                 weights[query * LANES + lane] = score;
-                shares[query * LANES + lane] = score;
+                scratch[query * LANES + lane] = score;
             }
-        join(lane, count, true);
+        reduce_scratch(lane, count, true);
         if (lane < count) {
-            float now = greater(most[lane], shares[lane * LANES]);
-            shrink[lane] = exp(most[lane] - now);
-            most[lane] = now;
+            float new_maximum = greater(maximum[lane], scratch[lane * LANES]);
+            rescale[lane] = exp(maximum[lane] - new_maximum);
+            maximum[lane] = new_maximum;
         }
         wait();
         for (int query = 0; query < count; ++query) {
             int own = query * LANES + lane;
-            float power = has_key ? exp(weights[own] - most[query]) : 0.0;
-            weights[own] = power;
-            shares[own] = power;
+            float weight = has_key ? exp(weights[own] - maximum[query]) : 0.0;
+            weights[own] = weight;
+            scratch[own] = weight;
         }
-        join(lane, count, false);
-        if (lane < count) total[lane] = total[lane] * shrink[lane] + shares[lane * LANES];
+        reduce_scratch(lane, count, false);
+        if (lane < count) weight_sum[lane] = weight_sum[lane] * rescale[lane] + scratch[lane * LANES];
         for (int query = 0; query < GROUP; ++query)
-            if (query < count) sums[query] *= shrink[query];
+            if (query < count) sums[query] *= rescale[query];
         int here = min(LANES, end - at);
         int value = (first + at) * row + (kv_heads + kv_head) * quads + quad;
         if (slice < across)
             for (int i = slice; i < here; i += FETCHES * across) {
-                vec4 fours[FETCHES];
+                vec4 loaded[FETCHES];
                 for (int j = 0; j < FETCHES; ++j)
-                    fours[j] = cache[value + min(i + j * across, here - 1) * row];
+                    loaded[j] = cache[value + min(i + j * across, here - 1) * row];
                 for (int j = 0; j < FETCHES; ++j)
                     for (int query = 0; query < GROUP; ++query)
                         if (query < count && i + j * across < here)
-                            sums[query] += weights[query * LANES + i + j * across] * fours[j];
+                            sums[query] += weights[query * LANES + i + j * across] * loaded[j];
             }
     }
     for (int query = 0; query < GROUP; ++query) {
@@ -167,7 +168,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
             result[to + lane] = sum;
         }
         if (query < count && lane == 0)
-            result[to + quads] = vec4(most[query], total[query], there ? 1.0 : 0.0, 0.0);
+            result[to + quads] = vec4(maximum[query], weight_sum[query], is_valid ? 1.0 : 0.0, 0.0);
     }
 }
 

@@ -1,6 +1,6 @@
 #version 310 es
-// Joins what parts of attention found, four numbers of a row an invocation: for many rows of few parts.
-// As rows.comp.
+// Merges parts of attention, four numbers of a row an invocation: for many rows of few parts. As
+// rows.comp.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -22,18 +22,18 @@ void main() {
     int quads = width / 4, token = row / heads, head = row - token * heads;
     if (quad >= quads || token >= tokens) return;
     int stride = quads + 1, from = token * (x_row / 4) + head * parts * stride;
-    float most = LEAST, total = 0.0;
-    for (int i = 0; i < parts; ++i) most = greater(most, x[from + i * stride + quads].x);
+    float maximum = LEAST, weight_sum = 0.0;
+    for (int i = 0; i < parts; ++i) maximum = greater(maximum, x[from + i * stride + quads].x);
     vec4 sum = vec4(0.0);
     for (int i = 0; i < parts; ++i) {
         vec4 found = x[from + i * stride + quads];
-        float factor = decayed(most - found.x);
-        sum += factor * x[from + i * stride + quad];
-        total += factor * found.y;
+        float rescale = decayed(maximum - found.x);
+        sum += rescale * x[from + i * stride + quad];
+        weight_sum += rescale * found.y;
     }
-    bool there = x[from + quads].z != 0.0;
+    bool is_valid = x[from + quads].z != 0.0;
 #if ZEROS
-    there = there && is_finite(total) && total > 0.0;
+    is_valid = is_valid && is_finite(weight_sum) && weight_sum > 0.0;
 #endif
-    result[(token * out_row + head * width) / 4 + quad] = there ? sum / total : vec4(0.0);
+    result[(token * out_row + head * width) / 4 + quad] = is_valid ? sum / weight_sum : vec4(0.0);
 }

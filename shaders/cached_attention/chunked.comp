@@ -1,10 +1,10 @@
 #version 310 es
 // Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
-// of CHUNK keys are put into shared memory, a key SPLIT invocations at a time, and their powers taken;
-// then each invocation adds up four columns of some of the values. FETCHES loads are under way at a
-// time, those of the first values while the scores are computed. Longer sequences go on from the
-// maximum so far (Milakov and Gimelshein 2018); with OWN_KEYS all begin with the token itself, whose
-// key and value are in x.
+// of CHUNK keys are put into shared memory, by SPLIT invocations a key, and become weights, exp(score -
+// maximum); then each invocation adds up four columns of some of the values. FETCHES loads are under
+// way at a time, those of the first values while the scores are computed. Longer sequences go on from
+// the maximum so far (Milakov and Gimelshein 2018); with OWN_KEYS all begin with the token itself,
+// whose key and value are in x.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -53,53 +53,54 @@ uniform float scale;
 #include "common/rotary.glsl"
 shared vec4 query[ROOM / 4];
 shared float weights[CHUNK];
-shared float shares[LANES];
+shared float scratch[LANES];
 shared vec4 sums[LANES];
 
-// Of a key and the query the products of every SPLIT-th four numbers from `first` on, added up.
+// The dot product of the query and a key, of every SPLIT-th vec4 from `first` on.
 float products(int key, int first) {
     vec4 sum = vec4(0.0);
     int quads = width / 4;
     for (int i = first; i < quads; i += FETCHES * SPLIT) {
-        vec4 fours[FETCHES];
-        for (int j = 0; j < FETCHES; ++j) fours[j] = cache[key + min(i + j * SPLIT, quads - 1)];
+        vec4 loaded[FETCHES];
+        for (int j = 0; j < FETCHES; ++j) loaded[j] = cache[key + min(i + j * SPLIT, quads - 1)];
         for (int j = 0; j < FETCHES; ++j)
-            if (i + j * SPLIT < quads) sum += query[i + j * SPLIT] * fours[j];
+            if (i + j * SPLIT < quads) sum += query[i + j * SPLIT] * loaded[j];
     }
     return dot(sum, vec4(1.0));
 }
 
-// The greatest of all invocations' numbers.
-float greatest(int lane, float number) {
+// The maximum of all invocations' numbers.
+float maximum_of_all(int lane, float number) {
 #if SUBGROUP_SIZE
-    number = subgroupMax(number);  // which may pass over a NaN: the power of that one is NaN
-    if (subgroupElect()) shares[gl_SubgroupID] = number;
+    number = subgroupMax(number);  // which may pass over a NaN: the weight of that one is NaN
+    if (subgroupElect()) scratch[gl_SubgroupID] = number;
     wait();
-    for (uint i = 0u; i < gl_NumSubgroups; ++i) number = max(number, shares[i]);
+    for (uint i = 0u; i < gl_NumSubgroups; ++i) number = max(number, scratch[i]);
     return number;
 #else
-    shares[lane] = number;
+    scratch[lane] = number;
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
-        if (lane < step) shares[lane] = greater(shares[lane], shares[lane + step]);
+        if (lane < step) scratch[lane] = greater(scratch[lane], scratch[lane + step]);
     }
     wait();
-    return shares[0];
+    return scratch[0];
 #endif
 }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
     int place = places[token], quads = width / 4, across = LANES / quads;
-    bool there = place >= 0 && place < rows;
-    int position = there ? place % context : 0, from = token * x_row + start + head * width;
+    bool is_valid = place >= 0 && place < rows;
+    int position = is_valid ? place % context : 0, from = token * x_row + start + head * width;
     for (int i = lane; i < quads; i += LANES)
         for (int j = 0; j < 4; ++j)
             query[i][j] = rotated(from, position * rotary_row, 4 * i + j);
-    int seen = there ? min(position + 1, window) : 0, cached_keys = seen, first_row = place - seen + 1;
+    int visible = is_valid ? min(position + 1, window) : 0;  // keys that the token attends to
+    int cached_keys = visible, first_row = place - visible + 1;
     int row = 2 * kv_heads * quads, keys = first_row * row + head / group * quads;
     int quad = lane % quads, part = lane / quads, values = keys + kv_heads * quads + quad;
-    float most = -3.0e38, total = 0.0;
+    float maximum = -3.0e38, weight_sum = 0.0;
     vec4 sum = vec4(0.0);
 #if OWN_KEYS
     int of_head = token * x_row + head / group * width;
@@ -109,70 +110,71 @@ void main() {
     wait();
     vec4 product = vec4(0.0);
     for (int i = 0; i < quads; ++i) product += query[i] * own_key[i];
-    most = capped(dot(product, vec4(1.0)) * scale);
+    maximum = capped(dot(product, vec4(1.0)) * scale);
     if (part == 0) {
         int own_value = of_head + values_start + 4 * quad;
         sum = vec4(x[own_value], x[own_value + 1], x[own_value + 2], x[own_value + 3]);
-        total = 1.0;
+        weight_sum = 1.0;
     }
-    cached_keys = max(seen - 1, 0);
+    cached_keys = max(visible - 1, 0);
 #else
     wait();
 #endif
     for (int first = 0; first < cached_keys; first += CHUNK) {
         int count = min(CHUNK, cached_keys - first);
-        vec4 fours[FETCHES];
+        vec4 loaded[FETCHES];
         if (part < across)
             for (int j = 0; j < FETCHES; ++j)
-                fours[j] = cache[values + (first + min(part + j * across, count - 1)) * row];
-        float highest = -3.0e38;
+                loaded[j] = cache[values + (first + min(part + j * across, count - 1)) * row];
+        float chunk_maximum = -3.0e38;
         for (int base = 0; base < count; base += LANES / SPLIT) {
             int key = base + lane / SPLIT;
             float found = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
 #if SPLIT > 1
             wait();  // others may still read those of the keys before
-            shares[lane] = found;
+            scratch[lane] = found;
             wait();
             key = lane < LANES / SPLIT ? base + lane : count;
             found = 0.0;
-            for (int i = 0; i < SPLIT; ++i) found += shares[(lane * SPLIT + i) % LANES];
+            for (int i = 0; i < SPLIT; ++i) found += scratch[(lane * SPLIT + i) % LANES];
 #endif
             if (key < count) {
                 found = capped(found * scale);
                 weights[key] = found;
-                highest = greater(highest, found);
+                chunk_maximum = greater(chunk_maximum, found);
             }
         }
 #if SPLIT > 1
         wait();
 #endif
-        float now = greater(most, greatest(lane, highest)), shrink = exp(most - now);
-        most = now;
-        for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - now);
+        float new_maximum = greater(maximum, maximum_of_all(lane, chunk_maximum));
+        float rescale = exp(maximum - new_maximum);
+        maximum = new_maximum;
+        for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - new_maximum);
         wait();
-        sum *= shrink;
-        total *= shrink;
+        sum *= rescale;
+        weight_sum *= rescale;
         if (part < across)
             for (int i = part; i < count; i += FETCHES * across) {
                 if (i > part)
                     for (int j = 0; j < FETCHES; ++j)
-                        fours[j] = cache[values + (first + min(i + j * across, count - 1)) * row];
+                        loaded[j] = cache[values + (first + min(i + j * across, count - 1)) * row];
                 for (int j = 0; j < FETCHES; ++j)
                     if (i + j * across < count) {
-                        sum += weights[i + j * across] * fours[j];
-                        total += weights[i + j * across];
+                        sum += weights[i + j * across] * loaded[j];
+                        weight_sum += weights[i + j * across];
                     }
             }
         wait();  // before the next keys' scores take the place of these
     }
     sums[lane] = sum;
-    shares[lane] = total;
+    scratch[lane] = weight_sum;
     wait();
     if (lane < quads) {
         for (int i = 1; i < across; ++i) {
             sum += sums[lane + i * quads];
-            total += shares[lane + i * quads];
+            weight_sum += scratch[lane + i * quads];
         }
-        result[(token * out_row + head * width) / 4 + lane] = seen > 0 ? sum / total : vec4(0.0);
+        result[(token * out_row + head * width) / 4 + lane] = visible > 0 ? sum / weight_sum : vec4(0.0);
     }
 }

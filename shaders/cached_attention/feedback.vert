@@ -25,10 +25,10 @@ vec4 attended(int token, int head, int column) {
     int row = 2 * kv_heads * width, query = token * x_row + start + head * width;
     int key = head / group * width, value = (kv_heads + head / group) * width;
     ivec4 columns = value + clamp(column + ivec4(0, 1, 2, 3), 0, width - 1);
-    int seen = min(place % context + 1, window);
-    float most = -3.0e38, total = 0.0;
+    int visible = min(place % context + 1, window);
+    float maximum = -3.0e38, weight_sum = 0.0;
     vec4 sum = vec4(0.0);
-    for (int at = place - seen + 1; at <= place; ++at) {
+    for (int at = place - visible + 1; at <= place; ++at) {
         int from = at * row + key, i = 0;
         float score = 0.0;
         for (; i + 8 <= width; i += 8)
@@ -42,14 +42,15 @@ vec4 attended(int token, int head, int column) {
                    + texel(x, query + i + 7).x * texel(cache, from + i + 7).x;
         for (; i < width; ++i) score += texel(x, query + i).x * texel(cache, from + i).x;
         score = capped(score * scale);
-        float now = greater(most, score), shrink = exp(most - now), weight = exp(score - now);
-        total = total * shrink + weight;
+        float new_maximum = greater(maximum, score), rescale = exp(maximum - new_maximum);
+        float weight = exp(score - new_maximum);
+        weight_sum = weight_sum * rescale + weight;
         vec4 values = vec4(texel(cache, at * row + columns.x).x, texel(cache, at * row + columns.y).x,
                            texel(cache, at * row + columns.z).x, texel(cache, at * row + columns.w).x);
-        sum = sum * shrink + weight * values;
-        most = now;
+        sum = sum * rescale + weight * values;
+        maximum = new_maximum;
     }
-    return sum / total;
+    return sum / weight_sum;
 }
 
 void main() {

@@ -35,8 +35,8 @@ uniform float scale;
 shared float queries[ROOM];            // of the group's heads
 shared float sums[ROOM];               // of values by weights
 shared float weights[GROUP * LANES];   // of the keys at hand
-shared float shares[GROUP * LANES];    // what the maxima and sums of lanes are joined by
-shared float most[GROUP], total[GROUP], shrink[GROUP];
+shared float scratch[GROUP * LANES];    // for maxima and sums over lanes
+shared float maximum[GROUP], weight_sum[GROUP], rescale[GROUP];
 
 float score(int query, int key) {
     float sum = 0.0;
@@ -48,8 +48,8 @@ float score(int query, int key) {
 void attend(int token, int kv_head, int head, int count) {
     int lane = int(gl_LocalInvocationID.x);
     int place = places[token];
-    bool there = place >= 0 && place < rows;
-    int position = there ? place % context : 0;
+    bool is_valid = place >= 0 && place < rows;
+    int position = is_valid ? place % context : 0;
     for (int i = lane; i < count * width; i += LANES) {
         int query = i / width, number = i - query * width;
         int from = token * x_row + start + (head + query) * width;
@@ -57,52 +57,52 @@ void attend(int token, int kv_head, int head, int count) {
         sums[i] = 0.0;
     }
     if (lane < GROUP) {
-        most[lane] = -3.0e38;
-        total[lane] = 0.0;
+        maximum[lane] = -3.0e38;
+        weight_sum[lane] = 0.0;
     }
-    int seen = there ? min(position + 1, window) : 0;
-    int first = place - seen + 1, row = 2 * kv_heads * width;
-    for (int at = 0; at < seen; at += LANES) {
+    int visible = is_valid ? min(position + 1, window) : 0;  // keys that the token attends to
+    int first = place - visible + 1, row = 2 * kv_heads * width;
+    for (int at = 0; at < visible; at += LANES) {
         wait();
-        int key = (first + min(at + lane, seen - 1)) * row + kv_head * width;
+        int key = (first + min(at + lane, visible - 1)) * row + kv_head * width;
         for (int query = 0; query < count; ++query) {
-            float own = at + lane < seen ? score(query, key) : -3.0e38;
+            float own = at + lane < visible ? score(query, key) : -3.0e38;
             weights[query * LANES + lane] = own;
-            shares[query * LANES + lane] = own;
+            scratch[query * LANES + lane] = own;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
             wait();
             if (lane < step)
                 for (int query = 0; query < count; ++query) {
                     int own = query * LANES + lane;
-                    shares[own] = greater(shares[own], shares[own + step]);
+                    scratch[own] = greater(scratch[own], scratch[own + step]);
                 }
         }
         wait();
         if (lane < count) {
-            float now = greater(most[lane], shares[lane * LANES]);
-            shrink[lane] = exp(most[lane] - now);
-            most[lane] = now;
+            float new_maximum = greater(maximum[lane], scratch[lane * LANES]);
+            rescale[lane] = exp(maximum[lane] - new_maximum);
+            maximum[lane] = new_maximum;
         }
         wait();
         for (int query = 0; query < count; ++query) {
             int own = query * LANES + lane;
-            float power = at + lane < seen ? exp(weights[own] - most[query]) : 0.0;
-            weights[own] = power;
-            shares[own] = power;
+            float weight = at + lane < visible ? exp(weights[own] - maximum[query]) : 0.0;
+            weights[own] = weight;
+            scratch[own] = weight;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
             wait();
             if (lane < step)
                 for (int query = 0; query < count; ++query)
-                    shares[query * LANES + lane] += shares[query * LANES + lane + step];
+                    scratch[query * LANES + lane] += scratch[query * LANES + lane + step];
         }
         wait();
-        if (lane < count) total[lane] = total[lane] * shrink[lane] + shares[lane * LANES];
-        int keys_here = min(LANES, seen - at);
+        if (lane < count) weight_sum[lane] = weight_sum[lane] * rescale[lane] + scratch[lane * LANES];
+        int keys_here = min(LANES, visible - at);
         for (int i = lane; i < count * width; i += LANES) {
             int query = i / width, column = i - query * width;
-            float sum = sums[i] * shrink[query];
+            float sum = sums[i] * rescale[query];
             int value = (first + at) * row + (kv_heads + kv_head) * width + column;
             for (int j = 0; j < keys_here; ++j) sum += weights[query * LANES + j] * cache[value + j * row];
             sums[i] = sum;
@@ -111,8 +111,8 @@ void attend(int token, int kv_head, int head, int count) {
     wait();
     for (int i = lane; i < count * width; i += LANES) {
         int query = i / width;
-        float divisor = total[query];
-        result[token * out_row + head * width + i] = seen > 0 ? sums[i] / divisor : 0.0;
+        float divisor = weight_sum[query];
+        result[token * out_row + head * width + i] = visible > 0 ? sums[i] / divisor : 0.0;
     }
 }
 

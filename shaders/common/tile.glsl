@@ -1,5 +1,6 @@
 // A tile of BM rows by BN columns that a workgroup multiplies through shared memory: WG_X by WG_Y
-// invocations, times SLICES that share each step's depths, with TM by TN results each.
+// invocations, times SLICES that share each step's depths (places along k), with TM by TN results
+// each. Shared memory is double-buffered: buffer_index is 0 or 1.
 //
 // Runs of 32 invocations cover 4 x 8 patches of the tile, and runs of four 2 x 2 of it, so that they
 // share what they read: NVIDIA's shared memory takes two cycles to give each of 32 invocations a vec4
@@ -79,16 +80,16 @@ ivec2 b_item(int item) {
 }
 
 // Puts the loaded operands of a step into shared memory.
-void store(int turn) {
+void store(int buffer_index) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         if (BM * BK / 4 % INVOCATIONS != 0 && item >= BM * BK / 4) break;
         ivec2 to = a_item(item);
 #if A_BY_ROWS
-        int at = (turn * BK + to.x) * AM + to.y * 4;
+        int at = (buffer_index * BK + to.x) * AM + to.y * 4;
         for (int j = 0; j < 4; ++j) a_tile[at + j] = a_next[i][j];
 #else
-        int at = (turn * BK + to.x) * AM + to.y;
+        int at = (buffer_index * BK + to.x) * AM + to.y;
         for (int j = 0; j < 4; ++j) a_tile[at + j * AM] = a_next[i][j];
 #endif
     }
@@ -97,21 +98,21 @@ void store(int turn) {
         if (BK * BN / 4 % INVOCATIONS != 0 && item >= BK * BN / 4) break;
 #if B_BY_DEPTHS
         ivec2 to = b_item(item);
-        int at = (turn * BK + to.x) * BP + to.y;
+        int at = (buffer_index * BK + to.x) * BP + to.y;
         for (int j = 0; j < 4; ++j) b_tile[at + j * BP] = b_next[i][j];
 #else
-        b_tile[turn * (BK * BN / 4) + item] = b_next[i];
+        b_tile[buffer_index * (BK * BN / 4) + item] = b_next[i];
 #endif
     }
 }
 
-// Four rows of A at a depth of both turns.
+// Four rows of A at a depth, those of buffer 1 behind those of buffer 0.
 vec4 a_at(int depth, int quad) {
     int at = depth * AM + quad * 4;
     return vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
 }
 
-// Four columns of B at a depth of both turns.
+// Four columns of B at a depth, those of buffer 1 behind those of buffer 0.
 vec4 b_at(int depth, int quad) {
 #if B_BY_DEPTHS
     int at = depth * BP + quad * 4;
@@ -121,8 +122,8 @@ vec4 b_at(int depth, int quad) {
 #endif
 }
 
-// Loads what this invocation multiplies at depths of both turns; gm and gn: groups of rows and of
-// columns that matter.
+// Loads what this invocation multiplies at depths, counted through both buffers; gm and gn: groups of
+// rows and of columns that matter.
 void take(int of_a, int of_b, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
     for (int g = 0; g < gm; ++g) a[g] = a_at(of_a, g * WG_Y + row);
     for (int g = 0; g < gn; ++g) b[g] = b_at(of_b, g * WG_X + column);
@@ -138,17 +139,17 @@ void add(const int gm, const int gn, vec4 a[GM], vec4 b[GN]) {
             for (int j = 0; j < gn; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
 }
 
-// This slice's first depth of a turn.
-int first_depth(int turn) {
-    return turn * BK + slice * DEPTHS;
+// This slice's first depth in a buffer.
+int first_depth(int buffer_index) {
+    return buffer_index * BK + slice * DEPTHS;
 }
 
 // Multiplies this slice's depths of the step, from one of them up to another.
-void multiply(int turn, const int from, const int to, const int gm, const int gn) {
+void multiply(int buffer_index, const int from, const int to, const int gm, const int gn) {
     for (int step = from; step < to; ++step) {
         vec4 a[GM];
         vec4 b[GN];
-        take(first_depth(turn) + step, gm, gn, a, b);
+        take(first_depth(buffer_index) + step, gm, gn, a, b);
         add(gm, gn, a, b);
     }
 }
@@ -156,11 +157,11 @@ void multiply(int turn, const int from, const int to, const int gm, const int gn
 #if DEPTHS_AHEAD
 vec4 a_first[GM], b_first[GN];  // the first depth of the step to multiply
 
-// Multiplies the step while the next, in the other turn, is being stored, and waits for that: each
-// depth is loaded before the one before it is multiplied, by two pairs of registers that take turns.
-void multiply_and_wait(int turn, const int gm, const int gn) {
+// Multiplies the step while the next, in the other buffer, is being stored, and waits for that: each
+// depth is loaded before the one before it is multiplied, by two pairs of registers in turn.
+void multiply_and_wait(int buffer_index, const int gm, const int gn) {
     vec4 a[GM], b[GN];
-    int first = first_depth(turn);
+    int first = first_depth(buffer_index);
     for (int step = 1; step < DEPTHS - 1; step += 2) {
         take(first + step, gm, gn, a, b);
         add(gm, gn, a_first, b_first);
@@ -170,18 +171,18 @@ void multiply_and_wait(int turn, const int gm, const int gn) {
     take(first + DEPTHS - 1, gm, gn, a, b);
     add(gm, gn, a_first, b_first);
     wait();
-    take(first_depth(1 - turn), gm, gn, a_first, b_first);
+    take(first_depth(1 - buffer_index), gm, gn, a_first, b_first);
     add(gm, gn, a, b);
 }
 #endif
 
 // The kernel's own. `fetch` loads the operands of a step; it is called for 0, 1, 2 and so on, for one
-// or two behind the last as well, which only must not read what is not there. `put` stores in a turn
-// what was loaded.
+// or two behind the last as well, which only must not read what is not there. `put` stores in a
+// buffer what was loaded.
 void fetch(int of_step);
-void put(int turn);
+void put(int buffer_index);
 
-// The sums along so many steps. The next step is loaded, and then stored in the other turn, while one
+// The sums along so many steps. The next step is loaded, and then stored in the other buffer, while one
 // is multiplied: loaded before it and stored behind it (AHEAD 0); stored amid it, where the one behind
 // is loaded, too (1); or both before it, and each depth loaded before the last one is multiplied (2).
 void walk(int steps, const int gm, const int gn) {
@@ -194,25 +195,25 @@ void walk(int steps, const int gm, const int gn) {
 #if DEPTHS_AHEAD
     take(first_depth(0), gm, gn, a_first, b_first);
 #endif
-    int turn = 0;
+    int buffer_index = 0;
     for (int step = 0; step < steps; ++step) {
 #if AHEAD == 0
         fetch(step + 1);
-        multiply(turn, 0, DEPTHS, gm, gn);
-        put(1 - turn);
+        multiply(buffer_index, 0, DEPTHS, gm, gn);
+        put(1 - buffer_index);
         wait();
 #elif DEPTHS_AHEAD
-        put(1 - turn);
+        put(1 - buffer_index);
         fetch(step + 2);
-        multiply_and_wait(turn, gm, gn);
+        multiply_and_wait(buffer_index, gm, gn);
 #else
-        multiply(turn, 0, DEPTHS / 4, gm, gn);
-        put(1 - turn);
+        multiply(buffer_index, 0, DEPTHS / 4, gm, gn);
+        put(1 - buffer_index);
         fetch(step + 2);
-        multiply(turn, DEPTHS / 4, DEPTHS, gm, gn);
+        multiply(buffer_index, DEPTHS / 4, DEPTHS, gm, gn);
         wait();
 #endif
-        turn = 1 - turn;
+        buffer_index = 1 - buffer_index;
     }
 }
 
@@ -222,9 +223,9 @@ void walk(int steps, const int gm, const int gn) {
 #define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
 #if TOGETHER
 // The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
-#define PER_TURN (2 * BK * BN / 4 / LANES)
-#if PER_TURN * 16 < TM * GN
-#error too few turns for the sums
+#define PER_ROUND (2 * BK * BN / 4 / LANES)
+#if PER_ROUND * 16 < TM * GN
+#error too few rounds for the sums
 #endif
 vec4 space(int i) {
 #if B_BY_DEPTHS
@@ -242,27 +243,27 @@ void set_space(int i, vec4 v) {
 #endif
 }
 
-// Stores PER_TURN of this invocation's sums, and adds others to them. Turns are numbers in the text,
+// Stores PER_ROUND of this invocation's sums, and adds others to them. Rounds are numbers in the text,
 // since an array indexed by a loop's variable would leave the registers. The components are rotated
 // on their way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B
 // do, and then both operands and the sum of half the multiplications were in one bank, which gives
 // two a cycle.
-#define STORE(turn) \
-    for (int i = 0; i < PER_TURN && turn * PER_TURN + i < TM * GN; ++i) \
-        set_space(i * LANES + lane % LANES, sum[turn * PER_TURN + i].yzwx);
-#define ADD(turn) \
-    for (int i = 0; i < PER_TURN && turn * PER_TURN + i < TM * GN; ++i) \
-        sum[turn * PER_TURN + i] += space(i * LANES + lane).wxyz;
-#define ADD_SLICE(turn) \
-    if (turn * PER_TURN < TM * GN) { \
+#define STORE(round_index) \
+    for (int i = 0; i < PER_ROUND && round_index * PER_ROUND + i < TM * GN; ++i) \
+        set_space(i * LANES + lane % LANES, sum[round_index * PER_ROUND + i].yzwx);
+#define ADD(round_index) \
+    for (int i = 0; i < PER_ROUND && round_index * PER_ROUND + i < TM * GN; ++i) \
+        sum[round_index * PER_ROUND + i] += space(i * LANES + lane).wxyz;
+#define ADD_SLICE(round_index) \
+    if (round_index * PER_ROUND < TM * GN) { \
         wait(); \
-        if (slice == other) { STORE(turn) } \
+        if (slice == other) { STORE(round_index) } \
         wait(); \
-        if (slice == 0) { ADD(turn) } \
+        if (slice == 0) { ADD(round_index) } \
     }
-#define STORE_FROM(turn) \
-    if (from == turn * PER_TURN && turn * PER_TURN < TM * GN) { STORE(turn) }
-#define EACH_TURN(DO) \
+#define STORE_FROM(round_index) \
+    if (from == round_index * PER_ROUND && round_index * PER_ROUND < TM * GN) { STORE(round_index) }
+#define EACH_ROUND(DO) \
     DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) \
     DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #endif
@@ -271,7 +272,7 @@ void set_space(int i, vec4 v) {
 void add_slices() {
 #if SLICES > 1
     for (int other = 1; other < SLICES; ++other) {
-        EACH_TURN(ADD_SLICE)
+        EACH_ROUND(ADD_SLICE)
     }
 #endif
 }
@@ -282,11 +283,11 @@ void finish_at(int of_row, int of_quad, vec4 sums);
 
 // Finishes all sums, which come from shared memory: there is one text of it for all of them.
 void finish_together() {
-    for (int from = 0; from < TM * GN; from += PER_TURN) {
+    for (int from = 0; from < TM * GN; from += PER_ROUND) {
         if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
-        if (slice == 0) { EACH_TURN(STORE_FROM) }
+        if (slice == 0) { EACH_ROUND(STORE_FROM) }
         if (SLICES > 1) wait();
-        for (int i = slice; i < min(PER_TURN, TM * GN - from); i += SLICES) {
+        for (int i = slice; i < min(PER_ROUND, TM * GN - from); i += SLICES) {
             int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
             int of_quad = (from + i) % GN * WG_X + column;
             finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);

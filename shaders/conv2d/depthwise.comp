@@ -1,7 +1,7 @@
 #version 310 es
 // Every channel by itself: PX pixels of a row of four channels an invocation, channels last. What the
-// windows of a row's pixels meet of a row is loaded at once and serves all their taps. SLICES
-// invocations share the rows of a window, so that few results are not waited for long.
+// windows of a row's pixels read of a row is loaded at once and serves all their taps. SLICES
+// invocations share the rows of a window, so that the few workgroups of few results do not take long.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -44,13 +44,13 @@ void walk(int quad, int y, int left, int slice) {
         bool inside = first + slice == ky && row >= 0 && row < h;
         int start = inside ? (image * h + row) * w : -1;
 #define COLUMN(p, kx) ((left + (p)) * STRIDE_W - PADDING_LEFT + (kx) * DILATION_W)
-#if KERNEL_W <= MOST / PX
-        vec4 line[APART(PX)];
+#if KERNEL_W <= MAX_LINE / PX
+        vec4 line[LINE_COLUMNS(PX)];
         for (int p = 0; p < PX; ++p)
             for (int kx = 0; kx < KERNEL_W; ++kx)
-                if (FIRST(p, kx))
-                    line[PLACE(p, kx)] = met_at(start, COLUMN(p, kx), quad, image);
-#define MET(p, kx) line[PLACE(p, kx)]
+                if (IS_FIRST_USE(p, kx))
+                    line[LINE_INDEX(p, kx)] = met_at(start, COLUMN(p, kx), quad, image);
+#define MET(p, kx) line[LINE_INDEX(p, kx)]
 #else
 #define MET(p, kx) met_at(start, COLUMN(p, kx), quad, image)
 #endif
@@ -67,8 +67,8 @@ void walk(int quad, int y, int left, int slice) {
 #define LANES (WG_X * WG_Y)
 shared vec4 parts[SLICES * PX * LANES];
 
-// The slices' sums together, in the first slice.
-void meet(int slice) {
+// Adds up the slices' sums; only the first slice has the totals.
+void add_slices(int slice) {
     int lane = int(gl_LocalInvocationIndex) % LANES;
     wait();
     for (int p = 0; p < PX; ++p) parts[(slice * PX + p) * LANES + lane] = sum[p];
@@ -90,7 +90,7 @@ void main() {
     for (int y = int(WORKGROUP_ID.z); y < n * oh; y += int(WORKGROUP_COUNT.z)) {
         walk(within ? quad : 0, y, left, slice);
 #if SLICES > 1
-        meet(slice);
+        add_slices(slice);
 #endif
         for (int p = 0; p < PX; ++p)
             if (within && slice == 0 && left + p < ow) finish(sum[p], y * ow + left + p, quad);

@@ -34,8 +34,8 @@ void convolve(int quad, int y, int left) {
             for (int p = 0; p < PX; ++p) {
                 int column = from + p * STRIDE_W + kx * DILATION_W;
                 bool inside = uint(column) < uint(w);
-                vec4 met = x_at(start + (inside ? column : 0) * pixel);
-                sum[p] += (inside ? prologue(met, quad, image) : vec4(0.0)) * weights;
+                vec4 value = x_at(start + (inside ? column : 0) * pixel);
+                sum[p] += (inside ? prologue(value, quad, image) : vec4(0.0)) * weights;
             }
         }
         start += DILATION_H * w * pixel;

@@ -1,6 +1,6 @@
 #version 310 es
 // Groups of few channels, channels last: PX pixels of a row by four output channels of a group an
-// invocation. What the windows of a row's pixels meet of a row is loaded at once and serves all their
+// invocation. What the windows of a row's pixels read of a row is loaded at once and serves all their
 // taps. With UNROLL compilers know how many quads of channels a group has and write the steps out one
 // after the other; without, they keep the loop, which takes fewer registers.
 #ifndef WG_X
@@ -41,13 +41,13 @@ void convolve(int quad, int y, int left) {
         int start = row >= 0 && row < h ? (image * h + row) * w : -1;
         for (int step = 0; step < DEPTH; ++step) {
 #define COLUMN(p, kx) ((left + (p)) * STRIDE_W - PADDING_LEFT + (kx) * DILATION_W)
-#if KERNEL_W <= MOST / PX
-            vec4 line[APART(PX)];
+#if KERNEL_W <= MAX_LINE / PX
+            vec4 line[LINE_COLUMNS(PX)];
             for (int p = 0; p < PX; ++p)
                 for (int kx = 0; kx < KERNEL_W; ++kx)
-                    if (FIRST(p, kx))
-                        line[PLACE(p, kx)] = met_at(start, COLUMN(p, kx), first + step, image);
-#define MET(p, kx) line[PLACE(p, kx)]
+                    if (IS_FIRST_USE(p, kx))
+                        line[LINE_INDEX(p, kx)] = met_at(start, COLUMN(p, kx), first + step, image);
+#define MET(p, kx) line[LINE_INDEX(p, kx)]
 #else
 #define MET(p, kx) met_at(start, COLUMN(p, kx), first + step, image)
 #endif

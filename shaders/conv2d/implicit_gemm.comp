@@ -73,7 +73,7 @@ void main() {
 #else
             if (i > 0) here = next_corner(here);
 #endif
-            at[i] = meets(here, ky, kx);
+            at[i] = pixel_at_tap(here, ky, kx);
             image[i] = here.z;
         }
 #if PARTS
@@ -87,8 +87,8 @@ void main() {
             vec4 a[TM];
             for (int i = 0; i < TM; ++i) {
                 int from = group * depth + step;
-                vec4 met = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
-                a[i] = at[i] < 0 ? vec4(0.0) : met;
+                vec4 value = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
+                a[i] = at[i] < 0 ? vec4(0.0) : value;
             }
             if (4 * step + 4 > channels)  // the padding of channels may hold anything
                 for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);

@@ -24,9 +24,9 @@
 #include "common/wait.glsl"
 #include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
-// As many slices as make 32 invocations share a run of quads and take it in turns: they read x side
-// by side, and a slice seldom goes on to another tap.
-#define TURNS (32 / WG_X)
+// As many slices as make 32 invocations interleave their quads of a run: they read x side by side, and
+// a slice seldom goes on to another tap.
+#define INTERLEAVED (32 / WG_X)
 #define RESULTS (WG_X * TM * TN)
 layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
 shared vec4 part[WG_K * RESULTS];
@@ -36,15 +36,15 @@ int group, column, share;  // the first quad of output channels, of `share` in t
 ivec3 corners[TM];
 vec4 sum[TM * TN];
 
-// Adds quads `first`, `first` + TURNS, ... before `end` of a tap's channels; at: where the tap meets
-// each pixel's image. UNROLL quads at a time are loaded before any is multiplied.
+// Adds quads `first`, `first` + INTERLEAVED, ... before `end` of a tap's channels; at: the pixel at the
+// tap of each window, -1 outside of the image. UNROLL quads at a time are loaded before any is multiplied.
 void add_up(int tap, int at[TM], int first, int end) {
     int columns = share * GROUPS;
-    for (int start = first; start < end; start += UNROLL * TURNS) {
+    for (int start = first; start < end; start += UNROLL * INTERLEAVED) {
         vec4 a[UNROLL * TM];
         vec4 b[UNROLL * 4 * TN];
         for (int u = 0; u < UNROLL; ++u) {
-            int quad = min(start + u * TURNS, end - 1);
+            int quad = min(start + u * INTERLEAVED, end - 1);
             for (int i = 0; i < TM; ++i)
                 a[u * TM + i] = X_AT(max(at[i], 0) + group * depth + quad);
             for (int l = 0; l < 4; ++l) {
@@ -58,37 +58,37 @@ void add_up(int tap, int at[TM], int first, int end) {
             }
         }
         for (int u = 0; u < UNROLL; ++u) {
-            int quad = start + u * TURNS;
+            int quad = start + u * INTERLEAVED;
             if (u > 0 && quad >= end) continue;
             for (int i = 0; i < TM; ++i) {
-                vec4 met = prologue(a[u * TM + i], group * depth + quad, corners[i].z);
-                met = at[i] >= 0 ? met : vec4(0.0);
+                vec4 value = prologue(a[u * TM + i], group * depth + quad, corners[i].z);
+                value = at[i] >= 0 ? value : vec4(0.0);
 #if RAGGED
-                met = first_of(met, channels - 4 * quad);  // behind them may be anything
+                value = first_of(value, channels - 4 * quad);  // behind them may be anything
 #endif
                 for (int l = 0; l < 4; ++l)
                     for (int j = 0; j < TN; ++j)
-                        sum[i * TN + j] += met[l] * b[(u * 4 + l) * TN + j];
+                        sum[i * TN + j] += value[l] * b[(u * 4 + l) * TN + j];
             }
         }
     }
 }
 
-// The sums of a slice: of its run of k, and its turns of that.
+// The sums of a slice: of its quads of its run of k.
 void walk(int slice) {
     int quads = KERNEL_H * KERNEL_W * depth;
-    int run = (quads + WG_K - 1) / WG_K * TURNS;
-    int step = slice / TURNS * run;
+    int run = (quads + WG_K - 1) / WG_K * INTERLEAVED;
+    int step = slice / INTERLEAVED * run;
     int end = min(step + run, quads);
-    step += slice % TURNS;
+    step += slice % INTERLEAVED;
     while (step < end) {
         int tap = step / depth;
         int first = step - tap * depth;
         int at[TM];
-        for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], tap / KERNEL_W, tap % KERNEL_W);
+        for (int i = 0; i < TM; ++i) at[i] = pixel_at_tap(corners[i], tap / KERNEL_W, tap % KERNEL_W);
         int before = min(end - tap * depth, depth);
         add_up(tap, at, first, before);
-        step += (before - first + TURNS - 1) / TURNS * TURNS;
+        step += (before - first + INTERLEAVED - 1) / INTERLEAVED * INTERLEAVED;
     }
 }
 

@@ -55,7 +55,7 @@ void main() {
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             int at[TM];
-            for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], ky, kx);
+            for (int i = 0; i < TM; ++i) at[i] = pixel_at_tap(corners[i], ky, kx);
             int from = (ky * KERNEL_W + kx) * depth * quads * 4;
             for (int step = 0; step < depth; ++step) {
                 vec4 a[TM];

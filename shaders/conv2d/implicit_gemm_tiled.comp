@@ -39,7 +39,7 @@ int rest[A_LOADS];  // how many of the loaded channels matter: none outside of t
 void fetch(int of_step) {
     fetched = channel;
     for (int i = 0; i < A_LOADS; ++i) {
-        int at = meets(corners[i], tap_y, tap_x);
+        int at = pixel_at_tap(corners[i], tap_y, tap_x);
         int depth = channel + (i * INVOCATIONS + lane) % (BK / 4) * 4;
         rest[i] = at < 0 ? 0 : channels - depth;
         a_next[i] = X_AT(rest[i] > 0 ? at + (group * channels + depth) / 4 : 0);
@@ -73,9 +73,9 @@ void mask() {
         if (fetched + (i * INVOCATIONS + lane) / (BN / 4) >= channels) b_next[i] = vec4(0.0);
 }
 
-void put(int turn) {
+void put(int buffer_index) {
     mask();
-    store(turn);
+    store(buffer_index);
 }
 
 #if TOGETHER

@@ -19,7 +19,8 @@ ivec3 corner(int pixel) {
     return ivec3((rest - y * ow) * STRIDE_W - PADDING_LEFT, y * STRIDE_H - PADDING_TOP, image);
 }
 
-// The corner of the pixel behind the one whose corner is `at`; that of one in the last image past its end.
+// The corner of the pixel that follows the one whose corner is `at`; past the last image that of
+// the last image's first pixel.
 ivec3 next_corner(ivec3 at) {
     at.x += STRIDE_W;
     if (at.x < ow * STRIDE_W - PADDING_LEFT) return at;
@@ -28,8 +29,8 @@ ivec3 next_corner(ivec3 at) {
     return ivec3(-PADDING_LEFT, -PADDING_TOP, min(at.z + 1, n - 1));
 }
 
-// The first vec4 of the pixel that a tap meets; -1 outside of the image.
-int meets(ivec3 at, int ky, int kx) {
+// The first vec4 of the pixel at a tap of the window whose corner is `at`; -1 outside of the image.
+int pixel_at_tap(ivec3 at, int ky, int kx) {
     int iy = at.y + ky * DILATION_H, ix = at.x + kx * DILATION_W;
     bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
     return inside ? ((at.z * h + iy) * w + ix) * (x_pixel >> 2) + (x_first >> 2) : -1;

@@ -30,17 +30,17 @@ void gather(int image, int row, int left, int quad, int quads) {
     vec4 sum[PX];
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
-        int y = met_row(row, ky);
+        int y = dy_row_of(row, ky);
         if (y < 0) continue;
         int start = (image * oh + y) * ow * quads + quad;
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            int column = met_column(left, kx);
+            int column = dy_column_of(left, kx);
             if (column == NO_COLUMN) continue;
             vec4 factor = weights(quad, ky * KERNEL_W + kx);
             for (int p = 0; p < PX; ++p) {
                 int x = column + p, inside = clamp(x, 0, ow - 1);
-                vec4 given = dy[start + inside * quads];
-                sum[p] += x == inside ? given * factor : vec4(0.0);
+                vec4 dy_value = dy[start + inside * quads];
+                sum[p] += x == inside ? dy_value * factor : vec4(0.0);
             }
         }
     }

@@ -30,10 +30,10 @@ float element(int image, int i) {
         int tap = (from * share + channel - group * share) * (KERNEL_H * KERNEL_W);
         int start = image * dy_row + from * oh * ow;
         for (int ky = 0; ky < KERNEL_H; ++ky) {
-            int y = met_row(row, ky);
+            int y = dy_row_of(row, ky);
             if (y < 0) continue;
             for (int kx = 0; kx < KERNEL_W; ++kx) {
-                int x = met_column(column, kx);
+                int x = dy_column_of(column, kx);
                 if (x < 0 || x >= ow) continue;
                 sum += texel(dy, start + y * ow + x).x * texel(weight, tap + ky * KERNEL_W + kx).x;
             }

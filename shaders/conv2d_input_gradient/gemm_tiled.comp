@@ -95,11 +95,11 @@ void fetch(int of_step) {
     }
 }
 
-void put(int turn) {
+void put(int buffer_index) {
     if (fetched + BK > o)  // 0 times NaN, which may lie behind the last channel, is NaN
         for (int i = 0; i < B_LOADS; ++i)
             b_next[i] = first_of(b_next[i], o - fetched - b_item(i * INVOCATIONS + lane).x);
-    store(turn);
+    store(buffer_index);
 }
 
 void finish_at(int of_row, int of_quad, vec4 sums) {

@@ -44,11 +44,11 @@ void gather(int image, int row, int left, int quad, int quads) {
     int dy_quads = (o + 3) / 4;
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
-        int y = met_row(row, ky);
+        int y = dy_row_of(row, ky);
         if (y < 0) continue;
         int start = (image * oh + y) * ow * dy_quads;
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            int column = met_column(left, kx);
+            int column = dy_column_of(left, kx);
             if (column == NO_COLUMN) continue;
             add_tap(start, column, (ky * KERNEL_W + kx) * o * quads + quad, quads, dy_quads);
         }

@@ -24,7 +24,7 @@ uniform int dy_row, out_row;
 #define SPAN (PX - 1 + (KERNEL_W - 1) * DILATION_W + 1)
 float sum[PX];
 
-float given(int start, int column) {
+float dy_value(int start, int column) {
     // Read in any case: loads that hang on a condition are waited for one by one.
     float value = dy[start + clamp(column, 0, ow - 1)];
     return column >= 0 && column < ow ? value : 0.0;
@@ -36,17 +36,17 @@ void add_row(int start, int tap, int left) {
     // The row's segment is read once and serves every tap.
     float line[SPAN];
     int first = left + PADDING_LEFT - (KERNEL_W - 1) * DILATION_W;
-    for (int i = 0; i < SPAN; ++i) line[i] = given(start, first + i);
+    for (int i = 0; i < SPAN; ++i) line[i] = dy_value(start, first + i);
     for (int kx = 0; kx < KERNEL_W; ++kx) {
         float factor = weight[tap + kx];
         for (int p = 0; p < PX; ++p) sum[p] += line[p + (KERNEL_W - 1 - kx) * DILATION_W] * factor;
     }
 #else
     for (int kx = 0; kx < KERNEL_W; ++kx) {
-        int column = met_column(left, kx);
+        int column = dy_column_of(left, kx);
         if (column == NO_COLUMN) continue;
         float factor = weight[tap + kx];
-        for (int p = 0; p < PX; ++p) sum[p] += given(start, column + p) * factor;
+        for (int p = 0; p < PX; ++p) sum[p] += dy_value(start, column + p) * factor;
     }
 #endif
 }
@@ -69,7 +69,7 @@ void main() {
             int tap = (from * share + channel - group * share) * (KERNEL_H * KERNEL_W);
             int start = image * dy_row + from * oh * ow;
             for (int ky = 0; ky < KERNEL_H; ++ky) {
-                int y = met_row(row, ky);
+                int y = dy_row_of(row, ky);
                 if (y >= 0) add_row(start + y * ow, tap + ky * KERNEL_W, left);
             }
         }

@@ -96,14 +96,14 @@ void fetch(int of_step) {
     find(of_step + 2);
 }
 
-void put(int turn) {
+void put(int buffer_index) {
     if (fetched + BK > depth) {  // both, as 0 times infinity is NaN
         for (int i = 0; i < A_LOADS; ++i)
             if (fetched + a_item(i * INVOCATIONS + lane).x >= depth) a_next[i] = vec4(0.0);
         for (int i = 0; i < B_LOADS; ++i)
             if (fetched + b_item(i * INVOCATIONS + lane).x >= depth) b_next[i] = vec4(0.0);
     }
-    store(turn);
+    store(buffer_index);
 }
 
 void finish_at(int of_row, int of_quad, vec4 sums) {

@@ -47,12 +47,12 @@ void main() {
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < lines;
          group += int(WORKGROUP_COUNT.y)) {
         int o = group * RESULTS + line;
-        take_result(min(o, lines - 1));
+        locate_result(min(o, lines - 1));
         NUMBER sum = IDENTITY;
         for (int begin = 0; begin < extent; begin += LANES) {
             int i = min(begin + lane, extent - 1);
             bool there = o < lines && i == begin + lane;
-            take_number(REVERSE == 1 ? extent - 1 - i : i);
+            locate_element(REVERSE == 1 ? extent - 1 - i : i);
             NUMBER own = IDENTITY, upto, before, all;
             if (there) own = x[at[0]];
             add_up(own, lane, line, upto, before, all);

@@ -1,7 +1,7 @@
 #include "functions/special.glsl"
 // Inverses of the trigonometric functions, by the polynomials of Cephes.
 
-// asin(x) for an x of at most 0.5 in size, with its square.
+// asin(x) for a magnitude of x of at most 0.5. square: that of x.
 float arc_near(float x, float square) {
     float series = 4.2163199048e-2;
     series = series * square + 2.4181311049e-2;
@@ -51,7 +51,7 @@ float arc_tangent(float y, float x) {
     if (is_infinite(x) || is_infinite(y)) {
         across = is_infinite(x) ? 1.0 : 0.0;
         up = is_infinite(y) ? 1.0 : 0.0;
-    } else if (across > 1.0e18 || up > 1.0e18) {  // quotients of the largest may come to nothing
+    } else if (across > 1.0e18 || up > 1.0e18) {  // quotients of the largest may underflow
         across *= 1.0e-18;
         up *= 1.0e-18;
     }

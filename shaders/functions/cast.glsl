@@ -24,7 +24,7 @@ bool not_zero(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) != 0u;
 }
 
-// Rounded as a half is: to 11 digits, of two neighbours the even one; from 65520 on infinite.
+// Rounded to float16: to 11 bits, of two neighbours the even one; from 65520 on infinite.
 float to_half(float x) {
     uint bits = floatBitsToUint(x), size = bits & 0x7fffffffu;
     if (size >= 0x477ff000u) return is_nan(x) ? x : with_sign(INF, x);

@@ -11,7 +11,7 @@ float scaled(float y, int k) {
     return y * power_of_two(some) * power_of_two(k - some);
 }
 
-// exp(x) - 1 for an x of at most 0.35 in size.
+// exp(x) - 1 for a magnitude of x of at most 0.35.
 float exponential_tail(float x) {
     float series = 0.000198919698;
     series = series * x + 0.00139345317;
@@ -32,7 +32,7 @@ float exponential(float x) {
         : scaled(1.0 + exponential_tail(r), int(k));
 }
 
-float exponential_of_two(float x) {
+float exponential_base_2(float x) {
     float k = floor(x + 0.5);
     return is_nan(x) ? x
         : x >= 128.0 ? INF
@@ -40,6 +40,6 @@ float exponential_of_two(float x) {
         : scaled(1.0 + exponential_tail((x - k) * 0.69314718), int(k));
 }
 
-float exponential_less_one(float x) {
+float exponential_minus_one(float x) {
     return abs(x) < 0.34 ? exponential_tail(x) : exponential(x) - 1.0;
 }

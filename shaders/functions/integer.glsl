@@ -1,4 +1,4 @@
-// GLSL leaves open what division by 0 is, of negative numbers what is left, and wide shifts.
+// GLSL leaves division by 0, remainders of negative numbers and shifts by 32 or more undefined.
 
 uint size_of(int x) {
     return x < 0 ? 0u - uint(x) : uint(x);
@@ -11,17 +11,17 @@ int quotient(int a, int b) {
     return int((a < 0) != (b < 0) ? 0u - size : size);
 }
 
-// What a / b leaves, with the sign of a; 0 where b is 0.
-int integer_rest(int a, int b) {
+// The remainder of a / b with the sign of a; 0 where b is 0.
+int integer_remainder(int a, int b) {
     if (b == 0) return 0;
     uint size = size_of(a) % size_of(b);
     return int(a < 0 ? 0u - size : size);
 }
 
-// The same with the sign of b.
+// The remainder with the sign of b.
 int modulo(int a, int b) {
-    int left = integer_rest(a, b);
-    return left != 0 && (left < 0) != (b < 0) ? left + b : left;
+    int remainder = integer_remainder(a, b);
+    return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
 
 int left_shift(int a, int by) {

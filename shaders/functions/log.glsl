@@ -38,7 +38,7 @@ float logarithm(float x) {
         : part + tail + exponent * 0.693359375;
 }
 
-float logarithm_to_two(float x) {
+float logarithm_base_2(float x) {
     float exponent;
     float part = mantissa(x, exponent) - 1.0;
     return is_nan(x) ? x

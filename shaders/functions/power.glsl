@@ -1,8 +1,8 @@
 #include "functions/exp.glsl"
 
 // log2(x) = n + high + low to 36 bits or so, as high + low, for a finite x above 0
-// (fdlibm, e_powf.c: s is (x - b) / (x + b) for a b of 1 or 1.5; halves of products are exact).
-float logarithm_in_two(float x, out float low) {
+// (fdlibm, e_powf.c: s is (x - b) / (x + b) for a b of 1 or 1.5; products of high parts are exact).
+float logarithm_base_2_in_parts(float x, out float low) {
     uint bits = floatBitsToUint(x);
     int n = -127;
     if (bits < 0x00800000u) {  // subnormal: bits * 2^-149
@@ -19,10 +19,10 @@ float logarithm_in_two(float x, out float low) {
     }
     float size = uintBitsToFloat(bits), base = middle ? 1.5 : 1.0;
     float u = size - base, v = 1.0 / (size + base);
-    float s = u * v, s_high = leading(s);
+    float s = u * v, s_high = high_part(s);
     float t_high = uintBitsToFloat((((bits >> 1) & 0xfffff000u) | 0x20000000u) + 0x00400000u + (middle ? 0x00200000u : 0u));
-    float t_low = size - as_it_is(t_high - base);
-    float s_low = v * (as_it_is(u - s_high * t_high) - s_high * t_low);
+    float t_low = size - keep_rounding(t_high - base);
+    float s_low = v * (keep_rounding(u - s_high * t_high) - s_high * t_low);
     float square = s * s;
     float series = 2.0697501302e-1;
     series = series * square + 2.3066075146e-1;
@@ -32,25 +32,25 @@ float logarithm_in_two(float x, out float low) {
     series = series * square + 6.0000002384e-1;
     series = series * square * square + s_low * (s_high + s);
     square = s_high * s_high;
-    t_high = leading(3.0 + square + series);
-    t_low = series - (as_it_is(t_high - 3.0) - square);
+    t_high = high_part(3.0 + square + series);
+    t_low = series - (keep_rounding(t_high - 3.0) - square);
     u = s_high * t_high;
     v = s_low * t_high + t_low * s;
-    float p_high = leading(u + v), p_low = v - as_it_is(p_high - u);
+    float p_high = high_part(u + v), p_low = v - keep_rounding(p_high - u);
     float z_high = 9.6191406250e-1 * p_high;  // 2 / (3 ln 2), in two parts
     float z_low = -1.1736857402e-4 * p_high + p_low * 9.6179670095e-1 + (middle ? 1.56322085e-6 : 0.0);
     float whole = middle ? 5.84960938e-1 : 0.0;  // log2(1.5)
-    float high = leading(((z_high + z_low) + whole) + float(n));
-    low = z_low - (as_it_is((high - float(n)) - whole) - z_high);
+    float high = high_part(((z_high + z_low) + whole) + float(n));
+    low = z_low - (keep_rounding((high - float(n)) - whole) - z_high);
     return high;
 }
 
 // size^y for a finite size above 0 that is not 1 and a finite y.
 float power_of(float size, float y) {
     float low;
-    float high = logarithm_in_two(size, low);
+    float high = logarithm_base_2_in_parts(size, low);
     if (abs(y) > 1.0e15) return (high + low > 0.0) == (y > 0.0) ? INF : 0.0;
-    float y_high = leading(y);
+    float y_high = high_part(y);
     float rest = (y - y_high) * high + y * low;
     float exponent = y_high * high;
     float k = floor(exponent + rest + 0.5);

@@ -1,6 +1,6 @@
 #include "functions/special.glsl"
 
-// Drivers may make it of the inverse, which has nothing to say of 0 and infinity.
+// Drivers may compute it from the inverse root, which is undefined for 0 and infinity.
 float square_root(float x) {
     return is_nan(x) || x == 0.0 ? x : x < 0.0 ? NAN : is_infinite(x) ? x : sqrt(x);
 }

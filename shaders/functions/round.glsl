@@ -1,5 +1,5 @@
 #include "functions/special.glsl"
-// From 2^23 on floats are whole, and infinities and NaN stay what they are.
+// From 2^23 on floats are integers; infinities and NaN stay what they are.
 
 float float_floor(float x) {
     return is_finite(x) && abs(x) < 8388608.0 ? floor(x) : x;
@@ -13,8 +13,8 @@ float float_trunc(float x) {
     return is_finite(x) && abs(x) < 8388608.0 ? with_sign(floor(abs(x)), x) : x;
 }
 
-// To the nearest whole number, of two the even one.
-float half_even(float x) {
+// To the nearest integer, of two the even one.
+float round_half_even(float x) {
     float size = abs(x);
     float below = floor(size);
     float rest = size - below;

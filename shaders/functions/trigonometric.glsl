@@ -1,9 +1,9 @@
 #include "functions/special.glsl"
-// Sine, cosine and tangent of any float: what is left of x beside multiples of pi / 2 comes from
-// integers (Payne and Hanek 1983), the rest from the polynomials of Cephes.
+// Sine, cosine and tangent of any float: the argument is reduced by multiples of pi / 2 in
+// integers (Payne and Hanek 1983), and polynomials of Cephes follow.
 
-// The upper word of a product.
-uint product_above(uint a, uint b) {
+// The upper 32 bits of a product.
+uint high_product(uint a, uint b) {
     uint a0 = a & 0xffffu, a1 = a >> 16, b0 = b & 0xffffu, b1 = b >> 16;
     uint middle = a1 * b0 + (a0 * b0 >> 16);
     uint other = a0 * b1 + (middle & 0xffffu);
@@ -11,7 +11,7 @@ uint product_above(uint a, uint b) {
 }
 
 // x less the nearest multiple of pi / 2, which is `quarter` times that (its last two bits count).
-float within_quarter(float x, out int quarter) {
+float reduce_argument(float x, out int quarter) {
     float size = abs(x);
     quarter = 0;
     if (size <= 0.78539816) return x;
@@ -31,9 +31,9 @@ float within_quarter(float x, out int quarter) {
         words.z = (words.z << shift) | (words.w >> (32 - shift));
     }
     // The product: two bits before the point, 62 behind it.
-    uint carried = product_above(digits, words.z);
-    uint low = digits * words.y + carried;
-    uint high = product_above(digits, words.y) + digits * words.x + (low < carried ? 1u : 0u);
+    uint carry = high_product(digits, words.z);
+    uint low = digits * words.y + carry;
+    uint high = high_product(digits, words.y) + digits * words.x + (low < carry ? 1u : 0u);
     quarter = int(high >> 30);
     high &= 0x3fffffffu;
     bool less = high >= 0x20000000u;  // nearer to the next multiple
@@ -47,7 +47,7 @@ float within_quarter(float x, out int quarter) {
     return less != x < 0.0 ? -rest : rest;
 }
 
-// Sine and cosine of an x of at most pi / 4 in size.
+// Sine and cosine of an x whose magnitude is at most pi / 4.
 float sine_near(float x) {
     float square = x * x;
     float series = (-1.9515295891e-4 * square + 8.3321608736e-3) * square - 1.6666654611e-1;
@@ -63,7 +63,7 @@ float cosine_near(float x) {
 // The sine of x and `quarters` of a circle more.
 float sine_from(float x, int quarters) {
     int quarter;
-    float rest = within_quarter(is_finite(x) ? x : 0.0, quarter);
+    float rest = reduce_argument(is_finite(x) ? x : 0.0, quarter);
     quarter += quarters;
     float value = (quarter & 1) == 0 ? sine_near(rest) : cosine_near(rest);
     return is_finite(x) ? ((quarter & 2) == 0 ? value : -value) : NAN;
@@ -79,7 +79,7 @@ float cosine(float x) {
 
 float tangent(float x) {
     int quarter;
-    float rest = within_quarter(is_finite(x) ? x : 0.0, quarter);
+    float rest = reduce_argument(is_finite(x) ? x : 0.0, quarter);
     float square = rest * rest;
     float series = 9.38540185543e-3;
     series = series * square + 3.11992232697e-3;

@@ -8,7 +8,7 @@ uniform int c, h, w, oh, ow, k;
 uniform int out_row;
 
 // The group of four channels that holds `channel` of the pixel that a tap of a window meets.
-vec4 met(int window, int tap, int channel) {
+vec4 at_tap(int window, int tap, int channel) {
     int image = window / (oh * ow);
     int pixel = window - image * (oh * ow);
     int row = pixel / ow * STRIDE_H - PADDING_TOP + tap / KERNEL_W * DILATION_H;
@@ -20,12 +20,12 @@ vec4 met(int window, int tap, int channel) {
 vec4 vector(int i) {
     int window = i * 4 / out_row;
     int first = i * 4 - window * out_row;
-    if (c % 4 == 0) return met(window, first / c, first % c);
+    if (c % 4 == 0) return at_tap(window, first / c, first % c);
     vec4 value = vec4(0.0);
     for (int lane = 0; lane < 4; ++lane) {
         int element = min(first + lane, k - 1);  // behind the last one there is padding
         int channel = element % c;
-        value[lane] = met(window, element / c, channel)[channel % 4];
+        value[lane] = at_tap(window, element / c, channel)[channel % 4];
     }
     return value;
 }

@@ -139,7 +139,7 @@ void fetch(int of_step) {
 
 // Puts what was fetched into shared memory: of x, what the normalisation or the prologue makes of it, and
 // of packed weights their numbers. It is done here, and not as they are loaded, so that nobody waits for them before.
-void put(int turn) {
+void put(int buffer_index) {
 #if CENTRED
     for (int i = 0; i < A_LOADS; ++i) {
         vec2 of_row = row_norms[min(a_item(i * INVOCATIONS + lane).y, BM - 1)];
@@ -157,17 +157,17 @@ void put(int turn) {
     for (int i = 0; i < B_LOADS; ++i)
         b_next[i] = unpacked(words_next[i], b_from[i] + (b_fetched >> 2));
 #endif
-    store(turn);
+    store(buffer_index);
 }
 
 // The sums along k: whole steps, and the depths behind them, which `walk` has stored and the slices
 // share. They are the last of what was loaded there, and those alone are multiplied: in a row's
 // padding may be anything.
 void walk_k(const int gm, const int gn) {
-    int whole = k / BK, first = whole * BK, turn = whole % 2;
+    int whole = k / BK, first = whole * BK, buffer_index = whole % 2;
     walk(whole, gm, gn);
-    int a_tail = turn * BK + first - start(whole, A_DEPTHS);
-    int b_tail = turn * BK + first - start(whole, B_DEPTHS);
+    int a_tail = buffer_index * BK + first - start(whole, A_DEPTHS);
+    int b_tail = buffer_index * BK + first - start(whole, B_DEPTHS);
     for (int depth = slice; depth < k - first; depth += SLICES) {
         vec4 a[GM], b[GN];
         take(a_tail + depth, b_tail + depth, gm, gn, a, b);

@@ -8,7 +8,7 @@
 #if QUANTIZED
 #define WEIGHT_IN_R4 1
 #endif
-#include "matmul/lying.glsl"
+#include "matmul/layouts.glsl"
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
 #endif

@@ -9,7 +9,7 @@
 #define WEIGHT_SAMPLER isampler2D
 #endif
 #endif
-#include "matmul/lying.glsl"
+#include "matmul/layouts.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;

@@ -83,13 +83,13 @@ void main() {
         }
         state = reduce_lanes(state, lane, 0) * share;
         // What rounding took from the mean; where squares are beyond float32 it is nothing.
-        float further = is_finite(state.y) ? state.x : 0.0;
-        float variance = max(state.y - further * further, 0.0) + eps;
+        float correction = is_finite(state.y) ? state.x : 0.0;
+        float variance = max(state.y - correction * correction, 0.0) + eps;
         variance = is_nan(state.y) ? state.y : variance;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
         for (int j = 0; j < KEPT; ++j)
-            if (first + j * LANES < last) finish(first + j * LANES, kept[j] - further, scale);
-        for (int i = rest; i < last; i += LANES) finish(i, x[i] - mean - further, scale);
+            if (first + j * LANES < last) finish(first + j * LANES, kept[j] - correction, scale);
+        for (int i = rest; i < last; i += LANES) finish(i, x[i] - mean - correction, scale);
     }
 }

@@ -1,7 +1,7 @@
 #version 310 es
-// Normalisation of rows that lie together: mean and variance in one walk, of blocks whose own mean
-// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another. The
-// first KEPT numbers of a lane are loaded together, and stay in registers for the second walk.
+// Normalisation of contiguous rows: mean and variance in one pass, of blocks whose own mean is
+// subtracted and which are merged (Chan, Golub and LeVeque 1979), the results in another. The
+// first KEPT numbers of a lane are loaded together, and stay in registers for the second pass.
 #ifndef KEPT
 #define KEPT 0
 #endif
@@ -43,8 +43,8 @@ vec3 join(vec3 a, vec3 b) {
     float count = a.x + b.x;
     if (count == 0.0) return a;
     // The square of a mean may be infinite, and 0 times it NaN: it is not computed.
-    float share = b.x / count, further = b.y - a.y;
-    return vec3(count, a.y + further * share, a.z + b.z + further * (a.x * share) * further);
+    float share = b.x / count, delta = b.y - a.y;
+    return vec3(count, a.y + delta * share, a.z + b.z + delta * (a.x * share) * delta);
 }
 #if CENTRED && KEPT
 #define JOINS_SEVERAL  // by so many registers that Mali's compiler spills some
@@ -54,26 +54,26 @@ vec3 join(vec3 a, vec3 b) {
 #if defined(JOINS_SEVERAL) && LANES > 1
 // As `join` of one after the other, but with one division for all.
 vec3 joined(int first, const int count, int line) {
-    float base = states[first * RESULTS + line].y, many = 0.0, further = 0.0, squares = 0.0;
+    float base = states[first * RESULTS + line].y, count_sum = 0.0, weighted = 0.0, squares = 0.0;
     for (int i = 0; i < count; ++i) {
         vec3 one = states[(first + i) * RESULTS + line];
-        many += one.x;
-        further += one.x * (one.y - base);
+        count_sum += one.x;
+        weighted += one.x * (one.y - base);
     }
-    float mean = many > 0.0 ? base + further / many : 0.0;
+    float mean = count_sum > 0.0 ? base + weighted / count_sum : 0.0;
     for (int i = 0; i < count; ++i) {
         vec3 one = states[(first + i) * RESULTS + line];
         squares += one.z + one.x * (one.y - mean) * (one.y - mean);
     }
-    return vec3(many, mean, squares);
+    return vec3(count_sum, mean, squares);
 }
 #endif
 
 float total(float v) { return v; }
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// The state with one more, with four more.
-vec3 with(vec3 state, VALUE a) {
+// The state with one more number, or four.
+vec3 accumulate(vec3 state, VALUE a) {
 #if CENTRED
     float mean = total(a) * (1.0 / float(STEP));
     a -= mean;
@@ -82,7 +82,7 @@ vec3 with(vec3 state, VALUE a) {
     return vec3(0.0, 0.0, state.z + total(a * a));
 #endif
 }
-vec3 with(vec3 state, VALUE a, VALUE b, VALUE c, VALUE d) {
+vec3 accumulate(vec3 state, VALUE a, VALUE b, VALUE c, VALUE d) {
 #if CENTRED
     float mean = ((total(a) + total(b)) + (total(c) + total(d))) * (0.25 / float(STEP));
     a -= mean;
@@ -146,24 +146,24 @@ void main() {
         int row = group * RESULTS + line;
         take_row(row);
         int first = begin + lane, i = first + KEPT * LANES;
-        vec3 whole = vec3(0.0);
+        vec3 row_state = vec3(0.0);
 #if KEPT
         int own = min((last - first + LANES - 1) / LANES, KEPT);
         VALUE kept[KEPT];
         for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
-        if (own > 0) whole = state_of(kept, own);
+        if (own > 0) row_state = state_of(kept, own);
 #endif
         for (; i + 3 * LANES < last; i += 4 * LANES)
-            whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
-        for (; i < last; i += LANES) whole = with(whole, x[i]);
-        whole = reduce_lanes(whole, lane, line);
-        float variance = whole.z / float(extent) + eps;
+            row_state = accumulate(row_state, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
+        for (; i < last; i += LANES) row_state = accumulate(row_state, x[i]);
+        row_state = reduce_lanes(row_state, lane, line);
+        float variance = row_state.z / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
 #if KEPT
         for (int j = 0; j < KEPT; ++j)
-            if (j < own) finish(first + j * LANES, kept[j], row, whole.y, scale);
+            if (j < own) finish(first + j * LANES, kept[j], row, row_state.y, scale);
 #endif
-        for (i = first + KEPT * LANES; i < last; i += LANES) finish(i, x[i], row, whole.y, scale);
+        for (i = first + KEPT * LANES; i < last; i += LANES) finish(i, x[i], row, row_state.y, scale);
     }
 }

@@ -1,6 +1,6 @@
 #version 310 es
-// Gradients of normalised rows of whole vec4s: means of x and of g, which is dy times the weight, and
-// sums of products of distances from them in one walk, of blocks whose own means are taken away and
+// Gradients of normalised rows of row_state vec4s: means of x and of g, which is dy times the weight, and
+// sums of products of distances from them in one pass, of blocks whose own means are subtracted and
 // which are joined (Chan, Golub and LeVeque 1979); the results in another.
 #ifndef CENTRED
 #define CENTRED 1
@@ -33,10 +33,10 @@ State join(State a, State b) {
 #if CENTRED
     if (count == 0.0) return a;
     float share = b.count / count, both = a.count * share;
-    float further = b.mean - a.mean, further_g = b.mean_g - a.mean_g;
-    return State(count, a.mean + further * share, a.mean_g + further_g * share,
-                 a.squares + b.squares + further * both * further,
-                 a.products + b.products + further * both * further_g);
+    float delta = b.mean - a.mean, delta_g = b.mean_g - a.mean_g;
+    return State(count, a.mean + delta * share, a.mean_g + delta_g * share,
+                 a.squares + b.squares + delta * both * delta,
+                 a.products + b.products + delta * both * delta_g);
 #else
     return State(count, 0.0, 0.0, a.squares + b.squares, a.products + b.products);
 #endif
@@ -46,7 +46,7 @@ State join(State a, State b) {
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 // The state with four more.
-State with(State state, vec4 x, vec4 g) {
+State accumulate(State state, vec4 x, vec4 g) {
     float mean = 0.0, mean_g = 0.0;
 #if CENTRED
     mean = total(x) * 0.25;
@@ -70,15 +70,15 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         take_row(group * RESULTS + line);
-        State whole = State(0.0, 0.0, 0.0, 0.0, 0.0);
-        for (int i = begin + lane; i < last; i += LANES) whole = with(whole, x[i], g_at(i));
-        whole = reduce_lanes(whole, lane, line);
-        float variance = whole.squares / float(extent) + eps;
+        State row_state = State(0.0, 0.0, 0.0, 0.0, 0.0);
+        for (int i = begin + lane; i < last; i += LANES) row_state = accumulate(row_state, x[i], g_at(i));
+        row_state = reduce_lanes(row_state, lane, line);
+        float variance = row_state.squares / float(extent) + eps;
         // The roots of what is not finite are the driver's own.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-        float along = whole.products / float(extent) * scale * scale;
+        float along = row_state.products / float(extent) * scale * scale;
         for (int i = begin + lane; i < last; i += LANES) {
-            vec4 value = (g_at(i) - whole.mean_g - (x[i] - whole.mean) * along) * scale;
+            vec4 value = (g_at(i) - row_state.mean_g - (x[i] - row_state.mean) * along) * scale;
             result[i + apart] = epilogue(value, i + apart, i - begin);
         }
     }

@@ -1,7 +1,7 @@
 #version 310 es
-// Layers one behind another, of a sample a workgroup: what is between them stays in shared memory.
+// Consecutive fully-connected layers, a sample a workgroup: the hidden results stay in shared memory.
 // Four results of a layer are summed by as many lanes as there are for them, which walk along the
-// terms side by side and read the weights in the order in which they lie.
+// terms side by side and read the weights in their order in memory.
 #ifndef WG
 #define WG 128
 #endif
@@ -17,7 +17,7 @@
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/first_of.glsl"
-#define TURNS (LAYERS > 2 ? 2 : 1)  // what a layer reads stays while it writes
+#define HIDDEN_BUFFERS (LAYERS > 2 ? 2 : 1)  // a layer reads one while it writes the other
 layout(local_size_x = WG) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 2) buffer Biases { vec4 biases[]; };
@@ -33,15 +33,15 @@ vec4 weights_at(int i) { return weights[i]; }
 #include <layers>
 uniform int n;
 uniform int widths[LAYERS + 1];
-shared vec4 part[WG];
-shared vec4 between[TURNS * MOST_HIDDEN / 4];
+shared vec4 partial_sums[WG];
+shared vec4 hidden[HIDDEN_BUFFERS * MOST_HIDDEN / 4];
 
-// Where between layers the numbers of the one before `layer` are.
-int place(int layer) {
-    return (layer - 1) % TURNS * (MOST_HIDDEN / 4);
+// Where in `hidden` the results of the layer before `layer` begin.
+int hidden_offset(int layer) {
+    return (layer - 1) % HIDDEN_BUFFERS * (MOST_HIDDEN / 4);
 }
 
-// One layer of a sample; where its weights and its biases begin.
+// Computes one layer of a sample. first, bias: where its weights and its biases begin.
 void multiply(int layer, int image, int first, int bias) {
     int terms = widths[layer], quads = (widths[layer + 1] + 3) / 4;
     int lane = int(gl_LocalInvocationIndex);
@@ -52,22 +52,23 @@ void multiply(int layer, int image, int first, int bias) {
         int quad = min(base + lane % across, quads - 1);
         vec4 sum = vec4(0.0);
         for (int step = slice; slice < slices && 4 * step < terms; step += slices) {
-            vec4 four = layer > 0 ? between[place(layer) + step] : x[image * ((terms + 3) / 4) + step];
+            vec4 four = layer > 0 ? hidden[hidden_offset(layer) + step]
+                                  : x[image * ((terms + 3) / 4) + step];
             if (4 * step + 4 > terms) four = first_of(four, terms - 4 * step);
             for (int l = 0; l < 4; ++l)
                 sum += four[l] * weights_at(first + min(4 * step + l, terms - 1) * quads + quad);
         }
-        part[lane] = sum;
+        partial_sums[lane] = sum;
         for (int width = slices / 2; width > 0; width /= 2) {
             wait();
-            if (slice < width) part[lane] += part[lane + width * across];
+            if (slice < width) partial_sums[lane] += partial_sums[lane + width * across];
         }
         if (slice == 0 && base + lane < quads) {
-            vec4 whole = finished(layer, part[lane] + biases[bias + quad]);
+            vec4 whole = finished(layer, partial_sums[lane] + biases[bias + quad]);
             if (layer == LAYERS - 1)
                 result[image * quads + quad] = whole;
             else
-                between[place(layer + 1) + quad] = whole;
+                hidden[hidden_offset(layer + 1) + quad] = whole;
         }
         wait();
     }

@@ -50,12 +50,12 @@ uniform int x_row, out_row;  // floats, multiples of 4
 #define LOADS ((COLUMNS * SHARE + INVOCATIONS - 1) / INVOCATIONS)
 #define RESULTS (ROW_GROUPS * ROWS / HALVES)  // of a row of x
 #define SUMS (ROWS * COLUMNS)                 // of an invocation
-#define PER_TURN 2                            // vec4s of them that are added up at a time
+#define PER_ROUND 2                            // vec4s of them that are added up at a time
 #define WORDS_AHEAD (AHEAD == 1 && UNIT_QUADS <= 2)
 #define FOURS ((SUMS + 3) / 4)
 // The results take its memory at last.
 shared vec4 part_of_x[COLUMNS * 8 * STRIDE > ROW_GROUPS * FOURS ? COLUMNS * 8 * STRIDE : ROW_GROUPS * FOURS];
-shared vec4 parts[PER_TURN * INVOCATIONS];
+shared vec4 parts[PER_ROUND * INVOCATIONS];
 
 int index, lane, group, row, top;
 vec4 x_next[LOADS];
@@ -145,18 +145,18 @@ void multiply(int at) {
 #endif
 }
 
-// Adds up PER_TURN fours of the sums of all lanes. Turns are numbers in the text, since an array indexed
+// Adds up PER_ROUND fours of the sums of all lanes. Rounds are numbers in the text, since an array indexed
 // by a loop's variable would leave the registers.
-#define STORE(turn, i) \
-    if (4 * (PER_TURN * turn + i) < SUMS) \
-        parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (PER_TURN * turn + i));
-#define ADD(turn) \
-    if (4 * PER_TURN * turn < SUMS) { \
+#define STORE(round_index, i) \
+    if (4 * (PER_ROUND * round_index + i) < SUMS) \
+        parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (PER_ROUND * round_index + i));
+#define ADD(round_index) \
+    if (4 * PER_ROUND * round_index < SUMS) { \
         wait(); \
-        STORE(turn, 0) \
-        STORE(turn, 1) \
+        STORE(round_index, 0) \
+        STORE(round_index, 1) \
         wait(); \
-        add_up(PER_TURN * turn); \
+        add_up(PER_ROUND * round_index); \
     }
 
 vec4 four_sums(const int i) {
@@ -165,7 +165,7 @@ vec4 four_sums(const int i) {
 
 // Has the first lanes add up the fours that are in shared memory, and keep the totals where x was.
 void add_up(int first) {
-    for (int i = lane; i < PER_TURN; i += LANES) {
+    for (int i = lane; i < PER_ROUND; i += LANES) {
         if (4 * (first + i) >= SUMS) break;
         vec4 total = vec4(0.0);
         for (int j = 0; j < LANES; ++j) total += parts[i * INVOCATIONS + group * LANES + j];

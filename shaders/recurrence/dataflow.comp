@@ -56,7 +56,7 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #error too few lanes
 #endif
 const int AT_ONCE = ALL < 8 ? ALL : 8;  // fours of units of a lane whose weights it caches
-const int TURNS = (ALL + AT_ONCE - 1) / AT_ONCE;
+const int ROUNDS = (ALL + AT_ONCE - 1) / AT_ONCE;
 #define STAGED (LANES_PER_SUM * AT_ONCE)
 const int LOADS = (STAGED * ROWS + LANES - 1) / LANES;
 // MAX_POLLS: how often a state is polled before its reader times out, far longer than a step takes.
@@ -97,18 +97,18 @@ bool sums_more(Task task, int index) {
     return index < (task.upper ? ALL : ALL_LOWEST);
 }
 
-// Load the weights of a lane for a turn, unless they are cached.
-void cache_weights(Task task, int turn, int lane) {
+// Load the weights of a lane for a round, unless they are cached.
+void cache_weights(Task task, int round_index, int lane) {
     int share = lane % LANES_PER_SUM, slot = lane / LANES_PER_SUM % SLOTS;
     bool below = task.upper && share >= LANES_PER_SUM / 2;
     int matrix = below ? layers + task.chain - 1 : task.chain;
     int quad = min(task.quad + slot / GATES, quads - 1);
     int place = ((matrix * GATES + slot % GATES) * quads + quad) * 4 * quads;
-    if (cached_place == place * TURNS + turn) return;
-    cached_place = place * TURNS + turn;
+    if (cached_place == place * ROUNDS + round_index) return;
+    cached_place = place * ROUNDS + round_index;
 #define CACHE(i) \
     if (i < AT_ONCE) { \
-        int k = summed_quad(task, share, turn * AT_ONCE + i); \
+        int k = summed_quad(task, share, round_index * AT_ONCE + i); \
         bool there = k < quads; \
         cached_weights[4 * i] = there ? weight[place + k] : vec4(0.0); \
         cached_weights[4 * i + 1] = there ? weight[place + quads + k] : vec4(0.0); \
@@ -129,14 +129,14 @@ void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 su
     }
 }
 
-// Load the states that a turn sums to shared memory, as soon as they are there.
-void stage(Task task, int turn, int max_polls, int lane) {
+// Load the states that a round sums to shared memory, as soon as they are there.
+void stage(Task task, int round_index, int max_polls, int lane) {
     uvec4 found[LOADS];
     int places[LOADS];
     for (int i = 0; i < LOADS; ++i) {
         int place = lane + i * LANES, share = place % LANES_PER_SUM;
         int row = task.row + place / STAGED;
-        int k = summed_quad(task, share, turn * AT_ONCE + place % STAGED / LANES_PER_SUM);
+        int k = summed_quad(task, share, round_index * AT_ONCE + place % STAGED / LANES_PER_SUM);
         bool below = task.upper && share >= LANES_PER_SUM / 2;
         int step = below ? task.step + 1 : task.step;
         bool there = place < STAGED * ROWS && row < batch && k < quads;
@@ -204,15 +204,15 @@ bool work(Task task, int max_polls, int lane) {
     int slot = sum % SLOTS, first = sum / SLOTS;
     vec4 sums[EACH];
     for (int i = 0; i < EACH; ++i) sums[i] = vec4(0.0);
-    for (int turn = 0; turn < TURNS; ++turn) {
-        cache_weights(task, turn, lane);
-        if (turn > 0) wait();
-        stage(task, turn, max_polls, lane);
+    for (int round_index = 0; round_index < ROUNDS; ++round_index) {
+        cache_weights(task, round_index, lane);
+        if (round_index > 0) wait();
+        stage(task, round_index, max_polls, lane);
         wait();
         if (timed_out == 1u) return false;
         if (first >= PARTS || task.row + first >= batch) continue;
 #define ADD(i) \
-        if (i < AT_ONCE && sums_more(task, turn * AT_ONCE + i)) \
+        if (i < AT_ONCE && sums_more(task, round_index * AT_ONCE + i)) \
             add(cached_weights[4 * i], cached_weights[4 * i + 1], cached_weights[4 * i + 2], \
                 cached_weights[4 * i + 3], i * LANES_PER_SUM + share, first, sums);
         EACH_CACHED(ADD)

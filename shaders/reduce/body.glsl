@@ -127,7 +127,7 @@ int finish(Extreme whole) {
 #endif
 
 VALUE value(int i) {
-    take_number(i);
+    locate_element(i);
 #include <fetches>
 }
 
@@ -165,7 +165,7 @@ VALUE walked(int i, int last, int apart) {
 // it: those of the first part of all results come first.
 VALUE of_lane(int o, int lane, int lanes) {
     int part = o / results;
-    take_result(o - part * results);
+    locate_result(o - part * results);
 #if COLUMNS
     return walked(part * chunk + lane, min((part + 1) * chunk, extent), lanes);
 #else

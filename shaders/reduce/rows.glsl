@@ -1,5 +1,5 @@
-// Rows that lie one after the other in each sample: LANES invocations a row, RESULTS rows a
-// workgroup. Four neighbours are one vec4 where rows are whole ones (WIDE).
+// Rows that are contiguous in each sample: LANES invocations a row, RESULTS rows a workgroup. Four
+// neighbours are one vec4 where the extent of a row is a multiple of four (WIDE).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -20,8 +20,8 @@
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
 uniform int rows, extent, sample_rows, x_row, out_row;
 
-int begin, last;  // of the row in hand; last is 0 where there is none
-int apart;        // how much further the same number of the result is
+int begin, last;  // of the current row; last is 0 where there is none
+int apart;   // from a number of x to that of the result
 
 void take_row(int row) {
     int in_sample = row / sample_rows, before = (row - in_sample * sample_rows) * extent;

@@ -1,5 +1,5 @@
-// Where the numbers of a result lie. The axes that are kept, KEPT of them, and those that are
-// reduced, REDUCED of them, are walked by themselves; each operand has its strides along both.
+// Where the elements of a result are in memory. KEPT axes are kept and REDUCED ones reduced; each
+// operand has strides along all of them.
 #ifndef OPERANDS
 #define OPERANDS 1
 #endif
@@ -12,11 +12,11 @@
 uniform int kept[KEPT], reduced[REDUCED];
 uniform int kept_strides[OPERANDS * KEPT], reduced_strides[OPERANDS * REDUCED];
 
-int first[OPERANDS];  // where the numbers of the result in hand begin
-int at[OPERANDS];     // where the one in hand is
+int first[OPERANDS];  // where the elements of the current result begin
+int at[OPERANDS];     // where the current element is
 
-// Take result `o` in hand.
-void take_result(int o) {
+// Sets `first` for result `o`.
+void locate_result(int o) {
     for (int k = 0; k < OPERANDS; ++k) first[k] = 0;
     for (int d = KEPT - 1; d >= 0; --d) {
         int rest = o / kept[d];
@@ -26,8 +26,8 @@ void take_result(int o) {
     }
 }
 
-// Take its number `i` in hand.
-void take_number(int i) {
+// Sets `at` for its element `i`.
+void locate_element(int i) {
 #if REDUCED == 1
     for (int k = 0; k < OPERANDS; ++k) at[k] = first[k] + i * reduced_strides[k];
 #else

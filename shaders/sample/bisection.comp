@@ -1,7 +1,7 @@
 #version 310 es
 // A number of each row of logits, drawn by their probabilities: a row a workgroup. Nothing is sorted:
-// the least logit that may be drawn is found by its bits, two at a time, from counts of the logits that
-// are at least as great (for top_k) or from sums of their powers (for top_p).
+// the smallest logit that may be drawn is found by its bits, two at a time, from counts of the logits
+// that are at least as great (for top_k) or from sums of their exponentials (for top_p).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -17,7 +17,7 @@ layout(std430, binding = 1) buffer Rules { float rules[]; };
 layout(std430, binding = 2) buffer Random { float random[]; };
 layout(std430, binding = 3) buffer Out { int result[]; };
 uniform int rows, n, x_row;
-shared vec4 shares[LANES];
+shared vec4 scratch[LANES];
 int lane, from;  // this invocation; the row's first vec4
 
 // Four logits of the row; those behind its end as negative infinities.
@@ -31,84 +31,80 @@ float logit(int i) {
     return x[from + i / 4][i % 4];
 }
 
-// The order of floats as the order of unsigned integers, and back.
+// An unsigned integer for each float, in the same order.
 uint key_of(float v) {
     uint bits = floatBitsToUint(v == 0.0 ? 0.0 : v);
     return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-float of_key(uint key) {
-    return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key);
-}
-
-// The sum, or the greatest, of all invocations' numbers.
-vec4 joined(vec4 own, bool greatest) {
+// The sum, or the maximum, of all invocations' numbers.
+vec4 reduce(vec4 own, bool is_maximum) {
     wait();
-    shares[lane] = own;
+    scratch[lane] = own;
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
         if (lane < step) {
-            vec4 other = shares[lane + step];
-            shares[lane] = greatest ? max(shares[lane], other) : shares[lane] + other;
+            vec4 other = scratch[lane + step];
+            scratch[lane] = is_maximum ? max(scratch[lane], other) : scratch[lane] + other;
         }
     }
     wait();
-    return shares[0];
+    return scratch[0];
 }
 
 // exp(v) for a v of 0 or less.
-float power(float v) {
+float exp_of(float v) {
     return exp(max(v, -104.0)) * (v < -104.0 ? 0.0 : 1.0);
 }
 
-// The sum of this invocation's number and of those before it; that of all is in shares[LANES - 1].x.
-float up_to(float own) {
+// The sum of this invocation's number and of those before it; that of all is in scratch[LANES - 1].x.
+float inclusive_scan(float own) {
     wait();
-    shares[lane].x = own;
+    scratch[lane].x = own;
     for (int step = 1; step < LANES; step *= 2) {
         wait();
-        float other = lane >= step ? shares[lane - step].x : 0.0;
+        float other = lane >= step ? scratch[lane - step].x : 0.0;
         wait();
-        shares[lane].x += other;
+        scratch[lane].x += other;
     }
     wait();
-    return shares[lane].x;
+    return scratch[lane].x;
 }
 
-// How much of the row is at least as great as each of three keys: how many logits, or the sum of their
-// powers; of those from `least` on.
-vec3 share(uvec3 keys, uint least, float most, bool counted) {
+// How many logits are at least as great as each of three keys, or the sum of their exponentials; of
+// those from `least_key` on.
+vec3 count_or_sum(uvec3 keys, uint least_key, float maximum, bool counted) {
     vec3 sum = vec3(0.0);
     int quads = (n + 3) / 4;
     for (int i = lane; i < quads; i += FETCHES * LANES) {
-        vec4 fours[FETCHES];
-        for (int j = 0; j < FETCHES; ++j) fours[j] = logits(min(i + j * LANES, quads - 1));
+        vec4 loaded[FETCHES];
+        for (int j = 0; j < FETCHES; ++j) loaded[j] = logits(min(i + j * LANES, quads - 1));
         for (int j = 0; j < FETCHES; ++j)
             for (int k = 0; k < 4; ++k) {
-                float v = fours[j][k];
+                float v = loaded[j][k];
                 uint key = key_of(v);
-                if (i + j * LANES >= quads || 4 * (i + j * LANES) + k >= n || key < least) continue;
-                sum += (counted ? 1.0 : power(v - most)) * vec3(greaterThanEqual(uvec3(key), keys));
+                if (i + j * LANES >= quads || 4 * (i + j * LANES) + k >= n || key < least_key) continue;
+                sum += (counted ? 1.0 : exp_of(v - maximum)) * vec3(greaterThanEqual(uvec3(key), keys));
             }
     }
-    return joined(vec4(sum, 0.0), false).xyz;
+    return reduce(vec4(sum, 0.0), false).xyz;
 }
 
 // The weight by which a number is drawn; 0 for one that may not be.
-float weight_of(int i, uint least, float most, float min_p, float temperature) {
+float weight_of(int i, uint least_key, float maximum, float min_p, float temperature) {
     float v = logit(i);
-    return key_of(v) < least || power(v - most) < min_p ? 0.0 : power((v - most) / temperature);
+    return key_of(v) < least_key || exp_of(v - maximum) < min_p ? 0.0 : exp_of((v - maximum) / temperature);
 }
 
-// The greatest key from which on the row has at least `wanted`.
-uint threshold(float wanted, uint least, float most, bool counted) {
+// The greatest key from which on there are `wanted` logits, or exponentials of that sum.
+uint threshold(float wanted, uint least_key, float maximum, bool counted) {
     uint found = 0u;
     for (int shift = 30; shift >= 0; shift -= 2) {
         uvec3 keys = found | (uvec3(1u, 2u, 3u) << uint(shift));
-        vec3 have = share(keys, least, most, counted);
+        vec3 have = count_or_sum(keys, least_key, maximum, counted);
         found = have.z >= wanted ? keys.z : have.y >= wanted ? keys.y : have.x >= wanted ? keys.x : found;
     }
-    return max(found, least);
+    return max(found, least_key);
 }
 
 void main() {
@@ -118,8 +114,8 @@ void main() {
     float temperature = rules[4 * row], top_k = floor(rules[4 * row + 1]);
     float top_p = rules[4 * row + 2], min_p = min(rules[4 * row + 3], 1.0);
 
-    // The greatest logit, the first that is it, and whether there is a NaN.
-    float most = uintBitsToFloat(0xff800000u);
+    // The maximum, where it is first, and whether there is a NaN.
+    float maximum = uintBitsToFloat(0xff800000u);
     int first = n;
     bool is_number = true;
     for (int i = lane; i < (n + 3) / 4; i += LANES) {
@@ -127,46 +123,48 @@ void main() {
         for (int j = 0; j < 4; ++j) {
             if (4 * i + j >= n) break;
             is_number = is_number && !is_nan(four[j]);
-            if (four[j] > most || first == n) {
-                most = four[j];
+            if (four[j] > maximum || first == n) {
+                maximum = four[j];
                 first = 4 * i + j;
             }
         }
     }
-    vec4 greatest = joined(vec4(most, is_number ? 0.0 : 1.0, 0.0, 0.0), true);
-    bool mine = first < n && most == greatest.x;
-    most = greatest.x;
-    bool refused = greatest.y > 0.0 || !is_finite(most);
-    if (refused || temperature <= 0.0) {
-        float place = joined(vec4(mine ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
-        if (lane == 0) result[row] = refused ? -1 : int(-place);
+    vec4 whole_row = reduce(vec4(maximum, is_number ? 0.0 : 1.0, 0.0, 0.0), true);
+    bool mine = first < n && maximum == whole_row.x;
+    maximum = whole_row.x;
+    bool has_no_maximum = whole_row.y > 0.0 || !is_finite(maximum);
+    if (has_no_maximum || temperature <= 0.0) {
+        float place = reduce(vec4(mine ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
+        if (lane == 0) result[row] = has_no_maximum ? -1 : int(-place);
         return;
     }
 
-    uint least = 0u;
-    if (top_k > 0.0 && top_k < float(n)) least = threshold(top_k, least, most, true);
+    uint least_key = 0u;
+    if (top_k > 0.0 && top_k < float(n)) least_key = threshold(top_k, least_key, maximum, true);
     if (top_p < 1.0) {
-        float all = share(uvec3(least), least, most, false).x;
-        least = threshold(min(top_p, 1.0) * all, least, most, false);
-        least = min(least, key_of(most));  // rounding may ask for more than there is
+        float all = count_or_sum(uvec3(least_key), least_key, maximum, false).x;
+        least_key = threshold(min(top_p, 1.0) * all, least_key, maximum, false);
+        least_key = min(least_key, key_of(maximum));  // rounding may ask for more than there is
     }
-    // The numbers that may be drawn are cut into a share for each invocation, then the share that the
-    // random number lies in, until one number is left.
+    // The row is cut into a range for each invocation, then the range that the random number falls into,
+    // until one number is left.
     int begin = 0, end = n;
     float target = -1.0, before = 0.0;  // before: the sum of those before `begin`
     while (end - begin > 1 || target < 0.0) {
         int width = (end - begin + LANES - 1) / LANES;
         int first_own = min(begin + lane * width, end), last_own = min(first_own + width, end);
         float own = 0.0;
-        for (int i = first_own; i < last_own; ++i) own += weight_of(i, least, most, min_p, temperature);
-        float sum = up_to(own);
-        if (target < 0.0) target = max(random[row], 0.0) * shares[LANES - 1].x;
+        for (int i = first_own; i < last_own; ++i)
+            own += weight_of(i, least_key, maximum, min_p, temperature);
+        float sum = inclusive_scan(own);
+        if (target < 0.0) target = max(random[row], 0.0) * scratch[LANES - 1].x;
         // Whose sum exceeds it; for want of that by rounding, the last that has any.
         bool within = own > 0.0 && before + sum > target;
-        int chosen = -int(joined(vec4(within ? float(-lane) : float(-LANES), 0.0, 0.0, 0.0), true).x);
-        if (chosen == LANES) chosen = int(joined(vec4(own > 0.0 ? float(lane) : -1.0, 0.0, 0.0, 0.0), true).x);
+        int chosen = -int(reduce(vec4(within ? float(-lane) : float(-LANES), 0.0, 0.0, 0.0), true).x);
+        if (chosen == LANES)
+            chosen = int(reduce(vec4(own > 0.0 ? float(lane) : -1.0, 0.0, 0.0, 0.0), true).x);
         if (chosen < 0) break;
-        float less = joined(vec4(lane == chosen ? sum - own : 0.0, 0.0, 0.0, 0.0), false).x;
+        float less = reduce(vec4(lane == chosen ? sum - own : 0.0, 0.0, 0.0, 0.0), false).x;
         before += less;
         end = min(begin + (chosen + 1) * width, end);
         begin += chosen * width;

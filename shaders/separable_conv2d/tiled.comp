@@ -44,7 +44,7 @@ layout(std430, binding = 3) buffer Depthwise { vec4 depthwise[]; };
 // Pixels of which an invocation makes depthwise results at a time: several where their windows have
 // most of their columns in common.
 #define SPAN (STRIDE_W > 1 ? 1 : PX < TM ? PX : TM)
-shared vec4 held[WG_Y * TM * QUADS];  // depthwise results, a pixel's after another's; then parts
+shared vec4 depthwise_results[WG_Y * TM * QUADS];  // pixel by pixel; at last the slices' sums
 vec4 weights[4 * AHEAD];
 
 // The first pixel of a tile in its row, and the row, counted through all images.
@@ -80,24 +80,24 @@ void convolve(int base, int count) {
         vec4 sum[SPAN];
         for (int p = 0; p < SPAN; ++p) sum[p] = vec4(0.0);
         for (int ky = 0; ky < KERNEL_H; ++ky) {
-            vec4 line[APART(SPAN)];
+            vec4 line[LINE_COLUMNS(SPAN)];
             for (int p = 0; p < SPAN; ++p) {
                 for (int kx = 0; kx < KERNEL_W; ++kx) {
-                    if (FIRST(p, kx)) {
-                        int met = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
-                        vec4 found = x_at(max(met, 0) + quad);
-                        line[PLACE(p, kx)] = met < 0 ? vec4(0.0) : found;
+                    if (IS_FIRST_USE(p, kx)) {
+                        int pixel = pixel_at_tap(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
+                        vec4 found = x_at(max(pixel, 0) + quad);
+                        line[LINE_INDEX(p, kx)] = pixel < 0 ? vec4(0.0) : found;
                     }
                 }
             }
             for (int kx = 0; kx < KERNEL_W; ++kx) {
                 vec4 taps = DEPTHWISE((ky * KERNEL_W + kx) * ((c + 3) / 4) + quad);
-                for (int p = 0; p < SPAN; ++p) sum[p] += line[PLACE(p, kx)] * taps;
+                for (int p = 0; p < SPAN; ++p) sum[p] += line[LINE_INDEX(p, kx)] * taps;
             }
         }
         for (int p = 0; p < SPAN; ++p)
             if (TM % SPAN == 0 || span % spans * SPAN + p < TM)
-                held[(place + p) * QUADS + quad - base] =
+                depthwise_results[(place + p) * QUADS + quad - base] =
                     first_of(prologue(sum[p], quad, image), c - 4 * quad);
     }
 }
@@ -122,7 +122,7 @@ void main() {
                 int quad = first + step * WG_K;
                 if (quad < end) {
                     for (int i = 0; i < TM; ++i) {
-                        vec4 a = held[(row + i) * QUADS + quad - base];
+                        vec4 a = depthwise_results[(row + i) * QUADS + quad - base];
                         for (int l = 0; l < 4; ++l) sum[i] += a[l] * weights[4 * step + l];
                     }
                 }
@@ -133,7 +133,7 @@ void main() {
     }
 
     // The sums of the slices, then those of all.
-#define PART(slice, i) held[((slice) * WG_Y * TM + row + (i)) * WG_X + lane]
+#define PART(slice, i) depthwise_results[((slice) * WG_Y * TM + row + (i)) * WG_X + lane]
     wait();
     for (int i = 0; i < TM; ++i) PART(slice, i) = sum[i];
     for (int width = WG_K / 2; width > 0; width /= 2) {

@@ -14,16 +14,16 @@ float element(int image, int i) {
     bool samples = inner == out_row && extent > 1;  // a row goes through all of them
     int step = samples ? x_row : inner, along = samples ? image : i / inner % extent;
     int own = image * x_row + i, first = own - along * step;
-    float most = LEAST, sum = 0.0;
-    for (int k = 0; k < extent; ++k) most = greater(most, texel(x, first + k * step).x);
-    for (int k = 0; k < extent; ++k) sum += decayed(most - texel(x, first + k * step).x);
+    float maximum = LEAST, sum = 0.0;
+    for (int k = 0; k < extent; ++k) maximum = greater(maximum, texel(x, first + k * step).x);
+    for (int k = 0; k < extent; ++k) sum += decayed(maximum - texel(x, first + k * step).x);
     // Without a finite maximum all of the row is NaN, as differences of infinities are.
-    if (!is_finite(most) || !is_finite(sum) || sum <= 0.0) return NAN;
-    float below = most - texel(x, own).x;
+    if (!is_finite(maximum) || !is_finite(sum) || sum <= 0.0) return NAN;
+    float difference = maximum - texel(x, own).x;
 #if LOG
-    return -below - log(sum);
+    return -difference - log(sum);
 #else
-    return decayed(below) / sum;
+    return decayed(difference) / sum;
 #endif
 }
 #include "common/capture_elements.glsl"

@@ -1,5 +1,5 @@
 #version 310 es
-// Gradients of softmaxes of rows of whole vec4s: the sum of dy x in one walk, the results in another.
+// Gradients of softmaxes of rows of whole vec4s: the sum of dy x in one pass, the results in another.
 #undef WIDE
 #define WIDE 1
 #include "reduce/rows.glsl"
@@ -24,12 +24,12 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         take_row(group * RESULTS + line);
-        float whole = 0.0;
-        for (int i = begin + lane; i < last; i += LANES) whole += product(dy[i], x[i]);
-        whole = reduce_lanes(whole, lane, line);
+        float sum = 0.0;
+        for (int i = begin + lane; i < last; i += LANES) sum += product(dy[i], x[i]);
+        sum = reduce_lanes(sum, lane, line);
         for (int i = begin + lane; i < last; i += LANES) {
             vec4 g = dy[i];
-            vec4 value = mix(x[i] * (g - whole), vec4(0.0), equal(g, vec4(whole)));
+            vec4 value = mix(x[i] * (g - sum), vec4(0.0), equal(g, vec4(sum)));
             result[i + apart] = epilogue(value, i + apart, i - begin);
         }
     }

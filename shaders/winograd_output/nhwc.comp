@@ -15,20 +15,20 @@
 #include "common/pooled.glsl"
 #define WINDOW (TILE + 2)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-#include "common/lanes.glsl"
-layout(std430, binding = 1) buffer Out { NUMBER result[]; };
+#include "common/x_channels.glsl"
+layout(std430, binding = 1) buffer Out { VALUE result[]; };
 #include <epilogue>
 uniform int o, oh, ow, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
 uniform int x_row, out_first, out_pixel;  // floats
 
-NUMBER[TILE] transformed(NUMBER m[WINDOW]) {
+VALUE[TILE] transformed(VALUE m[WINDOW]) {
 #if TILE == 2
-    return NUMBER[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
+    return VALUE[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
 #else
-    NUMBER even = m[1] + m[2], odd = m[1] - m[2];
-    NUMBER even2 = m[3] + m[4], odd2 = m[3] - m[4];
-    return NUMBER[TILE](m[0] + even + even2, 0.70710678 * odd + 1.41421356 * odd2,
+    VALUE even = m[1] + m[2], odd = m[1] - m[2];
+    VALUE even2 = m[3] + m[4], odd2 = m[3] - m[4];
+    return VALUE[TILE](m[0] + even + even2, 0.70710678 * odd + 1.41421356 * odd2,
                        0.5 * even + 2.0 * even2, 0.35355339 * odd + 2.82842712 * odd2 + m[5]);
 #endif
 }
@@ -36,37 +36,37 @@ NUMBER[TILE] transformed(NUMBER m[WINDOW]) {
 void main() {
     int channel = int(INVOCATION_ID.x);  // or the quad of channels
     int tile = int(INVOCATION_ID.y);
-    if (channel >= (o + LANES - 1) / LANES || tile >= tiles) return;
-    NUMBER columns[WINDOW * TILE];
+    if (channel >= (o + CHANNELS - 1) / CHANNELS || tile >= tiles) return;
+    VALUE columns[WINDOW * TILE];
     for (int j = 0; j < WINDOW; ++j) {
-        NUMBER line[WINDOW];
+        VALUE line[WINDOW];
         for (int i = 0; i < WINDOW; ++i)
-            line[i] = X(((i * WINDOW + j) * tiles + tile) * (x_row / LANES) + channel);
-        NUMBER met[TILE] = transformed(line);
-        for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = met[i];
+            line[i] = X(((i * WINDOW + j) * tiles + tile) * (x_row / CHANNELS) + channel);
+        VALUE values[TILE] = transformed(line);
+        for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = values[i];
     }
     int image = (first_tile + tile) / (tiles_down * tiles_across);
     int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
     for (int i = 0; i < TILE; i += SIDE) {
-        NUMBER met[SIDE * TILE];
+        VALUE values[SIDE * TILE];
         for (int row = 0; row < SIDE; ++row) {
-            NUMBER line[WINDOW];
+            VALUE line[WINDOW];
             for (int j = 0; j < WINDOW; ++j) line[j] = columns[(i + row) * WINDOW + j];
-            NUMBER own[TILE] = transformed(line);
-            for (int j = 0; j < TILE; ++j) met[row * TILE + j] = own[j];
+            VALUE own[TILE] = transformed(line);
+            for (int j = 0; j < TILE; ++j) values[row * TILE + j] = own[j];
         }
         for (int j = 0; j < TILE; j += SIDE) {
             int y = (top + i) / SIDE, column = (left + j) / SIDE;
             if (y >= oh || column >= ow) continue;
-            int at = (out_first + ((image * oh + y) * ow + column) * out_pixel) / LANES + channel;
+            int at = (out_first + ((image * oh + y) * ow + column) * out_pixel) / CHANNELS + channel;
 #if POOL
-            NUMBER a = epilogue(met[j], at, channel), b = epilogue(met[j + 1], at, channel);
-            NUMBER c = epilogue(met[TILE + j], at, channel);
-            NUMBER d = epilogue(met[TILE + j + 1], at, channel);
+            VALUE a = epilogue(values[j], at, channel), b = epilogue(values[j + 1], at, channel);
+            VALUE c = epilogue(values[TILE + j], at, channel);
+            VALUE d = epilogue(values[TILE + j + 1], at, channel);
             result[at] = POOLED(a, b, c, d);
 #else
-            result[at] = epilogue(met[j], at, channel);
+            result[at] = epilogue(values[j], at, channel);
 #endif
         }
     }

@@ -1,7 +1,7 @@
 #include "functions/log.glsl"
-// Inverses of the hyperbolic functions. For large ones 1 is nothing beside the square.
+// Inverses of the hyperbolic functions. Beside the square of a large x, 1 is less than an ulp.
 
-float area_sine(float x) {
+float inverse_hyperbolic_sine(float x) {
     float size = abs(x), square = size * size;
     float value = size > 1.0e4
         ? logarithm(size) + 0.69314718
@@ -9,7 +9,7 @@ float area_sine(float x) {
     return is_nan(x) ? x : with_sign(value, x);
 }
 
-float area_cosine(float x) {
+float inverse_hyperbolic_cosine(float x) {
     float above = x - 1.0;
     if (is_nan(x) || x < 1.0) return NAN;
     return x > 1.0e4
@@ -17,7 +17,7 @@ float area_cosine(float x) {
         : logarithm_plus_one(above + sqrt(2.0 * above + above * above));
 }
 
-float area_tangent(float x) {
+float inverse_hyperbolic_tangent(float x) {
     float size = abs(x);
     if (is_nan(x) || size > 1.0) return NAN;
     return with_sign(size == 1.0 ? INF : 0.5 * logarithm_plus_one(2.0 * size / (1.0 - size)), x);

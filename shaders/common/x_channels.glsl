@@ -1,4 +1,5 @@
-// x as floats in a buffer, or as texels of four (X_TEXTURE): X(i) is a NUMBER, of LANES channels.
+// x as floats in a buffer, or as texels of four channels (X_TEXTURE): X(i) is a VALUE, of CHANNELS
+// channels.
 #ifndef X_TEXTURE
 #define X_TEXTURE 0
 #endif
@@ -6,11 +7,11 @@
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 #define X(i) texel(x, i)
-#define NUMBER vec4
-#define LANES 4
+#define VALUE vec4
+#define CHANNELS 4
 #else
 layout(std430, binding = 0) buffer X { float x[]; };
 #define X(i) x[i]
-#define NUMBER float
-#define LANES 1
+#define VALUE float
+#define CHANNELS 1
 #endif

@@ -1,4 +1,4 @@
-// How the operands of matmul lie, unless the host says so: as the first layout that a kernel takes.
+// The layouts of operands of matmul, unless the host defines them: the first that a kernel takes.
 #ifndef X_IN_C
 #define X_IN_C 0
 #endif
