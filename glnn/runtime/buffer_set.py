@@ -244,9 +244,9 @@ class BufferSet:
         memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
+        self._too_small = {}  # also where none is attached: those that are too small are not
         try:
             if self.device is not None and (arrays or outputs or self._attached):
-                self._too_small = {}
                 self._attach(sizes, arrays, outputs)
                 known = False
             if not known or self._generation != self._shared.generation:

@@ -106,6 +106,16 @@ def test_what_is_read_and_written_is_not_copied_on_the_device_either(gpu, rng, t
     np.testing.assert_allclose(y.numpy(), x.astype(np.float64) ** 32, rtol=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 5, 16])
+def test_host_arrays_and_those_of_a_device_take_turns(backend, count) -> None:
+    """Of some sizes there is less memory on a device than commands bind, so that it is copied."""
+    session = opened(square(), backend)
+    for number, there in [(2, True), (3, False), (4, False), (5, True), (6, False)]:
+        x = np.full(count, number, np.float32)
+        (y,) = session.run(None, {"x": DeviceArray(x) if there else x})
+        np.testing.assert_array_equal(y, x * x)
+
+
 def test_caches_that_take_turns_are_bound_once(gpu, rng, monkeypatch) -> None:
     """Two caches of several layers, dropped in whatever order, have the same memory in turn."""
     names = [f"{name}{i}" for i in range(3) for name in "kv"]
