@@ -393,7 +393,8 @@ class Runner:
             got = {one.name: feeds[one.name].shape for one in io}
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
         if not any(one.is_number for one in self.executable.symbols):
-            self._admitted = ArrayTypes(feeds)
+            # Of inputs alone: what else is there is nobody's, and need not be an array.
+            self._admitted = ArrayTypes({name: feeds[name] for name, _ in self._inputs})
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
         arrays: dict[str, Array] = {}
@@ -540,7 +541,9 @@ class Runner:
     def _free_buffers(self) -> BufferSet:
         """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""
         while self._runs and self._runs[0].over:
-            self._runs.popleft()
+            over = self._runs.popleft()
+            if over.fence is not None:  # one behind it was waited for
+                over.fence.delete()
         if not self._runs:
             return self._sets[0]
         busy = [run.buffers for run in self._runs]

@@ -214,6 +214,30 @@ def test_inputs_that_are_not_the_plans(backend, lenet, given) -> None:
     np.testing.assert_array_equal(again, expected)
 
 
+def test_what_is_no_input_may_be_anything(backend, lenet) -> None:
+    x = np.zeros((1, 1, 28, 28), np.float32)
+    plan = Plan(lenet.graph, backend, {"input": x.shape})
+    for other in ({"other": None}, {"other": [1]}, {}):
+        (y,) = plan.run({"input": x, **other}).values()
+        assert y.shape == (1, 10)
+
+
+def test_a_run_without_outputs_leaves_no_fence_behind(lenet, monkeypatch) -> None:
+    backend, x = available("compute"), np.zeros((1, 1, 28, 28), np.float32)
+    plan, calls = Plan(lenet.graph, backend, {"input": x.shape}), []
+    functions = backend.device._fence_functions
+
+    def noted(kind, call):
+        return lambda *arguments: calls.append(kind) or call(*arguments)
+
+    for kind in ("make", "delete"):
+        monkeypatch.setattr(functions, kind, noted(kind, getattr(functions, kind)))
+    for _ in range(9):
+        plan.run({"input": x}, ())
+        plan.run({"input": x})  # waits for a fence behind that one's
+    assert calls.count("make") >= 9 and calls.count("make") - calls.count("delete") <= 2
+
+
 def test_threads_may_share_the_cpu() -> None:
     import sys
     import threading
