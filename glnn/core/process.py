@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from glnn.errors import DeviceError, LimitError, first_line
@@ -192,6 +192,13 @@ def is_single_threaded() -> bool:
     return threading.active_count() == 1 + helpers and _thread._count() == helpers
 
 
+class Releasable(Protocol):
+    """What a thread keeps."""
+
+    def release(self) -> None:
+        """Let go of it. Harmless when repeated."""
+
+
 class Keeping:
     """State that the process's only thread keeps until it starts another thread.
 
@@ -202,28 +209,32 @@ class Keeping:
     possible = sys.version_info >= (3, 12)
 
     def __init__(self) -> None:
-        self._leave: Callable[[], object] | None = None
+        self._kept: Releasable | None = None
         self._keeper = 0
         self._watching = False
 
-    def keep(self, leave: Callable[[], object]) -> None:
-        """Register `leave`, to be called before this thread, the only one, starts another."""
+    def keep(self, kept: Releasable) -> None:
+        """Register `kept`, to be released before this thread, the only one, starts another."""
         if not self._watching:
             self._watching = True
             sys.addaudithook(self._watch())
-        self._leave, self._keeper = leave, threading.get_ident()
+        self._kept, self._keeper = kept, threading.get_ident()
+
+    def keeps(self, state: Releasable) -> bool:
+        """Return True where it is `state` that is to be released."""
+        return self._kept is state
 
     def forget(self) -> None:
-        """Do not call it: nothing is kept any more."""
-        self._leave = None
+        """Do not release it: nothing is kept any more."""
+        self._kept = None
 
     def leave(self) -> None:
         """Leave what this thread keeps, if anything."""
-        leave = self._leave
-        if leave is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
+        kept = self._kept
+        if kept is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
             return
-        self._leave = None
-        leave()
+        kept.release()
+        self._kept = None  # only now: where Ctrl-C interrupts that, the next call does it
 
     def _watch(self) -> Callable[[str, tuple[Any, ...]], None]:
         # All names are the function's own: at the process's end modules lose theirs before it.

@@ -291,8 +291,10 @@ class ContextLock:
         try:
             if not self._depth:
                 self._user = None
-                # Still kept, it is kept on: a thread that began meanwhile would have ended that.
-                kept = self._keeper is not None and self._restore is None and not self._wanted
+                # Still kept, it is kept on: a thread that began meanwhile would have ended that,
+                # unless Ctrl-C came between the two that say so.
+                kept = self._keeper is not None and KEEPING.keeps(self)
+                kept = kept and self._restore is None and not self._wanted
                 if self._holder is None and not kept:
                     self._keep_or_leave()
         finally:
@@ -329,7 +331,7 @@ class ContextLock:
             and is_single_threaded()
         ):
             self._keeper = threading.current_thread()
-            KEEPING.keep(self.release)
+            KEEPING.keep(self)
         else:
             self._leave()
 

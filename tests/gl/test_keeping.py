@@ -303,6 +303,34 @@ with ThreadPoolExecutor(1) as pool:
     )
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_where_ctrl_c_interrupts_that_it_is_left_another_thread_has_it(
+    python: Run, count: int
+) -> None:
+    check(
+        python,
+        f"""
+runs(device)
+other, leave = opened(), device._gl.leave
+
+def interrupted():
+    device._gl.leave = leave
+    raise KeyboardInterrupt
+
+device._gl.leave = interrupted
+try:
+    runs(other, 1)
+    raise SystemExit("not interrupted")
+except KeyboardInterrupt:
+    pass
+runs(device, {count})
+with ThreadPoolExecutor(1) as pool:
+    for one in (device, other):
+        assert pool.submit(one.perform, name).result(30) == "glnn device"
+""",
+    )
+
+
 def test_anothers_context_is_restored_and_not_replaced(python: Run) -> None:
     check(
         python,
