@@ -234,7 +234,8 @@ class Keeping:
         if kept is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
             return
         kept.release()
-        self._kept = None  # only now: where Ctrl-C interrupts that, the next call does it
+        if self._kept is kept:  # only now: where Ctrl-C interrupts that, the next call does it
+            self._kept = None
 
     def _watch(self) -> Callable[[str, tuple[Any, ...]], None]:
         # All names are the function's own: at the process's end modules lose theirs before it.

@@ -222,9 +222,11 @@ class ContextLock:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._lock = threading.Condition()  # notified when a thread keeps the context no more
+        self._lock = threading.RLock()  # in C: see `process_lock`
+        self._unkept = threading.Condition(self._lock)
+        """Notified when a thread keeps the context no more."""
         self._depth = 0
-        self._user: threading.Thread | None = None
+        self.user: threading.Thread | None = None
         """The thread that is between `take` and `give`."""
         self._holder: threading.Thread | None = None
         """The thread that did `hold`."""
@@ -237,21 +239,17 @@ class ContextLock:
         """Return True where some thread holds the context."""
         return self._holder is not None
 
-    def is_user(self, thread: threading.Thread) -> bool:
-        """Return True where `thread` is between `take` and `give`."""
-        return self._user is thread
-
     def is_inside(self, thread: threading.Thread) -> bool:
         """Return True where `thread` is between `take` and `give`, or holds the context."""
-        return self._user is thread or self._holder is thread
+        return self.user is thread or self._holder is thread
 
     def take(self, thread: threading.Thread) -> None:
         """Have the context current in this thread, `thread`, once no other uses it.
 
         Raises DeviceError where another thread holds or keeps it, StepError where GL refuses.
         """
-        self._lock.acquire()
         try:
+            self._lock.acquire()
             if self._keeper is None:
                 KEEPING.leave()  # another device's
             elif self._keeper is not thread:
@@ -267,10 +265,11 @@ class ContextLock:
             if not current:
                 self._context.make_current()
         except BaseException:
-            self._lock.release()
+            with suppress(RuntimeError):  # Ctrl-C while it waited: it does not have the lock
+                self._lock.release()
             raise
         self._depth += 1
-        self._user = thread
+        self.user = thread
 
     def ask_keeper(self) -> None:
         """Have the thread that keeps it, if one does, leave it with its next `give`."""
@@ -279,7 +278,7 @@ class ContextLock:
     def _wait_for_keeper(self, keeper: threading.Thread) -> None:
         """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
         self.ask_keeper()
-        if not self._lock.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
+        if not self._unkept.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
             raise DeviceError(
                 f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
                 "(C libraries start some by themselves): let it call the device's release()"
@@ -290,7 +289,7 @@ class ContextLock:
         self._depth -= 1
         try:
             if not self._depth:
-                self._user = None
+                self.user = None
                 # Still kept, it is kept on: a thread that began meanwhile would have ended that,
                 # unless Ctrl-C came between the two that say so.
                 kept = self._keeper is not None and KEEPING.keeps(self)
@@ -355,7 +354,7 @@ class ContextLock:
         """Note that no thread keeps it."""
         if self._keeper is not None:
             self._keeper = None
-            self._lock.notify_all()
+            self._unkept.notify_all()
 
 
 class SharedContext:
@@ -390,20 +389,25 @@ class SharedContext:
         lock, thread = self._context_lock, threading.current_thread()
         if lock.is_inside(thread):
             return work()
-        with self._deciding:
-            here = self._opener is thread and not self._worker.started
-            if here:
-                lock.take(thread)
-        if not here:
-            return self._call_worker(lambda: self._work_there(work, ready))
         try:
-            ready()
-            result = work()
-            if done is not None and not lock.is_held:
-                done()
-            return result
-        finally:
-            lock.give()
+            with self._deciding:
+                here = self._opener is thread and not self._worker.started
+                if here:
+                    lock.take(thread)
+            if here:
+                ready()
+                result = work()
+                if done is not None and not lock.is_held:
+                    done()
+                return result
+        finally:  # Ctrl-C may have come right behind `take`, and may come right before `give`
+            try:
+                if lock.user is thread:
+                    lock.give()
+            finally:
+                if lock.user is thread:
+                    lock.give()
+        return self._call_worker(lambda: self._work_there(work, ready))
 
     @property
     def contended(self) -> bool:
@@ -429,7 +433,8 @@ class SharedContext:
     @property
     def current(self) -> bool:
         """Return True where this thread is inside `perform` and has the context current."""
-        return self._context_lock.is_user(threading.current_thread()) and self._context.is_current()
+        user = self._context_lock.user
+        return user is threading.current_thread() and self._context.is_current()
 
     @property
     def is_inside(self) -> bool:

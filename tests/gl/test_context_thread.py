@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import threading
 import time
 import traceback
@@ -50,6 +51,48 @@ def test_alone_a_thread_does_its_work_itself_and_can_leave_the_context() -> None
         device.release()
         assert current_context() == before
         assert workers() == others
+
+
+ANYWHERE = """
+import os, random, signal, threading
+from glnn.gl import Device
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+def name():
+    return threading.current_thread().name
+
+signal.signal(signal.SIGALRM, interrupt)
+devices, draw, answers = [Device(), Device()], random.Random(1), []
+for _ in range(3000):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 + 1e-4 * draw.random())
+            while True:
+                draw.choice(devices).perform(name)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        pass
+for device in devices:
+    assert device.perform(name) == "MainThread"
+
+def ask():
+    answers.extend(device.perform(name) for device in devices)
+
+thread = threading.Thread(target=ask, daemon=True)
+thread.start()
+thread.join(30)
+print(*answers, flush=True)
+os._exit(0)  # whoever hangs is not waited for
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")
+def test_ctrl_c_at_whatever_place_leaves_the_device_to_other_threads(python: Run) -> None:
+    done = python(ANYWHERE)
+    assert done.stdout.split() == ["glnn", "device"] * 2, done.stdout + done.stderr
 
 
 def test_work_of_several_threads_is_done_in_one(fetch: MakeProgram) -> None:
