@@ -209,7 +209,8 @@ class Keeping:
     possible = sys.version_info >= (3, 12)
 
     def __init__(self) -> None:
-        self._kept: Releasable | None = None
+        self.kept: Releasable | None = None
+        """What is to be released."""
         self._keeper = 0
         self._watching = False
 
@@ -218,24 +219,20 @@ class Keeping:
         if not self._watching:
             self._watching = True
             sys.addaudithook(self._watch())
-        self._kept, self._keeper = kept, threading.get_ident()
-
-    def keeps(self, state: Releasable) -> bool:
-        """Return True where it is `state` that is to be released."""
-        return self._kept is state
+        self.kept, self._keeper = kept, threading.get_ident()
 
     def forget(self) -> None:
         """Do not release it: nothing is kept any more."""
-        self._kept = None
+        self.kept = None
 
     def leave(self) -> None:
         """Leave what this thread keeps, if anything."""
-        kept = self._kept
+        kept = self.kept
         if kept is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
             return
         kept.release()
-        if self._kept is kept:  # only now: where Ctrl-C interrupts that, the next call does it
-            self._kept = None
+        if self.kept is kept:  # only now: where Ctrl-C interrupts that, the next call does it
+            self.kept = None
 
     def _watch(self) -> Callable[[str, tuple[Any, ...]], None]:
         # All names are the function's own: at the process's end modules lose theirs before it.

@@ -292,7 +292,7 @@ class ContextLock:
                 self.user = None
                 # Still kept, it is kept on: a thread that began meanwhile would have ended that,
                 # unless Ctrl-C came between the two that say so.
-                kept = self._keeper is not None and KEEPING.keeps(self)
+                kept = self._keeper is not None and KEEPING.kept is self
                 kept = kept and self._restore is None and not self._wanted
                 if self._holder is None and not kept:
                     self._keep_or_leave()
