@@ -233,6 +233,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
+        (Pool2d("max", (3, 2), (1, 1), (1, 1, 1, 0)), {"x": (2, 5, 11, 9)}),
         (Pool2d("average", None), {"x": (2, 37, 11, 9)}),
     ],
     "pool2d_gradient": [

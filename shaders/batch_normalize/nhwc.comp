@@ -7,6 +7,10 @@
 #ifndef RESULTS
 #define RESULTS 4
 #endif
+// Pixels that a lane loads before it does anything with one, a multiple of 4.
+#ifndef AT_ONCE
+#define AT_ONCE 4
+#endif
 #define HAS_DY 0
 #define NUMBER vec4
 #include "common/launch.glsl"
@@ -24,11 +28,26 @@ void main() {
     int stride = LANES * quads, last = quad < quads ? pixels * quads : 0;
     int i = quad + lane * quads;
     State whole = IDENTITY;
-    for (; i + 3 * stride < last; i += 4 * stride)
-        whole = accumulate(whole, x[i], x[i + stride], x[i + 2 * stride], x[i + 3 * stride]);
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        for (int k = 0; k < AT_ONCE; k += 4)
+            whole = accumulate(whole, some[k], some[k + 1], some[k + 2], some[k + 3]);
+    }
     for (; i < last; i += stride) whole = accumulate(whole, x[i]);
     whole = finished(reduce_lanes(whole, lane, line), pixels);
     vec4 inv_std = inversesqrt(whole.second + eps);
-    for (i = quad + lane * quads; i < last; i += stride)
+    i = quad + lane * quads;
+#if !EPILOGUE_LONG  // else the loop is kept, and what it indexes in memory
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        for (int k = 0; k < AT_ONCE; ++k) {
+            int at = i + k * stride;
+            result[at] = epilogue((some[k] - whole.first) * inv_std, at, quad);
+        }
+    }
+#endif
+    for (; i < last; i += stride)
         result[i] = epilogue((x[i] - whole.first) * inv_std, i, quad);
 }

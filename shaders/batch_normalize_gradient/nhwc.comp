@@ -7,6 +7,10 @@
 #ifndef RESULTS
 #define RESULTS 4
 #endif
+// Pixels that a lane loads before it does anything with one.
+#ifndef AT_ONCE
+#define AT_ONCE 4
+#endif
 #define HAS_DY 1
 #define NUMBER vec4
 #include "common/launch.glsl"
@@ -32,11 +36,35 @@ void main() {
         inv_std[k] = inversesqrt(variance[channel] + eps);
     }
     State whole = IDENTITY;
-    for (int i = quad + lane * quads; i < last; i += stride)
-        whole = accumulate(whole, x[i], dy[i], channel_mean);
+    int i = quad + lane * quads;
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE], given[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) {
+            some[k] = x[i + k * stride];
+            given[k] = dy[i + k * stride];
+        }
+        for (int k = 0; k < AT_ONCE; ++k)
+            whole = accumulate(whole, some[k], given[k], channel_mean);
+    }
+    for (; i < last; i += stride) whole = accumulate(whole, x[i], dy[i], channel_mean);
     whole = reduce_lanes(whole, lane, line);
     vec4 total = whole.first / float(pixels);
     vec4 projection = whole.second / float(pixels) * inv_std * inv_std;
-    for (int i = quad + lane * quads; i < last; i += stride)
+    i = quad + lane * quads;
+#if !EPILOGUE_LONG  // else the loop is kept, and what it indexes in memory
+    for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
+        vec4 some[AT_ONCE], given[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) {
+            some[k] = x[i + k * stride];
+            given[k] = dy[i + k * stride];
+        }
+        for (int k = 0; k < AT_ONCE; ++k) {
+            int at = i + k * stride;
+            vec4 value = given[k] - total - projection * (some[k] - channel_mean);
+            result[at] = epilogue(value * inv_std, at, quad);
+        }
+    }
+#endif
+    for (; i < last; i += stride)
         result[i] = epilogue((dy[i] - total - projection * (x[i] - channel_mean)) * inv_std, i, quad);
 }

@@ -1,6 +1,14 @@
-// One word, or four together, an invocation.
+// EACH words an invocation, one by one or by four together, as far apart as there are invocations: a
+// device begins workgroups more slowly than it moves what few of them have. AT_ONCE are loaded before
+// any is stored.
 #ifndef WG_X
 #define WG_X 64
+#endif
+#ifndef EACH
+#define EACH 4
+#endif
+#ifndef AT_ONCE
+#define AT_ONCE 4
 #endif
 #ifndef WIDTH
 #define WIDTH 1
@@ -17,17 +25,39 @@
 #endif
 #include "common/launch.glsl"
 #include "move/map.glsl"
+#include "move/turns.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { WORDS x[]; };
 layout(std430, binding = 1) buffer Out { WORDS result[]; };
 uniform int places, fill;
 
+#define TURNS (EACH / WIDTH)
+#define LOADS (TURNS < AT_ONCE ? TURNS : AT_ONCE)
+
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
+#if TURNS > 1
+    int turn[RANK], further[RANK];
+    turns(int(INVOCATION_ID.x), turn);
+    turns(stride, further);
+    for (int i = int(INVOCATION_ID.x); i < places; i += LOADS * stride) {
+        int at[LOADS], target[LOADS];
+        WORDS words[LOADS];
+        for (int k = 0; k < LOADS; ++k) {
+            at[k] = source(turn, target[k]);
+            advance(turn, further);
+        }
+        for (int k = 0; k < LOADS; ++k)
+            words[k] = x[i + k * stride < places ? max(at[k], 0) : 0];
+        for (int k = 0; k < LOADS; ++k)
+            if (i + k * stride < places) result[target[k]] = at[k] < 0 ? WORDS(fill) : words[k];
+    }
+#else
     for (int i = int(INVOCATION_ID.x); i < places; i += stride) {
         int target;
         int at = source(i, target);
         WORDS word = x[max(at, 0)];
         result[target] = at < 0 ? WORDS(fill) : word;
     }
+#endif
 }

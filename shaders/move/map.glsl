@@ -17,6 +17,9 @@ uniform int first[RANK], extent[RANK];  // where a loop begins along its dimensi
 
 // The coordinate that is met for `c`, of `size`; outside stays outside only where EDGE is 1.
 int met(int c, int size) {
+#if EDGE > 2
+    if (c >= 0 && c < size) return c;  // most do: the others divide
+#endif
 #if EDGE == 2
     return clamp(c, 0, size - 1);
 #elif EDGE == 3

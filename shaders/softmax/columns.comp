@@ -8,12 +8,19 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+// Fours of a row's numbers that are loaded at once.
+#ifndef FOURS
+#define FOURS 1
+#endif
 #include "common/launch.glsl"
 #include "common/nan.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 uniform int rows, extent, inner;  // rows: before the axis; inner: numbers behind it
+
+// Four numbers of a row from that place on.
+vec4 four(int at) { return vec4(x[at], x[at + inner], x[at + 2 * inner], x[at + 3 * inner]); }
 
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
@@ -23,10 +30,13 @@ void main() {
         // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
         float most = LEAST, sum = 0.0;
         int at = first;
-        for (; at + 3 * inner < last; at += 4 * inner) {
-            vec4 v = vec4(x[at], x[at + inner], x[at + 2 * inner], x[at + 3 * inner]);
-            float now = greater(most, greatest_of(v));
-            vec4 powers = decayed(vec4(now) - v);
+        for (; at + (4 * FOURS - 1) * inner < last; at += 4 * FOURS * inner) {
+            vec4 v[FOURS];
+            for (int k = 0; k < FOURS; ++k) v[k] = four(at + 4 * k * inner);
+            float now = most;
+            for (int k = 0; k < FOURS; ++k) now = greater(now, greatest_of(v[k]));
+            vec4 powers = decayed(vec4(now) - v[0]);
+            for (int k = 1; k < FOURS; ++k) powers += decayed(vec4(now) - v[k]);
             sum = sum * decayed(now - most) + ((powers.x + powers.y) + (powers.z + powers.w));
             most = now;
         }
@@ -38,10 +48,24 @@ void main() {
         bool sound = is_finite(most) && sum > 0.0;
 #if LOG
         float rest = sound ? log(sum) : NAN;
-        for (at = first; at < last; at += inner) result[at] = x[at] - most - rest;
+#define RESULT(v) ((v) - most - rest)
 #else
         float factor = sound ? 1.0 / sum : NAN;
-        for (at = first; at < last; at += inner) result[at] = decayed(most - x[at]) * factor;
+#define RESULT(v) (decayed(most - (v)) * factor)
 #endif
+        at = first;
+        for (; at + (4 * FOURS - 1) * inner < last; at += 4 * FOURS * inner) {
+            vec4 v[FOURS];
+            for (int k = 0; k < FOURS; ++k) v[k] = four(at + 4 * k * inner);
+            for (int k = 0; k < FOURS; ++k) {
+                vec4 made = RESULT(v[k]);
+                int place = at + 4 * k * inner;
+                result[place] = made.x;
+                result[place + inner] = made.y;
+                result[place + 2 * inner] = made.z;
+                result[place + 3 * inner] = made.w;
+            }
+        }
+        for (; at < last; at += inner) result[at] = RESULT(x[at]);
     }
 }

@@ -123,8 +123,9 @@ def _why_refused(
     if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
         if op.groups != weight[0] or weight[1] > 1:
             return "DEPTHWISE"
-        patched = op.stride == op.dilation == (1, 1) and weight[3] <= 7
-        return None if patched or "patch" not in kernel else "it needs"
+        plain = op.stride == op.dilation == (1, 1) and weight[3] <= 7
+        fits = "columns" not in kernel or (plain and weight[2] <= 7)
+        return None if fits else "it needs"
     if kernel.startswith("grouped_nhwc") and op.groups == 1:
         return "GROUPS"
     if kernel.startswith(("implicit_gemm", "grouped_nhwc")) and op.groups > 1:
@@ -154,6 +155,33 @@ def test_many_shapes(opened, rng, name, kernel) -> None:
     half = kernels("conv2d").index((name, kernel)) % 2
     for x_shape, w_shape, attributes in _grid() if EXHAUSTIVE else _grid()[half::2]:
         _compare(opened(name), rng, kernel, x_shape, w_shape, attributes)
+
+
+# Several strips of rows and groups of columns, whole and in part; windows that meet padding alone
+WALKS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 5, 33, 17), (5, 1, 7, 7), {"padding": (3, 3, 3, 3)}),
+    ((1, 6, 30, 9), (6, 1, 5, 5), {"padding": (2, 2, 2, 2)}),
+    ((2, 4, 7, 7), (4, 1, 7, 7), {"padding": (3, 3, 3, 3)}),
+    ((3, 9, 16, 15), (9, 1, 3, 3), {"padding": (0, 1, 1, 0)}),
+    ((1, 3, 19, 23), (3, 1, 6, 4), {"padding": (1, 5, 4, 0)}),
+    ((2, 33, 3, 2), (33, 1, 2, 7), {"padding": (9, 11, 4, 8)}),
+    ((1, 7, 4, 40), (7, 1, 1, 5), {"padding": (2, 0, 3, 2)}),
+    ((1, 129, 15, 1), (129, 1, 7, 1), {"padding": (7, 0, 0, 0)}),
+]
+
+
+@pytest.mark.parametrize("opened", ["as it is", "es31-minimum"], indirect=True)
+@pytest.mark.parametrize("parameters", [{}, {"ROWS": 4, "PX": 4}, {"ROWS": 7, "PX": 8, "AHEAD": 0}])
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), WALKS)
+def test_depthwise_columns(opened, rng, x_shape, w_shape, attributes, parameters) -> None:
+    (kernel,) = (one for one in kernels_for("conv2d", "compute") if one.name == "depthwise_columns")
+    op = Conv2d(**attributes, groups=x_shape[1])
+    operands = {"x": rng(x_shape), "weight": rng(w_shape), "e1": rng(x_shape[1:2])}
+    choice = kernel.with_parameters(**parameters)
+    got = run_kernel(opened("compute"), op, operands, choice, BIASED)
+    exact = (array.astype(np.float64) for array in operands.values())
+    expected = oracle.conv2d(*exact, **attributes, groups=x_shape[1])
+    assert oracle.error(got, expected) <= TOLERANCE
 
 
 def _compare(

@@ -26,6 +26,8 @@ CASES = [
     ((2, 19, 7, 9), (33, 19, 1, 1), {}),
     ((16, 20, 2, 2), (36, 20, 1, 1), {}),
     ((1, 3, 1, 127), (7, 3, 1, 1), {}),
+    ((2, 5, 31, 9), (5, 1, 7, 5), {"padding": (3, 2, 0, 4), "groups": 5}),
+    ((1, 33, 15, 8), (33, 1, 4, 7), {"padding": (1, 6, 3, 0), "groups": 33}),
 ]
 
 
@@ -51,7 +53,10 @@ def test_any_shape(opened, rng, name, kernel, x, weight, how) -> None:
         pytest.skip("it is for as many groups as channels")
     if kernel == "product" and (conv.stride != (1, 1) or weight[2:] != (1, 1)):
         pytest.skip("it is for one tap and strides of 1")
-    if conv.groups > 1 and kernel not in ("planar", "depthwise_nhwc", "feedback"):
+    if kernel == "depthwise_columns" and (conv.stride != (1, 1) or conv.dilation != (1, 1)):
+        pytest.skip("it is for strides of 1 and windows without holes")
+    by_groups = "planar", "depthwise_nhwc", "depthwise_columns", "feedback"
+    if conv.groups > 1 and kernel not in by_groups:
         pytest.skip("it is for one group")
     if kernel.endswith("convolution") and (conv.stride != (1, 1) or conv.dilation == (3, 1)):
         pytest.skip("it is for strides of 1, and no more padding than a window reaches")

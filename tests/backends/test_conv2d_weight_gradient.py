@@ -23,6 +23,14 @@ CASES = [
     # the stem of a network, and windows that lie beyond the image whole
     ((3, 3, 19, 17), 33, {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3, 3, 3)}),
     ((2, 5, 3, 2), 34, {"kernel": (2, 4), "padding": (3, 5, 4, 4), "dilation": (1, 2)}),
+    # several columns and rows of each channel, by itself
+    ((2, 5, 33, 17), 5, {"kernel": (7, 7), "padding": (3, 3, 3, 3), "groups": 5}),
+    ((1, 6, 31, 18), 6, {"kernel": (5, 4), "padding": (2, 1, 2, 2), "stride": (2, 2), "groups": 6}),
+    (
+        (3, 33, 7, 7),
+        33,
+        {"kernel": (3, 3), "padding": (1, 4, 5, 0), "stride": (1, 2), "groups": 33},
+    ),
 ]
 GROUPED = "planar", "two_stage", "feedback", "feedback_two_stage"
 

@@ -22,6 +22,9 @@ CASES = [
     ((3, 1, 13, 4), {"kernel": (1, 4), "stride": (1, 1)}),
     ((2, 17, 5, 6), {"kernel": (2, 3), "stride": (1, 1), "padding": (1, 0, 0, 1)}),
     ((1, 129, 3, 3), {"kernel": (2, 2), "stride": (2, 2), "ceil_mode": True}),
+    # several strips of rows
+    ((2, 5, 19, 9), {"kernel": (5, 5), "stride": (1, 1), "padding": (2, 2, 2, 2)}),
+    ((1, 6, 37, 6), {"kernel": (5, 4), "stride": (2, 1), "padding": (1, 2, 2, 1)}),
 ]
 SAME = (1, 9, 7, 7), (7, 7)
 # Those that take nothing but windows that span the image.
@@ -33,9 +36,9 @@ def pool(backend, op, x, kernel):
     """The result, or a skipped test, where the kernel says that it takes no such windows."""
     spec = OpSpec.create(op, {"x": x.shape}, {})
     reason = backend.why_not(spec, kernel)
-    if kernel == "nhwc_rows" and (
-        op.kernel is None or op.kernel[1] > 5 or op.stride[1] > 2 or op.dilation != (1, 1)
-    ):
+    across = op.kernel is None or op.kernel[1] > 5 or op.stride[1] > 2 or op.dilation != (1, 1)
+    down = op.kernel is None or op.kernel[0] > 5 or op.stride != (1, 1)
+    if (across and kernel in ("nhwc_rows", "nhwc_columns")) or (down and kernel == "nhwc_columns"):
         assert reason is not None and ", it needs " in reason
         pytest.skip(reason)
     return run(backend, op, {"x": x}, kernel)

@@ -31,17 +31,12 @@ DEPTHWISE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 4, 1, 1), (4, 1, 1, 1), {"groups": 4}),
     ((1, 129, 9, 7), (129, 1, 5, 3), {"groups": 129, "stride": (2, 1), "dilation": (1, 2)}),
 ]
-PATCHES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
-    ((1, 7, 6, 5), (7, 1, 3, 3), {"groups": 7, "padding": (1, 0, 1, 2)}),
-    ((2, 4, 1, 1), (4, 1, 1, 1), {"groups": 4}),
-    ((1, 129, 9, 13), (129, 1, 5, 7), {"groups": 129, "padding": (2, 3, 2, 3)}),
-]
 GROUPED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 8, 5, 5), (16, 4, 3, 3), {"groups": 2}),
     ((1, 36, 7, 3), (12, 12, 1, 1), {"groups": 3}),
     ((2, 20, 9, 7), (20, 4, 5, 3), {"groups": 5, "stride": (2, 1), "padding": (1, 0, 2, 1)}),
 ]
-SHAPES = {"depthwise_patch": PATCHES, "depthwise": DEPTHWISE, "grouped_nhwc": GROUPED}
+SHAPES = {"depthwise": DEPTHWISE, "grouped_nhwc": GROUPED}
 
 
 def rounded_once(got: Array, expected: Array) -> None:

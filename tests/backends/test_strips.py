@@ -44,7 +44,7 @@ def conv(rng: Any, kernel: str, c: int) -> Made:
         groups = c + 1
         c, o = 4 * groups, 8 * groups
     x, weight, bias = rng((2, c, 5, 7)), rng((o, c // groups, 3, 3)), rng((o,))
-    stride = (1, 1) if "patch" in kernel else (1, 2)
+    stride = (1, 1) if "columns" in kernel else (1, 2)
     how: dict[str, Any] = {"stride": stride, "padding": (1, 1, 1, 0), "groups": groups}
     expected = oracle.conv2d(x, weight, bias, function="relu", **how)
     return Conv2d(**how), {"x": x, "weight": weight, "e1": bias}, expected
@@ -63,7 +63,8 @@ def pool(rng: Any, kernel: str, c: int) -> Made:
     x = rng((2, c, 6, 5))
     if kernel == "nhwc_global":
         return Pool2d("average", None), {"x": x}, oracle.pool2d(x, "average", (6, 5), (1, 1))
-    how: dict[str, Any] = {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 0, 0, 1)}
+    stride = (1, 1) if kernel == "nhwc_columns" else (1, 2)
+    how: dict[str, Any] = {"kernel": (3, 2), "stride": stride, "padding": (1, 0, 0, 1)}
     return Pool2d("max", **how), {"x": x}, oracle.pool2d(x, "max", **how)
 
 

@@ -163,7 +163,8 @@ def decompose_weight_gradient(
     """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
     or more, and their sum.
 
-    CHANNELS_LAST: by the kernels of images that lie so, also where these have to be laid so first.
+    CHANNELS_LAST: products by the kernel of images that lie so, also where these have to be laid so
+    first.
     """
     assert isinstance(op, Conv2dWeightGradient)
     o, share, *kernel = op.shape_of(shapes)
@@ -172,7 +173,7 @@ def decompose_weight_gradient(
     parts = max(parts, 1)
     named = None
     if parameters.get("CHANNELS_LAST"):
-        named = "gemm_tiled" if op.groups == 1 else "depthwise_nhwc"
+        named = "gemm_tiled" if op.groups == 1 else None
     first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}, named)
     if parts == 1:
         whole = Reshape((o, share, *kernel))

@@ -359,7 +359,9 @@ def loops(
     inner = [prod(leg.count for leg in legs[i + 1 :]) for i in range(len(legs))]
     uniforms: dict[str, Uniform] = {
         "places": taken.places,
+        "words": taken.places * width,
         "pitch": tuple(leg.write for leg in legs) if capture else tuple(inner),
+        "counts": tuple(leg.count for leg in legs),
         "reads": tuple(leg.read for leg in legs),
         "writes": tuple(leg.write for leg in legs),
         "base": taken.base,
