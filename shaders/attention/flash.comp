@@ -404,18 +404,20 @@ void drop_scores(const int n) {
     if (key_of(n) >= key_count) { EACH_GROUP_OF(n, drop_group) }
 }
 
-// Of each query the greatest score of this invocation's keys, and their sum, which is NaN where one
-// is, or where there are both infinities: that of a mask, and a score or sum beyond all floats.
-vec4 greatest[GM], all_scores[GM];
+// Of each query the greatest score of this invocation's keys, and the greatest of their bits without
+// signs, which tell of a NaN: a sum of the scores would not, as two finite ones may be an infinity
+// together, which with that of a mask or of a key past the end is NaN, too.
+vec4 greatest[GM];
+uvec4 greatest_bits[GM];
 
 void begin_greatest(const int g) {
     greatest[g] = vec4(-INFINITE);
-    all_scores[g] = vec4(0.0);
+    greatest_bits[g] = uvec4(0u);
 }
 
 void find_group_greatest(const int n, const int g) {
     greatest[g] = max(greatest[g], score[n * GM + g]);
-    all_scores[g] += score[n * GM + g];
+    greatest_bits[g] = max(greatest_bits[g], floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
 }
 
 void find_greatest(const int n) {
@@ -425,8 +427,8 @@ void find_greatest(const int n) {
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
 void share_greatest(const int g) {
-    uvec4 sizes = floatBitsToUint(all_scores[g]) & 0x7fffffffu;
-    vec4 all = mix(greatest[g], vec4(INFINITE), greaterThan(sizes, uvec4(0x7f800000u)));
+    bvec4 is_nan = greaterThan(greatest_bits[g], uvec4(0x7f800000u));
+    vec4 all = mix(greatest[g], vec4(INFINITE), is_nan);
     tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
 

@@ -194,6 +194,21 @@ def test_large_scores_do_not_overflow(opened, rng, name, kernel) -> None:
     assert oracle.error(got, exactly) <= 1e-3  # scores of 1e4 are rounded to 1e-3
 
 
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+@pytest.mark.parametrize("keys", [4, 49, 128, 140])
+def test_scores_whose_sum_is_beyond_all_floats(opened, rng, name, kernel, keys) -> None:
+    """Finite scores of 2e38 in each of its loops: their sum is no infinite score."""
+    if "masked" in kernel:
+        return
+    operands, views = given(rng, (1, 1, 3, keys, 4, 4))
+    query, key, value = (operands[one] for one in "qkv")
+    query[:], key[:] = 0, 0
+    query[..., 0], key[:, :, ::2, 0] = 1e19, 2e19
+    got = run(opened(name), Attention(1, 1, 3, keys, 4, 4, views), operands, kernel)
+    expected = np.broadcast_to(value[0, 0, ::2].astype(float).mean(0), (3, 4))
+    assert oracle.error(got.reshape(3, 4), expected) <= TOLERANCE
+
+
 WINDOWS = (  # of images, heads and numbers of a token
     (Windows(2, 3, 3, 2, 1, 4), 2, 2, 8),
     (Windows(1, 2, 7, 7, 0, 3), 1, 3, 32),
