@@ -29,10 +29,10 @@ void main() {
     int i = quad + lane * quads;
     State whole = IDENTITY;
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE];
-        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        vec4 loaded[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) loaded[k] = x[i + k * stride];
         for (int k = 0; k < AT_ONCE; k += 4)
-            whole = accumulate(whole, some[k], some[k + 1], some[k + 2], some[k + 3]);
+            whole = accumulate(whole, loaded[k], loaded[k + 1], loaded[k + 2], loaded[k + 3]);
     }
     for (; i < last; i += stride) whole = accumulate(whole, x[i]);
     whole = finished(reduce_lanes(whole, lane, line), pixels);
@@ -40,11 +40,11 @@ void main() {
     i = quad + lane * quads;
 #if !EPILOGUE_LONG  // else the loop is kept, and what it indexes in memory
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE];
-        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        vec4 loaded[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) loaded[k] = x[i + k * stride];
         for (int k = 0; k < AT_ONCE; ++k) {
             int at = i + k * stride;
-            result[at] = epilogue((some[k] - whole.first) * inv_std, at, quad);
+            result[at] = epilogue((loaded[k] - whole.first) * inv_std, at, quad);
         }
     }
 #endif

@@ -38,13 +38,13 @@ void main() {
     State whole = IDENTITY;
     int i = quad + lane * quads;
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE], given[AT_ONCE];
+        vec4 loaded[AT_ONCE], loaded_dy[AT_ONCE];
         for (int k = 0; k < AT_ONCE; ++k) {
-            some[k] = x[i + k * stride];
-            given[k] = dy[i + k * stride];
+            loaded[k] = x[i + k * stride];
+            loaded_dy[k] = dy[i + k * stride];
         }
         for (int k = 0; k < AT_ONCE; ++k)
-            whole = accumulate(whole, some[k], given[k], channel_mean);
+            whole = accumulate(whole, loaded[k], loaded_dy[k], channel_mean);
     }
     for (; i < last; i += stride) whole = accumulate(whole, x[i], dy[i], channel_mean);
     whole = reduce_lanes(whole, lane, line);
@@ -53,14 +53,14 @@ void main() {
     i = quad + lane * quads;
 #if !EPILOGUE_LONG  // else the loop is kept, and what it indexes in memory
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE], given[AT_ONCE];
+        vec4 loaded[AT_ONCE], loaded_dy[AT_ONCE];
         for (int k = 0; k < AT_ONCE; ++k) {
-            some[k] = x[i + k * stride];
-            given[k] = dy[i + k * stride];
+            loaded[k] = x[i + k * stride];
+            loaded_dy[k] = dy[i + k * stride];
         }
         for (int k = 0; k < AT_ONCE; ++k) {
             int at = i + k * stride;
-            vec4 value = given[k] - total - projection * (some[k] - channel_mean);
+            vec4 value = loaded_dy[k] - total - projection * (loaded[k] - channel_mean);
             result[at] = epilogue(value * inv_std, at, quad);
         }
     }

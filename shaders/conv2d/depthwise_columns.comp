@@ -1,5 +1,5 @@
 #version 310 es
-// A depthwise convolution by walks down PX columns of ROWS rows of a channel.
+// A depthwise convolution by windows that slide down PX columns of ROWS rows of a channel.
 #ifndef WG_X
 #define WG_X 128
 #endif

@@ -1,4 +1,4 @@
-// Every channel by itself, channels last: an invocation walks down PX columns of ROWS rows of one
+// Every channel by itself, channels last: an invocation slides down PX columns of ROWS rows of one
 // channel. All weights of the channel, and the sums of all rows of the result that a row of what is
 // convolved is part of, stay in registers, so that each number is loaded once and multiplied by all taps.
 // NVIDIA's compiler does not unroll loops of so much text and keeps arrays that these index in memory: what
@@ -34,8 +34,8 @@ int channel, image, column, left, row;  // row: of what is convolved, the next o
 #define PLACE(i) \
     if (i < COLUMNS) offset[i] = clamp(left + i, 0, IN_W - 1) * IN_PIXEL + IN_FIRST + channel;
 #define PLACE_8(i) PLACE(i + 8)
-#define MEET(i) if (i < COLUMNS) line[i] = loaded[i];
-#define MEET_8(i) MEET(i + 8)
+#define COPY(i) if (i < COLUMNS) line[i] = loaded[i];
+#define COPY_8(i) COPY(i + 8)
 #define OUTSIDE(i) if (i < COLUMNS && uint(left + i) >= uint(IN_W)) line[i] = 0.0;
 #define OUTSIDE_8(i) OUTSIDE(i + 8)
 
@@ -45,11 +45,11 @@ void load() {
 }
 
 // Puts the next row into `line`, zeros where its columns are outside. Whether the row is within.
-bool meet() {
+bool next_row() {
 #if !AHEAD
     load();
 #endif
-    EACH_OF_8(MEET) EACH_OF_8(MEET_8)
+    EACH_OF_8(COPY) EACH_OF_8(COPY_8)
     if (left < 0 || left + COLUMNS > IN_W) {
         EACH_OF_8(OUTSIDE) EACH_OF_8(OUTSIDE_8)
     }
@@ -93,7 +93,7 @@ void convolve(int top, int bottom) {
     load();
 #endif
     for (int y = begin - (KERNEL_H - 1); y < bottom; ++y) {
-        if (meet()) {
+        if (next_row()) {
             OLDEST_FIRST(ROW)
         } else {
             OLDEST_FIRST(NO_ROW)

@@ -1,6 +1,6 @@
 #version 310 es
 // A depthwise convolution's gradient by what it convolves, for strides of 1: the convolution of dy by
-// the turned weight, by walks down PX columns of ROWS rows of a channel. The weight is taken as it lies.
+// the turned weight, by windows that slide down PX columns of ROWS rows of a channel. The weight is taken as it lies.
 #ifndef WG_X
 #define WG_X 128
 #endif

@@ -1,8 +1,8 @@
 #version 310 es
 // A depthwise convolution's gradient by its weight, channels last: the LANES invocations of a workgroup that
-// are at the same channel share the columns and rows of a part of dy, and walk down PX columns of ROWS
-// rows each. The sums of all taps, and the rows of dy that a row of x meets, stay in registers, so that
-// each number is loaded once; shared memory joins the sums. NVIDIA's compiler does not unroll loops of so
+// are at the same channel share the columns and rows of a part of dy, and slide down PX columns of ROWS
+// rows each. The sums of all taps, and the rows of dy that a row of x is multiplied by, stay in
+// registers, so that each number is loaded once; shared memory joins the sums. NVIDIA's compiler does not unroll loops of so
 // much text and keeps arrays that these index in memory: what is done to each column and tap is called in
 // the text.
 #ifndef CHANNELS
@@ -32,15 +32,15 @@ uniform int n, c, h, w, oh, ow, chunk;
 #define TAPS (KERNEL_H * KERNEL_W)
 #endif
 #define COLUMNS ((PX - 1) * STRIDE_W + KERNEL_W)
-#define MET ((KERNEL_H + STRIDE_H - 1) / STRIDE_H)  // rows of dy that a row of x meets
+#define DY_ROWS ((KERNEL_H + STRIDE_H - 1) / STRIDE_H)  // that a row of x is multiplied by
 
 #define EACH_OF_7(call) call(0) call(1) call(2) call(3) call(4) call(5) call(6)
 #define EACH_OF_8(call) EACH_OF_7(call) call(7)
 #define EACH_OF_7_OF(call, a) \
     call(0, a) call(1, a) call(2, a) call(3, a) call(4, a) call(5, a) call(6, a)
 
-// given[8 * i + p] is dy at pixel p, i rows before the youngest.
-float sum[49 * STRIDE_H], given[56], coming[8], line[24], loaded[24];
+// dy_rows[8 * i + p] is dy at pixel p, i rows before the youngest.
+float sum[49 * STRIDE_H], dy_rows[56], dy_loaded[8], line[24], loaded[24];
 int offset[24], dy_offset[8];  // of each column in a row
 int channel, pitch, image, column, left, row;  // row: of x, the next one
 shared float sums[CHANNELS * LANES];
@@ -53,10 +53,10 @@ shared float sums[CHANNELS * LANES];
 #define LOAD(i) if (i < COLUMNS) loaded[i] = x[start + offset[i]];
 #define LOAD_8(i) LOAD(i + 8)
 #define LOAD_16(i) LOAD(i + 16)
-#define LOAD_DY(p) if (p < PX) coming[p] = dy[start + dy_offset[p]];
-#define MEET(i) if (i < COLUMNS) line[i] = uint(left + i) < uint(w) ? loaded[i] : 0.0;
-#define MEET_8(i) MEET(i + 8)
-#define MEET_16(i) MEET(i + 16)
+#define LOAD_DY(p) if (p < PX) dy_loaded[p] = dy[start + dy_offset[p]];
+#define COPY(i) if (i < COLUMNS) line[i] = uint(left + i) < uint(w) ? loaded[i] : 0.0;
+#define COPY_8(i) COPY(i + 8)
+#define COPY_16(i) COPY(i + 16)
 
 void load() {
     int start = (image * h + clamp(row, 0, h - 1)) * w * pitch;
@@ -69,8 +69,8 @@ void load_dy(int y) {
 }
 
 // Puts the next row of x into `line` and loads the one after it. Whether the row is within.
-bool meet() {
-    EACH_OF_8(MEET) EACH_OF_8(MEET_8) EACH_OF_8(MEET_16)
+bool next_row() {
+    EACH_OF_8(COPY) EACH_OF_8(COPY_8) EACH_OF_8(COPY_16)
     bool inside = row >= 0 && row < h;
     ++row;
     load();
@@ -80,13 +80,13 @@ bool meet() {
 #define CLEAR(kx, ky) sum[ky * 7 + kx] = 0.0;
 #define CLEAR_ROW(ky) EACH_OF_7_OF(CLEAR, ky)
 #define FORGET(p) \
-    given[p] = given[8 + p] = given[16 + p] = given[24 + p] = given[32 + p] = given[40 + p] = 0.0; \
-    given[48 + p] = 0.0;
+    dy_rows[p] = dy_rows[8 + p] = dy_rows[16 + p] = dy_rows[24 + p] = dy_rows[32 + p] = dy_rows[40 + p] = 0.0; \
+    dy_rows[48 + p] = 0.0;
 #define MOVE(p) \
-    given[48 + p] = given[40 + p]; given[40 + p] = given[32 + p]; given[32 + p] = given[24 + p]; \
-    given[24 + p] = given[16 + p]; given[16 + p] = given[8 + p]; given[8 + p] = given[p]; \
-    given[p] = y < bottom && column + p < ow ? coming[p] : 0.0;
-#define ADD(p, i, at) if (p < PX) sum[at] += line[p * STRIDE_W + at % 7] * given[8 * i + p];
+    dy_rows[48 + p] = dy_rows[40 + p]; dy_rows[40 + p] = dy_rows[32 + p]; dy_rows[32 + p] = dy_rows[24 + p]; \
+    dy_rows[24 + p] = dy_rows[16 + p]; dy_rows[16 + p] = dy_rows[8 + p]; dy_rows[8 + p] = dy_rows[p]; \
+    dy_rows[p] = y < bottom && column + p < ow ? dy_loaded[p] : 0.0;
+#define ADD(p, i, at) if (p < PX) sum[at] += line[p * STRIDE_W + at % 7] * dy_rows[8 * i + p];
 #define TAP(kx, i, ky) \
     if (kx < KERNEL_W) { \
         ADD(0, i, (ky * 7 + kx)) ADD(1, i, (ky * 7 + kx)) ADD(2, i, (ky * 7 + kx)) \
@@ -96,7 +96,7 @@ bool meet() {
 #define EACH_TAP(i, ky) \
     TAP(0, i, ky) TAP(1, i, ky) TAP(2, i, ky) TAP(3, i, ky) TAP(4, i, ky) TAP(5, i, ky) TAP(6, i, ky)
 // What the first and the second row of x of a step add, by the i-th row of dy before.
-#define FIRST_ROW(i) if (i < MET) { EACH_TAP(i, (i * STRIDE_H)) }
+#define FIRST_ROW(i) if (i < DY_ROWS) { EACH_TAP(i, (i * STRIDE_H)) }
 #define SECOND_ROW(i) if (i * STRIDE_H + 1 < KERNEL_H) { EACH_TAP(i, (i * 2 + 1)) }
 
 // Adds what the rows of dy from `top` to before `bottom` give.
@@ -105,12 +105,12 @@ void add(int top, int bottom) {
     row = top * STRIDE_H - PADDING_TOP;
     load();
     load_dy(top);
-    for (int y = top; y < bottom + MET - 1; ++y) {
+    for (int y = top; y < bottom + DY_ROWS - 1; ++y) {
         EACH_OF_8(MOVE)
         load_dy(y + 1);
-        if (meet()) { EACH_OF_7(FIRST_ROW) }
+        if (next_row()) { EACH_OF_7(FIRST_ROW) }
 #if STRIDE_H > 1
-        if (meet()) { EACH_OF_7(SECOND_ROW) }
+        if (next_row()) { EACH_OF_7(SECOND_ROW) }
 #endif
     }
 }

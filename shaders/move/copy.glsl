@@ -25,27 +25,27 @@
 #endif
 #include "common/launch.glsl"
 #include "move/map.glsl"
-#include "move/turns.glsl"
+#include "move/indices.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { WORDS x[]; };
 layout(std430, binding = 1) buffer Out { WORDS result[]; };
 uniform int places, fill;
 
-#define TURNS (EACH / WIDTH)
-#define LOADS (TURNS < AT_ONCE ? TURNS : AT_ONCE)
+#define STEPS (EACH / WIDTH)
+#define LOADS (STEPS < AT_ONCE ? STEPS : AT_ONCE)
 
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
-#if TURNS > 1
-    int turn[RANK], further[RANK];
-    turns(int(INVOCATION_ID.x), turn);
-    turns(stride, further);
+#if STEPS > 1
+    int index[RANK], stride_index[RANK];
+    find_indices(int(INVOCATION_ID.x), index);
+    find_indices(stride, stride_index);
     for (int i = int(INVOCATION_ID.x); i < places; i += LOADS * stride) {
         int at[LOADS], target[LOADS];
         WORDS words[LOADS];
         for (int k = 0; k < LOADS; ++k) {
-            at[k] = source(turn, target[k]);
-            advance(turn, further);
+            at[k] = source(index, target[k]);
+            advance(index, stride_index);
         }
         for (int k = 0; k < LOADS; ++k)
             words[k] = x[i + k * stride < places ? max(at[k], 0) : 0];

@@ -33,20 +33,27 @@ int met(int c, int size) {
 #endif
 }
 
+// Adds where index `i` of loop `d` lies, in the operand and in the result. Whether it is in the operand.
+bool add_index(int d, int i, inout int at, inout int target) {
+    target += i * writes[d];
+    bool inside = true;
+#if EDGE
+    i = met(i + first[d], extent[d]);
+    inside = i >= 0 && i < extent[d];
+#endif
+    at += i * reads[d];
+    return inside;
+}
+
 // Where in the operand the number of a place lies, -1 where it is outside; and where in the result.
 int source(int place, out int target) {
     int at = base;
     bool inside = true;
     target = target_base;
     for (int d = 0; d < RANK; ++d) {
-        int c = d == RANK - 1 ? place : place / pitch[d];
-        place -= c * pitch[d];
-        target += c * writes[d];
-#if EDGE
-        c = met(c + first[d], extent[d]);
-        inside = inside && c >= 0 && c < extent[d];
-#endif
-        at += c * reads[d];
+        int i = d == RANK - 1 ? place : place / pitch[d];
+        place -= i * pitch[d];
+        inside = add_index(d, i, at, target) && inside;
     }
     return inside ? at : -1;
 }

@@ -1,12 +1,3 @@
 #version 310 es
 // The words of the result, each from where the map says.
-#ifndef WG_X
-#define WG_X 64
-#endif
-#ifndef EACH
-#define EACH 4
-#endif
-#ifndef AT_ONCE
-#define AT_ONCE 4
-#endif
 #include "move/copy.glsl"

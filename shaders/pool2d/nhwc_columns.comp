@@ -1,5 +1,5 @@
 #version 310 es
-// Maximum or average over a window, channels last: an invocation walks down PX columns of ROWS rows of
+// Maximum or average over a window, channels last: an invocation slides down PX columns of ROWS rows of
 // four channels. What a row of x has for each of the PX windows is joined once, and to the results of all
 // rows that it is part of. Columns outside are read as the nearest one within, which a maximum has in its
 // window anyway. NVIDIA's compiler does not unroll loops of so much text and keeps arrays that these index
@@ -34,28 +34,28 @@ uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 #define EACH_OF_8(call) EACH_OF_4(call) call(4) call(5) call(6) call(7)
 
 // value[4 * i + 4 + p] is that of pixel p in the i-th row before the youngest; the first four are none.
-vec4 loaded[8], met[8], joined_row[4], value[24], sum;  // sum: of all that was met
+vec4 loaded[8], line[8], joined_row[4], value[24], sum;  // sum: of all that was read
 int offset[8];  // of each column in a row of x
 int image, quad, column, left, row;  // row: of x, the next one
 
 #if MODE == 0
 #define NONE vec4(LEAST)
 #define JOINED(a, b) max(a, b)
-#define MEET(i) if (i < COLUMNS) { met[i] = loaded[i]; sum += loaded[i]; }
+#define TAKE(i) if (i < COLUMNS) { line[i] = loaded[i]; sum += loaded[i]; }
 #else
 #define NONE vec4(0.0)
 #define JOINED(a, b) ((a) + (b))
-#define MEET(i) if (i < COLUMNS) met[i] = uint(left + i) < uint(w) ? loaded[i] : vec4(0.0);
+#define TAKE(i) if (i < COLUMNS) line[i] = uint(left + i) < uint(w) ? loaded[i] : vec4(0.0);
 #endif
 #define LOAD(i) \
     if (i < COLUMNS) loaded[i] = X_AT(start + offset[i]);
 #define PLACE(i) \
     if (i < COLUMNS) offset[i] = clamp(left + i, 0, w - 1) * (x_pixel / 4) + x_first / 4 + quad;
 #define NEXT(p, i) \
-    if (i < KERNEL_W) joined_row[p] = JOINED(joined_row[p], met[p + i]);
+    if (i < KERNEL_W) joined_row[p] = JOINED(joined_row[p], line[p + i]);
 #define PIXEL(p) \
     if (p < PX) { \
-        joined_row[p] = met[p]; \
+        joined_row[p] = line[p]; \
         NEXT(p, 1) NEXT(p, 2) NEXT(p, 3) NEXT(p, 4) \
     }
 
@@ -65,11 +65,11 @@ void load() {
 }
 
 // Joins what the next row of x has for each pixel. Whether the row is within.
-bool meet() {
+bool next_row() {
 #if !AHEAD
     load();
 #endif
-    EACH_OF_8(MEET)
+    EACH_OF_8(TAKE)
     bool inside = row >= 0 && row < h;
     ++row;
 #if AHEAD
@@ -123,7 +123,7 @@ void pool(int first, int last) {
     load();
 #endif
     for (int y = begin - (KERNEL_H - 1); y < last; ++y) {
-        if (meet()) {
+        if (next_row()) {
             OLDEST_FIRST(ROW)
         } else {
             OLDEST_FIRST(NO_ROW)

@@ -158,7 +158,7 @@ def test_many_shapes(opened, rng, name, kernel) -> None:
 
 
 # Several strips of rows and groups of columns, whole and in part; windows that meet padding alone
-WALKS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+COLUMNS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 5, 33, 17), (5, 1, 7, 7), {"padding": (3, 3, 3, 3)}),
     ((1, 6, 30, 9), (6, 1, 5, 5), {"padding": (2, 2, 2, 2)}),
     ((2, 4, 7, 7), (4, 1, 7, 7), {"padding": (3, 3, 3, 3)}),
@@ -172,7 +172,7 @@ WALKS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("opened", ["as it is", "es31-minimum"], indirect=True)
 @pytest.mark.parametrize("parameters", [{}, {"ROWS": 4, "PX": 4}, {"ROWS": 7, "PX": 8, "AHEAD": 0}])
-@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), WALKS)
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), COLUMNS)
 def test_depthwise_columns(opened, rng, x_shape, w_shape, attributes, parameters) -> None:
     (kernel,) = (one for one in kernels_for("conv2d", "compute") if one.name == "depthwise_columns")
     op = Conv2d(**attributes, groups=x_shape[1])
