@@ -537,7 +537,7 @@ class Outline:
             body or there or Pass.HALVES in outline_options.without
         ):
             store_as_fp16(schedule, kept)
-        without = outline_options.without | (frozenset() if updated else {Pass.UPDATES})
+        without = outline_options.without | (frozenset() if wholes else {Pass.UPDATES})
         schedule = _with_joined_updates(schedule, wholes, kept, without)
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
@@ -577,8 +577,9 @@ def _with_joined_updates(
 ) -> Schedule:
     """Return `schedule` with updates of states joined, in the way that leaves fewest launches.
 
-    Those of many parameters are one launch as they lie one behind the other; where some of them
-    join the kernels that make their gradients, the others may become several.
+    wholes: the memories of states that were added together, as those of training are; other plans
+    join nothing. Those of many parameters are one launch as they lie one behind the other; where
+    some of them join the kernels that make their gradients, the others may become several.
     """
     result: list[Schedule] = []
     if Pass.UPDATES not in without:

@@ -135,9 +135,9 @@ def _spans(schedule: Schedule, live_out: set[str]) -> dict[str, tuple[int, int]]
         spans[memory] = min(first, when), max(last, when)
 
     for i, entry in enumerate(schedule.entries):
-        for name in (*entry.lowered.operands.values(), entry.lowered.output):
+        for name in entry.tensors:
             need(name, i)
-    made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
+    made = {schedule.tensors[name].memory for e in schedule.entries for name in e.lowered.results}
     for name, tensor in schedule.tensors.items():
         if tensor.memory == name and name not in made:  # an input
             need(name, -1)

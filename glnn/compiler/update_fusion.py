@@ -83,7 +83,7 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
     """Yield groups of entries that can be joined if the order allows it."""
     kinds: dict[Kind, list[_Member]] = {}
     taken: set[Kind] = set()  # a gradient that two are updated by lies beside others but once
-    made = [schedule.tensors[entry.lowered.output].memory for entry in schedule.entries]
+    made = [schedule.tensors[name].memory for e in schedule.entries for name in e.lowered.results]
     for at, entry in enumerate(schedule.entries):
         out = schedule.tensors[entry.lowered.output]
         lowered = entry.lowered

@@ -2,8 +2,8 @@
 
 An optimiser's new slots and the new parameter are pointwise work on a gradient, each in the memory
 of its old content; the gradient of a cross-entropy is such work on the logarithms that the loss
-reads. Where one kernel makes what they read, it stores all of them as it finishes a number. That
-spares a launch which waits for others, and what they read its way to memory and back.
+reads. Where one kernel makes the operand, it stores all of these as it finishes a number. That
+spares a launch which waits for others, and one reading of the operand.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Source = str | Weight
 def join_updates(schedule: Schedule, live_out: Iterable[str], *, in_place: bool) -> bool:
     """Join pointwise work to the entries that make what it reads, where kernels can do so.
 
-    live_out: tensors that somebody reads after a run. in_place: whether also such that updates a
-    tensor where it is. Returns True where some were joined.
+    live_out: tensors that somebody reads after a run. in_place: whether work that updates a
+    tensor where it is joins, too. Returns True where some were joined.
     """
     live_out, at, found = set(live_out), 0, False
     while schedule.backend.in_place and at < len(schedule.entries):
@@ -110,14 +110,14 @@ class _Join:
 
     def apply(self) -> bool:
         """Join them; return False, leaving all as it is, where that cannot be."""
-        place, joined = self._place(), self._joined()
-        if place is None or joined is None:
+        position, joined = self._position(), self._joined()
+        if position is None or joined is None:
             return False
         schedule, gradient = self.schedule, self._gradient
         gone = {self.at, *(update.at for update in self.updates)}
         schedule.replace({self.at: (joined,)})
         left = [i for i in range(len(schedule.entries)) if i not in gone]
-        before = [i for i in left if i <= place]
+        before = [i for i in left if i <= position]
         schedule.arrange([*before, self.at, *left[len(before) :]])
         if not self.stored:
             del schedule.tensors[gradient]
@@ -127,7 +127,7 @@ class _Join:
     def _gradient(self) -> str:
         return self.schedule.entries[self.at].lowered.output
 
-    def _place(self) -> int | None:
+    def _position(self) -> int | None:
         """Return the number of an entry at which all can be computed; None where there is none.
 
         Updates are there in the level of the last of them, which is behind all that reads the old
@@ -137,7 +137,7 @@ class _Join:
         last = max(update.at for update in self.updates)
         if all(update.old is not None for update in self.updates):
             return last if self._may_be_at(last) else None
-        first = self._first_place(last)
+        first = self._first_position(last)
         return first if self._may_be_at(first) else None
 
     @property
@@ -146,7 +146,7 @@ class _Join:
         joined = {update.at for update in self.updates}
         return [i for i in range(self.at + 1, max(joined)) if i not in joined]
 
-    def _first_place(self, last: int) -> int:
+    def _first_position(self, last: int) -> int:
         """Return the number of the last entry that must come before what is joined."""
         entries, tensors, place = self.schedule.entries, self.schedule.tensors, self.at
         for update in self.updates:
@@ -155,12 +155,12 @@ class _Join:
             place = max(needed, default=place)
         return place
 
-    def _may_be_at(self, place: int) -> bool:
-        """Return True where no entry up to `place` must come after what is joined."""
+    def _may_be_at(self, position: int) -> bool:
+        """Return True where no entry up to `position` must come after what is joined."""
         entries, tensors = self.schedule.entries, self.schedule.tensors
         for i in self._between:
             first = [entries[self.at], *(one.entry for one in self.updates if one.at < i)]
-            if i <= place and any(_depends(tensors, entries[i], one) for one in first):
+            if i <= position and any(_depends(tensors, entries[i], one) for one in first):
                 return False
         return True
 
@@ -171,7 +171,8 @@ class _Join:
         first, *rest = self.updates
         output = self._gradient if self.stored else first.new
         rest = [*self.updates] if self.stored else rest
-        if any(value.calls > MOST_CALLS for value in values.values()):
+        stored = [values[output], *(values[one.new] for one in rest)]
+        if sum(value.calls for value in stored) > MOST_CALLS:
             return None
         for update in rest:
             whole = tensors[update.target].layout == DENSE
@@ -243,7 +244,7 @@ class _Join:
         in_result = backend.operand_in_result(entry.choice, spec)
         if in_result is not None:
             source = named[in_result]
-            if not isinstance(source, str) or not _same_place(tensors[source], written[0]):
+            if not isinstance(source, str) or not _same_memory(tensors[source], written[0]):
                 return None
         taken = backend.layouts(entry.choice, spec)
         padded = {k: tensors[str(named[k])].layout for k in epilogue.named("padded")}
@@ -299,10 +300,10 @@ def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Conta
 def _replaced(tensors: Tensors, entry: ScheduledOp) -> str | None:
     """Return the operand in whose place `entry` computes; None where it has memory of its own."""
     out, names = tensors[entry.lowered.output], entry.lowered.operands.values()
-    return next((name for name in names if _same_place(tensors[name], out)), None)
+    return next((name for name in names if _same_memory(tensors[name], out)), None)
 
 
-def _same_place(one: Tensor, other: Tensor) -> bool:
+def _same_memory(one: Tensor, other: Tensor) -> bool:
     return (one.memory, one.offset) == (other.memory, other.offset)
 
 

@@ -115,7 +115,7 @@ def test_training_is_the_same_to_the_bit(compute, name, model) -> None:
         counts.append(len(plan.steps))
     same(found[0], found[1])
     same(found[0], found[2])
-    assert counts[1] == counts[2]
+    assert counts[1] <= counts[2]  # updates of states that lie alone join nothing
     if (name, model) == ("sgd", mlp):  # what makes a gradient updates the parameter itself
         assert counts[0] == counts[1]
     else:

@@ -7,6 +7,7 @@ import pytest
 
 from glnn.backends import Backend
 from glnn.backends.compute import Compute
+from glnn.compiler import memory_budget
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.core.types import Array, TensorType
@@ -14,7 +15,7 @@ from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.passes import Pass
-from glnn.layers import BatchNorm1d, Linear, ReLU
+from glnn.layers import Linear, ReLU
 from glnn.model import Model
 from glnn.training import (
     SGD,
@@ -116,27 +117,51 @@ def test_a_step_of_a_perceptron_has_few_launches(opened) -> None:
     assert commands.count("barrier") == 7
 
 
-def test_where_others_would_be_apart_none_joins(opened) -> None:
-    """A launch for all parameters is one for fewer, too: it is not divided by those that join."""
-    backend = opened("compute")
-    layers = [Linear(12, 8), BatchNorm1d(8), ReLU(), Linear(8, 4), BatchNorm1d(4), ReLU()]
-    layers += [Linear(4, 4, seed=2)]
-    model = Model.sequential(layers, (12,), name="normalised")
-    step = training_step(model, MSELoss(), SGD(0.1, momentum=0.9), 9, totals=False)
-    joined, _ = planned(step, backend)
-    apart, _ = planned(step, backend, frozenset({Pass.UPDATES}))
-    assert len(joined.steps) <= len(apart.steps)
+def test_where_others_would_be_apart_none_joins(opened, monkeypatch) -> None:
+    """A launch for all parameters is one for fewer, too: of the schedule in which updates join the
+    kernels of gradients and the one in which they do not, that of fewer launches is taken.
+    """
+    backend, lengths = opened("compute"), list[int]()
+    fuse = memory_budget.fuse_updates
+
+    def recorded(schedule, *arguments) -> None:
+        fuse(schedule, *arguments)
+        lengths.append(len(schedule.entries))
+
+    monkeypatch.setattr(memory_budget, "fuse_updates", recorded)
+    loss, optimizer = CrossEntropyLoss(ignore_index=None), SGD(0.1, momentum=0.9)
+    step = training_step(mlp(), loss, optimizer, 9, totals=False)
+    plan, _ = planned(step, backend)
+    joined, apart = lengths
+    assert len(plan.steps) == joined < apart
+
+    join = memory_budget.join_updates
+
+    def poor(schedule, live_out, *, in_place) -> bool:
+        """Join them, and leave more launches than there were."""
+        found = join(schedule, live_out, in_place=in_place)
+        if in_place:
+            schedule.entries = [*schedule.entries, *schedule.entries[-1:] * 9]
+        return found
+
+    lengths.clear()
+    monkeypatch.setattr(memory_budget, "join_updates", poor)
+    plan, _ = planned(step, backend)
+    assert len(plan.steps) == apart < lengths[0]
 
 
 def test_inference_joins_nothing(opened) -> None:
-    """What is measured of training alone is done there alone."""
+    """What is measured of training alone is done there alone, whatever states a session has."""
     backend = opened("compute")
     builder = Builder("two readers")
+    count = builder.input("count", TensorType((3,)))
+    (after,) = builder.add(Pointwise(call("add", Arg(0), 1.0)), count, name="after")
     x, w = builder.input("x", TensorType((8, 12))), builder.input("w", TensorType((16, 12)))
     (y,) = builder.add(Matmul(), x, w, name="y")
     (z,) = builder.add(Pointwise(call("exp", Arg(0))), y, name="z")
-    plan = Plan(builder.graph([y, z]), backend, {"x": (8, 12), "w": (16, 12)})
-    assert [one.op.name for one in plan.steps if one.op.name != "reorder"] == [
-        "matmul",
-        "pointwise",
-    ]
+    states = States(backend)
+    states.add("count", np.zeros(3, np.float32))
+    shapes, updates = {"x": (8, 12), "w": (16, 12)}, {"count": after.name}
+    plan = Plan(builder.graph([y, z, after]), backend, shapes, states=states, updates=updates)
+    names = sorted(one.op.name for one in plan.steps if one.op.name != "reorder")
+    assert names == ["matmul", "pointwise", "pointwise"]
