@@ -408,8 +408,7 @@ class Buffer:
             return result
         for fence in arrivals:
             fence.wait()
-        if device.timeline.completed < self._due_segment:
-            device.wait()
+        device.wait_for(self._due_segment)
         if view is None:
             flat = words[: self.words].view(self._number)[: self._used]
             result[...] = self.layout.unpack(flat, self.shape)

@@ -521,8 +521,24 @@ class Device:
         """The same as `finish`, for callers that are inside `perform`."""
         if self.closed:  # in the middle of the work
             raise DeviceError(self.lost or CLOSED)
+        self._wait_at(self._closing_fence() or self.fence())
+
+    def wait_for(self, segment: int) -> None:
+        """Wait until the commands of a segment of the timeline are done. Only inside `perform`.
+
+        Raises DeviceError after a reset.
+        """
+        if self.timeline.completed < segment:
+            if self.closed:
+                raise DeviceError(self.lost or CLOSED)
+            fence = self.timeline.latest()
+            if fence is None or fence.segment < segment:
+                fence = self.fence()
+            self._wait_at(fence)
+
+    def _wait_at(self, fence: Fence) -> None:
+        """Wait for `fence`. Raises DeviceError after a reset."""
         # Not by glFinish: with it NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
-        fence = self._closing_fence() or self.fence()
         fence.wait(checked=False)
         if not fence.is_signaled:  # of a driver that made none, or cannot wait for it
             self._finish()

@@ -202,6 +202,8 @@ class BufferSet:
         self.sizes: tuple[int, ...] = ()
         self.numbers: tuple[int, ...] = ()
         """Those of the executable's expressions, of the last binding."""
+        self._shapes: dict[str, Shape] = {}
+        """The shapes of outputs in the last binding, by name."""
         self.nested: dict[tuple[HostStep, int], BufferSet] = {}
         """The BufferSets of the bodies of steps."""
         of_states = {block for one in executable.states for block in one.blocks}
@@ -321,7 +323,7 @@ class BufferSet:
         for one in self._arrangements.values():  # they share tables of sizes, and bodies
             one.made_for = None
         self._grow(sizes, numbers)
-        self.sizes, self.numbers = sizes, numbers
+        self.sizes, self.numbers, self._shapes = sizes, numbers, {}
         self._generation = self._shared.generation
         self._now = self._arranged()
 
@@ -541,6 +543,13 @@ class BufferSet:
         """Return a size or shape of the executable in the last binding."""
         return number(size, self.numbers) if self.executable.symbols else size
 
+    def shape(self, output: Output) -> Shape:
+        """Return the shape of an output in the last binding."""
+        result = self._shapes.get(output.name)
+        if result is None:
+            result = self._shapes[output.name] = self.number(output.shape)
+        return result
+
     @property
     def ran(self) -> bool:
         """Return True where the commands ran, and GL was checked for errors."""
@@ -603,7 +612,7 @@ class BufferSet:
         """
         device = self.device
         if device is not None and device.timeline.completed < self._segment:
-            device.wait()
+            device.wait_for(self._segment)
         now = self._now
         assert now is not None
         stores = now.stores
@@ -635,7 +644,7 @@ class BufferSet:
         store = self.result(output.name)
         if not _is_dense(store):
             return None
-        shape, available = self.number(output.shape), self._shared.available
+        shape, available = self.shape(output), self._shared.available
         result = DeviceArray.allocate(device, shape, output.dtype, available=available)
         Buffer(store.shape, DENSE, memory=result.block(device)).copy_from(store, device)
         return result

@@ -462,7 +462,13 @@ class Runner:
         if outputs == ():
             self.begin(feeds, outputs, out)  # waits for nothing
             return {}
-        return self._begin_run(feeds, outputs, out).results()
+        run = self._begin_run(feeds, outputs, out)
+        fence = self._performer.fence()  # the device begins now, and results wait for this
+        try:
+            return run.results()
+        finally:
+            if fence is not None:
+                fence.delete()
 
     def begin(
         self,
@@ -507,7 +513,7 @@ class Runner:
         if given:
             for one in self.executable.io.outputs:
                 if one.name in given:
-                    check_out(one.name, given[one.name], buffers.number(one.shape), one.dtype)
+                    check_out(one.name, given[one.name], buffers.shape(one), one.dtype)
             feeds = unaliased(feeds, given)
         self._upload(buffers, feeds)
         buffers.launch()
@@ -600,7 +606,7 @@ class Runner:
             store = buffers.output(output.name)
             if out is not None and dtype is not DType.float16:
                 to = out.reshape(store.shape)
-            result = store.fetch(to).reshape(buffers.number(output.shape))
+            result = store.fetch(to).reshape(buffers.shape(output))
         if dtype is DType.float16:
             result = to_float16(result)
         elif dtype is DType.int64:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 
 from glnn.core.settings import Settings
 from glnn.errors import DeviceError, GlnnError
-from glnn.gl import Device
+from glnn.gl import Buffer, Device
 from glnn.gl import device as device_module
 from glnn.gl.device import SHARED, poll
 from glnn.gl.egl import Display, EglContext
 from glnn.gl.window import WindowContext
+from glnn.runtime.buffer_set import BufferSet
+from glnn.runtime.device_array import DeviceArray
 from glnn.session import InferenceSession
 
 FEEDS = {"input": np.random.default_rng(3).random((2, 1, 28, 28), np.float32)}
@@ -111,6 +114,62 @@ def test_a_run_without_outputs_is_waited_for_by_its_own_fence() -> None:
         plan.run(FEEDS, ())
         assert fences_of(device, device.finish) == 0
         assert device.timeline.completed + 1 == device.timeline.current
+
+
+def test_a_run_begins_at_once_and_is_waited_for_by_one_fence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The device is told of all of it before the host goes on with its outputs."""
+    with Device() as device:
+        session = InferenceSession("lenet", "compute", device=device)
+        right = session.run(None, FEEDS)[0]
+        flushed: list[int] = []
+        flush, launch, take = device._flush, BufferSet.launch, Buffer.fetch
+        monkeypatch.setattr(device, "_flush", lambda: flushed.append(1) or flush())
+
+        def launching(self: BufferSet) -> None:
+            launch(self)
+            flushed.clear()
+
+        def taking(self: Buffer, *arguments: Any) -> Any:
+            assert flushed
+            return take(self, *arguments)
+
+        monkeypatch.setattr(BufferSet, "launch", launching)
+        monkeypatch.setattr(Buffer, "fetch", taking)
+        results: list[Any] = []
+        run = partial(session.run, None, FEEDS)
+        assert fences_of(device, lambda: results.extend(run())) == 1
+        np.testing.assert_array_equal(results[0], right)
+
+
+def test_every_fence_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that nobody waits for, as of steps behind which others are waited for."""
+    with Device() as device:
+        functions, live = device._fence_functions, [0]
+        make, delete = functions.make, functions.delete
+
+        def making(*arguments: Any) -> Any:
+            live[0] += 1
+            return make(*arguments)
+
+        def deleting(*arguments: Any) -> Any:
+            live[0] -= 1
+            return delete(*arguments)
+
+        monkeypatch.setattr(functions, "make", making)
+        monkeypatch.setattr(functions, "delete", deleting)
+        session = InferenceSession("lenet", "compute", device=device)
+        name, shapes = session.get_outputs()[0].name, {"input": FEEDS["input"].shape}
+        plan = session.plan(shapes)
+        for _ in range(9):
+            for _ in range(2):
+                plan.run(FEEDS, ())
+            device.finish()
+            session.run(None, FEEDS)
+            session.run(None, FEEDS, out={name: DeviceArray})
+            session.run_async(None, FEEDS).result()
+        assert live[0] <= 2  # of the runs that the plan knows of
 
 
 @pytest.mark.parametrize("wait", ["spin", "sleep"])
