@@ -22,7 +22,16 @@ from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.core.process import memory_limit, process_lock
 from glnn.core.settings import Settings
-from glnn.core.types import Array, ArrayTypes, DType, Shape, TensorType, all_small, content
+from glnn.core.types import (
+    Array,
+    ArrayTypes,
+    DType,
+    LargeNumbersError,
+    Shape,
+    TensorType,
+    all_small,
+    content,
+)
 from glnn.errors import (
     DeviceError,
     LimitError,
@@ -104,12 +113,12 @@ class _Latest:
     plan: Plan | PartitionedGraph
     """The plan."""
     types: ArrayTypes | None = None
-    """The types of inputs that have this key, whatever their numbers are; None where these matter,
-    or nobody knows yet."""
+    """The types of inputs that have this key, unless a run raises LargeNumbersError; None where
+    numbers matter, or nobody knows yet."""
 
     def note(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
         """Note that `feeds`, of which `shape_inputs` decide sizes, have this key."""
-        self.types = None if shape_inputs else types_alone(feeds)
+        self.types = None if shape_inputs else types_alone(feeds, small=self.key.small)
 
     def is_for(self, feeds: Mapping[str, Feed]) -> bool:
         """Return True where the types of `feeds` alone say that they have this key."""
@@ -342,6 +351,12 @@ class Executor:
             try:
                 plan = self.plan_for(feeds, backend, exact)
                 return do(plan)
+            except LargeNumbersError:
+                latest = self._latest
+                if latest is None or latest.types is None:
+                    raise
+                latest.types = None  # their numbers say which plan it is
+                continue
             except (LimitError, MemoryError) as error:
                 clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
                 full = isinstance(error, (NoRoomError, MemoryError))

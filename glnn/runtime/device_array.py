@@ -253,13 +253,16 @@ def host_arrays(feeds: Mapping[str, Feed]) -> dict[str, Array]:
     return {name: one for name, one in feeds.items() if isinstance(one, np.ndarray)}
 
 
-def types_alone(feeds: Mapping[str, Feed]) -> ArrayTypes | None:
+def types_alone(feeds: Mapping[str, Feed], *, small: bool = False) -> ArrayTypes | None:
     """Return the types of `feeds` where which plan they are run by follows from these: all are
     arrays of the host, none of int64, whose numbers matter. None elsewhere.
+
+    small: whether int64 arrays are taken, too: where the plan's runs see to it that they are small.
     """
-    arrays = host_arrays(feeds)
-    wide = DType.int64.numpy
-    if len(arrays) < len(feeds) or any(one.dtype == wide for one in arrays.values()):
+    arrays, wide = host_arrays(feeds), DType.int64.numpy
+    if len(arrays) < len(feeds):
+        return None
+    if not small and any(one.dtype == wide for one in arrays.values()):
         return None
     return ArrayTypes(arrays)
 

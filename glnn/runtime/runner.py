@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from math import inf
 from typing import Any, Generic, Protocol
 from weakref import ref
 
@@ -18,6 +19,8 @@ from glnn.core.cached_property import cached_property
 from glnn.core.process import out_of_memory, process_lock
 from glnn.core.settings import Settings
 from glnn.core.types import (
+    MAX_SMALL,
+    MOST,
     Array,
     ArrayTypes,
     DType,
@@ -25,6 +28,7 @@ from glnn.core.types import (
     as_float,
     check_indices,
     check_small,
+    lies_within,
     narrowed,
     to_float16,
 )
@@ -38,7 +42,7 @@ from glnn.runtime.device_array import (
     as_host_array,
     stays_on_device,
 )
-from glnn.runtime.executable import Executable, Output
+from glnn.runtime.executable import Executable, Input, Output
 from glnn.runtime.store import Performer, T
 
 MOST_WORK = 1 << 16  # of NumPy, to see whether strided arrays share an element
@@ -220,6 +224,32 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
     raise ShapeError(f"out[{name!r}] must be {wanted}, got {got}")
 
 
+INT64 = DType.int64.numpy
+
+
+def check_numbers(input: Input, array: Array, below: tuple[int, ...]) -> None:
+    """Raise ShapeError where `array` has numbers that a run does not take for `input`.
+
+    Indices must be of tables of the sizes `below`, other integers small, or such as int32 holds, as
+    the input says.
+    """
+    least, most = -inf, inf
+    if len(below) == 1:
+        least, most = -below[0], below[0] - 1
+    if input.small:
+        least, most = max(least, -MAX_SMALL), min(most, MAX_SMALL)
+    if input.narrowed and array.dtype == INT64:
+        least, most = max(least, -MOST - 1), min(most, MOST)
+    if len(below) < 2 and array.dtype.kind in "iu" and lies_within(array, least, most):
+        return  # most often, and at one look
+    if below:
+        check_indices(input.called or f"input {input.name!r}", array, below)
+    if input.small:
+        check_small(input.name, array)
+    if input.narrowed:
+        narrowed(f"input {input.name!r}", array)
+
+
 def within_memory(performer: Performer, work: Callable[[], T]) -> T:
     """Return what `work` gives. Raises LimitError where the host has too little memory."""
     try:
@@ -305,9 +335,8 @@ class Runner:
         self.outputs = tuple(one.name for one in io.outputs)
         """The names of the outputs."""
         self._fixed = frozenset(io.fixed())
-        self._narrowed = tuple(one.name for one in io.inputs if one.narrowed)
-        self._small = tuple(one.name for one in io.inputs if one.small)
-        self._indices = tuple(one for one in io.inputs if one.below)
+        self._checked = tuple(one for one in io.inputs if one.narrowed or one.small or one.below)
+        """The inputs whose numbers are looked at in each run."""
         self._admitted: ArrayTypes | None = None
         """The types of the inputs that were admitted last, unless their numbers matter, too."""
         self._inputs = tuple((one.name, one.takes is DType.float32) for one in io.inputs)
@@ -402,15 +431,11 @@ class Runner:
             array = feeds[name]
             if isinstance(array, np.ndarray):
                 arrays[name] = as_float(array) if widened else array
-        for one in self._indices:
-            called = one.called or f"input {one.name!r}"
-            check_indices(called, as_host_array(feeds[one.name]), buffers.number(one.below))
-        for name in self._small:
-            check_small(name, as_host_array(feeds[name]))
-        for name in self._narrowed:
-            array = as_host_array(feeds[name])
-            small = name in self._small and array.dtype == np.int64  # which int32 holds
-            arrays[name] = array.astype(np.int32) if small else narrowed(f"input {name!r}", array)
+        for one in self._checked:
+            array = as_host_array(feeds[one.name])
+            check_numbers(one, array, buffers.number(one.below))
+            if one.narrowed and array.dtype == INT64:
+                arrays[one.name] = array.astype(np.int32)
         buffers.upload(arrays)
 
     def launch(self) -> None:

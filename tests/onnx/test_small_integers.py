@@ -35,10 +35,15 @@ def test_small_and_large(backend: str) -> None:
     except DeviceError as error:
         pytest.skip(str(error))
     rng = np.random.default_rng(0)
-    for most, hosted in ((2, False), (2**31, True), (2**7, False), (2**21, True)):
-        x = rng.integers(-most, most, (3, 7))
-        (found,) = session.run(None, {"mask": x})
-        np.testing.assert_array_equal(found, np.cumsum(x, 1) - 1 + 1000)
-        assert bool(session.hosted) == hosted
+    for times in (1, 3):  # from the second on by the arrays' types alone, unless they are larger
+        for most, hosted in ((2, False), (2**31, True), (2**7, False), (2**21, True)):
+            for _ in range(times):
+                x = rng.integers(-most, most, (3, 7))
+                x[-1, -1] = most - 1
+                (found,) = session.run(None, {"mask": x})
+                np.testing.assert_array_equal(found, np.cumsum(x, 1) - 1 + 1000)
+                (found,) = session.run_async(None, {"mask": x}).result()
+                np.testing.assert_array_equal(found, np.cumsum(x, 1) - 1 + 1000)
+                assert bool(session.hosted) == hosted
     with pytest.raises(ShapeError, match="from -1048576 to 1048576 for this plan"):
         session.plan({"mask": (3, 7)}).run({"mask": x})
