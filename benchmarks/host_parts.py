@@ -1,11 +1,11 @@
 """The host's time of a training step and of a session's run, by parts, here and in another glnn.
 
-Steps of an MLP 784-512-10 by SGD with momentum, each waited for, and runs of a session of the same
-network and of LeNet, from host array to host array. GL's functions of a run are replaced by ones
-that note when they were called and how long they took: what passes until the upload, between upload
-and launches, while the launches are given, behind them and behind the wait. With `--idle` they do
-nothing while a run is timed, so that all that passes is Python's own time, the same on any driver.
-Both versions run alternately, each time in a process of its own.
+Steps of an MLP 784-512-10 by SGD with momentum, each waited for, and runs of sessions of the same
+network, of LeNet and of a text's embeddings, from host array to host array. GL's functions of a run
+are replaced by ones that note when they were called and how long they took: what passes until the
+upload, between upload and launches, while the launches are given, behind them and behind the wait.
+With `--idle` they do nothing while a run is timed, so that all that passes is Python's own time,
+the same on any driver. Both versions run alternately, each time in a process of its own.
 
     python -m benchmarks.host_parts --against ../before
     python -m benchmarks.host_parts --against ../before --idle --only "training 64" --json
@@ -29,7 +29,7 @@ from glnn.errors import GlnnError
 
 SCRIPT = Path(__file__).with_name("one_host_parts.py")
 SOURCE = Path(__file__).with_name("host_parts.c")
-WORKS = ("training 64", "training 512", "session 64", "lenet 1")
+WORKS = ("training 64", "training 512", "session 64", "lenet 1", "embeddings 8")
 PARTS = ("before the launches", "launches", "before the wait", "wait", "behind the wait")
 """The parts of a step or a run; the first is in three where an upload is a call of GL's."""
 

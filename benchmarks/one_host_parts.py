@@ -17,8 +17,8 @@ import numpy as np
 
 import glnn
 from glnn.gl.egl import EglContext
-from glnn.layers import Linear, ReLU
-from glnn.model import Model
+from glnn.layers import Add, Embedding, Linear, ReLU
+from glnn.model import Model, Node, TensorInfo
 from glnn.training import SGD, CrossEntropyLoss, Trainer
 
 LEAST = 20  # runs
@@ -150,15 +150,34 @@ def training(device: glnn.Device, batch: int) -> Callable[[], object]:
     return step
 
 
+def embeddings(tokens: int) -> Model:
+    """The embeddings of token, position and kind of a text, int64 all of them, and a product."""
+    names = ("ids", "positions", "kinds")
+    inputs = tuple(TensorInfo(name, ("N", tokens), "tensor(int64)") for name in names)
+    rows = [
+        Node(f"{name}_rows", Embedding(size, 64, seed=1), (name,), f"{name}_rows")
+        for name, size in zip(names, (30522, 512, 2), strict=True)
+    ]
+    two = Node("two", Add(), (rows[0].output, rows[1].output), "two")
+    three = Node("three", Add(), ("two", rows[2].output), "three")
+    y = Node("y", Linear(64, 2, seed=2), ("three",), "y")
+    return Model((*rows, two, three, y), inputs, ("y",))
+
+
 def session(
     device: glnn.Device, model: Model | str, shape: tuple[int, ...]
 ) -> Callable[[], object]:
     """A run of a session, from host array to host array."""
     made = glnn.InferenceSession(model, "compute", device=device)
-    x = np.random.default_rng(1).random(shape, np.float32)
-    name = made.get_inputs()[0].name
-    made.run(None, {name: x})
-    return lambda: made.run(None, {name: x})
+    generator = np.random.default_rng(1)
+    feeds: dict[str, Any] = {
+        one.name: generator.integers(0, 2, shape)
+        if one.type == "tensor(int64)"
+        else generator.random(shape, np.float32)
+        for one in made.get_inputs()
+    }
+    made.run(None, feeds)
+    return lambda: made.run(None, feeds)
 
 
 WORKS: dict[str, Callable[[glnn.Device], Callable[[], object]]] = {
@@ -166,6 +185,7 @@ WORKS: dict[str, Callable[[glnn.Device], Callable[[], object]]] = {
     "training 512": lambda device: training(device, 512),
     "session 64": lambda device: session(device, mlp(), (64, 784)),
     "lenet 1": lambda device: session(device, "lenet", (1, 1, 28, 28)),
+    "embeddings 8": lambda device: session(device, embeddings(128), (8, 128)),
 }
 
 
