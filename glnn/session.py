@@ -476,7 +476,7 @@ class InferenceSession(LazyPickle):
         self, feeds: Mapping[str, Feed], states: SessionStates | None = None
     ) -> dict[str, Feed]:
         """Check and convert the inputs; those like the last that fitted are not checked again."""
-        if not isinstance(feeds, Mapping):
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         if states is None and self._fitted_types is not None and self._fitted_types.match(feeds):
             return dict(feeds)

@@ -412,7 +412,8 @@ class SharedContext:
     @property
     def contended(self) -> bool:
         """Return True where other threads wait for the worker, and this thread would have to."""
-        return self._worker.is_busy and not self.is_inside
+        worker = self._worker
+        return worker.started and worker.is_busy and not self.is_inside
 
     def overlap(
         self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]

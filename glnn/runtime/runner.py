@@ -267,10 +267,10 @@ def run_within(
     while this run is computed.
     """
     device = performer.device
-    if device is None or not device.contended:
-        return within_memory(performer, inside)
-    run: Callable[[], Any] = begin
     try:
+        if device is None or not device.contended:
+            return performer.perform(inside)
+        run: Callable[[], Any] = begin
         result: T = device.overlap(run, lambda begun: begun.results())
         return result
     except MemoryError as error:
