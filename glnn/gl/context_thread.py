@@ -388,7 +388,7 @@ class SharedContext:
         """
         lock, thread = self._context_lock, threading.current_thread()
         if lock.is_inside(thread):
-            return work()
+            return work() if self._context.is_current() else self._switched(work)
         try:
             with self._deciding:
                 here = self._opener is thread and not self._worker.started
@@ -441,6 +441,18 @@ class SharedContext:
     def is_inside(self) -> bool:
         """Return True where this thread may use GL: inside `perform`, or behind `hold`."""
         return self._context_lock.is_inside(threading.current_thread())
+
+    def _switched(self, work: Callable[[], T]) -> T:
+        """Return what `work` gives with the context current, in a thread that may use GL by it and
+        has another's current: of a device that is held, too, or in whose work this is.
+        """
+        restore = self._context.remember()
+        try:
+            self._context.make_current()
+            return work()
+        finally:
+            if restore is not None:
+                restore()
 
     def _call_worker(self, work: Callable[[], T]) -> T:
         """Return what `work` gives in the worker's thread, which begins now unless it did."""

@@ -481,7 +481,8 @@ class Runner:
         out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """Run as `run` does, on the thread of the device: only inside `Performer.perform`."""
-        if self._performer.device is None:
+        device = self._performer.device
+        if device is None:
             with self._lock:
                 return self._begin_run(feeds, outputs, out).results()
         if outputs == ():
@@ -492,7 +493,7 @@ class Runner:
         try:
             return run.results()
         finally:
-            if fence is not None:
+            if fence is not None and not device.closed:  # with the context the fence went
                 fence.delete()
 
     def begin(

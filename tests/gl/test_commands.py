@@ -229,6 +229,81 @@ def test_uniforms_of_sizes_are_written_by_lists_made_once(
     assert work.value("e") == 9 * 2 * 10 * 3
 
 
+def test_what_comes_between_may_change_all_once_it_did_not(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work.device, "debug", False)
+    others: list[float] = []
+    work.scale("a", "b", 2.0)
+    work.encoder.host(0)
+    work.scale("a", "c", 2.0)
+    commands = work.bound(lambda: [work.program.set({"count": 4, "factor": n}) for n in others])
+    work.start("a", 1.0)
+    for n in range(8):
+        others[:] = [100.0 + n] * (n > 4)
+        work.start("c", 0.0)
+        commands()
+        assert [work.value(name) for name in "bc"] == [2, 2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lists_in_any_order_set_what_they_need(
+    work: Work, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of a program's own uniforms, of sizes, with a host's step, and what sets others."""
+    monkeypatch.setattr(work.device, "debug", False)
+    runs: dict[str, tuple[BoundCommands, float]] = {}
+
+    def recorded(name: str, *factors: Any, host: Callable[[], None] | None = None) -> None:
+        work.encoder = CommandEncoder()
+        for i, factor in enumerate(factors):
+            work.scale("a" if not i else f"{name}{i - 1}", f"{name}{i}", factor)
+            if host is not None:
+                work.encoder.host(0)
+        last = f"{name}{len(factors) - 1}"
+        work.buffer(last)
+        runs[last] = work.bound(*([] if host is None else [host])), float(np.prod(factors))
+
+    def other() -> None:
+        work.program.set({"count": 1, "factor": 100.0})
+
+    recorded("one", 2.0)
+    recorded("same", 2.0)
+    recorded("two", 2.0, 3.0)
+    recorded("back", 5.0, 7.0, 5.0)
+    wants_other = [False]
+    recorded("host", 2.0, 2.0, host=lambda: other() if wants_other[0] else None)
+    w: Any = ShapeEnv().symbol("W", 7, (1, 99))
+    work.encoder = CommandEncoder()
+    work.scale("a", "sized", SymFloat.create(w))
+    numbers = compiled(work.encoder.sizes.expressions, ["W"])
+    sized, size = work.bound(numbers=numbers((7,))), 7
+    work.start("a", 1.0)
+    rng = np.random.default_rng(seed)
+    others = *("sized", "bind") * 4, "set", "invalidate", "wants"
+    for _ in range(100):
+        what = str(rng.choice([*runs, *others]))
+        for _ in range(int(rng.integers(1, 5))):
+            if what in runs:
+                commands, expected = runs[what]
+                work.start(what, 0.0)
+                commands()
+                assert work.value(what) == expected
+            elif what == "sized":
+                work.start(what, 0.0)
+                sized()
+                assert work.value(what) == size
+        if what == "bind":
+            size = int(rng.integers(1, 99))
+            sized.bind(numbers((size,)), replaced=NOTHING)
+        elif what == "set":
+            other()
+        elif what == "invalidate":
+            work.program.invalidate_uniforms()
+        elif what == "wants":
+            wants_other[0] = not wants_other[0]
+
+
 def test_a_uniform_that_no_int_holds_is_refused(work: Work) -> None:
     w: Any = ShapeEnv().symbol("W", 7, (1, 1 << 20))
     work.scale("a", "b", 2.0, count=w * 4096)

@@ -164,6 +164,38 @@ def test_devices_nest_and_other_contexts_are_left_as_they_were(fetch: MakeProgra
         outer.perform(work)
 
 
+def test_devices_that_a_thread_holds_have_each_their_own_context(fetch: MakeProgram) -> None:
+    """Their fences, too: GL deletes none of another context, and reports GL_INVALID_VALUE there."""
+    with Device() as one, Device() as other:
+        one.activate()
+        fence = one.perform(one.fence)
+        other.activate()
+        one.perform(fence.wait)
+        assert fence.is_signaled
+        other.perform(lambda: other.check_always("nothing"))
+        assert one.perform(one._gl.is_current) and other._gl.is_current()
+        for device in (one, other, one):
+            check_fetch(device, fetch(device))
+            device.perform(lambda device=device: device.check_always("all of it"))
+        for device in (one, other):
+            device.release()
+
+
+def test_work_within_anothers_within_its_own_has_its_context() -> None:
+    with Device() as one, Device() as other:
+
+        def innermost() -> bool:
+            fence = one.fence()
+            return fence.wait() and one._gl.is_current()
+
+        def within() -> bool:
+            return one.perform(innermost) and other._gl.is_current()
+
+        assert one.perform(lambda: other.perform(within) and one._gl.is_current())
+        for device in (one, other):
+            device.perform(lambda device=device: device.check_always("all of it"))
+
+
 def test_a_device_that_was_activated_waits_for_its_release() -> None:
     with Device() as device:
         device.activate()
