@@ -40,9 +40,9 @@ from glnn.kernels.cost_model import pace
 from glnn.runtime.device_array import (
     DeviceArray,
     Feed,
+    deciding_types,
     host_arrays,
     stays_on_device,
-    types_alone,
 )
 from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Out, Run, ThreadSafeRun, unaliased
@@ -185,7 +185,7 @@ def warm_seconds(
 
 
 @dataclass(eq=False)
-class _Latest:
+class _LatestChoice:
     """The executor of the last run."""
 
     shapes: dict[str, Shape]
@@ -227,7 +227,7 @@ class AutoExecutor:
         self.saved = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
-        self._latest: _Latest | None = None
+        self._latest: _LatestChoice | None = None
         self._said_software(self._choice_cache)
 
     def _said_software(self, cache: BackendChoiceCache) -> None:
@@ -370,17 +370,17 @@ class AutoExecutor:
             wide = BackendChoice(
                 "cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE)
             )
-            self._latest = _Latest({}, self._executor_for("cpu"), wide)
+            self._latest = _LatestChoice({}, self._executor_for("cpu"), wide)
             return self._latest.executor
         shapes = {name: array.shape for name, array in feeds.items()}
         if latest is not None and latest.shapes == shapes:
-            latest.types = types_alone(feeds)
+            latest.types = deciding_types(feeds)
             return latest.executor
         choice = self._choice_for(shape_class(shapes))
         if choice is None:
             return None
         executor = self._executor_for(choice.backend)
-        self._latest = _Latest(shapes, executor, choice)
+        self._latest = _LatestChoice(shapes, executor, choice)
         return executor
 
     def _choice_for(self, shapes: str) -> BackendChoice | None:
@@ -440,7 +440,7 @@ class AutoExecutor:
         alike = shape_class(shapes)
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
-        self._latest = _Latest(shapes, self._executor_for(choice.backend), choice)
+        self._latest = _LatestChoice(shapes, self._executor_for(choice.backend), choice)
         if lasting:
             self._choice_cache.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}

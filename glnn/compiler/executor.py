@@ -49,9 +49,9 @@ from glnn.runtime.device_array import (
     Feed,
     any_on_device,
     as_host_array,
+    deciding_types,
     host_arrays,
     located,
-    types_alone,
 )
 from glnn.runtime.runner import FinishedRun, Out, Run, run_within, within_memory
 from glnn.runtime.store import T
@@ -105,23 +105,23 @@ class PlanKey(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Latest:
-    """The plan of the last run."""
+class _LatestPlan:
+    """The plan of the last run, and the inputs that it is the plan of."""
 
     key: PlanKey
-    """What it was asked for by."""
+    """The key of those inputs."""
     plan: Plan | PartitionedGraph
     """The plan."""
     types: ArrayTypes | None = None
-    """The types of inputs that have this key, unless a run raises LargeNumbersError; None where
-    numbers matter, or nobody knows yet."""
+    """Types whose inputs all have that key, but for large numbers, which a run refuses
+    (LargeNumbersError); None where numbers decide, or before a second run."""
 
-    def note(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
-        """Note that `feeds`, of which `shape_inputs` decide sizes, have this key."""
-        self.types = None if shape_inputs else types_alone(feeds, small=self.key.small)
+    def store_types(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
+        """Set `types` from `feeds`, which have the key. shape_inputs: those that decide sizes."""
+        self.types = None if shape_inputs else deciding_types(feeds, small=self.key.small)
 
-    def is_for(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where the types of `feeds` alone say that they have this key."""
+    def matches(self, feeds: Mapping[str, Feed]) -> bool:
+        """Return True where `feeds` have these types, and the kernels are the same as then."""
         known = self.types is not None and self.types.match(feeds)
         return known and self.key.kernels == revision()
 
@@ -282,7 +282,7 @@ class Executor:
         self._plans: OrderedDict[PlanKey, Plan | PartitionedGraph] = OrderedDict()
         self._range_plans: dict[_RangeKey, RangePlans[Plan | PartitionedGraph]] = {}
         """Plans for ranges of sizes, by `small`, `kernels` and `wide` of a PlanKey."""
-        self._latest: _Latest | None = None
+        self._latest: _LatestPlan | None = None
         """The plan of the last run."""
         self._weights = Weights(self.backend, graph) if weights is None else weights
         self._repeats = 0
@@ -418,7 +418,7 @@ class Executor:
         Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
         latest, shape_inputs = self._latest, dict[str, Array]()
-        if latest is None or latest.plan.backend is not backend or not latest.is_for(feeds):
+        if latest is None or latest.plan.backend is not backend or not latest.matches(feeds):
             shapes = {name: array.shape for name, array in feeds.items()}
             known = host_arrays(feeds)
             shape_inputs = self.graph.shape_input_arrays(known)
@@ -431,7 +431,7 @@ class Executor:
             if latest is None or latest.plan.backend is not backend or latest.key != key:
                 self._repeats = 0
                 return self._plan(key, backend, shape_inputs, None if exact else feeds)
-            latest.note(feeds, shape_inputs)
+            latest.store_types(feeds, shape_inputs)
         self._repeats += 1
         if self._repeats == REPEATS and latest.plan.was_chosen_for_others(feeds):
             with suppress(LimitError, MemoryError):  # then there is no room for another
@@ -518,7 +518,7 @@ class Executor:
                         self._plans.popitem(last=False)
             if key in self._plans:
                 self._plans.move_to_end(key)
-            self._latest = None if key.keep or key.outputs else _Latest(key, plan)
+            self._latest = None if key.keep or key.outputs else _LatestPlan(key, plan)
         return plan
 
     def _ranges(self, key: PlanKey) -> RangePlans[Plan | PartitionedGraph]:

@@ -231,7 +231,9 @@ class ContextLock:
         self._holder: threading.Thread | None = None
         """The thread that did `hold`."""
         self._keeper: threading.Thread | None = None
-        self._wanted = False  # by another thread than the one that keeps it
+        """The thread that keeps it, at work or not."""
+        self.wanted = False
+        """Whether another thread asks for it: the one that keeps it leaves it in `give`."""
         self._restore: Callable[[], object] | None = None
 
     @property
@@ -271,13 +273,9 @@ class ContextLock:
         self._depth += 1
         self.user = thread
 
-    def ask_keeper(self) -> None:
-        """Have the thread that keeps it, if one does, leave it with its next `give`."""
-        self._wanted = True
-
     def _wait_for_keeper(self, keeper: threading.Thread) -> None:
         """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
-        self.ask_keeper()
+        self.wanted = True
         if not self._unkept.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
             raise DeviceError(
                 f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
@@ -290,11 +288,7 @@ class ContextLock:
         try:
             if not self._depth:
                 self.user = None
-                # Still kept, it is kept on: a thread that began meanwhile would have ended that,
-                # unless Ctrl-C came between the two that say so.
-                kept = self._keeper is not None and KEEPING.kept is self
-                kept = kept and self._restore is None and not self._wanted
-                if self._holder is None and not kept:
+                if self._holder is None:
                     self._keep_or_leave()
         finally:
             self._lock.release()
@@ -303,7 +297,7 @@ class ContextLock:
         """Keep the context after the `give` that ends the outermost `take`, if that is the last."""
         if self._depth == 1 and self._holder is None:
             self._holder, self._restore = threading.current_thread(), None
-            self._stop_keeping()
+            self._end_keeping()
 
     def release(self) -> None:
         """End what `hold` began, and keeping. Harmless in a thread that does neither."""
@@ -311,7 +305,7 @@ class ContextLock:
             if threading.current_thread() in (self._holder, self._keeper):
                 self._holder = None
                 if self._depth:
-                    self._stop_keeping()
+                    self._end_keeping()
                 else:
                     self._leave()
 
@@ -322,37 +316,32 @@ class ContextLock:
             self._end_keeping()
 
     def _keep_or_leave(self) -> None:
-        if (
-            KEEPING.possible
-            and self._restore is None
-            and not self._wanted
-            and self._context.may_stay
-            and is_single_threaded()
-        ):
+        """Keep the context, where this thread may, else leave it."""
+        may_keep = self._restore is None and not self.wanted
+        # Kept since an earlier run, it is kept: KEEPING ends that where another thread begins. It
+        # is both that say so, as Ctrl-C may come between the two.
+        if may_keep and self._keeper is not None and KEEPING.kept is self:
+            return
+        if may_keep and KEEPING.possible and self._context.may_stay and is_single_threaded():
             self._keeper = threading.current_thread()
             KEEPING.keep(self)
         else:
             self._leave()
 
     def _leave(self) -> None:
+        """Leave the context, and restore the one that was current before."""
         restore, self._restore = self._restore, None
         self._context.leave()
-        self._wanted = False
+        self.wanted = False
         if restore is not None:
             restore()
         self._end_keeping()
 
-    def _stop_keeping(self) -> None:
-        """Keep it no more, in the thread that does and is at work: a thread that begins meanwhile
-        does not have it released.
-        """
-        if self._keeper is not None:
-            KEEPING.forget()
-            self._end_keeping()
-
     def _end_keeping(self) -> None:
-        """Note that no thread keeps it."""
+        """Note that no thread keeps it, and tell who waits for that."""
         if self._keeper is not None:
+            if KEEPING.kept is self:  # first: else a thread that begins has `hold` ended
+                KEEPING.forget()
             self._keeper = None
             self._unkept.notify_all()
 
@@ -458,7 +447,7 @@ class SharedContext:
         """Return what `work` gives in the worker's thread, which begins now unless it did."""
         with self._deciding:
             KEEPING.leave()
-            self._context_lock.ask_keeper()
+            self._context_lock.wanted = True
             self._worker.start()
         return self._worker.call(work)
 

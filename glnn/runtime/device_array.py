@@ -253,11 +253,12 @@ def host_arrays(feeds: Mapping[str, Feed]) -> dict[str, Array]:
     return {name: one for name, one in feeds.items() if isinstance(one, np.ndarray)}
 
 
-def types_alone(feeds: Mapping[str, Feed], *, small: bool = False) -> ArrayTypes | None:
-    """Return the types of `feeds` where which plan they are run by follows from these: all are
-    arrays of the host, none of int64, whose numbers matter. None elsewhere.
+def deciding_types(feeds: Mapping[str, Feed], *, small: bool = False) -> ArrayTypes | None:
+    """Return the shapes and dtypes of `feeds`, if these decide which plan runs them.
 
-    small: whether int64 arrays are taken, too: where the plan's runs see to it that they are small.
+    Return None where numbers decide, too, which they do in int64 arrays, or where one lies on the
+    device. small: True where the numbers of int64 arrays need not be looked at, because the runs of
+    the plan check that they are small.
     """
     arrays, wide = host_arrays(feeds), DType.int64.numpy
     if len(arrays) < len(feeds):

@@ -12,7 +12,7 @@ from glnn.core.types import Array, ArrayTypes, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.gl.command_buffer import FormatError
-from glnn.runtime.device_array import Feed, host_arrays, located, types_alone
+from glnn.runtime.device_array import Feed, deciding_types, host_arrays, located
 from glnn.runtime.runner import FinishedRun, ModelExecutor, Out, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
@@ -139,7 +139,7 @@ class StoredRuns:
             return None  # which a GPU may refuse: what made the plan knows who takes them
         with self._lock:
             if self._latest == (shapes, small) and self._plans:
-                self._latest_types = types_alone(feeds)
+                self._latest_types = deciding_types(feeds)
                 return self._plans[0][1]
             self._latest_types = None
             for i, (is_small, runner) in enumerate(self._plans):
