@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 
 from glnn.core.glsl import expanded
+from glnn.core.layout.layout import DENSE
+from glnn.core.types import TensorType
 from glnn.errors import ShaderError
+from glnn.graph.expression import Arg, call
+from glnn.graph.functions import FUNCTIONS
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.binding import written
 from glnn.kernels.codegen.expression import Bound
 from glnn.kernels.codegen.generators import GENERATORS
+from glnn.kernels.codegen.pointwise import FEW, LONG, MANY, generate
 from glnn.kernels.library import read as read_folder
 from glnn.kernels.manifest import (
     FINISH,
@@ -517,3 +523,14 @@ def test_every_epilogue_compiles(tmp_path, called) -> None:
             paths.append(path)
     done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
     assert paths and done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("function", "count"), [("asin", 1), ("remainder", 2), ("tan", 1)])
+def test_what_spills_is_computed_few_at_once(function, count) -> None:
+    """On Mali: its vertices compute two vec4 of such functions, and four of others."""
+    assert {row.source for row in FUNCTIONS.values()} >= LONG
+    image = TensorType((6, 8))
+    for expr, vectors in ((call(function, *[Arg(0)] * count), FEW), (call("relu", Arg(0)), MANY)):
+        types, layouts = {"x": image, "out": image}, dict.fromkeys(("x", "out"), DENSE)
+        found = generate(Pointwise(expr), types, layouts, "feedback")
+        assert found.defines["VECTORS"] == vectors

@@ -171,7 +171,7 @@ SOUGHT = (Read.QUAD, Read.SPLAT, Read.EACH)
 """The Reads whose place in memory differs from the result's and must be computed."""
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
 MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
-LONG = frozenset(("arc", "rest", "trigonometric"))
+LONG = frozenset(("arc", "remainder", "trigonometric"))
 """Files of functions that spill registers on Mali where MANY are computed at once."""
 
 
