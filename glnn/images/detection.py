@@ -263,6 +263,8 @@ class Detector:
         if self.layout is not None and self.layout not in LAYOUTS:
             known = ", ".join(LAYOUTS)
             raise ModelError(f"layout: expected {known}, got {shown(self.layout)}")
+        if type(self.most) is not int or self.most < 1:
+            raise ModelError(f"most: expected a positive int, got {shown(self.most)}")
 
     @classmethod
     def from_metadata(

@@ -236,6 +236,12 @@ def test_what_is_no_number_or_too_much() -> None:
     assert not len(suppress(decode(output, YOLOV8, 3, 0, 0.95), 0.7).scores)
 
 
+@pytest.mark.parametrize("most", [0, -1, 1.5, True])
+def test_how_many_objects_is_a_positive_int(most: Any) -> None:
+    with pytest.raises(ModelError, match=f"most: expected a positive int, got {most}"):
+        replace(detector("detect"), most=most)
+
+
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ModelError, match=r"3 classes: .*\(7, n\), \(n, 8\) or \(n, 6\).*\(9, 20\)"):
         detector("detect").detect({"boxes": np.zeros((1, 9, 20), np.float32)}, FRAME, [None])
