@@ -396,7 +396,7 @@ class Outline:
         """
         kernels, count = dict(kernels or {}), samples or batch_size_of(graph, shapes)
         outline_options = OutlineOptions(
-            backend, kernels, without, keep, weights, precision, count, states
+            backend, kernels, frozenset(without), keep, weights, precision, count, states
         )
         made = cls._build(graph, shapes, outline_options)
         if available is not None and made.need > available:

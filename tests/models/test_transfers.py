@@ -273,9 +273,11 @@ def test_inputs_are_not_overwritten_while_they_are_read(
             now = buffers._now
             assert now is not None
             commands, wait, put = now.commands, device.wait, buffers.store("x").put
+            wait_for = device.wait_for
             now.commands = lambda: (waits and device.finish(), commands())[1]
             order: list[str] = []
             device.wait = lambda: order.append("wait") or wait()  # type: ignore[func-returns-value, method-assign]
+            device.wait_for = lambda segment: order.append("wait") or wait_for(segment)  # type: ignore[func-returns-value, method-assign]
             buffers.store("x").put = lambda array: order.append("put") or put(array)  # type: ignore[method-assign]
             kept = []
             for one in feeds:

@@ -275,12 +275,12 @@ def test_a_decoder_with_growing_caches(
         caches = {name: one[beams] for name, one in zip(names, others, strict=True)}
         mine = {name: one[beams] for name, one in zip(names, ours, strict=True)}
         tokens = expected[beams, -1:].argmax(-1) + np.arange(batch)[:, None]
-    found = Counter(step.op.name for step in session._executor._latest[1].steps)
+    found = Counter(step.op.name for step in session._executor._latest.plan.steps)
     assert found["cache_append"] == 4
     assert found["normed_matmul"] == 2 * 2 + 1
     assert found["normalize"] == 0
     assert found["rotary"] == 2
-    commands = session._executor._latest[1].executable.commands.commands
+    commands = session._executor._latest.plan.executable.commands.commands
     assert any(name == "uniform" for name, *_ in commands) is not apart
 
 
