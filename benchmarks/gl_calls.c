@@ -1,20 +1,7 @@
 // Stand-ins for GL's functions, each of which notes how often it was called and for how long.
 // They know no signatures: what may hold an argument is handed on as it came, the integer
 // registers, the floating-point registers and the first words of the stack.
-#include <stdint.h>
-#include <time.h>
-
-#if defined(__x86_64__) && !defined(_WIN32)
-#define INTEGERS(T) T i0, T i1, T i2, T i3, T i4, T i5
-#define GIVEN_INTEGERS i0, i1, i2, i3, i4, i5
-#elif defined(__aarch64__) && !defined(__APPLE__)
-#define INTEGERS(T) T i0, T i1, T i2, T i3, T i4, T i5, T i6, T i7
-#define GIVEN_INTEGERS i0, i1, i2, i3, i4, i5, i6, i7
-#else
-#error "how this machine passes arguments is not known here"
-#endif
-#define FLOATS(T) T d0, T d1, T d2, T d3, T d4, T d5, T d6, T d7
-#define GIVEN_FLOATS d0, d1, d2, d3, d4, d5, d6, d7
+#include "arguments.h"
 #define STACK(T) T s0, T s1, T s2, T s3, T s4, T s5, T s6, T s7
 #define GIVEN_STACK s0, s1, s2, s3, s4, s5, s6, s7
 
@@ -23,12 +10,6 @@ typedef uintptr_t (*Function)(INTEGERS(uintptr_t), FLOATS(double), STACK(uintptr
 #define MOST 768
 static Function functions[MOST];
 int64_t calls[MOST], nanoseconds[MOST];
-
-static int64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
-}
 
 #define STAND_IN(n)                                                                              \
     static uintptr_t stand_in_##n(INTEGERS(uintptr_t), FLOATS(double), STACK(uintptr_t)) {         \

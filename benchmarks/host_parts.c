@@ -1,20 +1,7 @@
 // Stand-ins for GL's functions that note when each was called and when it returned. What is not
 // known to be without a result is handed on, as in gl_calls.c, which knows no signatures either;
 // the rest does nothing while `idle`, so that what passes is the caller's time.
-#include <stdint.h>
-#include <time.h>
-
-#if defined(__x86_64__) && !defined(_WIN32)
-#define INTEGERS(T) T i0, T i1, T i2, T i3, T i4, T i5
-#define GIVEN_INTEGERS i0, i1, i2, i3, i4, i5
-#elif defined(__aarch64__) && !defined(__APPLE__)
-#define INTEGERS(T) T i0, T i1, T i2, T i3, T i4, T i5, T i6, T i7
-#define GIVEN_INTEGERS i0, i1, i2, i3, i4, i5, i6, i7
-#else
-#error "how this machine passes arguments is not known here"
-#endif
-#define FLOATS(T) T d0, T d1, T d2, T d3, T d4, T d5, T d6, T d7
-#define GIVEN_FLOATS d0, d1, d2, d3, d4, d5, d6, d7
+#include "arguments.h"
 
 typedef uintptr_t (*Function)(INTEGERS(uintptr_t), FLOATS(double));
 
@@ -24,12 +11,6 @@ static Function functions[FUNCTIONS];
 static uintptr_t answers[FUNCTIONS];
 int64_t idle, events;
 int64_t numbers[EVENTS], begun[EVENTS], ended[EVENTS];
-
-static int64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
-}
 
 #define STAND_IN(n)                                                                              \
     static uintptr_t stand_in_##n(INTEGERS(uintptr_t), FLOATS(double)) {                           \
