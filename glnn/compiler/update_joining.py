@@ -237,7 +237,8 @@ class _Join:
             types[k] = TensorType(shape, _type(tensors, named[k]).dtype)
         layouts = {k: one for k, one in entry.spec.layouts.items() if k in entry.spec.op_shapes}
         layouts |= dict.fromkeys(epilogue.named("full"), DENSE.name)
-        layouts |= {k: tensors[str(named[k])].layout.name for k in epilogue.named("padded")}
+        padded = {k: tensors[str(named[k])].layout for k in epilogue.named("padded")}
+        layouts |= {k: layout.name for k, layout in padded.items()}
         spec = OpSpec.create(lowered.op, types, layouts, epilogue)
         if not backend.takes(entry.choice, spec):
             return None
@@ -247,7 +248,6 @@ class _Join:
             if not isinstance(source, str) or not _same_memory(tensors[source], written[0]):
                 return None
         taken = backend.layouts(entry.choice, spec)
-        padded = {k: tensors[str(named[k])].layout for k in epilogue.named("padded")}
         if any(taken[k] != padded.get(k, DENSE) for k in ("out", *epilogue.names)):
             return None
         if any(taken[k] != entry.layouts[k] for k in (*own, *fixed)):
@@ -303,8 +303,8 @@ def _replaced(tensors: Tensors, entry: ScheduledOp) -> str | None:
     return next((name for name in names if _same_memory(tensors[name], out)), None)
 
 
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return (one.memory, one.offset) == (other.memory, other.offset)
+def _same_memory(first: Tensor, second: Tensor) -> bool:
+    return (first.memory, first.offset) == (second.memory, second.offset)
 
 
 def _extent(tensors: Tensors, source: Source, like: Tensor) -> Extent | None:

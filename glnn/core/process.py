@@ -193,7 +193,7 @@ def is_single_threaded() -> bool:
 
 
 class Releasable(Protocol):
-    """What a thread keeps."""
+    """An object that a thread keeps until it must release it."""
 
     def release(self) -> None:
         """Let go of it. Harmless when repeated."""
@@ -214,12 +214,12 @@ class Keeping:
         self._keeper = 0
         self._watching = False
 
-    def keep(self, kept: Releasable) -> None:
-        """Register `kept`, to be released before this thread, the only one, starts another."""
+    def keep(self, context: Releasable) -> None:
+        """Register `context`, to be released before this thread, the only one, starts another."""
         if not self._watching:
             self._watching = True
             sys.addaudithook(self._watch())
-        self.kept, self._keeper = kept, threading.get_ident()
+        self.kept, self._keeper = context, threading.get_ident()
 
     def forget(self) -> None:
         """Do not release it: nothing is kept any more."""

@@ -424,11 +424,8 @@ class Device:
 
     def _ready_to_wait(self) -> None:
         """The same before work that gives no command but a fence."""
-        if self.closed:  # by a thread that was waited for
-            self._check_usable()
-        self._context.gc()
-        if self._garbage:
-            self.collect_garbage()
+        self._check_usable()  # a thread that was waited for may have closed it
+        self.collect_garbage()
 
     def collect_garbage(self) -> None:
         """Delete what `delete_later` queued, in whatever thread. Only inside `perform`."""
@@ -519,8 +516,7 @@ class Device:
 
     def wait(self) -> None:
         """The same as `finish`, for callers that are inside `perform`."""
-        if self.closed:  # in the middle of the work
-            raise DeviceError(self.lost or CLOSED)
+        self._check_usable()  # it may be closed in the middle of the work
         self._wait_at(self._closing_fence() or self.fence())
 
     def wait_for(self, segment: int) -> None:
@@ -529,8 +525,7 @@ class Device:
         Raises DeviceError after a reset.
         """
         if self.timeline.completed < segment:
-            if self.closed:
-                raise DeviceError(self.lost or CLOSED)
+            self._check_usable()
             fence = self.timeline.latest()
             if fence is None or fence.segment < segment:
                 fence = self.fence()
