@@ -322,7 +322,7 @@ class Device:
         """
         if self._last_copied_in:
             self._wait_for_copies(target)
-        target.write(content, offset)
+        target.write(content, offset=offset)  # older moderngl takes it by name only
 
     def _wait_for_copies(self, buffer: moderngl.Buffer) -> None:
         """Wait until the copies to or from `buffer` are done."""
