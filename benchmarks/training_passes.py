@@ -6,7 +6,7 @@ for; "queued" a step's share of twenty that are waited for together. Losses are 
 `benchmarks.training`, whose networks these are.
 
     python -m benchmarks.training_passes
-    python -m benchmarks.training_passes --only mlp,transformer --without updates --json
+    python -m benchmarks.training_passes --only mlp,transformer --without consumers --json
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def turn(plan: Plan, feeds: Fed, backend: GlBackend) -> list[float]:
 @click.command(help=__doc__)
 @click.option("--only", default="mlp", show_default=True, help="Beginnings of networks' names.")
 @click.option("--batch", type=click.IntRange(1), help="Samples a step, in place of several.")
-@click.option("--without", default=Pass.UPDATES.value, show_default=True,
+@click.option("--without", default=Pass.CONSUMERS.value, show_default=True,
               type=click.Choice(PASSES), help="The pass.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0), default=4.0, show_default=True,
               help="Of each network and batch.")  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from glnn.backends import Backend, Choice
 from glnn.backends.backend import Alternative
 from glnn.compiler.concat_aliasing import alias_concats
+from glnn.compiler.consumer_joining import join_consumers
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.fp16_storage import store_as_fp16
 from glnn.compiler.lower import lowered
@@ -31,7 +32,6 @@ from glnn.compiler.state_binding import (
 )
 from glnn.compiler.step import Step, resident_bytes
 from glnn.compiler.update_fusion import fuse_updates
-from glnn.compiler.update_joining import join_updates
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import parse
@@ -537,8 +537,8 @@ class Outline:
             body or there or Pass.HALVES in outline_options.without
         ):
             store_as_fp16(schedule, kept)
-        without = outline_options.without | (frozenset() if wholes else {Pass.UPDATES})
-        schedule = _with_joined_updates(schedule, wholes, kept, without)
+        without = outline_options.without | (frozenset() if wholes else {Pass.CONSUMERS})
+        schedule = _with_joined_consumers(schedule, wholes, kept, without)
         for entry in schedule.entries:
             if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))
@@ -572,7 +572,7 @@ class Outline:
         return any(outline.schedule.examine() for _, outline in self.walk())
 
 
-def _with_joined_updates(
+def _with_joined_consumers(
     schedule: Schedule, wholes: Iterable[str], live_out: Sequence[str], without: frozenset[Pass]
 ) -> Schedule:
     """Return `schedule` with updates of states joined, in the way that leaves fewest launches.
@@ -582,10 +582,10 @@ def _with_joined_updates(
     some of them join the kernels that make their gradients, the others may become several.
     """
     result: list[Schedule] = []
-    if Pass.UPDATES not in without:
-        join_updates(schedule, live_out, in_place=False)
+    if Pass.CONSUMERS not in without:
+        join_consumers(schedule, live_out, in_place=False)
         joined = schedule.copy()
-        if join_updates(joined, live_out, in_place=True):
+        if join_consumers(joined, live_out, in_place=True):
             result.append(joined)
     result.append(schedule)
     if Pass.GROUP not in without:

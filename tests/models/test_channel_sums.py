@@ -168,9 +168,9 @@ def test_two_sums_are_one_launch_and_no_slice_is_made(compute) -> None:
         residual(16), CrossEntropyLoss(), SGD(0.1, momentum=0.9), SAMPLES, totals=False
     )
     plan, _ = planned(
-        step, compute, frozenset({Pass.UPDATES})
+        step, compute, frozenset({Pass.CONSUMERS})
     )  # which joins others' pointwise work
-    apart, _ = planned(step, compute, frozenset({Pass.UPDATES, Pass.CHANNEL_SUMS}))
+    apart, _ = planned(step, compute, frozenset({Pass.CONSUMERS, Pass.CHANNEL_SUMS}))
     assert _counts(plan) == (6, 0, 0)
     assert _counts(apart) == (0, 11, 0)  # of one gradient of two norms the sum is there once
     launches = [sum("SGD" not in step.name for step in one.steps) for one in (plan, apart)]

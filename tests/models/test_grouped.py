@@ -41,7 +41,7 @@ from glnn.training import (
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 X, Y, Z = Arg(0), Arg(1), Arg(2)
-PLAIN, APART = frozenset({Pass.GROUP}), frozenset({Pass.UPDATES})
+PLAIN, APART = frozenset({Pass.GROUP}), frozenset({Pass.CONSUMERS})
 SHAPES: tuple[Shape, ...] = ((3, 43), (129,), (7, 3), (64,), (1,), (2, 32), (65,), (127,))
 
 

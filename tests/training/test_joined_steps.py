@@ -111,7 +111,7 @@ def test_a_step_of_a_perceptron_has_few_launches(opened) -> None:
     ]
     commands = [name for name, *_ in plan.executable.commands.commands]
     assert commands.count("dispatch") == 9 and commands.count("barrier") == 5
-    apart, _ = planned(step, backend, frozenset({Pass.UPDATES}))
+    apart, _ = planned(step, backend, frozenset({Pass.CONSUMERS}))
     assert len(apart.steps) == 11
     commands = [name for name, *_ in apart.executable.commands.commands]
     assert commands.count("barrier") == 7
@@ -135,7 +135,7 @@ def test_where_others_would_be_apart_none_joins(opened, monkeypatch) -> None:
     joined, apart = lengths
     assert len(plan.steps) == joined < apart
 
-    join = memory_budget.join_updates
+    join = memory_budget.join_consumers
 
     def poor(schedule, live_out, *, in_place) -> bool:
         """Join them, and leave more launches than there were."""
@@ -145,7 +145,7 @@ def test_where_others_would_be_apart_none_joins(opened, monkeypatch) -> None:
         return found
 
     lengths.clear()
-    monkeypatch.setattr(memory_budget, "join_updates", poor)
+    monkeypatch.setattr(memory_budget, "join_consumers", poor)
     plan, _ = planned(step, backend)
     assert len(plan.steps) == apart < lengths[0]
 

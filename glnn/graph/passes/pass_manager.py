@@ -113,8 +113,9 @@ class Pass(Enum):
     """Concatenations share what they begin with."""
     GROUP = "group"
     """Updates of states that lie one behind the other in memory become one launch."""
-    UPDATES = "updates"
-    """Updates of states join the kernel that makes what they read, as an optimiser's do."""
+    CONSUMERS = "consumers"
+    """In training, pointwise work joins the kernel that makes what it and others read: an
+    optimiser's updates, the gradient of a loss."""
     STACK = "stack"
     """Convolutions and products of the same operand become one, of which they are slices."""
     NORMED = "normed"

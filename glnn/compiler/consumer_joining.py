@@ -1,9 +1,10 @@
-"""Pointwise work joins the epilogue of what makes its operand, though others read that, too.
+"""Pointwise consumers of a tensor join the epilogue of its producer: one launch, several outputs.
 
 An optimiser's new slots and the new parameter are pointwise work on a gradient, each in the memory
 of its old content; the gradient of a cross-entropy is such work on the logarithms that the loss
-reads. Where one kernel makes the operand, it stores all of these as it finishes a number. That
-spares a launch which waits for others, and one reading of the operand.
+reads. The kernel that makes the gradient, or the logarithms, stores all of these as it finishes a
+number. That spares a launch which waits for others, and one reading of the tensor. (Pointwise work
+that is its operand's only consumer was fused in the graph: `graph/passes/pointwise_fusion.py`.)
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ Source = str | Weight
 """An operand: a tensor by its name, or a weight, which no run changes."""
 
 
-def join_updates(schedule: Schedule, live_out: Iterable[str], *, in_place: bool) -> bool:
-    """Join pointwise work to the entries that make what it reads, where kernels can do so.
+def join_consumers(schedule: Schedule, live_out: Iterable[str], *, in_place: bool) -> bool:
+    """Join pointwise entries to the entries that make what they read, where kernels can do so.
 
-    live_out: tensors that somebody reads after a run. in_place: whether work that updates a
-    tensor where it is joins, too. Returns True where some were joined.
+    live_out: tensors that somebody reads after a run. in_place: whether entries that update a
+    tensor where it is join, too. Returns True where some were joined.
     """
     live_out, at, found = set(live_out), 0, False
     while schedule.backend.in_place and at < len(schedule.entries):
@@ -48,10 +49,10 @@ def join_updates(schedule: Schedule, live_out: Iterable[str], *, in_place: bool)
 
 
 @dataclass(frozen=True)
-class _Update:
-    """An entry of pointwise work.
+class _Consumer:
+    """A pointwise entry that reads what another makes.
 
-    at: its number. old: the tensor in whose place it computes, None where it has memory of its own.
+    at: its number. old: the tensor that it updates in place, None where it has memory of its own.
     """
 
     at: int
@@ -65,77 +66,77 @@ class _Update:
 
     @property
     def target(self) -> str:
-        """The operand of an epilogue that is updated in its place."""
+        """The operand of the joined epilogue that is replaced by what this one makes."""
         return self.new if self.old is None else self.old
 
 
 @dataclass(frozen=True)
 class _Join:
-    """Updates that may join the epilogue of the entry number `at`.
+    """Consumers that may join the epilogue of the entry number `at`, their producer.
 
-    stored: whether others read the result that the entry has without them.
+    stored: whether others read the result that the producer has without them.
     """
 
     schedule: Schedule
     at: int
-    updates: Sequence[_Update]
+    consumers: Sequence[_Consumer]
     stored: bool
 
     @classmethod
     def find(
         cls, schedule: Schedule, at: int, live_out: Container[str], *, in_place: bool
     ) -> _Join | None:
-        """Return the updates that read what the entry number `at` makes; None without any."""
+        """Return the consumers of what the entry number `at` makes; None where none may join."""
         entry, tensors = schedule.entries[at], schedule.tensors
         name, kernel = entry.lowered.output, entry.choice
         if entry.host or entry.lowered.more or not isinstance(kernel, Kernel):
             return None
         if kernel.epilogue is None or not kernel.epilogue.updates or not _is_dense(tensors[name]):
             return None
-        made, updates, readers = {name}, list[_Update](), 0
+        made, consumers, readers = {name}, list[_Consumer](), 0
         for number in range(at + 1, len(schedule.entries)):
             other = schedule.entries[number]
             read = made.intersection(other.lowered.operands.values())
             joinable = bool(read) and _is_joinable(tensors, other, tensors[name], made)
             old = _replaced(tensors, other) if joinable else None
             if joinable and (in_place or old is None):
-                updates.append(_Update(number, other, old))
+                consumers.append(_Consumer(number, other, old))
                 made.add(other.lowered.output)
             else:
                 readers += name in read
-        if not updates:
+        if not consumers:
             return None
         sharing = [n for n, one in tensors.items() if one.memory == tensors[name].memory]
-        return cls(schedule, at, updates, readers > 0 or name in live_out or len(sharing) > 1)
+        return cls(schedule, at, consumers, readers > 0 or name in live_out or len(sharing) > 1)
 
     def apply(self) -> bool:
         """Join them; return False, leaving all as it is, where that cannot be."""
         position, joined = self._position(), self._joined()
         if position is None or joined is None:
             return False
-        schedule, gradient = self.schedule, self._gradient
-        gone = {self.at, *(update.at for update in self.updates)}
+        schedule, produced = self.schedule, self._produced
+        gone = {self.at, *(consumer.at for consumer in self.consumers)}
         schedule.replace({self.at: (joined,)})
         left = [i for i in range(len(schedule.entries)) if i not in gone]
         before = [i for i in left if i <= position]
         schedule.arrange([*before, self.at, *left[len(before) :]])
         if not self.stored:
-            del schedule.tensors[gradient]
+            del schedule.tensors[produced]
         return True
 
     @property
-    def _gradient(self) -> str:
+    def _produced(self) -> str:
         return self.schedule.entries[self.at].lowered.output
 
     def _position(self) -> int | None:
         """Return the number of an entry at which all can be computed; None where there is none.
 
-        Updates are there in the level of the last of them, which is behind all that reads the old
-        contents: were they earlier, memory would be used again that they read while the next level
-        runs. Others are as early as they can be.
+        Where all update tensors in place, that is where the last of them is, behind all that reads
+        the old contents: were they earlier, memory would be used again that they read while the
+        next level runs. Others are as early as they can be.
         """
-        last = max(update.at for update in self.updates)
-        if all(update.old is not None for update in self.updates):
+        last = max(consumer.at for consumer in self.consumers)
+        if all(consumer.old is not None for consumer in self.consumers):
             return last if self._may_be_at(last) else None
         first = self._first_position(last)
         return first if self._may_be_at(first) else None
@@ -143,15 +144,15 @@ class _Join:
     @property
     def _between(self) -> Sequence[int]:
         """The numbers of the entries between the first and the last of what is joined."""
-        joined = {update.at for update in self.updates}
+        joined = {consumer.at for consumer in self.consumers}
         return [i for i in range(self.at + 1, max(joined)) if i not in joined]
 
     def _first_position(self, last: int) -> int:
         """Return the number of the last entry that must come before what is joined."""
         entries, tensors, place = self.schedule.entries, self.schedule.tensors, self.at
-        for update in self.updates:
-            waits = (i for i in self._between if place < i < update.at)
-            needed = (i for i in waits if _depends(tensors, update.entry, entries[i]))
+        for consumer in self.consumers:
+            waits = (i for i in self._between if place < i < consumer.at)
+            needed = (i for i in waits if _depends(tensors, consumer.entry, entries[i]))
             place = max(needed, default=place)
         return place
 
@@ -159,7 +160,7 @@ class _Join:
         """Return True where no entry up to `position` must come after what is joined."""
         entries, tensors = self.schedule.entries, self.schedule.tensors
         for i in self._between:
-            first = [entries[self.at], *(one.entry for one in self.updates if one.at < i)]
+            first = [entries[self.at], *(one.entry for one in self.consumers if one.at < i)]
             if i <= position and any(_depends(tensors, entries[i], one) for one in first):
                 return False
         return True
@@ -168,15 +169,15 @@ class _Join:
         """Return the entry that computes all; None where its kernel cannot."""
         entry, tensors = self.schedule.entries[self.at], self.schedule.tensors
         values, operands = self._values(entry)
-        first, *rest = self.updates
-        output = self._gradient if self.stored else first.new
-        rest = [*self.updates] if self.stored else rest
+        first, *rest = self.consumers
+        output = self._produced if self.stored else first.new
+        rest = [*self.consumers] if self.stored else rest
         stored = [values[output], *(values[one.new] for one in rest)]
         if sum(value.calls for value in stored) > MOST_CALLS:
             return None
-        for update in rest:
-            whole = tensors[update.target].layout == DENSE
-            operands.setdefault(update.target, "full" if whole else "padded")
+        for consumer in rest:
+            whole = tensors[consumer.target].layout == DENSE
+            operands.setdefault(consumer.target, "full" if whole else "padded")
         places = list(operands)
         epilogue = Epilogue(
             values[output],
@@ -197,17 +198,17 @@ class _Join:
         arguments = (Arg(1 + order.index(one)) for one in beside)
         values = {lowered.output: before.expr(Arg(0), *arguments)}
         like = tensors[lowered.output]
-        for update in self.updates:
-            reads = [_source(update.entry, name) for name in update.entry.spec.op_shapes]
+        for consumer in self.consumers:
+            reads = [_source(consumer.entry, name) for name in consumer.entry.spec.op_shapes]
             for one in reads:
                 extent = _extent(tensors, one, like)
                 if one not in values and extent is not None:
                     operands.setdefault(one, extent)
-            order, op = list(operands), update.entry.lowered.op
+            order, op = list(operands), consumer.entry.lowered.op
             assert isinstance(op, Pointwise)
             known = (values.get(one) if isinstance(one, str) else None for one in reads)
             pairs = zip(reads, known, strict=True)
-            values[update.new] = op.expr(
+            values[consumer.new] = op.expr(
                 *(value or Arg(1 + order.index(one)) for one, value in pairs)
             )
         return values, operands
@@ -259,7 +260,7 @@ class _Join:
             else:
                 shape = types[k].shape
                 fixed[k] = source.made(DerivedParameter(k, shape, Reshape(shape)))
-        joined = [lowered, *(update.entry.lowered for update in self.updates)]
+        joined = [lowered, *(consumer.entry.lowered for consumer in self.consumers)]
         names = dict.fromkeys(part for one in joined for part in one.name.split(" + "))
         made = replace(
             lowered,
