@@ -82,9 +82,10 @@ def test_commands_run(
         talk.writeframes(bytes(3200))
     words = shlex.split(line, comments=True)[1:]
     if " ".join(words).startswith(LONG):
-        command = command_line.get_command(click.Context(command_line), words[0])
+        parent = click.Context(command_line, **command_line.context_settings)
+        command = command_line.get_command(parent, words[0])
         assert command is not None
-        command.make_context(words[0], words[1:])  # which refuses what it does not know
+        command.make_context(words[0], words[1:], parent)  # which refuses what it does not know
     else:
         done = cli(*words)
         assert done.code == 0, done

@@ -104,16 +104,18 @@ def parses(command: str) -> bool:
         words = shlex.split(command, comments=True)
     except ValueError:  # a quotation that is open
         return False
-    name, found = "glnn", cli.get_command(click.Context(cli), words.pop(0))
+    # A command keeps the first context's names of --help, so that one without -h would take it away.
+    parent = click.Context(cli, **cli.context_settings)
+    name, found = "glnn", cli.get_command(parent, words.pop(0))
     while isinstance(found, click.Group) and words and not words[0].startswith("-"):
-        name = words.pop(0)
-        found = found.get_command(click.Context(found), name)
+        name, parent = words.pop(0), click.Context(found, parent)
+        found = found.get_command(parent, name)
     if found is None:
         return False
     if isinstance(found, click.Group) and not words:
         return True
     try:
-        found.make_context(name, words)
+        found.make_context(name, words, parent)
     except click.exceptions.Exit:  # --help
         return True
     except click.UsageError:
