@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glnn.cli.model_options import PictureOptions
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
+from glnn.core.array_functions import softmax
 from glnn.core.plural import count_of
 from glnn.core.tensor_info import TensorInfo, show
 from glnn.core.types import Array, Shape
@@ -154,8 +155,7 @@ def probabilities(scores: Array) -> Array:
     """
     wide = scores.astype(np.float64)
     with np.errstate(all="ignore"):
-        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
-        soft = powers / powers.sum(axis=1, keepdims=True)
+        soft = softmax(wide)
         are = (wide >= 0).all(axis=1) & (abs(wide.sum(axis=1) - 1) <= NEAR)
     return np.where(are[:, None], wide, soft)
 

@@ -60,6 +60,12 @@ def sigmoid(x: Array, out: Array | None = None) -> Array:
     return np.asarray(np.divide(one, result, result))
 
 
+def softmax(x: Array) -> Array:
+    """exp(x) of the last axis, divided by its sum there."""
+    exps = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(exps / exps.sum(-1, keepdims=True))
+
+
 def relu(x: Array, out: Array | None = None) -> Array:
     """The greater of x and 0, written to `out` where that is given.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.array_functions import softmax
 from glnn.core.process import check_memory
 from glnn.core.types import Array
 from glnn.errors import ShapeError, UnsupportedOpError
@@ -487,15 +488,10 @@ def _logistic(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _softmax(x: Array) -> Array:
-    powers = np.exp(x - x.max(1, keepdims=True))
-    return np.asarray(powers / powers.sum(1, keepdims=True))
-
-
 def _softmax_zero(x: Array) -> Array:
     """Return the softmax of what is not 0."""
-    powers = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(1, keepdims=True)), 0)
-    return np.asarray(powers / powers.sum(1, keepdims=True))
+    exps = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(1, keepdims=True)), 0)
+    return np.asarray(exps / exps.sum(1, keepdims=True))
 
 
 def _normal_quantiles(x: Array) -> Array:
@@ -511,7 +507,7 @@ def _normal_quantiles(x: Array) -> Array:
 TREE_TRANSFORMS: Mapping[bytes, Callable[[Array], Array]] = {
     b"NONE": np.asarray,
     b"LOGISTIC": _logistic,
-    b"SOFTMAX": _softmax,
+    b"SOFTMAX": softmax,
     b"SOFTMAX_ZERO": _softmax_zero,
     b"PROBIT": _normal_quantiles,
 }

@@ -92,8 +92,8 @@ vec4 share_weights(vec4 score, bool is_key) {
     wait();
     vec4 new_maximum = maximum;
     for (int i = 0; i < PARTIALS; ++i) new_maximum = max(new_maximum, partials[i]);
-    vec4 rescale = decayed(new_maximum - maximum);
-    vec4 weight = is_key ? decayed(new_maximum - score) : vec4(0.0);
+    vec4 rescale = exp_minus(new_maximum - maximum);
+    vec4 weight = is_key ? exp_minus(new_maximum - score) : vec4(0.0);
     sums[lane] = sums[lane] * rescale + weight;
     weights[lane] = weight;
     wait();

@@ -2,10 +2,10 @@
 // softmax(scale Q K^T + mask) V of a head (Vaswani et al. 2017) with its scores in registers (Dao et
 // al. 2022): a workgroup takes WG_Y TM queries and 4 WG_X VN columns of the values, walks along the
 // keys WG_X TN at a time, and keeps for each query the greatest score so far and the sum of the
-// powers of what the scores are below it (Milakov and Gimelshein 2018).
+// weights, exp(score - maximum) (Milakov and Gimelshein 2018).
 //
 // For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
-// and keys that come BK depths at a time through shared memory, row by row; powers of these, and
+// and keys that come BK depths at a time through shared memory, row by row; weights of these, and
 // values that they are multiplied with, come PN WG_X keys at a time through the same memory. What
 // comes next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
 // multiprocessor 48 KiB together, so of those that take little more are there while one waits. As in
@@ -51,12 +51,12 @@
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
 #define QUADS (BQ / 4)
 #define Q_ROW (TM * DEPTHS + 1)  // from an invocation's queries to those of the next: other banks
-#define P_ROW (QUADS + 1)    // from a key's powers to the next
-#define P_KEYS (WG_X * PN)   // of a chunk of powers and values
+#define P_ROW (QUADS + 1)    // from a key's weights to the next
+#define P_KEYS (WG_X * PN)   // of a chunk of weights and values
 #define K_AT (WG_Y * Q_ROW)  // where keys are, behind queries
 #define TILE (K_AT + BN * DEPTHS + WG_X)  // of a slice
 #define V_ITEMS (P_KEYS * COLUMNS)
-#define P_AT V_ITEMS         // where powers are, behind values
+#define P_AT V_ITEMS         // where weights are, behind values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
 #define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
@@ -74,7 +74,7 @@
 #error LANES must be a multiple of TM BK / 4 and of WG_X VN: each loads the same depths and columns
 #endif
 #if BK % 4 != 0 || P_AT + P_KEYS * P_ROW > TILE
-#error BK must be a multiple of four, and so large that values and powers have room
+#error BK must be a multiple of four, and so large that values and weights have room
 #endif
 #if SLICES > 1 && (VN * LANES > TILE || 2 * QUADS > TILE)
 #error BK must be so large that a row of results of all invocations has room
@@ -158,7 +158,7 @@
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-// Queries and keys, then values and powers; where powers go, what rows have in common: greatest
+// Queries and keys, then values and weights; where weights go, what rows have in common: greatest
 // scores, or sums, of each invocation's keys.
 shared vec4 tile[SLICES * TILE];
 #if SLICES > 1
@@ -184,10 +184,10 @@ int from;                       // of what is loaded and stored
 int q_to, k_to, k_bank;         // where this invocation stores; where its keys' first depth is
 vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
 vec4 score[TN * GM], total[TM * VN];
-vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or powers; values
-// Of each query: the greatest score, the sum of the powers of this invocation's keys, and what those
+vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or weights; values
+// Of each query: the greatest score, the sum of the weights of this invocation's keys, and what those
 // of former steps are to be multiplied by.
-vec4 most[GM], sum[GM], less[GM];
+vec4 maximum[GM], sum[GM], rescale[GM];
 
 // An invocation's i-th query.
 int query_of(int i) {
@@ -338,7 +338,7 @@ void multiply_scores() {
     }
 }
 
-int p_at, v_at;  // where this invocation's powers and values of a key are
+int p_at, v_at;  // where this invocation's weights and values of a key are
 
 void add_result(const int i, const int j) {
     total[i * VN + j] += a[i / 4][i % 4] * b[j];
@@ -348,7 +348,7 @@ void add_row(const int i) {
     EACH_COLUMN_OF(i, add_result)
 }
 
-void take_powers(const int i, const int g) {
+void take_weights(const int i, const int g) {
     a[g] = tile[p_at + i * P_ROW + g * WG_Y];
 }
 
@@ -357,12 +357,12 @@ void take_value(const int i, const int j) {
 }
 
 void add_value(const int i) {
-    EACH_GROUP_OF(i, take_powers)
+    EACH_GROUP_OF(i, take_weights)
     EACH_COLUMN_OF(i, take_value)
     EACH_ROW(add_row)
 }
 
-// Adds to the results the products of a chunk's values and their powers, those of `count` keys.
+// Adds to the results the products of a chunk's values and their weights, those of `count` keys.
 void multiply_values(int count) {
     v_at = tile_at + column;
     p_at = tile_at + P_AT + row;
@@ -410,38 +410,38 @@ void drop_scores(const int n) {
 vec4 greatest[GM];
 uvec4 greatest_bits[GM];
 
-void begin_greatest(const int g) {
+void begin_maxima(const int g) {
     greatest[g] = vec4(-INFINITE);
     greatest_bits[g] = uvec4(0u);
 }
 
-void find_group_greatest(const int n, const int g) {
+void find_group_maxima(const int n, const int g) {
     greatest[g] = max(greatest[g], score[n * GM + g]);
     greatest_bits[g] = max(greatest_bits[g], floatBitsToUint(score[n * GM + g]) & 0x7fffffffu);
 }
 
-void find_greatest(const int n) {
-    EACH_GROUP_OF(n, find_group_greatest)
+void find_maxima(const int n) {
+    EACH_GROUP_OF(n, find_group_maxima)
 }
 
 // Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
 // leaves no softmax.
-void share_greatest(const int g) {
+void share_maxima(const int g) {
     bvec4 is_nan = greaterThan(greatest_bits[g], uvec4(0x7f800000u));
     vec4 all = mix(greatest[g], vec4(INFINITE), is_nan);
     tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
 
-void decay_sums(const int g) {
-    vec4 now = most[g];
+void rescale_sums(const int g) {
+    vec4 now = maximum[g];
     for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_at + P_AT + c * P_ROW + g * WG_Y + row]);
-    less[g] = decayed(now - most[g]);
-    most[g] = now;
-    sum[g] *= less[g];
+    rescale[g] = exp_minus(now - maximum[g]);
+    maximum[g] = now;
+    sum[g] *= rescale[g];
 }
 
 void begin_sums(const int g) {
-    most[g] = vec4(LEAST);
+    maximum[g] = vec4(LEAST);
     sum[g] = vec4(0.0);
 }
 
@@ -453,39 +453,39 @@ void clear_results(const int i) {
     EACH_COLUMN_OF(i, clear_result)
 }
 
-void decay_result(const int i, const int j) {
-    total[i * VN + j] *= less[i / 4][i % 4];
+void rescale_result(const int i, const int j) {
+    total[i * VN + j] *= rescale[i / 4][i % 4];
 }
 
-void decay_results(const int i) {
-    EACH_COLUMN_OF(i, decay_result)
+void rescale_results(const int i) {
+    EACH_COLUMN_OF(i, rescale_result)
 }
 
-void find_group_powers(const int n, const int g) {
-    vec4 power = decayed(most[g] - score[n * GM + g]);
-    sum[g] += power;
-    score[n * GM + g] = power;
+void find_group_weights(const int n, const int g) {
+    vec4 weight = exp_minus(maximum[g] - score[n * GM + g]);
+    sum[g] += weight;
+    score[n * GM + g] = weight;
 }
 
-void find_powers(const int n) {
-    EACH_GROUP_OF(n, find_group_powers)
+void find_weights(const int n) {
+    EACH_GROUP_OF(n, find_group_weights)
 }
 
-int shared_n;  // the first of PN of its keys whose powers an invocation shares
+int shared_n;  // the first of PN of its keys whose weights an invocation shares
 
-void share_group_powers(const int n, const int g) {
+void share_group_weights(const int n, const int g) {
     int key = n % PN * WG_X + column;
     tile[tile_at + P_AT + key * P_ROW + g * WG_Y + row] = score[n * GM + g];
 }
 
-void share_powers(const int n) {
-    if (n / PN * PN == shared_n) { EACH_GROUP_OF(n, share_group_powers) }
+void share_weights(const int n) {
+    if (n / PN * PN == shared_n) { EACH_GROUP_OF(n, share_group_weights) }
 }
 
 void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
-        if (!is_finite(most[g][i])) all[i] = NAN;
+        if (!is_finite(maximum[g][i])) all[i] = NAN;
     tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
 }
 
@@ -500,7 +500,7 @@ int slice;  // of the workgroup's keys, which this invocation is in
 
 void share_slice(const int g) {
     if (column != 0) return;
-    tile[tile_at + g * WG_Y + row] = most[g];
+    tile[tile_at + g * WG_Y + row] = maximum[g];
     tile[tile_at + QUADS + g * WG_Y + row] = sum[g];
 }
 
@@ -510,9 +510,9 @@ void join_sums(const int g) {
     vec4 now = tile[at], all = vec4(0.0);
     for (int s = 1; s < SLICES; ++s) now = max(now, tile[s * TILE + at]);
     for (int s = 0; s < SLICES; ++s)
-        all += decayed(now - tile[s * TILE + at]) * tile[s * TILE + QUADS + at];
-    less[g] = decayed(now - most[g]);
-    most[g] = now;
+        all += exp_minus(now - tile[s * TILE + at]) * tile[s * TILE + QUADS + at];
+    rescale[g] = exp_minus(now - maximum[g]);
+    maximum[g] = now;
     sum[g] = all;
 }
 #endif
@@ -543,7 +543,7 @@ void finish(const int i) {
         float all = sum[i / 4][i % 4];
         out_at = OUT_FROM + place(query_of(i)) * out_token + part * out_part;
         if (first_column + column == 0)
-            result[(out_at + columns) >> 2] = vec4(most[i / 4][i % 4], all, 1.0, 0.0);
+            result[(out_at + columns) >> 2] = vec4(maximum[i / 4][i % 4], all, 1.0, 0.0);
         factor = 1.0;
         sound = is_finite(all);
         EACH_COLUMN_OF(i, store_result)
@@ -632,17 +632,17 @@ void main() {
             wait();
         }
         if (key_count < BN) { EACH_KEY(drop_scores) }
-        EACH_GROUP(begin_greatest)
-        EACH_KEY(find_greatest)
-        EACH_GROUP(share_greatest)
+        EACH_GROUP(begin_maxima)
+        EACH_KEY(find_maxima)
+        EACH_GROUP(share_maxima)
         store_values(first_key);
         wait();
-        EACH_GROUP(decay_sums)
-        EACH_ROW(decay_results)
-        EACH_KEY(find_powers)
+        EACH_GROUP(rescale_sums)
+        EACH_ROW(rescale_results)
+        EACH_KEY(find_weights)
         wait();
         shared_n = 0;
-        EACH_KEY(share_powers)
+        EACH_KEY(share_weights)
         wait();
         for (bool more = true; more;) {
             int count = min(BN, share - done) - shared_n * WG_X;
@@ -658,7 +658,7 @@ void main() {
             wait();
             if (more) {
                 store_values(first_key + shared_n * WG_X);
-                EACH_KEY(share_powers)
+                EACH_KEY(share_weights)
             } else {
                 store_scores(0);
             }
@@ -673,7 +673,7 @@ void main() {
     EACH_GROUP(share_slice)
     wait();
     EACH_GROUP(join_sums)
-    EACH_ROW(decay_results)
+    EACH_ROW(rescale_results)
     wait();
     EACH_ROW(join_row)
 #else

@@ -27,7 +27,7 @@ void main() {
     vec4 sum = vec4(0.0);
     for (int i = 0; i < parts; ++i) {
         vec4 found = x[from + i * stride + quads];
-        float rescale = decayed(maximum - found.x);
+        float rescale = exp_minus(maximum - found.x);
         sum += rescale * x[from + i * stride + quad];
         weight_sum += rescale * found.y;
     }

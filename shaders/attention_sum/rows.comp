@@ -42,7 +42,7 @@ void main() {
             for (int i = slice; i < parts; i += across) {
                 int part = from + i * stride;
                 vec4 found = x[part + quads];
-                float rescale = decayed(maximum - found.x);
+                float rescale = exp_minus(maximum - found.x);
                 sum += rescale * x[part + quad];
                 weight_sum += rescale * found.y;
             }

@@ -12,11 +12,11 @@ bool is_finite(float x) {
 }
 
 // exp(-x) for an x of 0 or more: at 104 it is 0, and what drivers give for more is their own.
-float decayed(float x) {
+float exp_minus(float x) {
     return exp(-min(x, 104.0));
 }
 
-vec4 decayed(vec4 x) {
+vec4 exp_minus(vec4 x) {
     return exp(-min(x, vec4(104.0)));
 }
 

@@ -28,30 +28,30 @@ void main() {
         int row = i / inner;
         int first = i + row * (extent - 1) * inner, last = first + extent * inner;
         // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
-        float most = LEAST, sum = 0.0;
+        float maximum = LEAST, sum = 0.0;
         int at = first;
         for (; at + (4 * FOURS - 1) * inner < last; at += 4 * FOURS * inner) {
             vec4 v[FOURS];
             for (int k = 0; k < FOURS; ++k) v[k] = four(at + 4 * k * inner);
-            float now = most;
-            for (int k = 0; k < FOURS; ++k) now = greater(now, greatest_of(v[k]));
-            vec4 powers = decayed(vec4(now) - v[0]);
-            for (int k = 1; k < FOURS; ++k) powers += decayed(vec4(now) - v[k]);
-            sum = sum * decayed(now - most) + ((powers.x + powers.y) + (powers.z + powers.w));
-            most = now;
+            float new_maximum = maximum;
+            for (int k = 0; k < FOURS; ++k) new_maximum = greater(new_maximum, greatest_of(v[k]));
+            vec4 exps = exp_minus(vec4(new_maximum) - v[0]);
+            for (int k = 1; k < FOURS; ++k) exps += exp_minus(vec4(new_maximum) - v[k]);
+            sum = sum * exp_minus(new_maximum - maximum) + ((exps.x + exps.y) + (exps.z + exps.w));
+            maximum = new_maximum;
         }
         for (; at < last; at += inner) {
-            float now = greater(most, x[at]);
-            sum = sum * decayed(now - most) + decayed(now - x[at]);
-            most = now;
+            float new_maximum = greater(maximum, x[at]);
+            sum = sum * exp_minus(new_maximum - maximum) + exp_minus(new_maximum - x[at]);
+            maximum = new_maximum;
         }
-        bool sound = is_finite(most) && sum > 0.0;
+        bool sound = is_finite(maximum) && sum > 0.0;
 #if LOG
         float rest = sound ? log(sum) : NAN;
-#define RESULT(v) ((v) - most - rest)
+#define RESULT(v) ((v) - maximum - rest)
 #else
         float factor = sound ? 1.0 / sum : NAN;
-#define RESULT(v) (decayed(most - (v)) * factor)
+#define RESULT(v) (exp_minus(maximum - (v)) * factor)
 #endif
         at = first;
         for (; at + (4 * FOURS - 1) * inner < last; at += 4 * FOURS * inner) {

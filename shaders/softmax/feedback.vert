@@ -16,14 +16,14 @@ float element(int image, int i) {
     int own = image * x_row + i, first = own - along * step;
     float maximum = LEAST, sum = 0.0;
     for (int k = 0; k < extent; ++k) maximum = greater(maximum, texel(x, first + k * step).x);
-    for (int k = 0; k < extent; ++k) sum += decayed(maximum - texel(x, first + k * step).x);
+    for (int k = 0; k < extent; ++k) sum += exp_minus(maximum - texel(x, first + k * step).x);
     // Without a finite maximum all of the row is NaN, as differences of infinities are.
     if (!is_finite(maximum) || !is_finite(sum) || sum <= 0.0) return NAN;
     float difference = maximum - texel(x, own).x;
 #if LOG
     return -difference - log(sum);
 #else
-    return decayed(difference) / sum;
+    return exp_minus(difference) / sum;
 #endif
 }
 #include "common/capture_elements.glsl"

@@ -21,34 +21,35 @@ layout(std430, binding = 1) buffer Out { VALUE result[]; };
 #if HAS_EPILOGUE
 #include <epilogue>
 #endif
-#define STATE vec2  // the greatest number, at least LEAST; the sum of the powers of what they are below it
+#define STATE vec2  // the greatest number, at least LEAST; the sum of exp(number - greatest)
 // What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
 vec2 join(vec2 a, vec2 b) {
-    float most = greater(a.x, b.x);
-    return vec2(most, a.y * decayed(most - a.x) + b.y * decayed(most - b.x));
+    float maximum = greater(a.x, b.x);
+    return vec2(maximum, a.y * exp_minus(maximum - a.x) + b.y * exp_minus(maximum - b.x));
 }
 #if KEPT && SUBGROUP_SIZE == LANES
 // A number that is not finite spoils the sum, as a maximum of lanes may pass over NaN.
 vec2 reduce_lanes(vec2 own, int lane, int line) {
-    float most = subgroupMax(own.x);
-    float sum = is_finite(own.x) ? own.y * decayed(most - own.x) : NAN;
-    return vec2(most, subgroupAdd(sum));
+    float maximum = subgroupMax(own.x);
+    float sum = is_finite(own.x) ? own.y * exp_minus(maximum - own.x) : NAN;
+    return vec2(maximum, subgroupAdd(sum));
 }
 #else
 #include "reduce/lanes.glsl"
 #endif
 
 float greatest_of(float v) { return v; }
-float powers(float most, float v) { return decayed(most - v); }
-float powers(float most, vec4 v) {
-    return (decayed(most - v.x) + decayed(most - v.y)) + (decayed(most - v.z) + decayed(most - v.w));
+float sum_of_exps(float maximum, float v) { return exp_minus(maximum - v); }
+float sum_of_exps(float maximum, vec4 v) {
+    vec4 exps = exp_minus(vec4(maximum) - v);
+    return (exps.x + exps.y) + (exps.z + exps.w);
 }
 
 float finished(vec2 whole, float v) {
 #if LOG
     return v - whole.x - whole.y;
 #else
-    return decayed(whole.x - v) * whole.y;
+    return exp_minus(whole.x - v) * whole.y;
 #endif
 }
 vec4 finished(vec2 whole, vec4 v) {
@@ -57,23 +58,24 @@ vec4 finished(vec2 whole, vec4 v) {
 
 // The state with more of the row.
 vec2 with(vec2 state, VALUE a) {
-    float most = greater(state.x, greatest_of(a));
-    return vec2(most, state.y * decayed(most - state.x) + powers(most, a));
+    float maximum = greater(state.x, greatest_of(a));
+    return vec2(maximum, state.y * exp_minus(maximum - state.x) + sum_of_exps(maximum, a));
 }
 vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
-    float most = greater(greater(greatest_of(a), greatest_of(b)), greater(greatest_of(c), greatest_of(d)));
-    most = greater(state.x, most);
-    float sum = (powers(most, a) + powers(most, b)) + (powers(most, c) + powers(most, d));
-    return vec2(most, state.y * decayed(most - state.x) + sum);
+    float of_ab = greater(greatest_of(a), greatest_of(b)), of_cd = greater(greatest_of(c), greatest_of(d));
+    float maximum = greater(state.x, greater(of_ab, of_cd));
+    float sum = (sum_of_exps(maximum, a) + sum_of_exps(maximum, b)) +
+                (sum_of_exps(maximum, c) + sum_of_exps(maximum, d));
+    return vec2(maximum, state.y * exp_minus(maximum - state.x) + sum);
 }
 
 #if KEPT
 // The state of the first `own` of them, 1 or more.
 vec2 state_of(VALUE kept[KEPT], int own) {
-    float most = LEAST, sum = 0.0;
-    for (int j = 0; j < KEPT; ++j) most = j < own ? greater(most, greatest_of(kept[j])) : most;
-    for (int j = 0; j < KEPT; ++j) sum += j < own ? powers(most, kept[j]) : 0.0;
-    return vec2(most, sum);
+    float maximum = LEAST, sum = 0.0;
+    for (int j = 0; j < KEPT; ++j) maximum = j < own ? greater(maximum, greatest_of(kept[j])) : maximum;
+    for (int j = 0; j < KEPT; ++j) sum += j < own ? sum_of_exps(maximum, kept[j]) : 0.0;
+    return vec2(maximum, sum);
 }
 #endif
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from glnn.core.array_functions import softmax
 from glnn.core.process import process_lock
 from glnn.core.progress_bar import report_work
 from glnn.core.types import Array
@@ -267,8 +268,7 @@ class SpeechToText:
             return engine.logits([start], [0], [0])
 
         scores = self._on_device(work)[0, list(languages.values())].astype(np.float64)
-        powers = np.exp(scores - scores.max())
-        shares = zip(languages, (powers / powers.sum()).tolist(), strict=True)
+        shares = zip(languages, softmax(scores).tolist(), strict=True)
         return dict(sorted(shares, key=lambda pair: -pair[1]))
 
     def _language(self, features: Array) -> str:
@@ -349,9 +349,7 @@ class SpeechToText:
         keys = {layer: one[:frames] for layer, one in keys.items()}
         weights = attention_weights(queries, keys, heads, self.config.decoder.head_width)
         first = first_frames(weights[len(start) : -1])
-        scores = logits[:, :end].astype(np.float64)
-        powers = np.exp(scores - scores.max(1, keepdims=True))
-        shares = powers[np.arange(len(text)), text] / powers.sum(1)
+        shares = softmax(logits[:, :end].astype(np.float64))[np.arange(len(text)), text]
         words = split_words(text, self.tokenizer.decode, options.language in BY_LETTERS)
         return time_words(words, first, shares.tolist())
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from glnn.core.array_functions import softmax
 from glnn.core.types import Array
 
 MEDIAN_FRAMES = 7
@@ -64,9 +65,7 @@ def attention_weights(
     total: Array = np.zeros((len(queries[heads[0][0]]), len(keys[heads[0][0]])))
     for layer, head in heads:
         part = slice(head * width, (head + 1) * width)
-        scores = queries[layer][:, part] @ keys[layer][:, part].T / np.sqrt(width)
-        powers = np.exp(scores - scores.max(1, keepdims=True))
-        weights = powers / powers.sum(1, keepdims=True)
+        weights = softmax(queries[layer][:, part] @ keys[layer][:, part].T / np.sqrt(width))
         deviation = weights.std(0)
         deviation[deviation == 0] = 1.0
         total += _median((weights - weights.mean(0)) / deviation)

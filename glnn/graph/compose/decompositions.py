@@ -282,7 +282,7 @@ def split_sums(
 
 
 def decompose_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """The maximum, the sum of the powers, and their quotients or the logarithms of those."""
+    """The maximum, the sum of exp(x - maximum), and the quotients or the logarithms of those."""
     assert isinstance(op, Softmax)
     below = call("sub", Arg(0), Arg(1))
     finish = call("log", Arg(0)) if op.log else Arg(0)

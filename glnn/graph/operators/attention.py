@@ -205,12 +205,12 @@ class Attention(HandwrittenOperator):
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         scores, values = self._scores_and_values(operands)
-        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        # inf - inf is NaN, as it should be; a difference may overflow to -inf, whose exp is 0.
         with np.errstate(invalid="ignore", over="ignore"):
             most = scores.max(axis=-1, keepdims=True)
-            powers = np.exp(scores - most)
-            weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
-            attended = weights.astype(powers.dtype) @ values
+            exps = np.exp(scores - most)
+            weights = exps / exps.sum(axis=-1, keepdims=True, dtype=np.float64)
+            attended = weights.astype(exps.dtype) @ values
             sound = np.isfinite(most)
             attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
         if self.windows is not None:
@@ -301,8 +301,8 @@ class Attention(HandwrittenOperator):
 class PartialAttention(Attention):
     """`Attention` to each of `parts` ranges of the keys, which AttentionSum joins.
 
-    Result: (batch queries, heads parts (columns + 4)): of each part the sum of values by the powers
-    of their scores less the greatest, that greatest, the sum of the powers, a 1 and a 0. A part
+    Result: (batch queries, heads parts (columns + 4)): of each part the sum of values by their
+    weights, exp(score - greatest), that greatest, the sum of the weights, a 1 and a 0. A part
     without keys, or whose keys are all masked, has the least float for the greatest, and zeros; the
     greatest of scores with infinity or NaN is infinity, and their sum is NaN.
     """
@@ -341,9 +341,9 @@ class PartialAttention(Attention):
                 most = some.max(-1, keepdims=True, initial=least)
                 sound = most < np.inf  # neither infinite nor NaN
                 most = np.where(sound, most, np.inf)
-                powers = np.where(sound, np.exp(some - most), np.nan)
+                exps = np.where(sound, np.exp(some - most), np.nan)
                 sums = np.concatenate(
-                    (powers @ values[:, :, ours], most, powers.sum(-1, keepdims=True)), -1
+                    (exps @ values[:, :, ours], most, exps.sum(-1, keepdims=True)), -1
                 )
             result[:, :, :, part, :-2] = sums.swapaxes(1, 2)
         result[..., -2] = 1

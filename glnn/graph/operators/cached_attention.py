@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.array_functions import softmax
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.handwritten_operator import HandwrittenOperator
@@ -77,8 +78,7 @@ class CachedAttention(Cached):
         for token, place, first in self._seen(operands):
             rows = range(first, place if self.has_own_keys else place + 1)
             scores, values = self._scores(operands, token, queries[token], rows, with_token=True)
-            powers = np.exp(scores - scores.max(-1, keepdims=True))
-            mean = (powers / powers.sum(-1, keepdims=True)) @ values
+            mean = softmax(scores) @ values
             result[token] = mean.reshape(self.heads, self.width)
         return result.reshape(len(queries), -1)
 
@@ -156,8 +156,8 @@ class CachedAttention(Cached):
 class AttentionParts(CachedAttention):
     """`CachedAttention` by `keys` of the tokens seen at a time, which AttentionSum joins.
 
-    Result: (tokens, heads parts (width + 4)): of each part the sum of values by the powers of their
-    scores less the greatest, that greatest, the sum of the powers, 1 if the token has a place, and
+    Result: (tokens, heads parts (width + 4)): of each part the sum of values by their weights,
+    exp(score - greatest), that greatest, the sum of the weights, 1 if the token has a place, and
     a 0. A part without tokens has -3e38 for the greatest, and zeros. The first part has the token
     itself where x has its key.
     """
@@ -190,11 +190,11 @@ class AttentionParts(CachedAttention):
                 rows, own = range(begin, min(begin + self.keys, last)), part == 0
                 scores, values = self._scores(operands, token, queries[token], rows, own)
                 greatest = scores.max(-1, keepdims=True)
-                powers = np.exp(scores - greatest)
+                weights = np.exp(scores - greatest)
                 part_result = result[token, :, part]
-                part_result[:, : self.width] = (powers @ values).reshape(self.heads, self.width)
+                part_result[:, : self.width] = (weights @ values).reshape(self.heads, self.width)
                 part_result[:, self.width] = greatest.ravel()
-                part_result[:, self.width + 1] = powers.sum(-1).ravel()
+                part_result[:, self.width + 1] = weights.sum(-1).ravel()
         return result.reshape(len(queries), -1)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:

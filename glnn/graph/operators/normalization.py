@@ -315,14 +315,14 @@ class Softmax(HandwrittenOperator):
             for part in runs(view[0], view[1] * view[2]):
                 met, below = viewed[part], made[part]
                 np.subtract(met, met.max(axis=1, keepdims=True), out=below)
-                powers = np.exp(below, out=None if self.log else below)
+                exps = np.exp(below, out=None if self.log else below)
                 # NumPy adds up pairs of sums of neighbours, but other axes one number at a time.
                 dtype = x.dtype if view[2] == 1 else np.float64
-                total = powers.sum(axis=1, keepdims=True, dtype=dtype)
+                total = exps.sum(axis=1, keepdims=True, dtype=dtype)
                 if self.log:
                     np.subtract(below, np.log(total).astype(x.dtype), out=below)
                 else:
-                    np.divide(powers, total.astype(x.dtype), out=below)
+                    np.divide(exps, total.astype(x.dtype), out=below)
         return result
 
     def flops(self, shapes: Shapes) -> int:

@@ -28,7 +28,7 @@ def candidates(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
     together. min_p: of those whose probability is at least so much of the greatest's. Of equal
     logits all are candidates, or none.
     """
-    powers = np.exp(scores - scores.max())
+    exps = np.exp(scores - scores.max())
     least = -np.inf
     if 0 < top_k < len(scores):
         least = np.partition(scores, -top_k)[-top_k]
@@ -37,7 +37,7 @@ def candidates(scores: Array, top_k: int, top_p: float, min_p: float) -> Array:
         together = np.cumsum(np.exp(likely - likely[0]))
         count = int(np.searchsorted(together, top_p * together[-1]))
         least = max(least, likely[min(count, len(likely) - 1)])
-    return np.flatnonzero((scores >= least) & (powers >= min(min_p, 1)))
+    return np.flatnonzero((scores >= least) & (exps >= min(min_p, 1)))
 
 
 def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int:
@@ -47,8 +47,8 @@ def draw(scores: Array, tokens: Array, temperature: float, random: float) -> int
     those before it, and of its own, exceeds it.
     """
     with np.errstate(over="ignore"):  # by a temperature of almost 0, of what is unlikely
-        powers = np.exp((scores[tokens] - scores[tokens].max()) / temperature)
-    together = np.cumsum(powers)
+        exps = np.exp((scores[tokens] - scores[tokens].max()) / temperature)
+    together = np.cumsum(exps)
     place = int(np.searchsorted(together, max(random, 0) * together[-1], side="right"))
     return int(tokens[min(place, len(tokens) - 1)])
 
