@@ -115,6 +115,7 @@ class Interrupter:
     def within(self) -> Iterator[None]:
         """Do so in here."""
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 traces them if a frame asked before
         sys.settrace(self._enter)
         try:
             yield
