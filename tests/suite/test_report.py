@@ -31,6 +31,7 @@ from tests.cli.conftest import environment as environment
 SMALL = SuiteParts(
     (SuiteNetwork(lenet), SuiteNetwork(lenet, 3)), (64,), (4096,), ("softmax",), 8, 4
 )
+FEWER = SuiteParts((SuiteNetwork(lenet, 3),), (), (), ("softmax",), 4, 2)
 GONE = "/home/zaphod/models/secret.so: cannot open"
 
 
@@ -130,8 +131,8 @@ def test_a_network_that_cannot_be_built_is_left_out(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(SuiteNetwork, "model", fails)
     with Device() as device:
-        result = measure_suite(device, parts=SMALL)
-    assert result.left_out["lenet: building"] == "MemoryError: too large"
+        result = measure_suite(device, parts=FEWER)
+    assert result.left_out["lenet, 3: building"] == "MemoryError: too large"
     assert result.examination is not None and not any(result.networks.values())
 
 
@@ -156,7 +157,7 @@ def test_the_command(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
     def small(device: Device, progress: Any, minutes: float) -> measure.SuiteResult:
         assert minutes == 3
-        return measure_suite(device, progress, minutes, SMALL)
+        return measure_suite(device, progress, minutes, FEWER)
 
     monkeypatch.setattr(measure, "ENOUGH", 0.0)
     monkeypatch.setattr(command, "measure_suite", small)
