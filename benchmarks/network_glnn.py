@@ -35,7 +35,7 @@ def load(asked: Asked) -> Rows:
             plan.backend.finish()
 
         found = asked.saved(batch, GLNN, run())
-        steps = list(plan.outline.every)
+        steps = list(plan.outline.all_steps)
         return {
             **found,
             **asked.timed(run),

@@ -218,22 +218,23 @@ def _transfers(
         cut.add(maker, up, rates.send + taken)
 
 
-def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
-    """The memories that no step but the host's reads or writes, so that the device has none.
+def find_host_memories(schedule: Schedule, copied: Iterable[str]) -> frozenset[str]:
+    """Return the memories that only steps of the host read or write: the device needs none of them.
 
-    shared: tensors that others than steps read or write on the device.
+    copied: tensors that are copied on the device before or after a run, as inputs and outputs of a
+    body.
     """
     if schedule.backend.device is None or not any(entry.host for entry in schedule.entries):
         return frozenset()
-    names: set[str] = set()
-    others = {schedule.tensors[name].memory for name in shared if name in schedule.tensors}
-    # A transpose may be a view in another layout, which arrays of the host have not.
+    of_host: set[str] = set()
+    of_device = {schedule.tensors[name].memory for name in copied if name in schedule.tensors}
+    # A transpose may be a view in another layout, which arrays of the host cannot have.
     tensors = schedule.tensors.values()
-    others |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
+    of_device |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
     for entry in schedule.entries:
         memories = {schedule.tensors[name].memory for name in entry.tensors}
         if entry.host and not entry.lowered.op.control:
-            names |= memories
+            of_host |= memories
         else:
-            others |= memories
-    return frozenset(names - others)
+            of_device |= memories
+    return frozenset(of_host - of_device)

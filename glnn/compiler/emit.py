@@ -1,8 +1,7 @@
 """Emit an outline as an executable: commands for the device, and steps for the host.
 
-A body is planned as any graph is. What goes into it and comes out is copied on the device, so that
-a body may hand back what it was given. The host reads conditions, one number each, and only those
-that are not known before.
+A body is planned as any graph is. Its inputs and results are copied on the device, so that a body
+may return one of its inputs. The host reads conditions, one number each, unless they are constants.
 """
 
 from __future__ import annotations
@@ -59,19 +58,19 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Called:
+class ControlCall:
     """An If or a Loop: a step whose bodies the host runs."""
 
     backend: Backend
     op: Operator
     numbers: Mapping[str, Callable[[], Array]]
     """Functions that read conditions and trip counts, by the operand's name."""
-    given: tuple[Callable[[], Store], ...]
+    operands: tuple[Callable[[], Store], ...]
     """Functions that return the memory of the other operands, row major."""
     bodies: tuple[Body, ...]
     """The bodies of the operator."""
     outs: tuple[Store, ...]
-    """The results."""
+    """Memory of the results."""
 
     def copy(self, sources: Iterable[Store], targets: Iterable[Store]) -> None:
         """Copy `sources` to `targets` pairwise, up to the end of the shorter of the two."""
@@ -79,61 +78,61 @@ class Called:
             self.backend.copy(source, target)
 
 
-def launch(called: Called) -> Launch:
+def control_launch(call: ControlCall) -> Launch:
     """Return the launch that runs a branch or a loop. Raises UnsupportedOpError for other
     operators.
     """
-    if isinstance(called.op, If):
-        return _branch(called)
-    if isinstance(called.op, Loop):
-        return _loop(called, called.op)
-    raise UnsupportedOpError(f"nothing here runs the bodies of {called.op.name}")
+    if isinstance(call.op, If):
+        return _branch(call)
+    if isinstance(call.op, Loop):
+        return _loop(call, call.op)
+    raise UnsupportedOpError(f"nothing here runs the bodies of {call.op.name}")
 
 
-def _branch(called: Called) -> Launch:
-    then, otherwise = called.bodies
+def _branch(call: ControlCall) -> Launch:
+    then_body, else_body = call.bodies
 
     def launch() -> None:
-        taken = bool(called.numbers["condition"]().item())
-        body, first = (then, 0) if taken else (otherwise, len(then.inputs))
-        called.copy((operand() for operand in called.given[first:]), body.inputs)
+        condition = bool(call.numbers["condition"]().item())
+        body, first = (then_body, 0) if condition else (else_body, len(then_body.inputs))
+        call.copy((operand() for operand in call.operands[first:]), body.inputs)
         body.run()
-        called.copy((result() for result in body.results), called.outs)
+        call.copy((result() for result in body.results), call.outs)
 
     return launch
 
 
-def _loop(called: Called, op: Loop) -> Launch:
-    (body,) = called.bodies
-    number, going, *inputs = body.inputs
-    asked = "condition" in called.numbers and not op.endless
-    carried, stacked = called.outs[: op.carried], called.outs[op.carried :]
+def _loop(call: ControlCall, op: Loop) -> Launch:
+    (body,) = call.bodies
+    iteration, condition, *inputs = body.inputs
+    reads_condition = "condition" in call.numbers and not op.endless
+    carried, stacked = call.outs[: op.carried], call.outs[op.carried :]
     rows = body.results[1 + op.carried :]
 
     def begin() -> int | None:
-        """Set all up that stays; how often it runs at the most, None where nothing says so."""
-        operands = [store() for store in called.given]
-        called.copy(operands, carried)
-        called.copy(operands[op.carried :], inputs[op.carried :])
-        _put(going, True)
-        bounds = [called.numbers["trips"]().item()] if "trips" in called.numbers else []
+        """Copy the operands, and return the most iterations; None where there is no bound."""
+        operands = [store() for store in call.operands]
+        call.copy(operands, carried)
+        call.copy(operands[op.carried :], inputs[op.carried :])
+        _put(condition, True)
+        bounds = [call.numbers["trips"]().item()] if "trips" in call.numbers else []
         bounds += [s.shape[a] for s, a in zip(inputs[op.carried :], op.scanned, strict=False)]
-        if "condition" in called.numbers and not called.numbers["condition"]().item():
+        if "condition" in call.numbers and not call.numbers["condition"]().item():
             return 0
         return min(bounds, default=None)
 
     def launch() -> None:
-        most, done = begin(), 0
-        while most is None or done < most:
+        bound, count = begin(), 0
+        while bound is None or count < bound:
             if op.counts:
-                _put(number, done)
-            called.copy(carried, inputs)
+                _put(iteration, count)
+            call.copy(carried, inputs)
             body.run()
-            called.copy((result() for result in body.results[1:]), carried)
+            call.copy((result() for result in body.results[1:]), carried)
             for row, out in zip(rows, stacked, strict=True):
-                called.backend.copy(row(), out, done)
-            done += 1
-            if asked and not body.results[0]().pull().item():
+                call.backend.copy(row(), out, count)
+            count += 1
+            if reads_condition and not body.results[0]().pull().item():
                 break
 
     return launch
@@ -146,7 +145,10 @@ def _put(store: Store, number: int | bool) -> None:
 
 @dataclass(frozen=True)
 class SizeRange:
-    """The sizes that an executable is for: symbols with bounds, and guards; none: all are known."""
+    """The sizes that an executable serves: symbols with bounds, and guards.
+
+    Without symbols all sizes are known.
+    """
 
     symbols: tuple[Symbol, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -156,7 +158,7 @@ class SizeRange:
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """An executable, and the programs and weights on the device that its numbers stand for."""
+    """An executable, and the programs and weights on the device that its numbers refer to."""
 
     executable: Executable
     programs: Sequence[Program]
@@ -167,19 +169,20 @@ class Emitted:
 
 
 def host_transfers(outline: Outline) -> dict[int, Transfer]:
-    """Return which blocks the host writes before each run, and which it reads after it, by number.
+    """Return by number the blocks that the host writes before each run or reads after it.
 
-    None where the host computes a step in between: it reads and writes as it needs to.
+    Empty where the host computes a step of the run: then it reads and writes in between, too.
     """
     schedule, block = outline.schedule, outline.arena.block
     if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
         return {}
     result: dict[int, Transfer] = {}
-    carried = {one.name for one in outline.carried}
-    inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
-    for names, way in ((outline.outputs.values(), Transfer.TO_HOST), (inputs, Transfer.TO_DEVICE)):
+    states = {one.name for one in outline.states}
+    inputs = [v.name for v in outline.graph.inputs if v.name not in states]
+    outputs = outline.outputs.values()
+    for names, transfer in ((outputs, Transfer.TO_HOST), (inputs, Transfer.TO_DEVICE)):
         for memory in (schedule.tensors[name].memory for name in names):
-            result |= {block[memory]: way} if memory in block else {}
+            result |= {block[memory]: transfer} if memory in block else {}
     return result
 
 
@@ -199,21 +202,21 @@ def weight_keys(outline: Outline) -> Iterator[Key]:
 def emit(
     outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: SizeRange = SizeRange()
 ) -> Emitted:
-    """Return `outline` as an executable. Only inside `Backend.perform`.
+    """Compile the programs of `outline`, upload its weights, and return it as an executable.
 
-    weights: the session's. io: its inputs and outputs. domain: the sizes that it is for. Programs
-    are compiled, and weights uploaded, for it. Raises what the backend raises of a kernel.
+    Only inside `Backend.perform`. weights: the session's. io: the inputs and outputs. domain: the
+    sizes that the executable serves. Raises what the backend raises of a kernel.
     """
     return _Emitter(outline.schedule, outline.arena, weights, outline, domain).emit(io)
 
 
 def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted:
-    """Return a schedule without inputs and outputs of its own as an executable."""
+    """Return a schedule as an executable that declares no inputs and outputs."""
     return _Emitter(schedule, arena, weights, None, SizeRange()).emit(NOTHING)
 
 
 class _Emitter:
-    """Writes one schedule as an executable; its tensors share blocks as `arena` says."""
+    """Writes one schedule as an executable, whose blocks of memory are those of `arena`."""
 
     def __init__(
         self,
@@ -229,11 +232,13 @@ class _Emitter:
         self.on_device = self.backend.device is not None
         self.encoder = CommandEncoder(SizeTable())
         self._sized: dict[tuple[Weight, Layout, bool], TensorSlot] = {}
-        """Where each weight lies that follows from sizes, by its layout and whether on the host."""
-        self._kept: dict[Store, int] = {}
-        """The place of each weight among `_weights`, by its store."""
+        """The slot of each weight that depends on symbolic sizes, by weight, layout, and whether on
+        the device."""
+        self._weight_numbers: dict[Store, int] = {}
+        """The index of each other weight in `_weights`, by its store."""
         self._weights: list[DeviceWeight] = []
         self._words: list[int] = []
+        """The words of each weight in `_weights`."""
 
     def emit(self, io: IOSpec) -> Emitted:
         """Return the executable."""
@@ -243,8 +248,8 @@ class _Emitter:
             self.encoder.buffer(BlockPart(i, MIN_WORDS))
         launches = self._launches()
         order = launches
-        states = () if self.outline is None else self.outline.carried
-        if states:  # many small launches, of which few wait for one another
+        states = () if self.outline is None else self.outline.states
+        if states:  # many small launches, few of which depend on one another
             order = in_levels(launches)
         device = self.backend.device
         if device is not None:
@@ -252,9 +257,9 @@ class _Emitter:
         commands = self.encoder.finish()
         slots = {name: self._slot(name, one) for name, one in self.schedule.tensors.items()}
         slots |= {one.name: one for one in self._sized.values()}
-        host = [one for one in order if isinstance(one, EntryStep)]
+        host_steps = [one for one in order if isinstance(one, EntryStep)]
         io = io.sized(self.encoder.sizes)
-        made = Executable(
+        executable = Executable(
             name="" if self.outline is None else self.outline.graph.name,
             backend=self.backend.name,
             symbols=self.domain.symbols,
@@ -267,35 +272,37 @@ class _Emitter:
             slots=slots,
             aliases={} if self.outline is None else dict(self.outline.outputs),
             nbytes=0 if self.outline is None else self.outline.peak,
-            host=tuple(host),
-            released=() if self.on_device else self._released(host),
+            host=tuple(host_steps),
+            released=() if self.on_device else self._released(host_steps),
             states=tuple(
                 StateSlot(one.name, one.blocks(self.schedule, self.arena), one.after)
                 for one in states
             ),
             set_by_host=self._set_by_host(),
             sized=sized,
-            why_not_saved=self._why_not_saved(bool(host), sized),
+            why_not_saved=self._why_not_saved(bool(host_steps), sized),
         )
-        return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
+        return Emitted(
+            executable, tuple(self.encoder.programs), self._weights, launches, self.encoder
+        )
 
     def _released(self, steps: Sequence[EntryStep]) -> tuple[tuple[str, ...], ...]:
-        """Return the tensors whose memory no step reads or writes after each of `steps`."""
-        tensors, last = self.schedule.tensors, dict[str, tuple[int, str]]()
-        for place, step in enumerate(steps):
+        """Return for each of `steps` the tensors whose memory no later step reads or writes."""
+        tensors, last_uses = self.schedule.tensors, dict[str, tuple[int, str]]()
+        for number, step in enumerate(steps):
             for name in step.tensors:
-                last[tensors[name].memory] = place, name
+                last_uses[tensors[name].memory] = number, name
         released: list[list[str]] = [[] for _ in steps]
-        for memory in self.arena.lives.keys() & last.keys():
-            place, name = last[memory]
-            released[place].append(name)
+        for memory in self.arena.lives.keys() & last_uses.keys():
+            number, name = last_uses[memory]
+            released[number].append(name)
         return tuple(map(tuple, released))
 
     def _why_not_saved(self, hosted: bool, sized: ArrayProgram) -> str | None:
         """Return why the executable cannot be written to disk; None where it can."""
         if not self.on_device or hosted:
             return "the host has a part in it"
-        if self.outline is not None and self.outline.carried:
+        if self.outline is not None and self.outline.states:
             return "it has states"
         if sized.why_not_saved is not None:
             return sized.why_not_saved
@@ -306,7 +313,7 @@ class _Emitter:
         return None
 
     def _blocks(self) -> tuple[Block, ...]:
-        """Return the blocks of memory, each with what its tensors take."""
+        """Return the blocks of memory with their sizes, those of sized weights at the end."""
         if not self.on_device:
             return ()
         transfers = {} if self.outline is None else host_transfers(self.outline)
@@ -318,13 +325,13 @@ class _Emitter:
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
             blocks.append(Block(sizes, kind, i in transfers))
-        there = (one for one in self._sized.values() if one.block is not None)
-        return (*blocks, *(Block((one.words,), "shared", True) for one in there))
+        slots = (one for one in self._sized.values() if one.block is not None)
+        return (*blocks, *(Block((one.words,), "shared", True) for one in slots))
 
     def _allocate_sized_weights(self) -> ArrayProgram:
-        """Have each weight that follows from sizes be a tensor in a block of its own.
+        """Give each weight that depends on symbolic sizes a tensor in a block of its own.
 
-        Return what makes them.
+        Return the program that computes these weights.
         """
         writer = ArrayWriter(self.encoder.sizes)
         size, count = self.encoder.sizes.size, len(self.arena.sizes)
@@ -334,22 +341,22 @@ class _Emitter:
                 key = weight, self._layout(entry, name), on_device
                 if not weight.sized or entry.lowered.op.control or key in self._sized:
                     continue
-                if weight.variables:  # nobody would see that one was assigned anew
+                if weight.variables:  # an assignment would go unnoticed
                     raise UnsupportedOpError(
                         f"{weight.name} is made of a variable and of open sizes"
                     )
-                called = f"sized {len(self._sized)}"
-                while called in self.schedule.tensors:
-                    called += "'"
+                tensor = f"sized {len(self._sized)}"
+                while tensor in self.schedule.tensors:
+                    tensor += "'"
                 dtype = (
                     weight.type.dtype if self.on_device else self.backend.stored(weight.type.dtype)
                 )
                 block = count if on_device else None
                 count += on_device
                 words = self.backend.capacity(key[1].words(weight.type)) if on_device else 0
-                writer.add(called, weight, dtype)
+                writer.add(tensor, weight, dtype)
                 self._sized[key] = TensorSlot(
-                    called, size(weight.shape), dtype, key[1], size(words), block, called, None
+                    tensor, size(weight.shape), dtype, key[1], size(words), block, tensor, None
                 )
         return writer.written()
 
@@ -360,16 +367,16 @@ class _Emitter:
         return parse("R") if entry.host else entry.layouts[name]
 
     def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
-        """Return where a tensor lies."""
-        size, held = self.encoder.sizes.size, self._is_on_device(tensor)
-        words = self.backend.capacity(tensor.layout.words(tensor.type)) if held else 0
+        """Return the slot of a tensor: its type, layout and place in memory."""
+        size, on_device = self.encoder.sizes.size, self._is_on_device(tensor)
+        words = self.backend.capacity(tensor.layout.words(tensor.type)) if on_device else 0
         return TensorSlot(
             name,
             size(tensor.shape),
             tensor.type.dtype,
             tensor.layout,
             size(words),
-            self.arena.block[tensor.memory] if held else None,
+            self.arena.block[tensor.memory] if on_device else None,
             tensor.memory,
             size(tensor.offset),
         )
@@ -378,19 +385,19 @@ class _Emitter:
         """Return True where a tensor is in a device's memory."""
         return self.on_device and tensor.memory in self.arena.block
 
-    def _part(self, name: str) -> Operand:
-        """Return the part of a block that the tensor of that name will have."""
+    def _operand(self, name: str) -> Operand:
+        """Return the part of a block to which kernels are bound for the tensor `name`."""
         tensor = self.schedule.tensors[name]
         if not self._is_on_device(tensor):
             return HostStore((), tensor.type.dtype)  # no kernel is bound to it
         words = tensor.layout.words(tensor.type)
-        room = self.backend.capacity(words)
-        part = (0, -1) if tensor.offset is None else (4 * tensor.offset, 4 * room)
+        capacity = self.backend.capacity(words)
+        part = (0, -1) if tensor.offset is None else (4 * tensor.offset, 4 * capacity)
         return BlockPart(self.arena.block[tensor.memory], words, part)
 
     def _launches(self) -> list[Launch]:
-        doing = "compiling" if self.on_device else "preparing"
-        with report_work(doing, total=len(self.schedule.entries)) as work:
+        action = "compiling" if self.on_device else "preparing"
+        with report_work(action, total=len(self.schedule.entries)) as work:
             return [self._launch(entry) for entry in work.counted(self.schedule.entries)]
 
     def _launch(self, entry: ScheduledOp) -> Launch:
@@ -404,33 +411,34 @@ class _Emitter:
             return ScheduledHostStep(entry, self.backend, self._sized_names(entry))
         copies = self.backend.copies(entry.choice, entry.spec) if lowered.parameters else {}
         sized = self._sized_names(entry)
-        kept = {
+        weights = {
             name: self._weight((weight, entry.layouts[name], name in copies))
             for name, weight in lowered.parameters.items()
             if name not in sized
         }
         if not self.on_device:
-            return self._cpu_step(entry, sized, {k: self._kept[one] for k, one in kept.items()})
-        operands: dict[str, Operand] = {k: self._part(name) for k, name in lowered.operands.items()}
+            numbers = {name: self._weight_numbers[store] for name, store in weights.items()}
+            return self._cpu_step(entry, sized, numbers)
+        operands: dict[str, Operand] = {k: self._operand(v) for k, v in lowered.operands.items()}
         for name in sized:
             slot = self._sized[lowered.parameters[name], self._layout(entry, name), True]
             assert slot.block is not None
             operands[name] = BlockPart(slot.block, slot.layout.words(lowered.parameters[name].type))
-        operands |= kept
-        out = self._part(lowered.output)
+        operands |= weights
+        out = self._operand(lowered.output)
         return self.backend.prepare(entry.choice, entry.spec, operands, out, self._runs_often)
 
     @cached_property
     def _runs_often(self) -> bool:
-        """Return True where runs of little work follow one another: of a decoder, of training."""
-        if self.outline is not None and self.outline.carried:
+        """Return True for a decoder or training: many runs of little work follow one another."""
+        if self.outline is not None and self.outline.states:
             return True
         return any(isinstance(one.lowered.op, CacheAppend) for one in self.schedule.entries)
 
     def _cpu_step(
         self, entry: ScheduledOp, sized: Mapping[str, str], numbers: Mapping[str, int]
     ) -> CpuStep:
-        """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
+        """Return a step of the `cpu` backend. numbers: of its weights in `_weights`, by operand."""
         spec, hinted, lowered = entry.spec, entry.spec.hinted, entry.lowered
         sizes, order = self.encoder.sizes, (*lowered.operands, *sized, *numbers)
         hinted_types = {name: hinted.types[name] for name in order}
@@ -441,20 +449,19 @@ class _Emitter:
             types = tuple(spec.op.positional(operand_types))
         shapes: list[Shape | None] = []
         for name in order:
-            weight_keys = sizes.size(spec.types[name].shape)
+            wanted = sizes.size(spec.types[name].shape)
             if name in lowered.operands:
-                shapes_there = self._array_shapes[
-                    self.schedule.tensors[lowered.operands[name]].memory
-                ]
+                memory = self.schedule.tensors[lowered.operands[name]].memory
+                stored = self._array_shapes[memory]
             else:
-                shapes_there = {sizes.size(lowered.parameters[name].shape)}
-            shapes.append(None if shapes_there == {weight_keys} else _reshaped(weight_keys))
+                stored = {sizes.size(lowered.parameters[name].shape)}
+            shapes.append(None if stored == {wanted} else _reshape_target(wanted))
         parts = Template((spec.op, types, spec.epilogue), sizes)
         return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
 
     @cached_property
     def _array_shapes(self) -> Mapping[str, set[tuple[Size, ...]]]:
-        """Return the shapes of the tensors in each memory, and of what steps write to it."""
+        """The shapes of the tensors in each memory, and of the results that steps write there."""
         result: dict[str, set[tuple[Size, ...]]] = defaultdict(set)
         size, tensors = self.encoder.sizes.size, self.schedule.tensors
         for one in tensors.values():
@@ -465,7 +472,7 @@ class _Emitter:
         return result
 
     def _sized_names(self, entry: ScheduledOp) -> dict[str, str]:
-        """Return the tensors that are an entry's weights that follow from sizes, by operand."""
+        """Return by operand the tensors of an entry's weights that depend on symbolic sizes."""
         return {
             name: self._sized[weight, self._layout(entry, name), self._on_device(entry)].name
             for name, weight in entry.lowered.parameters.items()
@@ -473,32 +480,30 @@ class _Emitter:
         }
 
     def _weight(self, key: Key) -> Store:
-        """Return the buffer of a weight, which kernels are bound to, and number it."""
-        kept = self.weights.keep(*key)
-        if kept.store not in self._kept:
-            self._kept[kept.store] = len(self._weights)
-            self._weights.append(kept)
-            self._words.append(kept.store.nbytes // 4)
+        """Return the buffer of a weight, to which kernels are bound, and number it."""
+        weight = self.weights.keep(*key)
+        if weight.store not in self._weight_numbers:
+            self._weight_numbers[weight.store] = len(self._weights)
+            self._weights.append(weight)
+            self._words.append(weight.store.nbytes // 4)
             if self.on_device:
-                self.encoder.buffer(kept.store)  # type: ignore[arg-type]
-        return kept.store
+                self.encoder.buffer(weight.store)  # type: ignore[arg-type]
+        return weight.store
 
     def _set_by_host(self) -> frozenset[str]:
         """Return `Executable.set_by_host`."""
-        set_here: set[str] = set()
-        launched: set[str] = set()  # memories
+        tensors, of_host = self.schedule.tensors, set[str]()
+        device_memories: set[str] = set()
         for entry in self.schedule.entries:
-            outs = (entry.lowered.output, *entry.lowered.more)
             if entry.host and not entry.lowered.op.control:
-                set_here.update(outs)
+                of_host.update(entry.lowered.results)
             else:
-                launched.update(self.schedule.tensors[name].memory for name in outs)
-        tensors = self.schedule.tensors
-        return frozenset(name for name in set_here if tensors[name].memory not in launched)
+                device_memories.update(tensors[name].memory for name in entry.lowered.results)
+        return frozenset(name for name in of_host if tensors[name].memory not in device_memories)
 
 
-def _reshaped(shape: Shape) -> Shape:
-    """Return what to reshape an array to that `shape`: NumPy finds its only open size itself."""
+def _reshape_target(shape: Shape) -> Shape:
+    """Return `shape` as an argument of NumPy's reshape, with -1 in place of its only open size."""
     known = [one for one in shape if isinstance(one, int)]
     if len(known) != len(shape) - 1 or 0 in known:
         return shape
@@ -512,7 +517,7 @@ class EntryStep:
     entry: ScheduledOp
     backend: Backend
     sized_weights: Mapping[str, str]
-    """The tensor of each operand that is a weight and follows from sizes."""
+    """By operand, the tensors of the weights that depend on symbolic sizes."""
 
     @property
     def tensors(self) -> Sequence[str]:
@@ -526,7 +531,7 @@ class EntryStep:
         return spec.hinted is not spec or bool(self.sized_weights)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
-        """Return what performs it with the tensors of `buffers`, for their sizes."""
+        """Return a function that performs it with the tensors of `buffers`, for their sizes."""
         raise NotImplementedError
 
     def __call__(self) -> None:
@@ -534,7 +539,7 @@ class EntryStep:
 
 
 class ScheduledHostStep(EntryStep):
-    """A step beside a GPU: reads operands back, computes by NumPy, uploads the results."""
+    """A host step of a GPU's plan: reads operands back, computes by NumPy, uploads the results."""
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
@@ -544,7 +549,7 @@ class ScheduledHostStep(EntryStep):
         fixed = {n: w for n, w in lowered.parameters.items() if n not in self.sized_weights}
         operands = {**lowered.operands, **self.sized_weights}
 
-        buffers_ref = ref(buffers)  # who has what is bound: a circle would keep device memory
+        buffers_ref = ref(buffers)  # they own the launch: a cycle would keep device memory
 
         def launch() -> None:
             arrays = {k: _pull(buffers_ref, v) for k, v in operands.items()}
@@ -554,7 +559,7 @@ class ScheduledHostStep(EntryStep):
                 outs, spec.results, spec.compute_all(arrays), strict=True
             ):
                 array = np.ascontiguousarray(result, type.dtype.numpy)
-                if array.size != prod(type.shape):  # of an operator that inferred it wrongly
+                if array.size != prod(type.shape):  # the operator inferred a wrong shape
                     raise ShapeError(f"{lowered.op} gave {array.shape} in place of {type}")
                 store.set(array.reshape(type.shape))
                 backend.upload(store)
@@ -567,12 +572,12 @@ class CpuStep(EntryStep):
     """A step of the `cpu` backend, where all arrays are the host's."""
 
     numbers: Mapping[str, int]
-    """The number of the weight of each operand that no run changes."""
+    """By operand, the numbers of the weights that no run changes."""
     preparation: Preparation
     parts: Template[tuple[Operator, tuple[TensorType | None, ...], Epilogue | None]]
     """The operator, the types of its operands, where it depends on these, and the epilogue."""
     shapes: Template[tuple[Shape | None, ...]]
-    """What operands are reshaped to; None for arrays that have no other shape anyway."""
+    """The shapes to which operands are reshaped; None for arrays that always have theirs."""
 
     @property
     def sized(self) -> bool:
@@ -591,7 +596,7 @@ class CpuStep(EntryStep):
 
 @dataclass(frozen=True, eq=False)
 class ControlStep(EntryStep):
-    """A branch or a loop: the host reads conditions, and runs the executables of bodies."""
+    """A branch or a loop: the host reads conditions, and runs the bodies' executables."""
 
     weights: Weights
     bodies: Sequence[tuple[Outline, Emitted]]
@@ -609,24 +614,26 @@ class ControlStep(EntryStep):
         for name in self.entry.spec.shapes:
             weight = lowered.parameters.get(name)
             if name in lowered.op.host:
-                pulled = partial(_pull, buffers_ref, lowered.operands.get(name, ""))
-                numbers[name] = change(weight).read if weight else pulled
+                pull = partial(_pull, buffers_ref, lowered.operands.get(name, ""))
+                numbers[name] = change(weight).read if weight else pull
             elif weight:
                 operands.append(self._store(weight, change))
             else:
                 operands.append(partial(_compute_store, buffers_ref, lowered.operands[name]))
         outs = tuple(buffers.store(name) for name in (lowered.output, *lowered.more))
         bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
-        return launch(Called(self.backend, lowered.op, numbers, tuple(operands), bodies, outs))
+        return control_launch(
+            ControlCall(self.backend, lowered.op, numbers, tuple(operands), bodies, outs)
+        )
 
-    def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
-        outline, emitted = self.bodies[place]
-        body_buffers = buffers.nested.get((self, place))
+    def _body(self, index: int, buffers: BufferSet, change: Substitution) -> Body:
+        outline, emitted = self.bodies[index]
+        body_buffers = buffers.nested.get((self, index))
         if body_buffers is None:
             resources = Resources(
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
-            body_buffers = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
+            body_buffers = buffers.nested[self, index] = BufferSet(emitted.executable, resources)
             body_buffers.bind(buffers.sizes)
             resources.checks_free_memory = True
         body_buffers.bind(buffers.sizes)
@@ -640,12 +647,14 @@ class ControlStep(EntryStep):
         return Body(inputs, body_buffers.launch, tuple(results))
 
     def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
-        """Gives the store of `weight` in row major, for the sizes that `change` puts in."""
+        """Return a function that returns the store of `weight`, row major, for the sizes of
+        `change`.
+        """
         if weight.sized:
             weight = replace(change(weight), passing=True)
         if self.backend.holds(weight.type.dtype):
-            kept = self.weights.keep(weight, parse("R"), False)
-            return lambda: kept.store
+            device_weight = self.weights.keep(weight, parse("R"), False)
+            return lambda: device_weight.store
         store = HostStore(weight.shape, weight.type.dtype)
         store.set(weight.read())
         return lambda: store

@@ -116,7 +116,7 @@ def _schedule(
     layouts: Mapping[str, str],
 ) -> Schedule:
     """The stages of `kernel`, which computes `spec`. What is row major lies as it takes it."""
-    schedule, op = Schedule(backend, instead={"result": kernel}), spec.op
+    schedule, op = Schedule(backend, overrides={"result": kernel}), spec.op
     inputs = {n: n for n in operands if n not in op.parameters and n not in spec.extents}
     taken = spec.chosen_layouts(kernel)
     for name in inputs:

@@ -227,7 +227,7 @@ def _release(plan: Plan) -> None:
 def _why_not(plan: Plan) -> str | None:
     """Return why a plan is not kept on disk; None where it is."""
     executable = plan.executable
-    if plan.outline.tight and Settings.from_environment().memory is None:
+    if plan.outline.is_reduced and Settings.from_environment().memory is None:
         return "it was made while little memory was free"
     if any(plan.fixed(name).dtype == DType.object.numpy for name in executable.io.fixed()):
         return "an output is no tensor of numbers"

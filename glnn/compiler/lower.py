@@ -1,8 +1,8 @@
 """From a graph to a schedule: passes, then a lowered operator for each node.
 
-Nodes go in levels, each behind those that it waits for: those of a level wait for nothing that
-another of them does, so that a GPU may be at all of them at once. A gradient is used as soon as it
-is there, and what reads a state comes before what updates it, so that this can be in place.
+In a plan that updates states, nodes are sorted by levels. The nodes of one level do not depend on
+each other, so that a GPU may compute them concurrently. A gradient is used as soon as it is
+computed, and the readers of a state come before its update, so that this can be in place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from glnn.backends import Backend, Choice
-from glnn.compiler.cpu_fallback import hosts_own, left_to_host
+from glnn.compiler.cpu_fallback import find_host_memories, left_to_host
 from glnn.compiler.fusion_cost_model import is_profitable, join_check
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.scheduled_op import LoweredOp
@@ -61,11 +61,11 @@ HALF_ULP = 2.0**-11
 
 
 def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict[str, RowMajor]:
-    """The values of `graph` that pointwise work makes for products, and how they are to lie.
+    """Return the results of pointwise nodes that products read, with the layout of padded rows.
 
-    Those that nobody reads who would want them without the padding: products, transposed ones,
-    sums and further pointwise work take rows of either kind. A copy in padded rows is not made
-    then.
+    With that layout no copy in padded rows is made for the product. A value is included where all
+    of its consumers take padded rows: products, transposes for products, reductions and pointwise
+    nodes do.
     """
     result = dict[str, RowMajor]()
     for node in graph.nodes:
@@ -75,52 +75,54 @@ def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict
             continue
         if type.dtype is not DType.float32 or len(type.shape) != 2:
             continue
-        readers = graph.readers.get(value, ())
-        if type.shape[1] % ROW_ALIGNMENT == 0 or not all(_takes(graph, one) for one in readers):
+        consumers = graph.readers.get(value, ())
+        takes_padding = all(_takes_padded_rows(graph, one) for one in consumers)
+        if type.shape[1] % ROW_ALIGNMENT == 0 or not takes_padding:
             continue
-        if any(isinstance(one.operator, Matmul) and one.inputs[0] is value for one in readers):
+        if any(isinstance(one.operator, Matmul) and one.inputs[0] is value for one in consumers):
             result[value.name] = PADDED
     return result
 
 
-def _takes(graph: Graph, node: Node) -> bool:
+def _takes_padded_rows(graph: Graph, node: Node) -> bool:
     """Return True where `node` reads rows with or without padding alike."""
     if isinstance(node.operator, Transpose):
-        readers = graph.readers.get(node.outputs[0], ())
-        return all(isinstance(one.operator, Matmul) for one in readers)
+        consumers = graph.readers.get(node.outputs[0], ())
+        return all(isinstance(one.operator, Matmul) for one in consumers)
     return isinstance(node.operator, Matmul | Reduce | Pointwise)
 
 
-After = dict[Node, set[Node]]
-"""The nodes that each must wait for."""
+Dependencies = dict[Node, set[Node]]
+"""The nodes that each node must wait for."""
 
 
 def updates_last(graph: Graph, updates: Mapping[str, str]) -> Graph:
-    """`graph` with its nodes in levels, each update of a state behind all that read its content.
+    """Return `graph` with its nodes in levels, each update of a state after the state's readers.
 
     updates: by the name of an input that is a state, the output that is its content from the next
     run on. Where two updates each read what the other changes, one of them comes first.
     """
     if not updates:
         return graph
-    after: After = {node: set() for node in graph.nodes}
-    for node in graph.nodes:
-        after[node] = {graph.producers[v] for v in node.reads if v in graph.producers}
+    dependencies: Dependencies = {
+        node: {graph.producers[v] for v in node.reads if v in graph.producers}
+        for node in graph.nodes
+    }
     outputs = {value.name: value for value in graph.outputs}
     for value in graph.inputs:
-        end = outputs.get(updates.get(value.name, ""))
-        if end is None or (update := graph.producers.get(end)) is None:
+        new_content = outputs.get(updates.get(value.name, ""))
+        if new_content is None or (update := graph.producers.get(new_content)) is None:
             continue
         readers = _readers(graph, value) - {update}
-        if not _waits(readers, update, after):
-            after[update] |= readers
-    levels = _levels(graph, after)
+        if not _depend_on(readers, update, dependencies):
+            dependencies[update] |= readers
+    levels = _levels(graph, dependencies)
     nodes = sorted(graph.nodes, key=lambda node: levels[node])
     return replace(graph, nodes=tuple(nodes))
 
 
 def _readers(graph: Graph, value: Value) -> set[Node]:
-    """The nodes that read `value`, also as moves and views of it leave it."""
+    """Return the nodes that read `value`, or a view or move of it."""
     result: set[Node] = set()
     values = [value]
     while values:
@@ -131,53 +133,54 @@ def _readers(graph: Graph, value: Value) -> set[Node]:
     return result
 
 
-def _waits(nodes: Iterable[Node], first: Node, after: After) -> bool:
-    """Return True where one of `nodes` depends on `first`."""
-    seen, stack = set[Node](), list(nodes)
+def _depend_on(nodes: Iterable[Node], producer: Node, dependencies: Dependencies) -> bool:
+    """Return True where one of `nodes` is `producer`, or depends on it."""
+    visited, stack = set[Node](), list(nodes)
     while stack:
         node = stack.pop()
-        if node is first:
+        if node is producer:
             return True
-        if node not in seen:
-            seen.add(node)
-            stack += after[node]
+        if node not in visited:
+            visited.add(node)
+            stack += dependencies[node]
     return False
 
 
-def _levels(graph: Graph, after: After) -> dict[Node, int]:
-    """The level of each node: the first that it can have.
+def _levels(graph: Graph, dependencies: Dependencies) -> dict[Node, int]:
+    """Return the level of each node: as early as its dependencies allow.
 
-    The last, instead, of what is made of inputs alone and nobody needs before: it would but take
-    memory. Views and moves take no level of their own, as most are never made.
+    A node that depends on inputs alone is as late as its dependents allow instead, as are nodes
+    that read only the results of such: computed earlier, it would only take memory. Views and moves
+    take no level of their own, as most need no launch.
     """
     levels: dict[Node, int] = {}
-    waiting = list(reversed(graph.nodes))
-    while waiting:
-        node = waiting[-1]
-        if missing := [one for one in after[node] if one not in levels]:
-            waiting += missing
+    stack = list(reversed(graph.nodes))
+    while stack:
+        node = stack[-1]
+        if missing := [one for one in dependencies[node] if one not in levels]:
+            stack += missing
             continue
-        waiting.pop()
-        levels[node] = max((levels[one] + _height(one) for one in after[node]), default=0)
-    before: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
-    for node, needed in after.items():
+        stack.pop()
+        levels[node] = max((levels[one] + _height(one) for one in dependencies[node]), default=0)
+    dependents: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
+    for node, needed in dependencies.items():
         for one in needed:
-            before[one].append(node)
-    floating: set[Node] = set()
+            dependents[one].append(node)
+    late: set[Node] = set()
     order = sorted(graph.nodes, key=lambda node: levels[node])
     for node in order:
-        made = [value for value in node.reads if value in graph.producers]
-        alone = (graph.readers[v] == (node,) and graph.producers[v] in floating for v in made)
-        if all(alone) and before[node]:
-            floating.add(node)
+        computed = [value for value in node.reads if value in graph.producers]
+        reads_late = (graph.readers[v] == (node,) and graph.producers[v] in late for v in computed)
+        if all(reads_late) and dependents[node]:
+            late.add(node)
     for node in reversed(order):
-        if node in floating:
-            levels[node] = min(levels[one] for one in before[node]) - _height(node)
+        if node in late:
+            levels[node] = min(levels[one] for one in dependents[node]) - _height(node)
     return levels
 
 
 def _height(node: Node) -> int:
-    """Return the levels that `node` adds to the nodes that wait for it: 0 for views, else 1."""
+    """Return the levels that `node` adds to its dependents: 0 for views and moves, else 1."""
     return int(not _may_share_memory(node))
 
 
@@ -189,7 +192,7 @@ def _may_share_memory(node: Node) -> bool:
 Types = Mapping[Value, TensorType]
 
 
-def lowered(
+def lower_graph(
     graph: Graph,
     backend: Backend,
     shapes: Mapping[str, Shape],
@@ -199,31 +202,30 @@ def lowered(
     precision: DType = DType.float32,
     samples: int = 1,
     body: bool = False,
-    instead: Mapping[str, Choice] | None = None,
+    overrides: Mapping[str, Choice] | None = None,
     states: Container[str] = (),
     updates: Mapping[str, str] | None = None,
 ) -> tuple[Graph, Schedule]:
-    """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
+    """Return `graph` after all passes, and its schedule, for inputs of `shapes` by name.
 
-    without: the passes that are left out. instead: what to take in the place of kernels that would
-    be chosen (see Schedule). states: the inputs that are on the device already. updates: by
-    what the outputs are called that are some of them from the next run on. precision: of the
-    weights that operators take as float16, too (`Operator.fp16_operands`); int8 has those as int8
-    that layers bound by memory read, others as float16. samples: of the batch, which tells these
-    layers. body: whether it is that of a branch or a loop. Raises UnsupportedOpError or LimitError
-    where the backend cannot compute a node.
+    kernels, overrides: see Schedule. without: the passes that are left out. states: the inputs that
+    are on the device already. updates: by a state's name, the output that is its content from the
+    next run on. precision: float16 stores the weights of `Operator.fp16_operands` as float16; int8
+    stores those as int8 that layers bound by memory read, others as float16. samples: of the batch,
+    which decides which layers are bound by memory. body: True for the body of a branch or a loop.
+    Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
     graph = inline_constant_captures(inline_constant_branches(graph))
     input_types = graph.input_types(shapes)
     graph = expand_composites(graph, input_types)
-    types = _bound(graph, shapes)
+    types = _infer_types(graph, shapes)
     _check_known(graph, types)
     _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow_integers(graph, types, body=body)
-        types = _bound(graph, shapes)
+        types = _infer_types(graph, shapes)
     graph = split_operands(split_results(graph), types, backend.binds)
-    if precision is DType.int8:  # which products alone read
+    if precision is DType.int8:  # only plain products read int8 weights
         without |= {Pass.NORMED}
     graph = optimize(graph, types, _backend_traits(backend, kernels), without)
     if backend.device is not None and not body:
@@ -232,49 +234,50 @@ def lowered(
     if backend.takes_bytes and Pass.PACKED not in without:
         graph = keep_integers(graph, types, samples)
     if precision is DType.int8:
-        graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
-    graph = updates_last(_all_rounding(graph, types), updates or {})
+        graph, precision = _with_int8_weights(graph, types, backend, samples), DType.float16
+    graph = updates_last(_with_rounding(graph, types), updates or {})
     packs = backend.device is not None and not body
     rows: dict[str, RowMajor] = {}
     if updates:
         rows = padded_for_products(graph, types) | dict.fromkeys(updates.values(), DENSE)
     lowering = _Lowering(graph, types, precision, packs, states, rows)
-    schedule_options = ScheduleOptions(backend, kernels, instead or {}, body)
+    schedule_options = ScheduleOptions(backend, kernels, overrides or {}, body)
     try:
-        made = _shortest(lowering, schedule_options)
+        schedule = _shortest(lowering, schedule_options)
     except LimitError:
         if not lowering.packs:
             raise
-        lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
-        made = _shortest(lowering, schedule_options)
+        # With wider numbers the offsets of more samples are aligned, at which a split may begin.
+        lowering = replace(lowering, packs=False)
+        schedule = _shortest(lowering, schedule_options)
     if updates or states:
-        return graph, made
-    leaves = Pass.LEAVE not in without and not kernels
-    if leaves and (moved_to_host := left_to_host(made, _names(graph))):
-        made = _shortest(lowering, replace(schedule_options, moved_to_host=moved_to_host))
-    made.hosts = hosts_own(made, _shared(graph) if body else ())
-    return graph, made
+        return graph, schedule
+    may_move = Pass.LEAVE not in without and not kernels
+    if may_move and (moved_to_host := left_to_host(schedule, _names(graph))):
+        schedule = _shortest(lowering, replace(schedule_options, moved_to_host=moved_to_host))
+    schedule.host_memories = find_host_memories(schedule, _io_names(graph) if body else ())
+    return graph, schedule
 
 
 def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTraits:
     """Return what passes may use of `backend`, with the kernels requested by operator name."""
-    gains = partial(is_profitable, backend, kernels)
+    profitable = partial(is_profitable, backend, kernels)
     return BackendTraits(
         backend.operands,
         backend.subviews,
         join_check(backend),
-        gains,
+        profitable,
         operand_bytes=backend.operand_bytes,
         phased=backend.device is None,
     )
 
 
-def _of_bytes(
+def _with_int8_weights(
     graph: Graph, types: dict[Value, TensorType], backend: Backend, samples: int
 ) -> Graph:
-    """`graph` with weights as int8 where `backend` has kernels for them.
+    """Return `graph` with weights as int8 where `backend` has kernels for them.
 
-    NumPy computes with floats that are rounded so.
+    On the host, NumPy computes with floats that are rounded to the same numbers.
     """
     host = backend.device is None
     return (
@@ -284,8 +287,8 @@ def _of_bytes(
     )
 
 
-def _shared(graph: Graph) -> tuple[str, ...]:
-    """Return the names of a body's inputs and outputs, which the device copies in and out."""
+def _io_names(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the inputs and outputs of `graph`."""
     return tuple(value.name for value in (*graph.inputs, *graph.outputs))
 
 
@@ -293,27 +296,28 @@ def _shared(graph: Graph) -> tuple[str, ...]:
 class ScheduleOptions:
     """Options that all schedules of a graph share.
 
-    kernels, instead, moved_to_host: see Schedule. body: whether the graph is that of a branch or a
-    loop.
+    kernels, overrides, moved_to_host: see Schedule. body: True for the body of a branch or a loop.
     """
 
     backend: Backend
     kernels: Mapping[str, str]
-    instead: Mapping[str, Choice]
+    overrides: Mapping[str, Choice]
     body: bool
     moved_to_host: frozenset[str] = frozenset()
 
     def schedule(self, graph: Graph, rows: Mapping[str, RowMajor]) -> Schedule:
         """Return an empty schedule for `graph`."""
-        named = _names(graph)
-        return Schedule(self.backend, self.kernels, named, self.instead, rows, self.moved_to_host)
+        return Schedule(
+            self.backend, self.kernels, _names(graph), self.overrides, rows, self.moved_to_host
+        )
 
 
 def _shortest(lowering: _Lowering, schedule_options: ScheduleOptions) -> Schedule:
-    """The schedule of fewest launches.
+    """Return the schedule of the fewest launches.
 
-    The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
-    those of bodies are copied as they lie.
+    Where kernels want an input in padded rows, the host may pad it as it uploads it, which spares a
+    launch, and is the only way for inputs too large for a launch. Each round tries the layouts that
+    the one before it asked for. Inputs of bodies are never padded: they are copied on the device.
     """
     body, result = schedule_options.body, None
     padded: dict[str, Layout] = {}
@@ -336,16 +340,16 @@ def _shortest(lowering: _Lowering, schedule_options: ScheduleOptions) -> Schedul
 
 
 def _check_sizes(graph: Graph, types: Types) -> None:
-    """Raise LimitError where the host has too little memory for a node's results by themselves."""
+    """Raise LimitError where the host has too little memory for the results of one node alone."""
     sizes = {node: sum(types[value].nbytes for value in node.outputs) for node in graph.nodes}
     if sizes:
         node = max(sizes, key=lambda one: hint(sizes[one]))
-        made = [Substitution(hint)(types[value]) for value in node.outputs]
-        check_result_memory(node.name, node.operator, made)
+        results = [Substitution(hint)(types[value]) for value in node.outputs]
+        check_result_memory(node.name, node.operator, results)
 
 
 def _check_known(graph: Graph, types: Types) -> None:
-    """Raise UnsupportedOpError where only a run tells a size."""
+    """Raise UnsupportedOpError where a size is known only in a run."""
     for node in graph.nodes:
         if unknown := [value for value in node.outputs if types[value].symbols]:
             raise UnsupportedOpError(
@@ -354,8 +358,8 @@ def _check_known(graph: Graph, types: Types) -> None:
             )
 
 
-def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
-    """The type of every value, for inputs of `shapes`."""
+def _infer_types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
+    """Return the type of every value, for inputs of `shapes`."""
     return graph.infer_types(graph.input_types(shapes))
 
 
@@ -367,10 +371,11 @@ def _names(graph: Graph) -> set[str]:
 
 @dataclass(frozen=True)
 class _Lowering:
-    """A graph, the type of each value and the weights' precision, which operators are lowered by.
+    """Lowers the nodes of a graph.
 
-    packs: whether inputs of narrow types come from the host as they are. states: the inputs that
-    do not come from there. rows: how results of pointwise work are to lie.
+    types: of each value. precision: of the weights. packs: whether inputs of narrow types are
+    uploaded as they are, several numbers in a word. states: the inputs that are not uploaded. rows:
+    required layouts of results of pointwise nodes.
     """
 
     graph: Graph
@@ -379,13 +384,13 @@ class _Lowering:
     packs: bool
     states: Container[str]
     rows: Mapping[str, RowMajor]
-    known: dict[Value, ConstantExpression] = field(default_factory=dict)
-    """What was found of values that no run changes."""
+    constants: dict[Value, ConstantExpression] = field(default_factory=dict)
+    """Expressions of values that no run changes, as far as they were needed."""
     in_float16: dict[Value, bool] = field(default_factory=dict)
     """Flags of computed weights: True where float16 holds their numbers."""
 
-    def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> Schedule:
-        """`schedule` with all operators of the graph. padded: how inputs lie that are not dense."""
+    def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> None:
+        """Add all operators of the graph to `schedule`. padded: layouts of inputs with padding."""
         for value in self.graph.inputs:
             type, layout = self.types[value], padded.get(value.name, DENSE)
             if self.packs and layout == DENSE and type.dtype.narrow and 0 not in type.shape:
@@ -395,14 +400,13 @@ class _Lowering:
             schedule.add_input(value.name, type, layout.name, fed=fed)
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
-                schedule.add(self.lowered(node, node.name))
+                schedule.add(self.lower(node, node.name))
         schedule.finish(value.name for value in self.graph.outputs)
-        return schedule
 
-    def lowered(self, node: Node, layer: str) -> LoweredOp:
+    def lower(self, node: Node, layer: str) -> LoweredOp:
         """Return the lowered operator for `node`, a part of `layer`."""
         operands = node.operator.named(node.inputs)
-        kinds = {name: self.types[value] for name, value in operands.items()}
+        types = {name: self.types[value] for name, value in operands.items()}
         if node.epilogue is not None:
             result = self.types[node.outputs[0]].shape
             for name, extent, value in zip(
@@ -410,7 +414,7 @@ class _Lowering:
             ):
                 operands[name] = value
                 dims = node.epilogue.shape(extent, result)
-                kinds[name] = TensorType(dims, self.types[value].dtype)
+                types[name] = TensorType(dims, self.types[value].dtype)
         fixed, control = self.graph.fixed, node.operator.control
         results = tuple(widened(self.types[value]) for value in node.outputs)
         return LoweredOp(
@@ -418,7 +422,7 @@ class _Lowering:
             node.operator,
             {name: value.name for name, value in operands.items() if value not in fixed},
             {
-                name: self._weight(value, kinds[name], name in node.operator.fp16_operands)
+                name: self._weight(value, types[name], name in node.operator.fp16_operands)
                 for name, value in operands.items()
                 if value in fixed
             },
@@ -426,7 +430,7 @@ class _Lowering:
             layer,
             epilogue=node.epilogue,
             more=tuple(value.name for value in node.outputs[1:]),
-            spec=OpSpec(node.operator, tuple(kinds.items()), results) if control else None,
+            spec=OpSpec(node.operator, tuple(types.items()), results) if control else None,
             unfused=partial(self._unfused, node, layer) if node.origins else None,
         )
 
@@ -435,22 +439,22 @@ class _Lowering:
         if not fp16:
             type = widened(type)
         elif type.dtype is DType.float32 and not self._is_rounded(value):
-            precise = self.precision is DType.float16 and not self._holds_float16(value)
-            type = TensorType(type.dims, DType.float32 if precise else self.precision)
-        return Weight(constant(self.graph, value, self.known), type)
+            keeps_float32 = self.precision is DType.float16 and not self._fits_float16(value)
+            type = TensorType(type.dims, DType.float32 if keeps_float32 else self.precision)
+        return Weight(constant(self.graph, value, self.constants), type)
 
-    def _holds_float16(self, value: Value) -> bool:
-        """Return False for a weight that passes computed, as by a scale that they folded in, and
-        whose numbers are beyond those of float16 or subnormal there: rounding would lose more of
-        them than of the model's own.
+    def _fits_float16(self, value: Value) -> bool:
+        """Return False for a weight that passes computed, as by folding in a scale, whose numbers
+        overflow or are subnormal in float16: rounding would lose more of them than of the model's
+        own weights.
         """
-        made = constant(self.graph, value, self.known)
-        if isinstance(made, Leaf) or depends_on_sizes(made):
+        expression = constant(self.graph, value, self.constants)
+        if isinstance(expression, Leaf) or depends_on_sizes(expression):
             return True
-        if any(leaf.value.kind is not Kind.CONSTANT for leaf in leaves(made)):
+        if any(leaf.value.kind is not Kind.CONSTANT for leaf in leaves(expression)):
             return True  # a program may assign other numbers
         if value not in self.in_float16:
-            array = evaluated(made)
+            array = evaluated(expression)
             with np.errstate(over="ignore", invalid="ignore"):
                 lost = array.astype(np.float16) - array
             within = np.linalg.norm(lost) <= HALF_ULP * np.linalg.norm(array)
@@ -459,22 +463,22 @@ class _Lowering:
 
     def _is_rounded(self, value: Value) -> bool:
         """Return True where the weight is rounded to int8 already, so must not be rounded again."""
-        maker = self.graph.producers.get(value)
-        return maker is not None and isinstance(maker.operator, RoundedWeight)
+        producer = self.graph.producers.get(value)
+        return producer is not None and isinstance(producer.operator, RoundedWeight)
 
     def _unfused(self, node: Node, layer: str) -> list[LoweredOp]:
-        """The nodes that were joined into `node`, each lowered by itself."""
-        return [self.lowered(_rounding(origin, self.types), layer) for origin in node.origins]
+        """Return the nodes that were fused into `node`, each lowered by itself."""
+        return [self.lower(_round_fp16_operands(one, self.types), layer) for one in node.origins]
 
 
-def _all_rounding(graph: Graph, types: Types) -> Graph:
-    """`graph` of nodes that round: see `_rounding`."""
-    nodes = tuple(_rounding(node, types) for node in graph.nodes)
+def _with_rounding(graph: Graph, types: Types) -> Graph:
+    """Return `graph` with `_round_fp16_operands` applied to all nodes."""
+    nodes = tuple(_round_fp16_operands(node, types) for node in graph.nodes)
     return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
 
-def _rounding(node: Node, types: Types) -> Node:
-    """`node`, which rounds those of its operands that are float16: they come as float32."""
+def _round_fp16_operands(node: Node, types: Types) -> Node:
+    """Return `node`; if pointwise, it rounds its float16 operands, which are stored as float32."""
     is_fp16 = [value is not None and types[value].dtype is DType.float16 for value in node.inputs]
     if not isinstance(node.operator, Pointwise) or not any(is_fp16):
         return node

@@ -1,7 +1,7 @@
-"""Outlines: plans before anything is allocated, made to fit the memory that there is.
+"""Outlines: plans before anything is allocated, made to fit the free memory.
 
-Which kernels a plan gives up where memory is short: those that cost the most bytes for the time
-that they save.
+Where memory is short, a plan gives up the kernels that cost the most bytes for the time that they
+save.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from glnn.compiler.concat_aliasing import alias_concats
 from glnn.compiler.consumer_joining import join_consumers
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.fp16_storage import store_as_fp16
-from glnn.compiler.lower import lowered
+from glnn.compiler.lower import lower_graph
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.row_aliasing import alias_rows
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.scheduled_op import KernelChoice
+from glnn.compiler.scheduled_op import KernelChoice, ScheduledOp
 from glnn.compiler.state_binding import (
     NO_STATES,
     StateBinding,
     StateSpecs,
     assign_group_offsets,
     bind_states,
-    on_device,
+    resident_state_bytes,
     with_double_buffers,
 )
 from glnn.compiler.step import Step, resident_bytes
@@ -45,30 +45,30 @@ from glnn.graph.passes import Pass, batch_size_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.selector import names_of
 
-TRIES = 8  # plans that are looked at in each way where memory is short
+TRIES = 8  # outlines that each search makes at most where memory is short
 Selection = Mapping[int, int]
-"""The place of an option, by the place of its decision."""
-SMALL = 1 << 14  # floats of what shares no memory where launches may change places
+"""The index of the option taken, by the index of its decision."""
+SMALL = 1 << 14  # floats: in a plan with states, smaller memories share no block
 Key = tuple[str, str]
-"""What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
+"""The prefix of a body's names (see `Outline.walk`), and the name of a tensor there."""
 
 
-class Needing(Protocol):
-    """Protocol of objects that need a number of bytes."""
+class Sized(Protocol):
+    """Protocol of plans that need a number of bytes."""
 
     @property
     def need(self) -> int: ...
 
 
-T = TypeVar("T", bound=Needing)
+T = TypeVar("T", bound=Sized)
 
 
 @dataclass(frozen=True)
-class Open:
-    """A decision that memory may change.
+class Decision:
+    """A choice of a kernel that may be changed to save memory.
 
-    options: the kernels that there are, first the one that was chosen. arena: the place of the
-    arena that its tensors lie in. levels: bytes there that are needed at the same time, by option.
+    options: the kernels that can compute the operator, first the one that was chosen. arena: the
+    index of the arena of its tensors. levels: bytes live in that arena while it runs, by option.
     """
 
     options: tuple[Alternative, ...]
@@ -77,10 +77,10 @@ class Open:
 
     def seconds(self, option: int) -> float:
         """Return the seconds of `option`, but no less than those of the option chosen first."""
-        return max(one.takes.seconds for one in (self.options[0], self.options[option]))
+        return max(self.options[i].takes.seconds for i in (0, option))
 
     def weights(self, option: int) -> int:
-        """Bytes of the weights."""
+        """Return the bytes of the weights of `option`."""
         return self.options[option].takes.weights
 
 
@@ -88,31 +88,37 @@ class Open:
 class Budget:
     """Estimate of the bytes that a plan needs, for each choice of its kernels.
 
-    decisions: those that memory may change. floors: bytes of each arena that are needed at the same
-    time whatever is decided. rest: bytes of all else.
+    A `Selection` names the decisions that take another option than the chosen one, option 0.
+
+    decisions: those that may be changed to save memory. floors: bytes live at the same time in each
+    arena whatever is decided. fixed: bytes of everything else.
     """
 
-    decisions: Sequence[Open]
+    decisions: Sequence[Decision]
     floors: Sequence[int]
-    rest: int
+    fixed: int
 
     @classmethod
-    def from_need(cls, need: int, decisions: Sequence[Open], floors: Sequence[int]) -> Budget:
-        """Return the budget of a plan that needs `need` bytes as it was decided."""
+    def from_need(cls, need: int, decisions: Sequence[Decision], floors: Sequence[int]) -> Budget:
+        """Return the budget of a plan that needs `need` bytes with the chosen options."""
         estimate = cls(decisions, floors, 0).need({})
         return cls(decisions, floors, need - estimate)
 
     def need(self, selection: Selection) -> int:
-        """Bytes that are needed with `selection`, else with what was chosen."""
+        """Return the bytes needed with `selection`."""
         levels, weights = list(self.floors), 0
         for i, decision in enumerate(self.decisions):
             option = selection.get(i, 0)
             levels[decision.arena] = max(levels[decision.arena], decision.levels[option])
             weights += decision.weights(option)
-        return self.rest + weights + sum(levels)
+        return self.fixed + weights + sum(levels)
 
-    def within(self, nbytes: int) -> Selection | None:
-        """Return choices for which `nbytes` suffice; None where there are none."""
+    def fit(self, nbytes: int) -> Selection | None:
+        """Return a selection that needs at most `nbytes`; None where there is none.
+
+        Greedy: as long as bytes are missing, the change is made that saves the most of them for the
+        time that it costs. Changes that turn out unnecessary are undone at the end.
+        """
         selection: dict[int, int] = {}
         while (missing := self.need(selection) - nbytes) > 0:
             best = max(
@@ -121,50 +127,54 @@ class Budget:
             if self._gain(selection, best, missing) <= 0:
                 break
             selection |= best
-        least = selection if missing <= 0 else self.least()
-        return self.restored(least, nbytes) if self.need(least) <= nbytes else None
+        fitting = selection if missing <= 0 else self.smallest()
+        return self.restore(fitting, nbytes) if self.need(fitting) <= nbytes else None
 
-    def least(self) -> Selection:
-        """Return the choices that need the fewest bytes."""
+    def smallest(self) -> Selection:
+        """Return the selection that needs the fewest bytes."""
         result: dict[int, int] = {}
         for arena, floor in enumerate(self.floors):
-            numbers = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
-            levels = {floor, *(level for i in numbers for level in self.decisions[i].levels)}
-            able = (self._fit_below(numbers, most) for most in levels)
-            ways: list[Selection] = [way for way in able if way is not None]
-            best = min(ways, key=self.need)
+            indices = self._in_arena(arena)
+            levels = {floor, *(level for i in indices for level in self.decisions[i].levels)}
+            selections = (self._fit_below(indices, level) for level in levels)
+            candidates: list[Selection] = [one for one in selections if one is not None]
+            best = min(candidates, key=self.need)
             result |= best
         return result
 
-    def _fit_below(self, numbers: Sequence[int], most: int) -> dict[int, int] | None:
-        """Return options of the decisions `numbers` with the fewest weights and levels up to
-        `most`, or None.
+    def _in_arena(self, arena: int) -> list[int]:
+        """Return the indices of the decisions whose tensors are in `arena`."""
+        return [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+
+    def _fit_below(self, indices: Sequence[int], level: int) -> dict[int, int] | None:
+        """Return the options of the decisions `indices` with the fewest bytes of weights whose
+        levels are at most `level`; None where a decision has no such option.
         """
         result = {}
-        for i in numbers:
+        for i in indices:
             decision = self.decisions[i]
-            able = [o for o in range(len(decision.options)) if decision.levels[o] <= most]
-            if not able:
+            options = [o for o in range(len(decision.options)) if decision.levels[o] <= level]
+            if not options:
                 return None
-            result[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
+            result[i] = min((decision.weights(o), decision.seconds(o), o) for o in options)[-1]
         return result
 
     def _saved(self, selection: Selection, move: Selection) -> int:
-        """Return the bytes that `move` saves where `selection` has been made."""
+        """Return the bytes that `move` saves when it is added to `selection`."""
         return self.need(selection) - self.need({**selection, **move})
 
     def _gain(self, selection: Selection, move: Selection, missing: int) -> float:
-        """Return the bytes of those `missing` that `move` saves for each second it costs."""
+        """Return how many of the `missing` bytes `move` saves for each second that it costs."""
         saved = min(self._saved(selection, move), missing)
-        losing = sum(
+        seconds = sum(
             self.decisions[i].seconds(option) - self.decisions[i].seconds(selection.get(i, 0))
             for i, option in move.items()
         )
-        return saved / max(losing, 1e-9) if saved > 0 else saved
+        return saved / max(seconds, 1e-9) if saved > 0 else saved
 
     def _moves(self, selection: Selection) -> Iterator[dict[int, int]]:
-        """Yield changes that save memory: one decision to an option of fewer weights, or all that
-        fill an arena the most to options that fill it less.
+        """Yield changes that save memory: one decision takes an option of fewer weights, or all
+        decisions at the highest level of an arena take options of a lower level.
         """
         for i, decision in enumerate(self.decisions):
             now = decision.weights(selection.get(i, 0))
@@ -172,11 +182,11 @@ class Budget:
                 if decision.weights(option) < now:
                     yield {i: option}
         for arena, floor in enumerate(self.floors):
-            numbers = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
-            level = max((self.decisions[i].levels[selection.get(i, 0)] for i in numbers), default=0)
+            indices = self._in_arena(arena)
+            level = max((self.decisions[i].levels[selection.get(i, 0)] for i in indices), default=0)
             if level > floor:
                 full = [
-                    i for i in numbers if self.decisions[i].levels[selection.get(i, 0)] == level
+                    i for i in indices if self.decisions[i].levels[selection.get(i, 0)] == level
                 ]
                 lower = {i: self._lower(i, level) for i in full}
                 move = {i: option for i, option in lower.items() if option is not None}
@@ -184,21 +194,24 @@ class Budget:
                     yield move
 
     def _lower(self, i: int, level: int) -> int | None:
-        """The fastest option of a decision that needs less than `level`."""
+        """Return the fastest option of decision `i` below `level`; None where there is none."""
         decision = self.decisions[i]
-        able = [o for o in range(len(decision.options)) if decision.levels[o] < level]
-        return min(able, key=lambda option: (decision.seconds(option), option), default=None)
+        options = [o for o in range(len(decision.options)) if decision.levels[o] < level]
+        return min(options, key=lambda option: (decision.seconds(option), option), default=None)
 
-    def rebased(self, selection: Selection, need: int) -> Budget:
-        """The same, `need` bytes being needed with `selection`."""
-        return replace(self, rest=self.rest + need - self.need(selection))
+    def calibrated(self, selection: Selection, need: int) -> Budget:
+        """Return the budget corrected so that `selection` needs `need` bytes."""
+        return replace(self, fixed=self.fixed + need - self.need(selection))
 
-    def restored(
-        self, selection: Selection, nbytes: int, some: Iterable[int] | None = None
+    def restore(
+        self, selection: Selection, nbytes: int, indices: Iterable[int] | None = None
     ) -> Selection:
-        """Return `selection` with what need not be given up for `nbytes`: of all, or of `some`."""
+        """Return `selection` with faster options where these still fit into `nbytes`.
+
+        indices: the decisions that may be changed back; None for all in `selection`.
+        """
         result = dict(selection)
-        for i in self.losing(selection) if some is None else some:
+        for i in self.by_lost_time(selection) if indices is None else indices:
             decision = self.decisions[i]
             for option in sorted(range(len(decision.options)), key=decision.seconds):
                 faster = decision.seconds(option) < decision.seconds(result[i])
@@ -207,8 +220,8 @@ class Budget:
                     break
         return result
 
-    def losing(self, selection: Selection) -> list[int]:
-        """The decisions in `selection`, those first that lose the most time."""
+    def by_lost_time(self, selection: Selection) -> list[int]:
+        """Return the decisions in `selection`, the one that loses the most time first."""
 
         def seconds(i: int) -> float:
             return self.decisions[i].seconds(selection[i]) - self.decisions[i].seconds(0)
@@ -216,52 +229,57 @@ class Budget:
         return sorted(selection, key=seconds, reverse=True)
 
 
-def fitted(budget: Budget, decide: Callable[[Selection], T], available: int) -> T:
-    """Return the result of `decide` for the choices that need at most `available` bytes, or else
-    the fewest.
+def fit_plan(budget: Budget, build: Callable[[Selection], T], available: int) -> T:
+    """Return a plan that needs at most `available` bytes, or else the smallest.
 
-    decide: gives what really comes of what is taken. It tells what the budget does not know, how
-    memories of several sizes share blocks.
+    build: makes the plan of a selection. It tells what the budget only estimates: how memories of
+    several sizes share blocks.
     """
-    selection, result = _descended(budget, decide, available)
-    tries = TRIES if result.need <= available else 0
-    for some in (None, *((i,) for i in budget.losing(selection))):
-        more = budget.rebased(selection, result.need).restored(selection, available, some)
-        if more != selection and tries:
+    selection, plan = _first_fitting(budget, build, available)
+    tries = TRIES if plan.need <= available else 0
+    for indices in (None, *((i,) for i in budget.by_lost_time(selection))):
+        faster = budget.calibrated(selection, plan.need).restore(selection, available, indices)
+        if faster != selection and tries:
             tries -= 1
-            tried = decide(more)
-            if tried.need <= available:
-                selection, result = more, tried
-    return result
+            faster_plan = build(faster)
+            if faster_plan.need <= available:
+                selection, plan = faster, faster_plan
+    return plan
 
 
-def _descended(
-    budget: Budget, decide: Callable[[Selection], T], available: int
+def _first_fitting(
+    budget: Budget, build: Callable[[Selection], T], available: int
 ) -> tuple[Selection, T]:
-    """The first that fits, of what is taken for fewer and fewer bytes; else the least."""
-    aim, never, least = available, 0, available
+    """Return the first plan that fits, of selections for fewer and fewer bytes; else the smallest.
+
+    The budget may underestimate: the plan of a selection for `target` bytes may need more than
+    `available`. Then the target goes down by the excess, or by bisection between `too_low`, for
+    which there is no selection, and `too_high`, whose plan did not fit.
+    """
+    target, too_low, too_high = available, 0, available
     for _ in range(TRIES):
-        selection = budget.within(aim)
+        selection = budget.fit(target)
         if selection is None:
-            never = max(never, aim)
+            too_low = max(too_low, target)
         else:
-            plan = decide(selection)
+            plan = build(selection)
             if plan.need <= available:
                 return selection, plan
-            least = min(least, aim)
-            aim -= plan.need - available
-        if selection is None or aim <= never:
-            if never >= least:
+            too_high = min(too_high, target)
+            target -= plan.need - available
+        if selection is None or target <= too_low:
+            if too_low >= too_high:
                 break
-            aim = (least + never) // 2
-    return (selection := budget.least()), decide(selection)
+            target = (too_high + too_low) // 2
+    return (selection := budget.smallest()), build(selection)
 
 
 @dataclass(frozen=True)
 class OutlineOptions:
-    """Options of an outline beside its graph and shapes.
+    """Options of an outline beside its graph and shapes; see `Plan`.
 
-    samples: of a batch. instead: what to take for chosen kernels, by the tensor of the result.
+    samples: of a batch. overrides: kernels to take in place of the chosen ones, by the tensor of
+    the result.
     """
 
     backend: Backend
@@ -272,25 +290,25 @@ class OutlineOptions:
     precision: DType
     samples: int
     states: StateSpecs = NO_STATES
-    instead: Mapping[Key, Choice] = field(default_factory=dict)
+    overrides: Mapping[Key, Choice] = field(default_factory=dict)
 
     def with_selection(
         self, keys: Sequence[Key], budget: Budget, selection: Selection
     ) -> OutlineOptions:
-        """The same with `selection` of the decisions so called."""
+        """Return these options with `selection` as overrides. keys: of the budget's decisions."""
         choices = {keys[i]: budget.decisions[i].options[o].choice for i, o in selection.items()}
-        return replace(self, instead=choices)
+        return replace(self, overrides=choices)
 
 
 @dataclass(frozen=True)
 class Outline:
     """A plan before anything is allocated.
 
-    graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
-    tensors share. held: bytes of the parameters that are on the device already. bodies: by the
-    first result of each step that runs graphs, the outlines of these; they have blocks of their
-    own. outputs: the tensor that has each output that runs change, by its name. constants: of
-    a body, those of its outputs that no run changes. carried: the states.
+    graph: the graph after all passes. blocks: bytes of each block of memory that tensors share.
+    resident: bytes of parameters and states that are on the device already. bodies: the outlines of
+    the graphs that a branch or loop runs, by the first result of its step; they have blocks of
+    their own. outputs: the tensor of each output that runs change, by its name. constants: the
+    outputs of a body that no run changes. states: the states that the plan reads or updates.
     """
 
     graph: Graph
@@ -298,33 +316,34 @@ class Outline:
     arena: Arena
     steps: tuple[Step, ...]
     blocks: tuple[int, ...]
-    held: int
+    resident: int
     bodies: Mapping[str, tuple[Outline, ...]]
     outputs: Mapping[str, str]
     constants: Mapping[Value, Weight]
-    carried: tuple[StateBinding, ...]
-    tight: bool = False
+    states: tuple[StateBinding, ...]
+    is_reduced: bool = False
     """True where it was made for less memory than the fastest kernels need."""
 
-    def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
-        """Itself and all bodies in it, each behind those before it, and what it is called.
-
-        So `loop/body/` is the body of `loop`, whose steps' names that goes before.
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, Outline]]:
+        """Yield this outline and those of all bodies in it, in order, each with the prefix of its
+        steps' names: `loop/body/` for the body `body` of the step `loop`.
         """
-        yield within, self
+        yield prefix, self
         for step in self.steps:
             for body in self.bodies.get(step.output, ()):
-                yield from body.walk(f"{within}{step.name}/{body.graph.name}/")
+                yield from body.walk(f"{prefix}{step.name}/{body.graph.name}/")
 
     @property
-    def every(self) -> Iterator[Step]:
+    def all_steps(self) -> Iterator[Step]:
         """The steps, those of bodies too."""
         return (step for _, outline in self.walk() for step in outline.steps)
 
     @cached_property
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, of a plan for a GPU."""
-        return tuple(Hosted(step.layer, step.op.label, step.why) for step in self.every if step.why)
+        return tuple(
+            Hosted(step.layer, step.op.label, step.why) for step in self.all_steps if step.why
+        )
 
     @property
     def tensors(self) -> int:
@@ -334,25 +353,25 @@ class Outline:
     @property
     def parameters(self) -> int:
         """Bytes of all parameters."""
-        handed = sum(outline.handed for _, outline in self.walk())
-        return handed + sum(step.nbytes[1] for step in self.every)
+        constants = sum(outline.constant_bytes for _, outline in self.walk())
+        return constants + sum(step.nbytes[1] for step in self.all_steps)
 
     @property
-    def handed(self) -> int:
-        """Bytes of `constants`, which are kept as weights are."""
+    def constant_bytes(self) -> int:
+        """Bytes of `constants`, which are stored as weights are."""
         backend, rows = self.schedule.backend, parse("R")
         shapes = (tuple(map(hint, weight.shape)) for weight in self.constants.values())
         return sum(4 * backend.capacity(rows.size(shape)) for shape in shapes)
 
     @property
     def saved(self) -> int:
-        """Bytes that parameters which are stored as float16 or int8 would take more as float32."""
-        return sum(step.saved for step in self.every)
+        """Bytes saved by parameters that are stored as float16 or int8 instead of float32."""
+        return sum(step.saved for step in self.all_steps)
 
     @property
     def copies(self) -> int:
         """Bytes of the textures that hold copies of operands."""
-        return sum(step.nbytes[2] for step in self.every)
+        return sum(step.nbytes[2] for step in self.all_steps)
 
     @property
     def nbytes(self) -> int:
@@ -361,17 +380,17 @@ class Outline:
 
     @property
     def peak(self) -> int:
-        """Bytes that it takes at the most, which may be while it is made ready."""
+        """The most bytes that it takes at one time, which may be while weights are uploaded."""
         uploaded = most = 0
-        for step in self.every:  # weights come first, one after the other
+        for step in self.all_steps:  # weights are uploaded first, one after the other
             uploaded += step.nbytes[1] + step.fixed_copies
             most = max(most, uploaded + step.passing)
         return max(most, self.nbytes)
 
     @property
     def need(self) -> int:
-        """Bytes of `peak` that are not there yet."""
-        return self.peak - self.held
+        """Bytes of `peak` that are yet to be allocated."""
+        return self.peak - self.resident
 
     @classmethod
     def create(
@@ -389,27 +408,28 @@ class Outline:
         samples: int | None = None,
         states: StateSpecs = NO_STATES,
     ) -> Outline:
-        """The outline of `graph`; the arguments are those of Plan, which raises the same.
+        """Return the outline of `graph`. Takes the arguments of Plan, and raises the same.
 
-        available: the bytes that it should need at the most. Where the fastest kernels need more,
-        others are taken instead, until it does or nothing helps.
+        available: the most bytes that it should need. Where the fastest kernels need more, others
+        are taken instead, as far as that helps.
         """
         kernels, count = dict(kernels or {}), samples or batch_size_of(graph, shapes)
         outline_options = OutlineOptions(
             backend, kernels, frozenset(without), keep, weights, precision, count, states
         )
-        made = cls._build(graph, shapes, outline_options)
-        if available is not None and made.need > available:
-            # What is updated at once is there at once, few kernels pool, no output needs a copy.
+        outline = cls._build(graph, shapes, outline_options)
+        if available is not None and outline.need > available:
+            # Fused updates need all of their operands live at once, few kernels pool, and outputs
+            # need no copies in rows.
             outline_options = replace(
                 outline_options,
                 without=outline_options.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS},
             )
-            made = cls._build(graph, shapes, outline_options)
-            if made.need > available:
-                made = cls._fitted(made, graph, shapes, outline_options, available)
-            made = replace(made, tight=True)
-        schedules = [outline.schedule for _, outline in made.walk()]
+            outline = cls._build(graph, shapes, outline_options)
+            if outline.need > available:
+                outline = outline._fitted(graph, shapes, outline_options, available)
+            outline = replace(outline, is_reduced=True)
+        schedules = [part.schedule for _, part in outline.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
         names = {name for e in entries for name in (e.choice.name, e.lowered.via)}
         for name, kernel in kernels.items():
@@ -418,69 +438,70 @@ class Outline:
             for one in names_of(kernel) or (kernel,):
                 if one not in names:
                     raise UnsupportedOpError(f"kernel {name}={one} can compute no step of it")
-        return made
+        return outline
 
-    @classmethod
     def _fitted(
-        cls,
-        made: Outline,
+        self,
         graph: Graph,
         shapes: Mapping[str, Shape],
         outline_options: OutlineOptions,
         available: int,
     ) -> Outline:
-        """`made` with other kernels, such that it needs what is `available`; as little as it can
-        where that is not enough.
+        """Return the outline of `graph` with other kernels, such that it needs at most `available`
+        bytes, or as few as it can.
         """
-        keys, budget = made._budget()
+        keys, budget = self._budget()
 
-        def decide(selection: Selection) -> Outline:
-            return cls._build(
+        def build(selection: Selection) -> Outline:
+            return self._build(
                 graph, shapes, outline_options.with_selection(keys, budget, selection)
             )
 
-        return fitted(budget, decide, available)
+        return fit_plan(budget, build, available)
 
     def _budget(self) -> tuple[list[Key], Budget]:
-        """Return the decisions that memory may change: their keys, and the budget made of them."""
+        """Return the keys of the decisions that memory may change, and the budget of these."""
         keys: list[Key] = []
-        decisions: list[Open] = []
+        decisions: list[Decision] = []
         floors: list[int] = []
-        for number, (within, outline) in enumerate(self.walk()):
+        for number, (prefix, outline) in enumerate(self.walk()):
             others = set(range(len(outline.schedule.entries)))
-            for decision, options in outline.open:
-                levels = tuple(outline.level(decision, option) for option in options)
-                decisions.append(Open(options, number, levels))
-                keys.append((within, decision.lowered.output))
-                others -= set(decision.entries)
+            for choice, options in outline.open_choices:
+                levels = tuple(outline.live_bytes(choice, option) for option in options)
+                decisions.append(Decision(options, number, levels))
+                keys.append((prefix, choice.lowered.output))
+                others -= set(choice.entries)
             floors.append(4 * outline.arena.floor(others))
         return keys, Budget.from_need(self.need, decisions, floors)
 
     @property
-    def most(self) -> int:
-        """Bytes that share blocks and are needed at the same time."""
+    def most_live_bytes(self) -> int:
+        """The most bytes of shared blocks that are live at the same time."""
         return 4 * self.arena.floor(set(range(len(self.schedule.entries))))
 
-    def level(self, decision: KernelChoice, option: Alternative) -> int:
-        """Bytes that share blocks and are needed at the same time where that option is taken."""
-        tensors, entries = self.schedule.tensors, decision.entries
-        ending = {
-            name: 4 * self.arena.ending(tensors[tensor].memory, entries)
-            for name, tensor in decision.lowered.operands.items()
+    def live_bytes(self, choice: KernelChoice, option: Alternative) -> int:
+        """Return the bytes of shared blocks that are live while `option` computes the operator of
+        `choice`.
+        """
+        tensors, entries = self.schedule.tensors, choice.entries
+        freed = {
+            name: 4 * self.arena.freed_by(entries, tensors[tensor].memory)
+            for name, tensor in choice.lowered.operands.items()
         }
-        return 4 * self.arena.live_beside(entries) + option.takes.level(ending)
+        return 4 * self.arena.live_beside(entries) + option.takes.level(freed)
 
     @property
-    def open(self) -> list[tuple[KernelChoice, tuple[Alternative, ...]]]:
-        """The decisions that memory may change, each with the kernels that there are for it, first
-        the one that was chosen. Not those where a kernel was asked for, nor those for stages.
+    def open_choices(self) -> list[tuple[KernelChoice, tuple[Alternative, ...]]]:
+        """The choices that memory may change, each with all kernels for it, the chosen one first.
+
+        Choices of kernels that were asked for are left out, and those for stages of a kernel.
         """
         backend, decisions = self.schedule.backend, self.schedule.decisions
-        outline_options = [one for one in decisions if one.lowered.via is None and one.entries]
-        alike = {(one.choice, one.spec): one for one in outline_options}
-        alternatives = {key: tuple(backend.alternatives(*key)) for key in alike}
-        options = [(one, alternatives[one.choice, one.spec]) for one in outline_options]
-        return [(one, some) for one, some in options if len(some) > 1]
+        choices = [one for one in decisions if one.lowered.via is None and one.entries]
+        keys = dict.fromkeys((one.choice, one.spec) for one in choices)
+        alternatives = {key: tuple(backend.alternatives(*key)) for key in keys}
+        pairs = [(one, alternatives[one.choice, one.spec]) for one in choices]
+        return [(choice, options) for choice, options in pairs if len(options) > 1]
 
     @classmethod
     def _build(
@@ -488,12 +509,12 @@ class Outline:
         graph: Graph,
         shapes: Mapping[str, Shape],
         outline_options: OutlineOptions,
-        within: str = "",
+        prefix: str = "",
     ) -> Outline:
-        """within: what goes before the names of what is in a body; empty where it is none."""
-        backend, body = outline_options.backend, bool(within)
+        """Return the outline of `graph`. prefix: see `walk`; empty where it is no body."""
+        backend, body = outline_options.backend, bool(prefix)
         states = NO_STATES if body else outline_options.states
-        graph, schedule = lowered(
+        graph, schedule = lower_graph(
             graph,
             backend,
             shapes,
@@ -502,20 +523,20 @@ class Outline:
             precision=outline_options.precision,
             samples=outline_options.samples,
             body=body,
-            instead={
+            overrides={
                 name: choice
-                for (at, name), choice in outline_options.instead.items()
-                if at == within
+                for (start, name), choice in outline_options.overrides.items()
+                if start == prefix
             },
             states=states.types,
             updates=states.updates,
         )
-        there = bind_states(schedule, graph, states)
+        bindings = bind_states(schedule, graph, states)
         updated = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in updated]
         outputs = schedule.for_host(changing, body, Pass.ROWS not in outline_options.without)
         outputs |= {
-            states.updates[one.name]: one.after for one in there if one.readable and one.after
+            states.updates[one.name]: one.after for one in bindings if one.readable and one.after
         }
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
         types = graph.infer_types(graph.input_types(shapes)) if fixed else {}
@@ -523,87 +544,95 @@ class Outline:
             value: Weight(constant(graph, value, {}), widened(types.get(value, value.type)))
             for value in fixed
         }
-        bodies: dict[str, tuple[Outline, ...]] = {}
-        wholes = assign_group_offsets(schedule, there, states)
-        ends = (name for one in there for name in (one.before, one.after) if name is not None)
-        kept = [*outputs.values(), *ends]
+        groups = assign_group_offsets(schedule, bindings, states)
+        live_out = [*outputs.values(), *(name for one in bindings for name in one.tensors)]
         if (
             Pass.SUBVIEWS not in outline_options.without
             and not {"concat", "move"} & outline_options.kernels.keys()
         ):
-            alias_concats(schedule, kept)
-            alias_rows(schedule, kept)
+            alias_concats(schedule, live_out)
+            alias_rows(schedule, live_out)
         if outline_options.precision is DType.float16 and not (
-            body or there or Pass.HALVES in outline_options.without
+            body or bindings or Pass.HALVES in outline_options.without
         ):
-            store_as_fp16(schedule, kept)
-        without = outline_options.without | (frozenset() if wholes else {Pass.CONSUMERS})
-        schedule = _with_joined_consumers(schedule, wholes, kept, without)
+            store_as_fp16(schedule, live_out)
+        without = outline_options.without | (frozenset() if groups else {Pass.CONSUMERS})
+        schedule = _with_joined_updates(schedule, groups, live_out, without)
+        bodies: dict[str, tuple[Outline, ...]] = {}
         for entry in schedule.entries:
-            if isinstance(op := entry.lowered.op, Control):
-                body_types = op.body_types(op.positional(dict(entry.spec.operands)))
-                body_shapes = ({k: one.shape for k, one in some.items()} for some in body_types)
-                bodies[entry.lowered.output] = tuple(
-                    cls._build(
-                        one,
-                        own_shapes,
-                        outline_options,
-                        f"{within}{entry.lowered.name}/{one.name}/",
-                    )
-                    for one, own_shapes in zip(op.bodies, body_shapes, strict=True)
-                )
-                kept += [
-                    *entry.lowered.operands.values(),
-                    entry.lowered.output,
-                    *entry.lowered.more,
-                ]
-        share, least = backend.shares and not outline_options.keep, SMALL if there else 0
-        arena = Arena.plan(schedule, kept, share=share, least=least)
-        hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
-        steps = with_double_buffers(Step.all_of(hinted, arena), there, schedule, arena)
+            if isinstance(entry.lowered.op, Control):
+                bodies[entry.lowered.output] = cls._build_bodies(entry, outline_options, prefix)
+                live_out += entry.tensors
+        share, least = backend.shares and not outline_options.keep, SMALL if bindings else 0
+        arena = Arena.plan(schedule, live_out, share=share, least=least)
+        hinted = schedule.hinted  # steps for people, and bytes, are of the sizes at hand
+        steps = with_double_buffers(Step.all_of(hinted, arena), bindings, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
-        held = resident_bytes(hinted, outline_options.weights) if outline_options.weights else 0
-        held += sum(one.held for some in bodies.values() for one in some)
-        held += on_device(there, states, schedule, arena)
-        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants, there)
+        resident = resident_bytes(hinted, outline_options.weights) if outline_options.weights else 0
+        resident += sum(body.resident for outlines in bodies.values() for body in outlines)
+        resident += resident_state_bytes(bindings, states, schedule, arena)
+        return cls(
+            graph, schedule, arena, steps, blocks, resident, bodies, outputs, constants, bindings
+        )
+
+    @classmethod
+    def _build_bodies(
+        cls, entry: ScheduledOp, outline_options: OutlineOptions, prefix: str
+    ) -> tuple[Outline, ...]:
+        """Return the outlines of the bodies of `entry`, a branch or a loop."""
+        op, start = entry.lowered.op, f"{prefix}{entry.lowered.name}/"
+        assert isinstance(op, Control)
+        body_types = op.body_types(op.positional(dict(entry.spec.operands)))
+        return tuple(
+            cls._build(
+                body,
+                {name: type.shape for name, type in types.items()},
+                outline_options,
+                f"{start}{body.name}/",
+            )
+            for body, types in zip(op.bodies, body_types, strict=True)
+        )
 
     def examine(self) -> bool:
-        """See whether its kernels are right here; whether some are not, so that it is made anew."""
+        """Compare its kernels with NumPy; return True where some are wrong, to be made anew."""
         return any(outline.schedule.examine() for _, outline in self.walk())
 
 
-def _with_joined_consumers(
-    schedule: Schedule, wholes: Iterable[str], live_out: Sequence[str], without: frozenset[Pass]
+def _with_joined_updates(
+    schedule: Schedule, groups: Iterable[str], live_out: Sequence[str], without: frozenset[Pass]
 ) -> Schedule:
-    """Return `schedule` with updates of states joined, in the way that leaves fewest launches.
+    """Return `schedule` with updates of states joined, in the way that leaves the fewest launches.
 
-    wholes: the memories of states that were added together, as those of training are; other plans
-    join nothing. Those of many parameters are one launch as they lie one behind the other; where
-    some of them join the kernels that make their gradients, the others may become several.
+    An update may join the kernel that makes its gradient (`join_consumers`), and the updates of
+    many parameters become one launch (`fuse_updates`). Where some do the former, the others may
+    take several launches for the latter: so both ways are tried, with and without the former.
+
+    groups: the memories of states that were added together, as those of training are; plans without
+    such memories join nothing.
     """
-    result: list[Schedule] = []
+    candidates: list[Schedule] = []
     if Pass.CONSUMERS not in without:
         join_consumers(schedule, live_out, in_place=False)
         joined = schedule.copy()
         if join_consumers(joined, live_out, in_place=True):
-            result.append(joined)
-    result.append(schedule)
+            candidates.append(joined)
+    candidates.append(schedule)
     if Pass.GROUP not in without:
-        for one in result:
-            fuse_updates(one, wholes, live_out)
-    return min(result, key=lambda one: len(one.entries))
+        for candidate in candidates:
+            fuse_updates(candidate, groups, live_out)
+    return min(candidates, key=lambda one: len(one.entries))
 
 
 @dataclass(frozen=True)
 class Reason:
     """Why one kernel was chosen.
 
-    name: of what it computes. kernel: what it is called, with the parts that it works in. other:
-    the kernel it is held against: one that computes all at once, else what was given up. times: how
-    often as fast it is by prediction. weights, workspace: bytes that it takes more, of weights and
-    of what is there at the same time. given_up: what would have been chosen had there been memory;
-    None where it was. lacking: bytes that there would have to be more for that, as far as that can
-    be told.
+    name: the name of the step. op: its operator. kernel: the kernel's name, with the number of
+    parts that it works in. other: the kernel it is compared with: one without stages, else the one
+    that was given up. times: how many times as fast as `other` it is by prediction. weights,
+    workspace: bytes that it takes more than `other`, of weights and of live tensors. given_up: the
+    kernel that would have been chosen with enough memory; None where that is `kernel`. lacking:
+    estimate of the further bytes that `given_up` would need.
     """
 
     name: str
@@ -618,53 +647,53 @@ class Reason:
 
 
 def reasons(outline: Outline, available: int | None) -> Iterator[Reason]:
-    """Yield the reasons for all decisions of `outline` and its bodies that change the size of
+    """Yield the reasons for all choices of `outline` and its bodies that change the size of
     weights.
 
-    available: bytes that it was to need at the most; None for as many as it likes.
+    available: the most bytes that it was to need; None for any number.
     """
-    room = None if available is None else available - outline.need
-    for within, part in outline.walk():
-        for decision, options in part.open:
+    free = None if available is None else available - outline.need
+    for prefix, part in outline.walk():
+        for choice, options in part.open_choices:
             if len({option.takes.weights for option in options}) > 1:
-                yield _reason(part, within, decision, options, room)
+                yield _reason(part, prefix, choice, options, free)
 
 
 def _reason(
     outline: Outline,
-    within: str,
-    decision: KernelChoice,
+    prefix: str,
+    choice: KernelChoice,
     options: tuple[Alternative, ...],
-    room: int | None,
+    free: int | None,
 ) -> Reason:
-    """room: bytes that there are still."""
+    """Return the reason for `choice`. free: bytes that are left; None for any number."""
     chosen, backend = options[0], outline.schedule.backend
-    first = backend.choose(decision.spec)
-    wanted = next((option for option in options if option.choice == first), chosen)
-    whole = next((option for option in options[1:] if not _staged(option)), None)
-    held = [*filter(None, [whole]), wanted, *options[1:]]
-    other = next(option for option in held if option is not chosen)
-    weights, levels = chosen.takes.weights, outline.level
-    above = max(levels(decision, wanted) - outline.most, 0)
+    fastest_kernel = backend.choose(choice.spec)
+    fastest = next((option for option in options if option.choice == fastest_kernel), chosen)
+    unstaged = next((option for option in options[1:] if not _is_staged(option)), None)
+    candidates = [*filter(None, [unstaged]), fastest, *options[1:]]
+    other = next(option for option in candidates if option is not chosen)
+    weights, live_bytes = chosen.takes.weights, outline.live_bytes
+    above = max(live_bytes(choice, fastest) - outline.most_live_bytes, 0)
     return Reason(
-        within + decision.lowered.name,
-        decision.lowered.op.name,
-        _called(chosen),
-        _called(other),
+        prefix + choice.lowered.name,
+        choice.lowered.op.name,
+        _kernel_name(chosen),
+        _kernel_name(other),
         other.takes.seconds / chosen.takes.seconds,
         weights - other.takes.weights,
-        levels(decision, chosen) - levels(decision, other),
-        None if wanted is chosen or room is None else _called(wanted),
-        wanted.takes.weights - weights + above - (room or 0),
+        live_bytes(choice, chosen) - live_bytes(choice, other),
+        None if fastest is chosen or free is None else _kernel_name(fastest),
+        fastest.takes.weights - weights + above - (free or 0),
     )
 
 
-def _staged(option: Alternative) -> bool:
+def _is_staged(option: Alternative) -> bool:
     return isinstance(option.choice, Kernel) and bool(option.choice.stages)
 
 
-def _called(option: Alternative) -> str:
-    """The kernel's name, with the parts that it works in."""
+def _kernel_name(option: Alternative) -> str:
+    """Return the kernel's name, with the number of parts that it works in."""
     kernel = option.choice
     # Of kernels without stages PARTS is no count.
     parts = kernel.defaults.get("PARTS", 1) if isinstance(kernel, Kernel) and kernel.stages else 1

@@ -187,13 +187,13 @@ class Plan(Runner):
             self.outline, self._emitted = self._make(make_outline, io, domain, states, made)
             taken = self.outline.nbytes
             if states is not None:
-                taken -= sum(states[one.name].nbytes for one in self.outline.carried)
+                taken -= sum(states[one.name].nbytes for one in self.outline.states)
             resources = Resources(
                 backend.device,
                 self._emitted.programs,
                 self._emitted.weights,
                 (states or backend).available,
-                {one.name: states[one.name] for one in self.outline.carried} if states else {},
+                {one.name: states[one.name] for one in self.outline.states} if states else {},
             )
             executable = self._emitted.executable
             self.chosen_for = domain.sizes
@@ -362,7 +362,7 @@ class Plan(Runner):
 
     def _prepare_run(self, names: Sequence[str]) -> None:
         if names:
-            check_read(names, self.outline.carried)
+            check_read(names, self.outline.states)
         self._weights.refresh()
 
     def _constant(self, name: str, buffers: BufferSet) -> Array:
@@ -382,7 +382,7 @@ class Plan(Runner):
         """
         if name in self._constants:
             return self.fixed(name)
-        check_read((name,), self.outline.carried)
+        check_read((name,), self.outline.states)
         tensor = self.outline.schedule.tensors.get(self.outline.outputs.get(name, name))
         arena = self.outline.arena
         gone = arena.overwritten if self.backend.device else arena.lives.keys()
@@ -492,7 +492,7 @@ def _io(
     Input.
     """
     inputs = {value.name: value for value in graph.inputs}
-    carried = {one.name for one in outline.carried}
+    carried = {one.name for one in outline.states}
     small = small_input_names(graph)
     tensors = outline.schedule.tensors
     takes = tuple(

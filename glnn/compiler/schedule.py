@@ -57,14 +57,15 @@ COLUMNS = parse("C")
 
 
 class Schedule:
-    """Operators in the order in which they run, with the reorders between kernels that disagree.
+    """Operators in the order in which they run, with reorders between kernels whose layouts differ.
 
-    kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
-    take in the place of what would be chosen, by the tensor of the result. reserved: names that
-    copies must not have. rows: how results of pointwise work are to lie, in rows, of which that is
-    not left open. moved_to_host: the results of operators that the host computes though there are
-    kernels. hosts: memories that are the host's alone. decisions: what was chosen, the stages of a
-    kernel before the op that it computes. ops: the names of all ops that it has, also in stages.
+    kernels: the kernel to take for an op, by the op's name; others are chosen. overrides: kernels
+    to take in place of the chosen ones, by the tensor of the result. reserved: names that copies
+    must not have. rows: required layouts of results of pointwise work, by tensor. moved_to_host:
+    the results of operators that the host computes though there are kernels.
+
+    host_memories: memories that only the host uses. decisions: the kernels that were chosen, the
+    stages of a kernel before the op that it computes. ops: the names of all ops, also in stages.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Schedule:
         backend: Backend,
         kernels: Mapping[str, str] | None = None,
         reserved: Iterable[str] = (),
-        instead: Mapping[str, Choice] | None = None,
+        overrides: Mapping[str, Choice] | None = None,
         rows: Mapping[str, RowMajor] | None = None,
         moved_to_host: Container[str] = (),
     ) -> None:
@@ -81,17 +82,20 @@ class Schedule:
         self._reserved = set(reserved)
         self._rows = rows or {}
         self._copies: dict[tuple[str, Layout], str] = {}
-        self._padded: dict[str, Layout] = {}  # memories of what is copied to such rows, or was to
-        self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
-        self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
+        self._padded: dict[str, Layout] = {}
+        """The padded layout that a kernel wants for each memory."""
+        self._moved_from: dict[str, tuple[str, Operator]] = {}
+        """The operand and operator of each tensor that is a view or move."""
+        self._deferred: dict[str, Callable[[], None]] = {}
+        """By the memory of its result, what appends a move that nothing has read yet."""
         self.entries: list[ScheduledOp] = []
         self.decisions: list[KernelChoice] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
-        self._instead = instead or {}
+        self._overrides = overrides or {}
         self._inputs: set[str] = set()
         self._moved_to_host = moved_to_host
-        self.hosts: frozenset[str] = frozenset()
+        self.host_memories: frozenset[str] = frozenset()
 
     def examine(self) -> bool:
         """Compare its kernels with NumPy; return True where some are wrong, to be made anew."""
@@ -130,27 +134,27 @@ class Schedule:
         return result
 
     def _layer(self, name: str) -> str:
-        """The layer whose step has made the tensor `name`; that name where none has."""
-        made = self.tensors[name].memory
+        """Return the layer of the step that makes the tensor `name`; `name` where none does."""
+        memory = self.tensors[name].memory
         ops = (entry.lowered for entry in reversed(self.entries))
-        return next((lowered.layer for lowered in ops if lowered.output == made), name)
+        return next((lowered.layer for lowered in ops if lowered.output == memory), name)
 
     def copy_of(self, name: str) -> str:
-        """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
-        return self._written(name, {"x0": name}, {})
+        """Copy the row-major tensor `name` to memory of its own, and return the copy's name."""
+        return self._copy(name, {"x0": name}, {})
 
     def weight_tensor(self, name: str, weight: Weight) -> str:
-        """The name of a tensor that holds what `weight` does, which is called `name`."""
-        return self._written(name, {}, {"x0": weight})
+        """Copy `weight`, called `name`, to a tensor, and return the tensor's name."""
+        return self._copy(name, {}, {"x0": weight})
 
-    def _written(self, name: str, operands: dict[str, str], parameters: dict[str, Weight]) -> str:
+    def _copy(self, name: str, operands: dict[str, str], parameters: dict[str, Weight]) -> str:
         copy = self.free(f"{name}: copy")
         self.add(LoweredOp(name, Pointwise(Arg(0)), operands, parameters, copy, name))
         return copy
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Have only those entries that `order` names by their numbers, in that order."""
-        place = {number: at for at, number in enumerate(order)}
+        """Reorder the entries as `order` has their numbers; entries that it lacks are dropped."""
+        place = {number: position for position, number in enumerate(order)}
         self.entries = [self.entries[number] for number in order]
         for i, decision in enumerate(self.decisions):
             numbers = [place[number] for number in decision.entries if number in place]
@@ -158,28 +162,28 @@ class Schedule:
             self.decisions[i] = replace(decision, entries=entries)
 
     def replace(self, others: Mapping[int, Sequence[ScheduledOp]]) -> None:
-        """Have `others` in the place of the entries that they are given for by their numbers."""
+        """Replace entries by `others`, which are by the entries' numbers."""
         ends, entries = [0], list[ScheduledOp]()
         for number, entry in enumerate(self.entries):
             entries += others.get(number, (entry,))
             ends.append(len(entries))
         self.entries = entries
         for i, decision in enumerate(self.decisions):
-            before = decision.entries
-            first, last = ends[before.start], ends[before.stop]
-            if (first, last) != (before.start, before.stop):
-                self.decisions[i] = replace(decision, entries=range(first, last))
+            old = decision.entries
+            new = range(ends[old.start], ends[old.stop])
+            if (new.start, new.stop) != (old.start, old.stop):
+                self.decisions[i] = replace(decision, entries=new)
 
     def add_input(
         self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
     ) -> None:
-        """A tensor that is there before the first operator. fed: whether it comes from the host."""
+        """Add a tensor that exists before the first step. fed: True where the host writes it."""
         self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
         if fed:
             self._inputs.add(name)
 
     def copy(self) -> Schedule:
-        """Return a schedule of the same entries and tensors that changes by itself."""
+        """Return a schedule of the same entries and tensors that can be changed independently."""
         result = copy(self)
         result.tensors, result._copies = dict(self.tensors), dict(self._copies)
         result.entries, result.decisions = list(self.entries), list(self.decisions)
@@ -188,14 +192,14 @@ class Schedule:
 
     @property
     def padded(self) -> dict[str, Layout]:
-        """The inputs that are given rows of whole vec4 or texels, as they have none, and which."""
+        """The inputs that kernels want in padded rows, of whole vec4 or texels, with the layout."""
         return {name: layout for name, layout in self._padded.items() if name in self._inputs}
 
     def add(self, lowered: LoweredOp) -> None:
-        """Append `lowered`, in stages if its kernel has some, and before it the reorders it needs.
+        """Append `lowered`, in stages if its kernel has some, after the reorders that it needs.
 
-        What no kernel does at once is taken apart; what has no kernel here at all the host does.
-        Raises UnsupportedOpError or LimitError where the backend cannot compute it.
+        A fused operator that no kernel computes is unfused; an operator without any kernel here is
+        the host's. Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
         self.ops.add(lowered.op.name)
         if lowered.spec:
@@ -219,7 +223,7 @@ class Schedule:
             return
         forced = self._forced(lowered, spec)
         try:
-            choice = self._substitute(lowered) or self.backend.choose(spec, forced)
+            choice = self._override(lowered) or self.backend.choose(spec, forced)
         except (UnsupportedOpError, LimitError):
             if lowered.unfused:
                 self._add_all(lowered.unfused())
@@ -231,9 +235,9 @@ class Schedule:
         if lowered.unfused and not self._stays_fused(lowered, choice, spec):
             self._add_all(lowered.unfused())
         elif isinstance(lowered.op, Move) and isinstance(choice, Kernel) and forced is None:
-            self._wait(lowered, choice, spec)
+            self._defer(lowered, choice, spec)
         else:
-            self._make(lowered, choice, spec, forced)
+            self._append(lowered, choice, spec, forced)
 
     def _stays_fused(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> bool:
         """Return True where the fused `lowered` is to be one step, computed by `choice`."""
@@ -245,26 +249,26 @@ class Schedule:
         for lowered in ops:
             self.add(lowered)
 
-    def _wait(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
-        """Move once somebody wants what comes of it as it lies."""
+    def _defer(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
+        """Append the move `lowered` once something reads its result in its own layout."""
         layouts = self.backend.layouts(choice, spec)
         self.tensors[lowered.output] = Tensor(spec.results[0], layouts["out"], lowered.output)
         self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
 
-        def moved() -> None:
-            seen = self.tensors[lowered.output]  # maybe in another shape and layout: see `_packed`
-            self._make(lowered, choice, spec, None)
-            self.tensors[lowered.output] = seen
+        def append() -> None:
+            tensor = self.tensors[lowered.output]  # `_packed` may have changed shape and layout
+            self._append(lowered, choice, spec, None)
+            self.tensors[lowered.output] = tensor
 
-        self._waiting[lowered.output] = moved
+        self._deferred[lowered.output] = append
 
-    def _make(self, lowered: LoweredOp, choice: Choice, spec: OpSpec, forced: str | None) -> None:
-        """Append what computes `lowered` by `choice`."""
+    def _append(self, lowered: LoweredOp, choice: Choice, spec: OpSpec, forced: str | None) -> None:
+        """Append the entries that compute `lowered` by `choice`. forced: see `_forced`."""
         first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(lowered, choice, spec.lowered(choice))
         else:
-            self._add_whole(lowered, choice, spec)
+            self._add_entry(lowered, choice, spec)
         if forced is None:
             entries = range(first, len(self.entries))
             self.decisions.append(KernelChoice(lowered, spec, choice, entries))
@@ -276,50 +280,50 @@ class Schedule:
         """
         return [decision.spec for decision in self.decisions]
 
-    def _substitute(self, lowered: LoweredOp) -> Choice | None:
-        """Return the choice that overrides the backend's for `lowered`, None for stages and without
-        one.
-        """
-        return self._instead.get(lowered.output) if lowered.via is None else None
+    def _override(self, lowered: LoweredOp) -> Choice | None:
+        """Return the override for `lowered`; None for stages and where there is none."""
+        return self._overrides.get(lowered.output) if lowered.via is None else None
 
     def _view(self, lowered: LoweredOp) -> None:
-        """The result of `lowered` is the memory of its operand, where that lies as it is to."""
+        """Add the result of the view `lowered`: its operand's memory, reordered where need be."""
         operand = self.tensors[lowered.operands["x"]]
         (type,) = lowered.op.results({"x": operand.type})
         layout = operand.layout
-        wants, gives = map(parse, self.backend.view_layouts(lowered.op, layout.unpacked.name))
-        alike = isinstance(layout, RowMajor) and same(
+        source_layout, result_layout = map(
+            parse, self.backend.view_layouts(lowered.op, layout.unpacked.name)
+        )
+        same_rows = isinstance(layout, RowMajor) and same(
             layout.rows(operand.shape), layout.rows(type.shape)
         )
-        if (alike or layout == PACKED) and wants == gives == DENSE:
-            wants = gives = layout  # the same rows, padded or not
+        if (same_rows or layout == PACKED) and source_layout == result_layout == DENSE:
+            source_layout = result_layout = layout  # the same rows, padded or not
         self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
-        source = self.tensors[self._layouts_of(lowered.operands["x"], wants, lowered)]
+        source = self.tensors[self._name_in_layout(lowered.operands["x"], source_layout, lowered)]
         type = TensorType(type.dims, source.type.dtype)
-        self.tensors[lowered.output] = Tensor(type, gives.at(type.shape), source.memory)
+        self.tensors[lowered.output] = Tensor(type, result_layout.at(type.shape), source.memory)
 
-    def _add_whole(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
+    def _add_entry(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
         layouts = self.backend.layouts(choice, spec)
         operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
-        # No draw may capture to what it reads; on the host a new array takes the old one's place.
-        replaces = self.backend.in_place or self.backend.device is None
-        updated = operands.get(lowered.op.updates or "") if replaces else None
+        # Transform feedback may not write what the draw reads; on the host a new array replaces
+        # the old one.
+        may_update = self.backend.in_place or self.backend.device is None
+        updated = operands.get(lowered.op.updates or "") if may_update else None
         memory = self.tensors[updated].memory if updated else lowered.output
         self.tensors[lowered.output] = Tensor(spec.results[0], layouts["out"], memory)
         lowered = replace(lowered, operands=operands)
-        known = (*operands, "out") if "out" in spec.layouts else operands
-        layouts_of = spec.with_layouts({name: layouts[name].name for name in known})
-        self.entries.append(ScheduledOp(lowered, choice, layouts_of, layouts))
+        named = (*operands, "out") if "out" in spec.layouts else operands
+        spec = spec.with_layouts({name: layouts[name].name for name in named})
+        self.entries.append(ScheduledOp(lowered, choice, spec, layouts))
 
     def _add_host(self, lowered: LoweredOp, spec: OpSpec, moved_to_host: bool = False) -> None:
-        """`lowered` by NumPy, between transfers where others are not the host's."""
+        """Append `lowered`, computed by NumPy, or by the host as control flow."""
         layouts: dict[str, Layout] = dict.fromkeys((*spec.shapes, "out"), DENSE)
         for name, tensor in lowered.operands.items():
             layout = self.tensors[tensor].layout
-            taken = (
-                isinstance(layout, RowMajor) and not lowered.op.control
-            )  # which copies as it lies
-            layouts[name] = layout if taken else DENSE
+            # Control flow copies operands on the device, without reading rows.
+            readable = isinstance(layout, RowMajor) and not lowered.op.control
+            layouts[name] = layout if readable else DENSE
         operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
         for name, type in zip((lowered.output, *lowered.more), spec.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)
@@ -329,59 +333,61 @@ class Schedule:
             ScheduledOp(lowered, choice, spec, layouts, host=True, moved_to_host=moved_to_host)
         )
 
-    def _by_host(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
-        """The name of a copy of `name` in `layout`, where the host makes that."""
-        self._existing(name)
+    def _copied_by_host(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
+        """Have the host copy `name` to `layout`, and return the copy's name."""
+        self._ensure_computed(name)
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
-        moved = LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via)
+        copy_op = LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via)
         spec = OpSpec.create(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
-        self.entries.append(ScheduledOp(moved, NumpyKernel(), spec, layouts, host=True))
+        self.entries.append(ScheduledOp(copy_op, NumpyKernel(), spec, layouts, host=True))
         return copy
 
     def _forced(self, lowered: LoweredOp, spec: OpSpec) -> str | None:
-        """The kernel that `lowered` must take: of several that were asked for, the first that can.
+        """Return the kernel that `lowered` must take, None to leave the choice open.
 
-        What was asked for an op binds a stage if it can.
+        Of several kernels requested for its op, that is the first that can compute it. A stage
+        takes a kernel requested for its op only if that can compute it.
         """
-        asked = names_of(self._kernels.get(lowered.op.name, ""))
-        if lowered.kernel or not asked:
+        requested = names_of(self._kernels.get(lowered.op.name, ""))
+        if lowered.kernel or not requested:
             return lowered.kernel
-        if len(asked) == 1 and lowered.via is None:
-            return asked[0]
-        known = {k.name for k in kernels_for(lowered.op.name, self.backend.name)}
-        for kernel in asked:
-            if kernel not in known or self._can(spec, kernel):
-                return kernel  # one that is not known is refused, by name
-        return None if lowered.via else asked[0]
+        if len(requested) == 1 and lowered.via is None:
+            return requested[0]
+        existing = {k.name for k in kernels_for(lowered.op.name, self.backend.name)}
+        for kernel in requested:
+            if kernel not in existing or self._can_compute(spec, kernel):
+                return kernel  # the choice refuses a kernel that does not exist, by name
+        return None if lowered.via else requested[0]
 
-    def _can(self, spec: OpSpec, kernel: str) -> bool:
+    def _can_compute(self, spec: OpSpec, kernel: str) -> bool:
         """Return True where `kernel` can compute `spec` with its operands reordered for it."""
         try:
             choice = self.backend.choose(spec, kernel)
         except (UnsupportedOpError, LimitError):
             return False
-        outputs, layouts = self.backend.layouts(choice, spec), spec.layouts
+        wanted = self.backend.layouts(choice, spec)
         return all(
-            can_reorder(self.backend, spec.types[name], parse(layout), outputs[name])
-            for name, layout in layouts.items()
+            can_reorder(self.backend, spec.types[name], parse(layout), wanted[name])
+            for name, layout in spec.layouts.items()
         )
 
     def _add_stages(self, lowered: LoweredOp, kernel: Kernel, decomposition: Decomposition) -> None:
+        """Append the stages of `kernel`, and the parameters derived for these that are computed."""
         names = dict(lowered.operands)
         parameters = dict(lowered.parameters)
-        for name, made in decomposition.derived.items():
-            if made.source in lowered.parameters:
-                parameters[name] = lowered.parameters[made.source].made(made)
+        for name, derived in decomposition.derived.items():
+            if derived.source in lowered.parameters:
+                parameters[name] = lowered.parameters[derived.source].made(derived)
                 continue
             names[name] = self.free(f"{lowered.output}: {name}")
-            label, reads = f"{lowered.name}: {name}", {"x": names[made.source]}
+            label, reads = f"{lowered.name}: {name}", {"x": names[derived.source]}
             self.add(
                 LoweredOp(
-                    label, made.operator, reads, {}, names[name], lowered.layer, via=kernel.name
+                    label, derived.operator, reads, {}, names[name], lowered.layer, via=kernel.name
                 )
             )
         last = decomposition.stages[-1].name
@@ -392,7 +398,7 @@ class Schedule:
             reads = dict(stage.operands)
             if epilogue:
                 reads |= {name: name for name in epilogue.names}
-                reads |= self._see_operands(lowered, kernel, decomposition, names, parameters)
+                reads |= self._view_operands(lowered, kernel, decomposition, names, parameters)
             self.add(
                 LoweredOp(
                     f"{lowered.name}: {stage.name}",
@@ -407,7 +413,7 @@ class Schedule:
                 )
             )
 
-    def _see_operands(
+    def _view_operands(
         self,
         lowered: LoweredOp,
         kernel: Kernel,
@@ -415,16 +421,16 @@ class Schedule:
         names: dict[str, str],
         parameters: dict[str, Weight],
     ) -> dict[str, str]:
-        """Add the views in which the stage that finishes sees operands of the epilogue, and return
-        what these are called instead.
+        """Add the views through which the last stage reads operands of the epilogue.
 
-        names, parameters: the tensors and the weights by name, to which those are added.
+        Return the view's name by the operand's. names, parameters: the tensors and the weights by
+        name, to which the views are added.
         """
         view, epilogue = decomposition.epilogue_view, lowered.epilogue
         if view is None or epilogue is None:
             return {}
-        seen = {k: f"{k}: {view.name}" for k, v in epilogue.named_extents.items() if v == "full"}
-        for name, viewed in seen.items():
+        views = {k: f"{k}: {view.name}" for k, v in epilogue.named_extents.items() if v == "full"}
+        for name, viewed in views.items():
             if name in parameters:
                 weight = parameters[name]
                 (type,) = view.results({"x": weight.type})
@@ -435,31 +441,33 @@ class Schedule:
             self.add(
                 LoweredOp(label, view, reads, {}, names[viewed], lowered.layer, via=kernel.name)
             )
-        return seen
+        return views
 
     def _with_vectors(self, lowered: LoweredOp) -> LoweredOp:
-        """`lowered` with operands of its epilogue that are a number for each channel, or one in
-        all, seen as vectors, whatever shape they were spread from.
+        """Return `lowered` with epilogue operands of one number per channel, or of a single number,
+        viewed as vectors, whatever shape they were broadcast from.
         """
         extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
-        spread = {k: v for k, v in lowered.operands.items() if extents.get(k) in ("channel", "one")}
-        seen = {k: self._as_vector(v, lowered) for k, v in spread.items()}
-        return replace(lowered, operands={**lowered.operands, **seen}) if seen else lowered
+        broadcast = {
+            k: v for k, v in lowered.operands.items() if extents.get(k) in ("channel", "one")
+        }
+        views = {k: self._as_vector(v, lowered) for k, v in broadcast.items()}
+        return replace(lowered, operands={**lowered.operands, **views}) if views else lowered
 
     def _op_spec(self, lowered: LoweredOp) -> OpSpec:
         tensors = unpacked(lowered.op, {k: self.tensors[v] for k, v in lowered.operands.items()})
         types = {name: tensor.type for name, tensor in tensors.items()}
         types |= {name: weight.type for name, weight in lowered.parameters.items()}
         extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
-        one = {name for name, extent in extents.items() if extent != "full"}
-        layouts = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
+        broadcast = {name for name, extent in extents.items() if extent != "full"}
+        layouts = {k: tensor.layout.name for k, tensor in tensors.items() if k not in broadcast}
         if isinstance(lowered.op, Pointwise) and lowered.output in self._rows:
             layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
             layouts["out"] = self._rows[lowered.output].name
-        if isinstance(lowered.op, HandwrittenOperator):  # which take what is transposed as it lies
+        if isinstance(lowered.op, HandwrittenOperator):  # their kernels read transposed operands
             computed = (name for name in lowered.operands if name in types and name not in extents)
             layouts |= {
-                name: self.layouts_of(lowered.operands[name]).unpacked.name for name in computed
+                k: self.available_layout(lowered.operands[k]).unpacked.name for k in computed
             }
         return OpSpec.create(lowered.op, types, layouts, lowered.epilogue)
 
@@ -469,7 +477,7 @@ class Schedule:
             return True
         for kernel in kernels_for(spec.op.name, self.backend.name):
             if kernel.document:
-                continue  # never chosen but by name
+                continue  # chosen only by name
             try:
                 spec.generated(kernel)
                 return True
@@ -486,36 +494,38 @@ class Schedule:
         return layout.at(spec.result_shape) != outputs.at(spec.result_shape)
 
     def finish(self, outputs: Iterable[str]) -> None:
-        """Have the tensors `outputs` be there, and leave out what nobody came to want."""
+        """Append the deferred moves that `outputs` need, and drop the other deferred ones."""
         for name in outputs:
             if name in self.tensors:
-                self._existing(name)
-        gone = self._waiting.keys()
-        self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in gone}
+                self._ensure_computed(name)
+        unused = self._deferred.keys()
+        self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in unused}
 
-    def _existing(self, name: str) -> None:
-        """Have the tensor `name` be there, which may have to be moved yet."""
-        if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
-            waiting()
+    def _ensure_computed(self, name: str) -> None:
+        """Append the move that makes the tensor `name` if it was deferred."""
+        if (append := self._deferred.pop(self.tensors[name].memory, None)) is not None:
+            append()
 
     def in_rows(self, name: str) -> str:
-        """The name of the tensor `name` in row major: itself, or a reordered copy."""
+        """Return the name of the tensor `name` in row major: itself, or a reordered copy."""
         layer = self._layer(name)
         return self._in_layout(name, DENSE, LoweredOp(layer, Identity(), {}, {}, name, layer))
 
-    def for_host(self, outputs: Iterable[Value], always: bool, gains: bool) -> dict[str, str]:
-        """By the names of `outputs`, the tensors that the host takes them from: themselves, or
-        copies in row major, `always`, or if that `gains` where a launch is sooner than NumPy.
+    def for_host(self, outputs: Iterable[Value], always: bool, if_faster: bool) -> dict[str, str]:
+        """Return by the names of `outputs` the tensors that the host reads them from.
+
+        These are the outputs themselves, or copies in row major: of all outputs with `always`, with
+        `if_faster` of those that a launch reorders faster than NumPy does.
         """
         tensors, result = self.tensors, {value.name: value.name for value in outputs}
         for name in result:
-            if always or (gains and device_reorders(self.backend, tensors[name])):
+            if always or (if_faster and device_reorders(self.backend, tensors[name])):
                 result[name] = self.in_rows(name)
         return result
 
     def _transposed_view(self, lowered: LoweredOp) -> bool:
-        """Return True where a transpose is only a view, channels last seen as rows or rows as
-        channels last, and add its result to the tensors.
+        """Return True where a transpose is only a view, of channels last as rows or the other way
+        round, and add its result to the tensors.
         """
         op = lowered.op
         if not isinstance(op, Transpose) or self.backend.device is None:
@@ -536,60 +546,61 @@ class Schedule:
         return True
 
     def _in_layout(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
-        """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
-        copy made once.
+        """Return the name of the computed tensor `name` in `layout`: itself, or a reordered copy
+        made once.
         """
-        result = self._layouts_of(name, layout, lowered)
-        self._existing(result)
+        result = self._name_in_layout(name, layout, lowered)
+        self._ensure_computed(result)
         return result
 
-    def _layouts_of(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
-        """The same, which may have to be moved yet."""
+    def _name_in_layout(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
+        """Return the same as `_in_layout`, of a tensor whose move may still be deferred."""
         tensor = self.tensors[name]
         layout = layout.at(tensor.shape)
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            there = name if tensor.layout.seen_as(layout, tensor.shape) else None
-            if there is None and layout == COLUMNS:
-                there = self._transposed_rows(name)
-            if there is None:
+            source = name if tensor.layout.seen_as(layout, tensor.shape) else None
+            if source is None and layout == COLUMNS:
+                source = self._transposed_rows(name)
+            if source is None:
                 copy = self._copied(name, layout, lowered)
             else:
-                copy = self._seen(name, layout, there)
+                copy = self._aliased(name, layout, source)
             self._copies[name, layout] = copy
         return self._copies[name, layout]
 
-    def layouts_of(self, name: str) -> Layout:
-        """The layout in which a tensor is there, or in which it can be had where it is not yet."""
+    def available_layout(self, name: str) -> Layout:
+        """Return the layout in which the tensor `name` can be read without a copy.
+
+        Columns, where it is a deferred transpose of rows.
+        """
         return COLUMNS if self._transposed_rows(name) is not None else self.tensors[name].layout
 
     def _transposed_rows(self, name: str) -> str | None:
-        """Return the name of the tensor whose transpose `name` is, while `name` is not computed
-        yet.
-
-        None where nothing has.
+        """Return the row-major tensor that `name` is a deferred transpose of; None where it is no
+        such transpose.
         """
         tensor = self.tensors[name]
-        if tensor.memory not in self._waiting or len(tensor.shape) not in (2, 3):
+        if tensor.memory not in self._deferred or len(tensor.shape) not in (2, 3):
             return None
         if tensor.type.dtype is not DType.float32:
             return None
         *stack, n, k = tensor.shape
         swapped = Transpose((*range(len(stack)), len(stack) + 1, len(stack)))
-        for source, ops in self._made_from(name):
+        for source, ops in self._sources(name):
             rows = self.tensors[source]
             padded = rows.layout == PADDED and same(rows.shape, (k, n))
             if not padded and rows.layout != DENSE:
                 continue
-            whole = padded or (same(k, 1) and not stack) or divides(ROW_ALIGNMENT, n)
-            if whole and _reshaped(_moved(rows.shape, (*ops, swapped)), (*stack, k, n)):
+            aligned = padded or (same(k, 1) and not stack) or divides(ROW_ALIGNMENT, n)
+            if aligned and _is_reshape(_merged(rows.shape, (*ops, swapped)), (*stack, k, n)):
                 return source
         return None
 
-    def _made_from(self, name: str) -> Iterator[tuple[str, tuple[Operator, ...]]]:
-        """Yield the tensors that `name` is a view or move of, the last first, with the operators
-        between.
+    def _sources(self, name: str) -> Iterator[tuple[str, tuple[Operator, ...]]]:
+        """Yield the tensors that `name` is a view or move of, the nearest first, each with the
+        operators that make `name` of it.
         """
         ops: tuple[Operator, ...] = ()
         while name in self._moved_from:
@@ -597,31 +608,33 @@ class Schedule:
             ops = (op, *ops)
             yield name, ops
 
-    def _seen(self, name: str, layout: Layout, existing: str) -> str:
-        """The name of `name` in a layout in which it is the memory of the tensor `existing`."""
-        seen = self.free(f"{name} as {layout.name}")
-        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[existing].memory)
-        return seen
+    def _aliased(self, name: str, layout: Layout, source: str) -> str:
+        """Add `name` in `layout` as a view of the memory of `source`; return the view's name."""
+        view = self.free(f"{name} as {layout.name}")
+        self.tensors[view] = Tensor(self.tensors[name].type, layout, self.tensors[source].memory)
+        return view
 
     def _as_vector(self, name: str, lowered: LoweredOp) -> str:
-        """The name of the tensor `name`, row major, as one of a single dimension."""
+        """Return the name of a view of the tensor `name` as a vector, after a copy to row major
+        where need be.
+        """
         return self.flat_view(self._in_layout(name, DENSE, lowered))
 
     def flat_view(self, source: str) -> str:
-        """The name of the tensor `source`, which is row major, as one of a single dimension."""
+        """Return the name of a view of the row-major tensor `source` as a vector."""
         tensor = self.tensors[source]
         if len(tensor.shape) == 1:
             return source
-        seen = self.free(f"{source} as a vector")
+        view = self.free(f"{source} as a vector")
         type = TensorType((prod(tensor.shape),), tensor.type.dtype)
-        self.tensors[seen] = Tensor(type, DENSE, tensor.memory, tensor.offset)
-        return seen
+        self.tensors[view] = Tensor(type, DENSE, tensor.memory, tensor.offset)
+        return view
 
     def _copied(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
-        """The name of a new copy of `name` in another layout."""
+        """Add a copy of `name` in another layout, and return its name."""
         tensor = self.tensors[name]
         if layout in (PACKED, PACKED_ROWS) or isinstance(tensor.layout, PackedTiles):
-            return self._by_host(name, layout, lowered)
+            return self._copied_by_host(name, layout, lowered)
         if tensor.layout in (PACKED, PACKED_ROWS):
             return self._unpacked(name, layout, lowered)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
@@ -631,14 +644,14 @@ class Schedule:
             if isinstance(layout, Morton | Blocked):
                 return self._packed(name, layout, lowered)
             if isinstance(tensor.layout, Morton | Blocked):
-                return self._spread(name, tensor.layout, layout, lowered)
+                return self._unblocked(name, tensor.layout, layout, lowered)
         op = Reorder(tensor.layout.name, layout.name)
         label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
         self.add(LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via))
         return copy
 
     def _unpacked(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
-        """The name of a copy of `name`, which is packed, each number of which takes a word."""
+        """Add a copy of the packed tensor `name` with one number in a word; return its name."""
         if layout != DENSE:
             self._padded |= {self.tensors[name].memory: layout} if layout == PADDED else {}
             return self._in_layout(self._in_layout(name, DENSE, lowered), layout, lowered)
@@ -653,10 +666,7 @@ class Schedule:
     def _repadded(
         self, name: str, source_layout: RowMajor, layout: RowMajor, lowered: LoweredOp
     ) -> str:
-        """Return the name of a copy of `name`, with rows padded as in `layout`.
-
-        source_layout: that of `name`.
-        """
+        """Add a copy of `name` with rows padded as in `layout`; return its name."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PADDED else {}
         source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
@@ -667,44 +677,48 @@ class Schedule:
         return copy
 
     def _packed(self, name: str, layout: Morton | Blocked, lowered: LoweredOp) -> str:
-        """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
+        """Add a copy of `name` in `layout`, made by moves as no kernel reorders to it; return its
+        name.
+        """
         tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
-        if isinstance(lowered.op, Move):  # by moves that may ask for the same: it would not end
+        if isinstance(lowered.op, Move):  # its moves may need the same copy, without end
             why: str | None = f"it is {tensor.type}"
             if tensor.type.dtype is DType.float32:
                 why = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
             raise UnsupportedOpError(f"{lowered.name!r} needs {name!r} in {layout.name}: {why}")
-        if (made := self._from_before(name, ops, layout, lowered)) is None:
+        if (copy := self._moved_at_once(name, ops, layout, lowered)) is None:
             source = self._in_layout(name, DENSE, lowered)
-            made = self._moved(name, source, ops, layout, lowered)
-        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
-        return made
+            copy = self._moved(name, source, ops, layout, lowered)
+        self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
+        return copy
 
-    def _from_before(
+    def _moved_at_once(
         self, name: str, ops: tuple[Operator, ...], layout: Layout, lowered: LoweredOp
     ) -> str | None:
-        """The name of what `ops` make of `name` in one move of what that was moved from."""
-        origin: tuple[str, Operator] | None = None
-        for source, behind in self._made_from(name):
+        """Apply `ops` to `name` by one move of a tensor that `name` itself is a move of.
+
+        Return the result's name; None where there is no such move.
+        """
+        merged: tuple[str, Operator] | None = None
+        for source, earlier in self._sources(name):
             tensor = self.tensors[source]
             if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
                 continue
-            operators = _moved(tensor.shape, (*behind, *ops))
+            operators = _merged(tensor.shape, (*earlier, *ops))
             if len(operators) == 1:
-                origin = source, operators[0]
-        if origin is None:
+                merged = source, operators[0]
+        if merged is None:
             return None
-        made = self.free(f"{name} as {layout.name}: move")
+        source, op = merged
+        copy = self.free(f"{name} as {layout.name}: move")
         label = f"{name} to {layout.name}"
-        self.add(
-            LoweredOp(label, origin[1], {"x": origin[0]}, {}, made, lowered.layer, via=lowered.via)
-        )
-        return made
+        self.add(LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, via=lowered.via))
+        return copy
 
-    def _spread(
+    def _unblocked(
         self, name: str, source_layout: Morton | Blocked, layout: Layout, lowered: LoweredOp
     ) -> str:
-        """The name of a copy of `name`, which lies in `source_layout`, in rows: by moves, too."""
+        """Add a copy of `name`, which is blocked, in rows, made by moves; return its name."""
         if layout != DENSE:
             return self._in_layout(self._in_layout(name, DENSE, lowered), layout, lowered)
         tensor, source = self.tensors[name], self.free(f"{name} as stored")
@@ -713,25 +727,30 @@ class Schedule:
         return self._moved(name, source, ops, layout, lowered)
 
     def _moved(
-        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, lowered: LoweredOp
+        self, name: str, source: str, ops: Iterable[Operator], layout: Layout, lowered: LoweredOp
     ) -> str:
-        """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
+        """Apply `ops` to `source`, one after another, to have `name` in `layout`; return the
+        result's name.
+        """
         for op in ops:
-            label, source = f"{name} to {layout.name}: {op.name}", made
-            made = self.free(f"{name} as {layout.name}: {op.name}")
-            self.add(LoweredOp(label, op, {"x": source}, {}, made, lowered.layer, via=lowered.via))
-        return made
+            label = f"{name} to {layout.name}: {op.name}"
+            result = self.free(f"{name} as {layout.name}: {op.name}")
+            self.add(
+                LoweredOp(label, op, {"x": source}, {}, result, lowered.layer, via=lowered.via)
+            )
+            source = result
+        return source
 
     def free(self, name: str) -> str:
-        """`name`, marked where somebody else's tensor is called so."""
+        """Return `name`, with apostrophes where another tensor is called so."""
         while name in self._reserved or name in self.tensors:
             name += "'"
         return name
 
 
-def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Return operators that do at once what `ops` do with a tensor of `shape`, or () where none
-    can.
+def _merged(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Return the fewest operators equivalent to `ops` on a tensor of `shape`; () where `ops` cannot
+    be merged.
     """
     chain: MoveChain | None = MoveChain.identity(shape) if 0 not in shape else None
     for op in ops:
@@ -739,6 +758,6 @@ def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
     return () if chain is None else chain.operators()
 
 
-def _reshaped(ops: tuple[Operator, ...], shape: Shape) -> bool:
+def _is_reshape(ops: tuple[Operator, ...], shape: Shape) -> bool:
     """Return True where `ops` only reshape a tensor to `shape`."""
     return len(ops) == 1 and isinstance(ops[0], Reshape) and same(ops[0].shape, shape)

@@ -19,9 +19,9 @@ from glnn.kernels.op_spec import OpSpec
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: several share the memory called `memory` where an operator is only a view.
+    """A tensor in the memory called `memory`, which views of it share.
 
-    offset: the word of that memory that it begins at, where others lie beside it; None else.
+    offset: the word of the memory at which it begins where it is a part of that, else None.
     """
 
     type: TensorType
@@ -43,7 +43,7 @@ class Tensor:
 
 
 def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The tensors that `operands` must be for kernels of `op`: packed ones some cannot take."""
+    """Return `operands` as kernels of `op` read them: only pointwise ones read packed tensors."""
     rows = all(tensor.layout.in_rows for tensor in operands.values())
     if isinstance(op, Pointwise) and rows:
         return operands
@@ -51,18 +51,19 @@ def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tenso
 
 
 def reorder(type: TensorType, source: Layout, target: Layout) -> OpSpec:
-    """The spec of moving a tensor from one layout to another."""
+    """Return the spec of moving a tensor from one layout to another."""
     return OpSpec.create(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
 
 
 def can_reorder(backend: Backend, type: TensorType, source: Layout, target: Layout) -> bool:
-    """Return True where launches can reorder a tensor from `source` to `target`: always other than
-    float32, by moves.
+    """Return True where launches can reorder a tensor from `source` to `target`.
+
+    Moves can, between rows and for all types but float32; float32 has kernels for some layouts.
     """
     if source == target or (isinstance(source, RowMajor) and isinstance(target, RowMajor)):
         return True
     if type.dtype is not DType.float32:
-        return True  # by moves
+        return True
     return backend.why_not(reorder(type, source, target)) is None
 
 
@@ -75,7 +76,7 @@ class LoweredOp:
     op: Operator
     """The operator to compute."""
     operands: Mapping[str, str]
-    """The tensor of each operand that is computed; those of the epilogue too."""
+    """The tensor of each operand that is computed, those of the epilogue included."""
     parameters: Mapping[str, Weight]
     """The operands that no run changes."""
     output: str
@@ -89,14 +90,14 @@ class LoweredOp:
     epilogue: Epilogue | None = None
     """The epilogue of the first result."""
     more: tuple[str, ...] = ()
-    """The tensors of its other results: of an operator only the host makes them, else they are the
-    operands that the epilogue updates, in its order."""
+    """The tensors of its other results: those that the epilogue stores, in its order, or, of an
+    operator that only the host computes, its results after the first."""
     spec: OpSpec | None = None
-    """What control flow computes: the types of its operands do not tell those of its results."""
+    """The spec of control flow, whose result types do not follow from its operands' types."""
     joins: tuple[str, ...] = ()
-    """The tensors that it makes at once, as they lie one behind the other."""
+    """The tensors that it makes at once, one behind the other in its result; empty for one."""
     unfused: Callable[[], Iterable[LoweredOp]] | None = None
-    """Gives lowered operators that compute the same, where no kernel does all of it."""
+    """Returns the operators that were fused into it, for the case that no kernel computes it."""
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ class ScheduledOp:
     layouts: Mapping[str, Layout]
     """The layout of each operand and of `out`."""
     host: bool = False
-    """True where the host computes it, though the backend's tensors are elsewhere."""
+    """True where the host computes it itself, without a kernel of the backend."""
     moved_to_host: bool = False
     """True where the host computes it though there is a kernel (see `cpu_fallback.py`)."""
 
@@ -132,11 +133,11 @@ class ScheduledOp:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A kernel that was chosen for an operator, where another might have been."""
+    """A kernel that was chosen for an operator; the choice was open."""
 
     lowered: LoweredOp
     spec: OpSpec
     """The spec for the kernel to compute."""
     choice: Choice
     entries: range
-    """The entries of the schedule that it became, with the reorders before them."""
+    """The numbers of its entries in the schedule, with the reorders before them."""

@@ -25,10 +25,10 @@ from glnn.graph.operators.pointwise import Pointwise
 class StateSpecs:
     """The states that a graph is planned with.
 
-    types: of all that there are, by name. doubled: those that have a second memory. updates: by the
-    name of a state, the output that is its content from the next run on. group_offsets: of
-    those that lie in a memory with others, by name, the first of these and the word that it begins
-    at. readable: those whose updates runs can be asked for.
+    types: the type of each state, by name. doubled: the states that have a second memory. updates:
+    by the name of a state, the output that is its content from the next run on. group_offsets: by
+    the name of a state that shares a memory with others, the first state of that memory and the
+    word at which it begins there. readable: states whose updates a run can return.
     """
 
     types: Mapping[str, TensorType] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class StateSpecs:
         return specs
 
     def shapes(self, graph: Graph) -> dict[str, Shape]:
-        """The shapes of those inputs of `graph` that are states."""
+        """Return the shapes of the inputs of `graph` that are states."""
         names = (value.name for value in graph.inputs)
         return {name: self.types[name].shape for name in names if name in self.types}
 
@@ -68,15 +68,15 @@ class StateSpecs:
                 raise ModelError(f"updates[{name!r}]: {graph.name} has no output {output!r}")
         for value in graph.inputs:
             type = self.types.get(value.name)
-            if type is not None and not _takes(value.type, type):
+            if type is not None and not _accepts(value.type, type):
                 raise ShapeError(f"state {value.name!r} is {type}, {graph.name} takes {value.type}")
-        ends = set(self.updates.values())
+        updates = set(self.updates.values())
         for name, value in outputs.items():
-            if value in inputs and name in self.types and name not in ends:
+            if value in inputs and name in self.types and name not in updates:
                 raise ModelError(f"output {name!r} is a state: it is read by States.read")
 
 
-def _takes(declared: TensorType, type: TensorType) -> bool:
+def _accepts(declared: TensorType, type: TensorType) -> bool:
     """Return True where a state of `type` fits an input of type `declared`."""
     if declared.dtype is not type.dtype or len(declared.dims) != len(type.dims):
         return False
@@ -91,8 +91,8 @@ NO_STATES = StateSpecs()
 class StateBinding:
     """A state in a plan.
 
-    name: the state's. before: the tensor of its content when a run begins, None where the plan does
-    not read it. after: the tensor of its content from then on, None where that stays as it is.
+    name: the state's. before: the tensor of its content before a run, None where the plan does not
+    read it. after: the tensor of its content after the run, None where the plan does not update it.
     readable: see `States.add`.
     """
 
@@ -101,26 +101,34 @@ class StateBinding:
     after: str | None
     readable: bool = False
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The tensors `before` and `after`, as far as there are any."""
+        return tuple(name for name in (self.before, self.after) if name is not None)
+
     def blocks(self, schedule: Schedule, arena: Arena) -> tuple[int, ...]:
-        """Its block of memory; two, the latter of the new content, where it is not in place."""
-        ends = (name for name in (self.before, self.after) if name is not None)
-        return tuple(dict.fromkeys(arena.block[schedule.tensors[name].memory] for name in ends))
+        """Return its block of memory, or two, the second of the new content, where the update is
+        not in place.
+        """
+        memories = (schedule.tensors[name].memory for name in self.tensors)
+        return tuple(dict.fromkeys(arena.block[memory] for memory in memories))
 
 
 def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[StateBinding, ...]:
-    """The states of `graph`, which `schedule` computes, those that it updates in memory of its own.
+    """Return the states that `graph` reads or updates, and give each update a memory.
 
-    That is the state's where it can be updated in place. Raises ShapeError where what is to be the
-    content is of another type.
+    An update is in place where that can be; else it has a memory that no input, output or other
+    state has, to which it is copied if need be. Raises ShapeError where an update has another type
+    than its state.
     """
     inputs = {value.name for value in graph.inputs}
     outputs = {value.name: value for value in graph.outputs}
-    ends = set(specs.updates.values())
+    updates = set(specs.updates.values())
     taken = {schedule.tensors[name].memory for name in inputs}
     taken |= {
         schedule.tensors[name].memory
         for name in outputs
-        if name in schedule.tensors and name not in ends
+        if name in schedule.tensors and name not in updates
     }
     bindings: list[StateBinding] = []
     for name, type in specs.types.items():
@@ -133,9 +141,8 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
         if output is not None:
             if output in schedule.tensors:
                 after = schedule.in_rows(output)
-                if schedule.tensors[after].memory in taken and not _updated(
-                    schedule, before, after
-                ):
+                is_taken = schedule.tensors[after].memory in taken
+                if is_taken and not _is_in_place(schedule, before, after):
                     after = schedule.copy_of(after)
             else:
                 after = schedule.weight_tensor(
@@ -148,57 +155,61 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
     if schedule.backend.in_place:
         _update_in_place(schedule, bindings)
         bindings = [
-            _copied(schedule, one) if one.name in specs.group_offsets else one for one in bindings
+            _copy_back(schedule, one) if one.name in specs.group_offsets else one
+            for one in bindings
         ]
     return tuple(bindings)
 
 
-def _updated(schedule: Schedule, before: str | None, after: str) -> bool:
-    """Return True where an operator wrote the content `after` into the memory of the old one."""
+def _is_in_place(schedule: Schedule, before: str | None, after: str) -> bool:
+    """Return True where an operator writes the content `after` into the memory of `before`."""
     if before is None or not schedule.backend.in_place:
         return False
     return schedule.tensors[before].memory == schedule.tensors[after].memory and before != after
 
 
-def _copied(schedule: Schedule, one: StateBinding) -> StateBinding:
-    """`one`, whose place is for good: what is computed elsewhere is copied there, last of all."""
-    if one.before is None or one.after is None:
-        return one
-    old, new = schedule.tensors[one.before], schedule.tensors[one.after]
+def _copy_back(schedule: Schedule, binding: StateBinding) -> StateBinding:
+    """Return `binding` updated in place: new content elsewhere is copied to it at the end of a run.
+
+    States that share a memory with others cannot change places with a second memory.
+    """
+    if binding.before is None or binding.after is None:
+        return binding
+    old, new = schedule.tensors[binding.before], schedule.tensors[binding.after]
     if old.memory == new.memory:
-        return one
-    after = schedule.copy_of(one.after)
+        return binding
+    after = schedule.copy_of(binding.after)
     schedule.tensors[after] = replace(schedule.tensors[after], memory=old.memory)
-    return replace(one, after=after)
+    return replace(binding, after=after)
 
 
 def check_read(names: Iterable[str], states: Iterable[StateBinding]) -> None:
-    """Raise ModelError if one of `names` is a state of `states`, before a run or after it."""
-    for name in names:  # most steps are asked for none
+    """Raise ModelError if one of `names` is a state, or the update of one that is not readable."""
+    for name in names:  # most runs request no outputs
         for one in states:
             if name == one.name or (name == one.after and not one.readable):
                 raise ModelError(f"{name!r} is state {one.name!r}: it is read by States.read")
 
 
-def on_device(
+def resident_state_bytes(
     states: Iterable[StateBinding], specs: StateSpecs, schedule: Schedule, arena: Arena
 ) -> int:
-    """Bytes of the blocks of `states` that are on the device already."""
-    taken_blocks: set[int] = set()
+    """Return the bytes of the blocks of `states` that are on the device already."""
+    resident: set[int] = set()
     for one in states:
         blocks = one.blocks(schedule, arena)
-        taken_blocks.update(blocks if one.name in specs.doubled else blocks[:1])
-    return sum(4 * arena.sizes[block] for block in taken_blocks)
+        resident.update(blocks if one.name in specs.doubled else blocks[:1])
+    return sum(4 * arena.sizes[block] for block in resident)
 
 
 def with_double_buffers(
     steps: Sequence[Step], states: Iterable[StateBinding], schedule: Schedule, arena: Arena
 ) -> tuple[Step, ...]:
-    """`steps`, those with two sets of textures that read or write a state which has two memories:
-    they are launched from either.
+    """Return `steps` with twice the bytes of textures where a step uses a double-buffered state: it
+    has a set of textures for each of the state's memories.
     """
-    blocks = (one.blocks(schedule, arena) for one in states)
-    doubled = {block for some in blocks if len(some) > 1 for block in some}
+    blocks_of = (one.blocks(schedule, arena) for one in states)
+    doubled = {block for blocks in blocks_of if len(blocks) > 1 for block in blocks}
 
     def is_doubled(entry: ScheduledOp) -> bool:
         memories = (schedule.tensors[name].memory for name in entry.tensors)
@@ -211,38 +222,38 @@ def with_double_buffers(
 
 
 def _update_in_place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
-    """Have the memory of each `after` be that of `before`, where that can be."""
+    """Give each `after` the memory of `before`, where the update can be in place."""
     tensors = schedule.tensors
-    made, read = _uses(schedule)
-    named = defaultdict[str, list[str]](list)
+    writers, readers = _uses(schedule)
+    names = defaultdict[str, list[str]](list)  # of the tensors in each memory
     for name, tensor in tensors.items():
-        named[tensor.memory].append(name)
+        names[tensor.memory].append(name)
     for one in states:
         if one.before is None or one.after is None or one.readable:
             continue
         old, new = tensors[one.before].memory, tensors[one.after].memory
-        if len(made[new]) != 1 or not _is_free(schedule, old, read[old], made[new][0]):
+        if len(writers[new]) != 1 or not _may_write(schedule, writers[new][0], old, readers[old]):
             continue
-        for name in named[new]:
+        for name in names[new]:
             tensors[name] = replace(tensors[name], memory=old)
-        made[old] += made.pop(new)
-        read[old] += read.pop(new, [])
-        named[old] += named.pop(new)
+        writers[old] += writers.pop(new)
+        readers[old] += readers.pop(new, [])
+        names[old] += names.pop(new)
 
 
 _Uses = defaultdict[str, list[int]]
 
 
 def _uses(schedule: Schedule) -> tuple[_Uses, _Uses]:
-    """Return by memory the entries that write to it, and those that read it, in their order."""
+    """Return by memory the numbers of the entries that write to it, and of those that read it."""
     tensors = schedule.tensors
-    made, read = _Uses(list), _Uses(list)
+    writers, readers = _Uses(list), _Uses(list)
     for i, entry in enumerate(schedule.entries):
         for memory in {tensors[name].memory for name in entry.lowered.results}:
-            made[memory].append(i)
+            writers[memory].append(i)
         for memory in {tensors[name].memory for name in entry.lowered.operands.values()}:
-            read[memory].append(i)
-    return made, read
+            readers[memory].append(i)
+    return writers, readers
 
 
 def replaceable_inputs(
@@ -250,45 +261,46 @@ def replaceable_inputs(
 ) -> dict[str, tuple[str, ...]]:
     """Return by output the inputs in whose memory a run may write it.
 
-    Those are of its type and layout, and nothing reads them but the one step that makes it, which
-    reads each element just before it writes that. outputs: by name the tensors that they are.
+    Such an input has the output's type and layout. Its only reader is the step that writes the
+    output, which reads each element just before it writes the same element. outputs: the tensor of
+    each output, by name.
     """
     if schedule.backend.device is None or not schedule.backend.in_place:
         return {}
-    tensors, (made, read) = schedule.tensors, _uses(schedule)
-    given = Counter(tensors[name].memory for name in (*inputs, *outputs.values()))
+    tensors, (writers, readers) = schedule.tensors, _uses(schedule)
+    counts = Counter(tensors[name].memory for name in (*inputs, *outputs.values()))
     result: dict[str, tuple[str, ...]] = {}
     for output, tensor in outputs.items():
         new = tensors[tensor]
-        writers = made[new.memory]
+        producers = writers[new.memory]
         result[output] = tuple(
             name
             for name in inputs
             for old in (tensors[name],)
-            if len(writers) == given[new.memory] == given[old.memory] == 1
-            and not made[old.memory]
-            and {*read[old.memory]} == {*writers}
+            if len(producers) == counts[new.memory] == counts[old.memory] == 1
+            and not writers[old.memory]
+            and {*readers[old.memory]} == {*producers}
             and len(old.type.dims) == len(new.type.dims)
             and all(map(same, old.type.shape, new.type.shape))
-            and _is_free(schedule, old.memory, writers, writers[0])
+            and _may_write(schedule, producers[0], old.memory, producers)
         )
     return result
 
 
-def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int) -> bool:
-    """Return True where entry `made` may write to `memory`, which the entries `readers` read."""
+def _may_write(schedule: Schedule, number: int, memory: str, readers: Iterable[int]) -> bool:
+    """Return True where entry `number` may write to `memory`, which the entries `readers` read."""
     for i in readers:
         entry = schedule.entries[i]
-        named = entry.lowered.operands.items()
-        reads = {k for k, v in named if schedule.tensors[v].memory == memory}
-        if i > made or (i == made and not _aligned(schedule, entry, reads)):
+        operands = entry.lowered.operands.items()
+        reads = {k for k, v in operands if schedule.tensors[v].memory == memory}
+        if i > number or (i == number and not _is_elementwise(schedule, entry, reads)):
             return False
     return True
 
 
-def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool:
-    """Return True where `entry` reads each element of `operands` only just before it writes that
-    element.
+def _is_elementwise(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool:
+    """Return True where `entry` reads each element of `operands` only just before it writes the
+    same element of its result.
     """
     lowered, out = entry.lowered, schedule.tensors[entry.lowered.output]
     tensors = {name: schedule.tensors[lowered.operands[name]] for name in operands}
@@ -296,8 +308,8 @@ def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool
         return False
     if entry.host:
         return False
-    if (other := schedule.backend.operand_in_result(entry.choice, entry.spec)) is not None:
-        return operands == {other}  # any other one would be overwritten by its copy
+    if (copied := schedule.backend.operand_in_result(entry.choice, entry.spec)) is not None:
+        return operands == {copied}  # its copy to the result would overwrite any other operand
     if isinstance(lowered.op, Pointwise):
         return True
     extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
@@ -305,7 +317,7 @@ def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool
 
 
 MemoryOffsets = dict[str, tuple[str, int]]
-"""For memories that are parts of others: of which, and the word that they begin at there."""
+"""By a memory that is a part of another: that other memory, and the word at which it begins."""
 
 
 def assign_group_offsets(
@@ -315,23 +327,22 @@ def assign_group_offsets(
 
     Return the names of these memories.
     """
-    names: dict[str, str] = {}
-    places: MemoryOffsets = {}
+    groups: dict[str, str] = {}
+    offsets: MemoryOffsets = {}
     for one in bindings:
         if one.name not in specs.group_offsets:
             continue
         first, offset = specs.group_offsets[one.name]
-        whole = names.setdefault(first, schedule.free(f"{first} and others"))
-        ends = (name for name in (one.before, one.after) if name is not None)
-        places |= {schedule.tensors[name].memory: (whole, offset) for name in ends}
-    move_memories(schedule, places)
-    return frozenset(names.values())
+        group = groups.setdefault(first, schedule.free(f"{first} and others"))
+        offsets |= {schedule.tensors[name].memory: (group, offset) for name in one.tensors}
+    move_memories(schedule, offsets)
+    return frozenset(groups.values())
 
 
-def move_memories(schedule: Schedule, places: MemoryOffsets) -> None:
-    """Make memories parts of others, as `places` says."""
+def move_memories(schedule: Schedule, offsets: MemoryOffsets) -> None:
+    """Make memories parts of others, as `offsets` says."""
     for name, tensor in schedule.tensors.items():
-        if tensor.memory in places:
-            memory, offset = places[tensor.memory]
+        if tensor.memory in offsets:
+            memory, offset = offsets[tensor.memory]
             offset += tensor.offset or 0
             schedule.tensors[name] = replace(tensor, memory=memory, offset=offset)

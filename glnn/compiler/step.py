@@ -1,4 +1,4 @@
-"""A step of a plan: what one launch does, and the memory that it takes, for people to look at."""
+"""Description of a step of a plan for people: what one launch does, and its memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.op_spec import OpSpec
 
 WeightKey = tuple[Weight, Layout, bool]
-"""What `Weights` has a parameter by."""
+"""The key of a parameter in `Weights`."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Step:
     shapes: of the operands, by the operands' names.
     shape: of the result.
     layouts: names of the layouts of each operand and of `out`.
-    reads: by what the kernel reads each operand (see `Backend.reads`).
-    memory: the number of the block that has the result; None for memory of the host.
-    nbytes: of the result, of the parameters, and of copies of operands in textures; without what
-        an earlier step of the plan has already.
-    passing: bytes of parameters that are copied into textures, until the copies are made.
+    reads: the kind of binding through which the kernel reads each operand (see `Backend.reads`).
+    memory: the number of the block of the result; None for memory of the host.
+    nbytes: bytes of the result, of the parameters, and of copies of operands in textures; without
+        parameters and copies that an earlier step of the plan has already.
+    passing: the most bytes beside the textures while parameters are copied into these.
     cost: least work and memory traffic.
     host: True where the host computes it, or runs its bodies: operands are read back and results
         uploaded.
-    why: the reason that the host computes it though there is a GPU; else empty.
+    why: why the host computes it though there is a GPU; else empty.
     fp16, int8: the parameters that are stored as float16, and as int8, four in a word.
-    saved: bytes that these would take more as float32.
+    saved: bytes saved by storing these so, instead of as float32.
     joins: the tensors that it makes at once, one behind the other in its result; empty for one.
-    fixed_copies: bytes of the copies of parameters, which are among `nbytes`.
+    fixed_copies: bytes of the copies of parameters, which are part of `nbytes`.
     """
 
     name: str
@@ -81,9 +81,7 @@ class Step:
     def describe(
         cls, schedule: Schedule, arena: Arena, entry: ScheduledOp, earlier: set[WeightKey]
     ) -> Step:
-        """Return the step of `entry`. earlier: parameters of earlier steps; those of `entry` are
-        added.
-        """
+        """Return the step of `entry`, and add its parameters to `earlier`."""
         lowered = entry.lowered
         out = schedule.tensors[lowered.output]
         backend = schedule.backend
@@ -94,10 +92,10 @@ class Step:
             if not entry.host or (lowered.op.control and name not in lowered.op.host)
         }
         keys = _keys(entry, copies)
-        again = {name for name in stored if name in keys and keys[name] in earlier}
+        shared = {name for name in stored if name in keys and keys[name] in earlier}
         earlier |= set(keys.values())
-        stored = {name: one for name, one in stored.items() if name not in again}
-        copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
+        stored = {name: one for name, one in stored.items() if name not in shared}
+        copies = {name: nbytes for name, nbytes in copies.items() if name not in shared}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in stored.items()}
         as_fp16 = {name: one for name, one in stored.items() if one.dtype is DType.float16}
         small = {name: stored[name] for name in entry.spec.int8_operands if name in stored}
@@ -125,7 +123,7 @@ class Step:
             why=_why(entry, backend),
             fp16=tuple(as_fp16),
             int8=tuple(small),
-            saved=_wide(backend, entry, as_fp16 | small)
+            saved=_float32_bytes(backend, entry, as_fp16 | small)
             - sum(copies.get(n, packed[n]) for n in as_fp16 | small),
             joins=lowered.joins,
             fixed_copies=sum(n for name, n in copies.items() if name in lowered.parameters),
@@ -133,7 +131,7 @@ class Step:
 
 
 def _why(entry: ScheduledOp, backend: Backend) -> str:
-    """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
+    """Return why the host computes `entry`; empty where it does not, or where there is no GPU."""
     if not entry.host or entry.lowered.op.control or backend.device is None:
         return ""
     if entry.moved_to_host:
@@ -154,17 +152,17 @@ def _keys(entry: ScheduledOp, copies: Container[str]) -> dict[str, WeightKey]:
 
 
 def _stored_type(backend: Backend, type: TensorType) -> TensorType:
-    """A parameter's type as `backend` has it."""
+    """Return the type as which `backend` stores a parameter."""
     return TensorType(type.dims, backend.stored(type.dtype))
 
 
 def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
-    """Bytes of a parameter's buffer."""
+    """Return the bytes of a parameter's buffer."""
     return 4 * backend.capacity(layout.words(type))
 
 
-def _wide(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType]) -> int:
-    """Bytes that the parameters `small` would take as float32."""
+def _float32_bytes(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType]) -> int:
+    """Return the bytes that the parameters `small` would take as float32."""
     if not small:
         return 0
     spec, types = entry.spec, {name: TensorType(one.dims) for name, one in small.items()}
@@ -187,14 +185,14 @@ def parameter_bytes(schedule: Schedule) -> dict[WeightKey, int]:
 
 
 def resident_bytes(schedule: Schedule, weights: Weights) -> int:
-    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
+    """Return the bytes of parameters of `schedule` that are on the device already."""
     return sum(nbytes for key, nbytes in parameter_bytes(schedule).items() if key in weights)
 
 
 def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
-    """Bytes beside the textures `copies`, at the most, while they are filled from buffers.
+    """Return the most bytes beside the textures `copies` while these are filled from buffers.
 
-    packed: bytes of each parameter's buffer, which goes when it was copied.
+    packed: bytes of each parameter's buffer, which is freed once it was copied.
     """
     taken = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
     for name, nbytes in copies.items():

@@ -143,7 +143,7 @@ class _Planner:
             return outline.tensors
         caches = {
             block
-            for one in outline.carried
+            for one in outline.states
             if one.name in self._caches
             for block in one.blocks(outline.schedule, outline.arena)
         }

@@ -193,7 +193,7 @@ def _run_stages(
     epilogue: Epilogue | None,
 ) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
-    schedule = Schedule(backend, instead={"result": choice})
+    schedule = Schedule(backend, overrides={"result": choice})
     inputs = {n: n for n in operands if n not in op.parameters and n not in fixed_extents(epilogue)}
     for name in inputs:
         type = TensorType.from_array(operands[name])

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from glnn.backends.backend import Alternative
-from glnn.compiler.memory_budget import Budget, Open, Selection, fitted
+from glnn.compiler.memory_budget import Budget, Decision, Selection, fit_plan
 from glnn.kernels.cost_model import Prediction
 
 
@@ -18,13 +18,13 @@ class Named:
     name: str
 
 
-def decision(*options: tuple[float, int, int], arena: int = 0) -> Open:
+def decision(*options: tuple[float, int, int], arena: int = 0) -> Decision:
     """Of options by seconds, bytes of weights and of what is there at the same time."""
     found = [
         Alternative(Named(str(i)), Prediction(seconds, weights, ()))
         for i, (seconds, weights, _) in enumerate(options)
     ]
-    return Open(tuple(found), arena, tuple(level for *_, level in options))
+    return Decision(tuple(found), arena, tuple(level for *_, level in options))
 
 
 def seconds(budget: Budget, taken: Selection) -> float:
@@ -54,21 +54,21 @@ LAYERS = Budget(
     ],
 )
 def test_what_is_given_up(nbytes: int, taken: Selection) -> None:
-    found = LAYERS.within(nbytes)
+    found = LAYERS.fit(nbytes)
     assert found is not None and LAYERS.need(found) <= nbytes
     assert {i: option for i, option in found.items() if option} == taken
 
 
 def test_nothing_does() -> None:
-    assert LAYERS.need(LAYERS.least()) == 129
-    assert LAYERS.within(128) is None
+    assert LAYERS.need(LAYERS.smallest()) == 129
+    assert LAYERS.fit(128) is None
 
 
 def test_what_many_must_do_together() -> None:
     """Each by itself would need more; all of them need less."""
     budget = Budget([decision((1, 10, 0), (1, 0, 20)) for _ in range(3)], [0], 0)
-    assert budget.need(budget.least()) == 20
-    assert budget.within(20) == dict.fromkeys(range(3), 1)
+    assert budget.need(budget.smallest()) == 20
+    assert budget.fit(20) == dict.fromkeys(range(3), 1)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -91,10 +91,10 @@ def test_any_budget(seed: int) -> None:
         dict(enumerate(way)) for way in product(*(range(len(d.options)) for d in budget.decisions))
     ]
     least = min(map(budget.need, ways))
-    assert budget.need(budget.least()) == least
-    assert budget.within(least - 1) is None
+    assert budget.need(budget.smallest()) == least
+    assert budget.fit(least - 1) is None
     for nbytes in (least, draw.randint(least, 1000), max(least, 999)):
-        found = budget.within(nbytes)
+        found = budget.fit(nbytes)
         assert found is not None and budget.need(found) <= nbytes
         for i in found:  # nothing more need be given up than is
             for option in range(len(budget.decisions[i].options)):
@@ -102,7 +102,7 @@ def test_any_budget(seed: int) -> None:
                 assert budget.need(other) > nbytes or seconds(budget, other) >= seconds(
                     budget, found
                 )
-    assert not any(budget.within(1000) or {})
+    assert not any(budget.fit(1000) or {})
 
 
 @dataclass(frozen=True)
@@ -120,5 +120,5 @@ def test_the_estimate_may_be_off(off: int) -> None:
         return Made(taken, LAYERS.need(taken) + (off if 0 < given_up < 3 else 0))
 
     for available in range(129, 211):
-        assert fitted(LAYERS, decided, available).need <= available
-    assert fitted(LAYERS, decided, 128).need == 129
+        assert fit_plan(LAYERS, decided, available).need <= available
+    assert fit_plan(LAYERS, decided, 128).need == 129
