@@ -2,9 +2,10 @@
 
 An optimiser's new slots and the new parameter are pointwise work on a gradient, each in the memory
 of its old content; the gradient of a cross-entropy is such work on the logarithms that the loss
-reads. The kernel that makes the gradient, or the logarithms, stores all of these as it finishes a
-number. That spares a launch which waits for others, and one reading of the tensor. (Pointwise work
-that is its operand's only consumer was fused in the graph: `graph/passes/pointwise_fusion.py`.)
+reads. The kernel that makes the gradient, or the logarithms, stores all of these as it finishes an
+element. That spares a launch, which would wait for the producer, and one reading of the tensor.
+(A pointwise node that is its operand's only consumer was fused in the graph before, by
+`graph/passes/pointwise_fusion.py`.)
 """
 
 from __future__ import annotations
@@ -33,170 +34,175 @@ Source = str | Weight
 
 
 def join_consumers(schedule: Schedule, live_out: Iterable[str], *, in_place: bool) -> bool:
-    """Join pointwise entries to the entries that make what they read, where kernels can do so.
+    """Join pointwise entries to the epilogues of their producers, where kernels can do so.
 
-    live_out: tensors that somebody reads after a run. in_place: whether entries that update a
-    tensor where it is join, too. Returns True where some were joined.
+    live_out: tensors that are read after a run. in_place: True to join also entries that update a
+    tensor in place. Returns True where some were joined.
     """
-    live_out, at, found = set(live_out), 0, False
-    while schedule.backend.in_place and at < len(schedule.entries):
-        join = _Join.find(schedule, at, live_out, in_place=in_place)
+    live_out, number, any_joined = set(live_out), 0, False
+    while schedule.backend.in_place and number < len(schedule.entries):
+        join = _Join.find(schedule, number, live_out, in_place=in_place)
         if join is not None and join.apply():
-            found = True  # the next entry has its number now
+            any_joined = True  # another entry has this number now
         else:
-            at += 1
-    return found
+            number += 1
+    return any_joined
 
 
 @dataclass(frozen=True)
 class _Consumer:
-    """A pointwise entry that reads what another makes.
+    """A pointwise entry that reads the result of another one.
 
-    at: its number. old: the tensor that it updates in place, None where it has memory of its own.
+    number: its number in the schedule. updated: the tensor that it updates in place, None where its
+    result has memory of its own.
     """
 
-    at: int
+    number: int
     entry: ScheduledOp
-    old: str | None
+    updated: str | None
 
     @property
-    def new(self) -> str:
+    def output(self) -> str:
         """The tensor that it makes."""
         return self.entry.lowered.output
 
     @property
     def target(self) -> str:
-        """The operand of the joined epilogue that is replaced by what this one makes."""
-        return self.new if self.old is None else self.old
+        """The operand of the joined epilogue in whose place the output is stored."""
+        return self.output if self.updated is None else self.updated
 
 
 @dataclass(frozen=True)
 class _Join:
-    """Consumers that may join the epilogue of the entry number `at`, their producer.
+    """Consumers that may join the epilogue of their producer, the entry `number`.
 
-    stored: whether others read the result that the producer has without them.
+    stored: True where the producer's own result must be stored, too, as it has other readers.
     """
 
     schedule: Schedule
-    at: int
+    number: int
     consumers: Sequence[_Consumer]
     stored: bool
 
     @classmethod
     def find(
-        cls, schedule: Schedule, at: int, live_out: Container[str], *, in_place: bool
+        cls, schedule: Schedule, producer: int, live_out: Container[str], *, in_place: bool
     ) -> _Join | None:
-        """Return the consumers of what the entry number `at` makes; None where none may join."""
-        entry, tensors = schedule.entries[at], schedule.tensors
+        """Return the join of the entry `producer` and its consumers; None where none may join."""
+        entry, tensors = schedule.entries[producer], schedule.tensors
         name, kernel = entry.lowered.output, entry.choice
         if entry.host or entry.lowered.more or not isinstance(kernel, Kernel):
             return None
         if kernel.epilogue is None or not kernel.epilogue.updates or not _is_dense(tensors[name]):
             return None
-        made, consumers, readers = {name}, list[_Consumer](), 0
-        for number in range(at + 1, len(schedule.entries)):
+        made, consumers, other_readers = {name}, list[_Consumer](), 0
+        for number in range(producer + 1, len(schedule.entries)):
             other = schedule.entries[number]
             read = made.intersection(other.lowered.operands.values())
             joinable = bool(read) and _is_joinable(tensors, other, tensors[name], made)
-            old = _replaced(tensors, other) if joinable else None
-            if joinable and (in_place or old is None):
-                consumers.append(_Consumer(number, other, old))
+            updated = _updated(tensors, other) if joinable else None
+            if joinable and (in_place or updated is None):
+                consumers.append(_Consumer(number, other, updated))
                 made.add(other.lowered.output)
             else:
-                readers += name in read
+                other_readers += name in read
         if not consumers:
             return None
-        sharing = [n for n, one in tensors.items() if one.memory == tensors[name].memory]
-        return cls(schedule, at, consumers, readers > 0 or name in live_out or len(sharing) > 1)
+        aliases = [n for n, one in tensors.items() if one.memory == tensors[name].memory]
+        stored = other_readers > 0 or name in live_out or len(aliases) > 1
+        return cls(schedule, producer, consumers, stored)
 
     def apply(self) -> bool:
-        """Join them; return False, leaving all as it is, where that cannot be."""
+        """Join the consumers; return False, without any change, where that cannot be."""
         position, joined = self._position(), self._joined()
         if position is None or joined is None:
             return False
         schedule, produced = self.schedule, self._produced
-        gone = {self.at, *(consumer.at for consumer in self.consumers)}
-        schedule.replace({self.at: (joined,)})
-        left = [i for i in range(len(schedule.entries)) if i not in gone]
-        before = [i for i in left if i <= position]
-        schedule.arrange([*before, self.at, *left[len(before) :]])
+        removed = {self.number, *(consumer.number for consumer in self.consumers)}
+        schedule.replace({self.number: (joined,)})
+        others = [i for i in range(len(schedule.entries)) if i not in removed]
+        before = [i for i in others if i <= position]
+        schedule.arrange([*before, self.number, *others[len(before) :]])
         if not self.stored:
             del schedule.tensors[produced]
         return True
 
     @property
     def _produced(self) -> str:
-        return self.schedule.entries[self.at].lowered.output
+        """The tensor that the producer makes."""
+        return self.schedule.entries[self.number].lowered.output
 
     def _position(self) -> int | None:
-        """Return the number of an entry at which all can be computed; None where there is none.
+        """Return the number of an entry after which the joined entry can be; None where there is
+        none.
 
-        Where all update tensors in place, that is where the last of them is, behind all that reads
-        the old contents: were they earlier, memory would be used again that they read while the
-        next level runs. Others are as early as they can be.
+        Where all consumers update tensors in place, that is the last of them, after all readers of
+        the old contents: earlier, the next level would reuse memory that the joined entry reads,
+        and wait for it. Other joins are as early as they can be.
         """
-        last = max(consumer.at for consumer in self.consumers)
-        if all(consumer.old is not None for consumer in self.consumers):
-            return last if self._may_be_at(last) else None
-        first = self._first_position(last)
-        return first if self._may_be_at(first) else None
+        last = max(consumer.number for consumer in self.consumers)
+        if all(consumer.updated is not None for consumer in self.consumers):
+            return last if self._may_be_after(last) else None
+        first = self._first_position()
+        return first if self._may_be_after(first) else None
 
     @property
     def _between(self) -> Sequence[int]:
-        """The numbers of the entries between the first and the last of what is joined."""
-        joined = {consumer.at for consumer in self.consumers}
-        return [i for i in range(self.at + 1, max(joined)) if i not in joined]
+        """The numbers of the other entries between the producer and the last consumer."""
+        joined = {consumer.number for consumer in self.consumers}
+        return [i for i in range(self.number + 1, max(joined)) if i not in joined]
 
-    def _first_position(self, last: int) -> int:
-        """Return the number of the last entry that must come before what is joined."""
-        entries, tensors, place = self.schedule.entries, self.schedule.tensors, self.at
+    def _first_position(self) -> int:
+        """Return the number of the last entry that must come before the joined entry."""
+        entries, tensors, position = self.schedule.entries, self.schedule.tensors, self.number
         for consumer in self.consumers:
-            waits = (i for i in self._between if place < i < consumer.at)
-            needed = (i for i in waits if _depends(tensors, consumer.entry, entries[i]))
-            place = max(needed, default=place)
-        return place
+            earlier = (i for i in self._between if position < i < consumer.number)
+            needed = (i for i in earlier if _depends(tensors, consumer.entry, entries[i]))
+            position = max(needed, default=position)
+        return position
 
-    def _may_be_at(self, position: int) -> bool:
-        """Return True where no entry up to `position` must come after what is joined."""
+    def _may_be_after(self, position: int) -> bool:
+        """Return True where no entry up to `position` must come after the joined entry."""
         entries, tensors = self.schedule.entries, self.schedule.tensors
         for i in self._between:
-            first = [entries[self.at], *(one.entry for one in self.consumers if one.at < i)]
-            if i <= position and any(_depends(tensors, entries[i], one) for one in first):
+            earlier = [entries[self.number]]
+            earlier += [one.entry for one in self.consumers if one.number < i]
+            if i <= position and any(_depends(tensors, entries[i], one) for one in earlier):
                 return False
         return True
 
     def _joined(self) -> ScheduledOp | None:
         """Return the entry that computes all; None where its kernel cannot."""
-        entry, tensors = self.schedule.entries[self.at], self.schedule.tensors
+        entry, tensors = self.schedule.entries[self.number], self.schedule.tensors
         values, operands = self._values(entry)
-        first, *rest = self.consumers
-        output = self._produced if self.stored else first.new
-        rest = [*self.consumers] if self.stored else rest
-        stored = [values[output], *(values[one.new] for one in rest)]
+        first, *others = self.consumers
+        output = self._produced if self.stored else first.output
+        others = [*self.consumers] if self.stored else others
+        stored = [values[output], *(values[one.output] for one in others)]
         if sum(value.calls for value in stored) > MOST_CALLS:
             return None
-        for consumer in rest:
-            whole = tensors[consumer.target].layout == DENSE
-            operands.setdefault(consumer.target, "full" if whole else "padded")
-        places = list(operands)
+        for consumer in others:
+            dense = tensors[consumer.target].layout == DENSE
+            operands.setdefault(consumer.target, "full" if dense else "padded")
+        sources = list(operands)
         epilogue = Epilogue(
             values[output],
             tuple(operands.values()),
-            tuple((places.index(one.target), values[one.new]) for one in rest),
+            tuple((sources.index(one.target), values[one.output]) for one in others),
         )
-        return self._entry(entry, epilogue, places, output, tuple(one.new for one in rest))
+        return self._entry(entry, epilogue, sources, output, tuple(one.output for one in others))
 
     def _values(self, entry: ScheduledOp) -> tuple[dict[str, Expr], dict[Source, Extent]]:
-        """Return the expression of each tensor that is made, and the extent of each operand that
-        these read, in the order of their arguments.
+        """Return the expression of each tensor that is made, and the extent of each operand of
+        these expressions, in the order of their arguments.
         """
         lowered, tensors = entry.lowered, self.schedule.tensors
-        before = lowered.epilogue or Epilogue(Arg(0))
-        beside = [_source(entry, name) for name in before.names]
-        operands: dict[Source, Extent] = dict(zip(beside, before.extents, strict=True))
+        epilogue = lowered.epilogue or Epilogue(Arg(0))
+        sources = [_source(entry, name) for name in epilogue.names]
+        operands: dict[Source, Extent] = dict(zip(sources, epilogue.extents, strict=True))
         order = list(operands)
-        arguments = (Arg(1 + order.index(one)) for one in beside)
-        values = {lowered.output: before.expr(Arg(0), *arguments)}
+        arguments = (Arg(1 + order.index(one)) for one in sources)
+        values = {lowered.output: epilogue.expr(Arg(0), *arguments)}
         like = tensors[lowered.output]
         for consumer in self.consumers:
             reads = [_source(consumer.entry, name) for name in consumer.entry.spec.op_shapes]
@@ -206,9 +212,9 @@ class _Join:
                     operands.setdefault(one, extent)
             order, op = list(operands), consumer.entry.lowered.op
             assert isinstance(op, Pointwise)
-            known = (values.get(one) if isinstance(one, str) else None for one in reads)
-            pairs = zip(reads, known, strict=True)
-            values[consumer.new] = op.expr(
+            computed = (values.get(one) if isinstance(one, str) else None for one in reads)
+            pairs = zip(reads, computed, strict=True)
+            values[consumer.output] = op.expr(
                 *(value or Arg(1 + order.index(one)) for one, value in pairs)
             )
         return values, operands
@@ -226,10 +232,10 @@ class _Join:
         """
         schedule, tensors, lowered = self.schedule, self.schedule.tensors, entry.lowered
         backend, extents = schedule.backend, epilogue.named_extents
-        own = {k: one for k, one in lowered.operands.items() if k in entry.spec.op_shapes}
-        fixed = {k: one for k, one in lowered.parameters.items() if k in entry.spec.op_shapes}
+        operands = {k: one for k, one in lowered.operands.items() if k in entry.spec.op_shapes}
+        parameters = {k: one for k, one in lowered.parameters.items() if k in entry.spec.op_shapes}
         written = [tensors[name] for name in (output, *more)]
-        if overlap([tensors[name] for name in own.values()], written):
+        if overlap([tensors[name] for name in operands.values()], written):
             return None
         named = dict(zip(epilogue.names, sources, strict=True))
         result = tensors[output].shape
@@ -248,31 +254,31 @@ class _Join:
             source = named[in_result]
             if not isinstance(source, str) or not _same_memory(tensors[source], written[0]):
                 return None
-        taken = backend.layouts(entry.choice, spec)
-        if any(taken[k] != padded.get(k, DENSE) for k in ("out", *epilogue.names)):
+        new_layouts = backend.layouts(entry.choice, spec)
+        if any(new_layouts[k] != padded.get(k, DENSE) for k in ("out", *epilogue.names)):
             return None
-        if any(taken[k] != entry.layouts[k] for k in (*own, *fixed)):
+        if any(new_layouts[k] != entry.layouts[k] for k in (*operands, *parameters)):
             return None
         for k, source in named.items():
             if isinstance(source, str):
-                whole = extents[k] in ("full", "padded")
-                own[k] = source if whole else schedule.flat_view(source)
+                is_matrix = extents[k] in ("full", "padded")
+                operands[k] = source if is_matrix else schedule.flat_view(source)
             else:
                 shape = types[k].shape
-                fixed[k] = source.made(DerivedParameter(k, shape, Reshape(shape)))
-        joined = [lowered, *(consumer.entry.lowered for consumer in self.consumers)]
-        names = dict.fromkeys(part for one in joined for part in one.name.split(" + "))
-        made = replace(
+                parameters[k] = source.derive(DerivedParameter(k, shape, Reshape(shape)))
+        ops = [lowered, *(consumer.entry.lowered for consumer in self.consumers)]
+        names = dict.fromkeys(part for one in ops for part in one.name.split(" + "))
+        joined = replace(
             lowered,
             name=" + ".join(names),
-            operands=own,
-            parameters=fixed,
+            operands=operands,
+            parameters=parameters,
             output=output,
             epilogue=epilogue,
             more=more,
             unfused=None,
         )
-        return ScheduledOp(made, entry.choice, spec, taken)
+        return ScheduledOp(joined, entry.choice, spec, new_layouts)
 
 
 def _source(entry: ScheduledOp, operand: str) -> Source:
@@ -285,8 +291,8 @@ def _type(tensors: Tensors, source: Source) -> TensorType:
 
 
 def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Container[str]) -> bool:
-    """Return True where `entry` computes, number by number, what is of the type of `like`, of
-    operands that an epilogue can read beside those in `made`.
+    """Return True where `entry` is pointwise, its result has the type of `like`, and its operands
+    are in `made` or can be read by an epilogue.
     """
     lowered, out = entry.lowered, tensors[entry.lowered.output]
     if not isinstance(lowered.op, Pointwise) or entry.host or lowered.more or lowered.epilogue:
@@ -298,8 +304,8 @@ def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Conta
     return all(one in made or _extent(tensors, one, like) is not None for one in sources)
 
 
-def _replaced(tensors: Tensors, entry: ScheduledOp) -> str | None:
-    """Return the operand in whose place `entry` computes; None where it has memory of its own."""
+def _updated(tensors: Tensors, entry: ScheduledOp) -> str | None:
+    """Return the operand that `entry` updates in place; None where its result has other memory."""
     out, names = tensors[entry.lowered.output], entry.lowered.operands.values()
     return next((name for name in names if _same_memory(tensors[name], out)), None)
 
@@ -309,10 +315,10 @@ def _same_memory(first: Tensor, second: Tensor) -> bool:
 
 
 def _extent(tensors: Tensors, source: Source, like: Tensor) -> Extent | None:
-    """Return the extent of an operand beside results like `like`; None where no epilogue takes it.
+    """Return the extent of an operand of an epilogue of results like `like`; None where no epilogue
+    reads it.
 
-    Integers are taken where there is one for each row, or for each place in it, as labels and
-    classes are.
+    int32 operands may have one number for each row, as labels, or for each column, as classes.
     """
     type = _type(tensors, source)
     if isinstance(source, str) and tensors[source].layout != DENSE:
@@ -328,12 +334,12 @@ def _extent(tensors: Tensors, source: Source, like: Tensor) -> Extent | None:
         return None
     if type.shape == (*like.shape[:-1], 1):
         return "row"
-    spread = (*(1,) * (len(like.shape) - 1), like.shape[-1])
-    return "column" if type.shape in (spread, spread[-1:]) else None
+    row_shape = (*(1,) * (len(like.shape) - 1), like.shape[-1])
+    return "column" if type.shape in (row_shape, row_shape[-1:]) else None
 
 
 def _depends(tensors: Tensors, second: ScheduledOp, first: ScheduledOp) -> bool:
-    """Return True where `second`, which comes after `first`, must wait for it."""
+    """Return True where `second`, which comes after `first`, must stay after it."""
     read, written = ([tensors[n] for n in one] for one in (_reads(first), first.lowered.results))
     reads, writes = ([tensors[n] for n in one] for one in (_reads(second), second.lowered.results))
     return overlap(written, [*reads, *writes]) or overlap(read, writes)

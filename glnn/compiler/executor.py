@@ -59,23 +59,23 @@ from glnn.stored.plan_cache import PlanWriter
 
 LOG = logging.getLogger(__name__)
 MOST_WAITING = 4
-"""Plans that wait for their first results."""
+"""The most plans that wait for their first results before they are written."""
 PLANS_KEPT = 4
 REPEATS = 32
-"""Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
-HELD = 256 << 20  # bytes of packed weights that are held until they are stored
-SHARE = 16  # of the process's memory, where that is little
+"""Consecutive runs of the same sizes after which these get a plan with kernels of their own."""
+HELD = 256 << 20  # the most bytes of packed weights that are held until they are written
+SHARE = 16  # these bytes are at most the process's memory divided by this
 MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
 class PlanKey(NamedTuple):
-    """The inputs and outputs that a plan is asked for, and the kernels that there are.
+    """The inputs and outputs that a plan is for, and the revision of the kernels.
 
     shapes: of the inputs, by name.
     contents: numbers of those inputs that decide sizes (`Graph.shape_input_arrays`), by name.
     small: True where int64 inputs are small (`types.all_small`), so that more is int32.
-    kernels: the revision of the kernels that there are.
-    wide: the float16 inputs that lie on the device, as float32.
+    kernels: the revision of the kernels.
+    wide: the float16 inputs that are on the device, where they are float32.
     keep: True where every tensor is kept after a run.
     outputs: the values to compute; None for the graph's outputs.
     """
@@ -106,87 +106,87 @@ class PlanKey(NamedTuple):
 
 @dataclass(eq=False)
 class _LatestPlan:
-    """The plan of the last run, and the inputs that it is the plan of."""
+    """The plan of the last run, and the key of that run's inputs."""
 
     key: PlanKey
-    """The key of those inputs."""
     plan: Plan | PartitionedGraph
-    """The plan."""
     types: ArrayTypes | None = None
-    """Types whose inputs all have that key, but for large numbers, which a run refuses
-    (LargeNumbersError); None where numbers decide, or before a second run."""
+    """Types that determine the key, except that a run refuses large int64 numbers
+    (LargeNumbersError); None where numbers of inputs decide sizes, or before a second run."""
 
     def store_types(self, feeds: Mapping[str, Feed], shape_inputs: Mapping[str, Array]) -> None:
-        """Set `types` from `feeds`, which have the key. shape_inputs: those that decide sizes."""
+        """Set `types` from `feeds`, of that key. shape_inputs: the feeds that decide sizes."""
         self.types = None if shape_inputs else deciding_types(feeds, small=self.key.small)
 
     def matches(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where `feeds` have these types, and the kernels are the same as then."""
-        known = self.types is not None and self.types.match(feeds)
-        return known and self.key.kernels == revision()
+        """Return True where `feeds` have these types, and the kernels are still the same."""
+        match = self.types is not None and self.types.match(feeds)
+        return match and self.key.kernels == revision()
 
 
 _RangeKey = tuple[bool, int, frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class _New:
-    """A plan that was made just now."""
+class _PendingPlan:
+    """A plan that is to be written.
+
+    small: True where its int64 inputs must be small.
+    """
 
     plan: Plan
-    """The plan that is to be written."""
     small: bool
-    """True where int64 inputs must be small."""
 
 
 class Saving:
-    """New plans of `graph`, which `writer` writes once a run of theirs gave results.
+    """Queue of new plans of `graph`, which `writer` writes to disk after their first run.
 
-    From the first weight on that is assigned anew none is kept: what is stored is of the model as
-    it was loaded, which was just now. Any thread may use it.
+    Once a weight was assigned, no further plan is written: stored plans are of the model as it was
+    loaded. Any thread may use it.
     """
 
     def __init__(self, writer: PlanWriter, graph: Graph) -> None:
         self._writer, self._lock = writer, process_lock()
-        self._new: list[_New] = []
+        self._pending: list[_PendingPlan] = []
         self.paused = False
-        """Whether new plans wait until somebody knows whether they will run again."""
-        read = (value for node in graph.nodes for value in node.reads)
+        """True while it is undecided whether the new plans will run again."""
+        values = (value for node in graph.nodes for value in node.reads)
         self._revisions: dict[Variable, int] = {
             value.data: value.data.revision  # type: ignore[union-attr, misc]
-            for value in read
+            for value in values
             if value.kind is Kind.VARIABLE
         }
 
     @property
     def waiting(self) -> bool:
         """Return True where there are new plans to write and writing is not paused."""
-        return bool(self._new) and not self.paused
+        return bool(self._pending) and not self.paused
 
-    def made(self, plan: Plan, small: bool) -> None:
-        """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
+    def add(self, plan: Plan, small: bool) -> None:
+        """Have `plan` written after its first run. small: True where int64 inputs must be small."""
         with self._lock:
-            new = [*(one for one in self._new if one.plan is not plan), _New(plan, small)]
-            gone, self._new = new[:-MOST_WAITING], new[-MOST_WAITING:]
-        for one in gone:
+            others = [one for one in self._pending if one.plan is not plan]
+            pending = [*others, _PendingPlan(plan, small)]
+            dropped, self._pending = pending[:-MOST_WAITING], pending[-MOST_WAITING:]
+        for one in dropped:
             _release(one.plan)
 
     def drop(self) -> None:
-        """Keep none of those that wait."""
+        """Drop the plans that are to be written."""
         with self._lock:
-            gone, self._new = self._new, []
-        for one in gone:
+            dropped, self._pending = self._pending, []
+        for one in dropped:
             _release(one.plan)
 
     def settle(self) -> None:
-        """Have those kept that have run, once some run gave results. Only inside `perform`.
+        """Write the plans that have run. Only inside `perform`, after a run gave results.
 
-        Raises nothing: nobody asked for this, and the run has its results.
+        Raises nothing: the caller asked for a run, which has its results.
         """
         with self._lock:
-            over = [one for one in self._new if one.plan.buffers.ran]
-            self._new = [one for one in self._new if one not in over]
-        for one in over:
+            finished = [one for one in self._pending if one.plan.buffers.ran]
+            self._pending = [one for one in self._pending if one not in finished]
+        for one in finished:
             try:
                 why = self._save(one)
             except Exception:
@@ -197,35 +197,35 @@ class Saving:
                 LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, why)
                 _release(one.plan)
 
-    def _save(self, new: _New) -> str | None:
-        """Have a plan written; return why it is not."""
-        if any(variable.revision != known for variable, known in self._revisions.items()):
+    def _save(self, pending: _PendingPlan) -> str | None:
+        """Write a plan; return why it cannot be, None where it was."""
+        if any(variable.revision != loaded for variable, loaded in self._revisions.items()):
             return "a weight was assigned"
-        why = _why_not(new.plan)
+        why = _why_not_saved(pending.plan)
         if why is None:
-            executable = new.plan.validated_sizes.executable
-            fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
-            self._writer.save(executable, new.plan.device_weights, fixed, new.small)
-            # Written again once it is seen to be right for larger sizes, as of a cache that grows.
-            saving, plan, small = weakref.ref(self), weakref.ref(new.plan), new.small
-            new.plan.validated_sizes.on_growth = lambda: _write_again(saving(), plan(), small)
+            executable = pending.plan.validated_sizes.executable
+            fixed = {name: pending.plan.fixed(name) for name in executable.io.fixed()}
+            self._writer.save(executable, pending.plan.device_weights, fixed, pending.small)
+            # Written again once it was validated for larger sizes, as those of a growing cache.
+            saving, plan, small = weakref.ref(self), weakref.ref(pending.plan), pending.small
+            pending.plan.validated_sizes.on_growth = lambda: _write_again(saving(), plan(), small)
         return why
 
 
 def _write_again(saving: Saving | None, plan: Plan | None, small: bool) -> None:
-    """Have a plan written again, if both are still there."""
+    """Have `plan` written again, if it and `saving` still exist."""
     if saving is not None and plan is not None:
-        saving.made(plan, small)
+        saving.add(plan, small)
 
 
 def _release(plan: Plan) -> None:
-    """Hold the words of its weights no more: nobody stores them."""
-    for kept in plan.device_weights:
-        kept.packed_words = None
+    """Release the packed words of the plan's weights, which are held for writing."""
+    for weight in plan.device_weights:
+        weight.packed_words = None
 
 
-def _why_not(plan: Plan) -> str | None:
-    """Return why a plan is not kept on disk; None where it is."""
+def _why_not_saved(plan: Plan) -> str | None:
+    """Return why a plan cannot be written to disk; None where it can."""
     executable = plan.executable
     if plan.outline.is_reduced and Settings.from_environment().memory is None:
         return "it was made while little memory was free"
@@ -239,15 +239,16 @@ def _why_not(plan: Plan) -> str | None:
 class Executor:
     """Runs a graph on a backend, by plans that are made when inputs need them.
 
-    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
-    that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
-    see `Plan`. without: names of passes that are left out. plans: how many are kept. weights: those
-    that it shares with another executor. states, updates: see `Plan`; the graph says their sizes.
+    graph: the graph to run. backend, device, gpu, limits: see `backends.open_backend`; backend may
+    also be an open one. kernels: the kernel to take for an op, by the op's name. precision: see
+    `Plan`. without: names of passes that are left out. plans: the number of plans for exact sizes
+    that are kept. weights: those of another executor, to share them. states, updates: see `Plan`.
 
-    One plan serves a range of sizes (`RangePlans`) where some are open, or numbers of inputs decide
-    them: it is bound to those of a run. Sizes that come again and again get a plan of their own; so
-    does what cannot be planned for a range. The last few are kept, and all share the weights. Any
-    thread may use it. Raises DeviceError where the backend does not open.
+    Where sizes are open, or numbers of inputs decide them, one plan serves a range of sizes
+    (`RangePlans`), and is bound to the sizes of each run. Sizes that are repeated often get a plan
+    of their own, as do those that cannot be planned for a range. The last few plans are kept, and
+    all share the weights. Any thread may use it. Raises DeviceError where the backend does not
+    open.
     """
 
     def __init__(
@@ -275,8 +276,8 @@ class Executor:
                 backend, device, gpu=gpu, limits=limits, gl_kernels=bool(kernels)
             )
         self.backend: Backend = backend
-        self._asked = device, gpu, limits
-        self._logged_hosted = False  # of what the host computes
+        self._device_options = device, gpu, limits
+        self._logged_hosted = False  # True once a warning named the operators of the host
         self._lock = process_lock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[PlanKey, Plan | PartitionedGraph] = OrderedDict()
@@ -286,13 +287,13 @@ class Executor:
         """The plan of the last run."""
         self._weights = Weights(self.backend, graph) if weights is None else weights
         self._repeats = 0
-        """How often the inputs had the shapes of those before, one after the other."""
+        """Consecutive runs whose inputs had the key of the run before."""
         self.saving: Saving | None = None
-        """What keeps new plans on disk, where they are kept."""
+        """The queue of plans to write to disk; None where none is written."""
 
     @property
     def range_plans(self) -> tuple[Plan | PartitionedGraph, ...]:
-        """The plans that serve a range of sizes each."""
+        """The plans that each serve a range of sizes."""
         return tuple(
             plan for range_plans in self._range_plans.values() for plan in range_plans.plans
         )
@@ -307,7 +308,7 @@ class Executor:
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
-        """Return the outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
+        """Return `outputs`, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         feeds = self._located(feeds, backend)
         result = run_within(
@@ -318,47 +319,47 @@ class Executor:
             lambda: self._begin_run(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
-            with suppress(DeviceError):  # closed by another thread: the run has its results
+            with suppress(DeviceError):  # another thread closed it; the run has its results
                 backend.perform(self.saving.settle)
         return result
 
     def _located(self, feeds: Mapping[str, Feed], backend: Backend) -> Mapping[str, Feed]:
         """Return `feeds` with each DeviceArray on the backend's device.
 
-        Those whose numbers decide sizes are the host's.
+        Those whose numbers decide sizes become arrays of the host.
         """
         if not any_on_device(feeds):
             return feeds
-        numbers = self.graph.shape_input_names({name: one.shape for name, one in feeds.items()})
-        read = {name: as_host_array(feeds[name]) for name in numbers}
-        return located({**feeds, **read}, backend.device)
+        names = self.graph.shape_input_names({name: one.shape for name, one in feeds.items()})
+        shape_inputs = {name: as_host_array(feeds[name]) for name in names}
+        return located({**feeds, **shape_inputs}, backend.device)
 
     def with_room(
         self,
         feeds: Mapping[str, Feed],
         backend: Backend,
-        do: Callable[[Plan | PartitionedGraph], T],
+        work: Callable[[Plan | PartitionedGraph], T],
     ) -> T:
-        """Return what `do` gives of the plan for such inputs.
+        """Call `work` with the plan for `feeds`, and return its result.
 
-        Where that has too little memory, all plans are dropped, which frees theirs, and these
-        shapes get one of their own; also where one for a range of sizes cannot be bound to them.
-        Only inside `perform`.
+        Where memory is short, all plans are dropped, which frees their memory, and these sizes get
+        a plan of their own. They also get one where a plan for a range of sizes cannot be bound to
+        them. Only inside `perform`.
         """
         exact = False
         while True:
             plan: Plan | PartitionedGraph | None = None
             try:
                 plan = self.plan_for(feeds, backend, exact)
-                return do(plan)
+                return work(plan)
             except LargeNumbersError:
                 latest = self._latest
                 if latest is None or latest.types is None:
                     raise
-                latest.types = None  # their numbers say which plan it is
+                latest.types = None  # `plan_for` looks at the numbers now
                 continue
             except (LimitError, MemoryError) as error:
-                clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
+                clear_frames(error.__traceback__)  # its frames would keep the plan and its memory
                 full = isinstance(error, (NoRoomError, MemoryError))
                 of_range = plan is not None and plan.is_open
                 if exact or not (of_range or (full and (self._plans or self.range_plans))):
@@ -372,23 +373,23 @@ class Executor:
 
     @property
     def device(self) -> Device | None:
-        """The device that it runs on; None where no GL is involved."""
+        """The device that it runs on; None on the `cpu` backend."""
         return self.backend.device
 
     def ready(self, feeds: Mapping[str, Feed]) -> None:
-        """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
+        """Make the plan for inputs like `feeds` unless it exists. Raises what `Plan` raises."""
         backend = self._open()
         feeds = self._located(feeds, backend)
         within_memory(backend, lambda: self.with_room(feeds, backend, lambda plan: None))
 
     def perform(self, work: Callable[[], T]) -> T:
-        """Call `work` where the device may be used, and return or raise what it does."""
+        """Call `work` in the thread that may use the device; return its result."""
         return self._open().perform(work)
 
     def begin(
         self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
-        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+        """Begin a run on the device; see `run`. Only inside `perform`."""
         return self._begin_run(self.backend, feeds, outputs, out)
 
     def _begin_run(
@@ -415,17 +416,17 @@ class Executor:
     ) -> Plan | PartitionedGraph:
         """Return the plan for inputs like `feeds`: most often that of the last run.
 
-        Only inside `perform`. exact: whether it must be for exactly these sizes.
+        Only inside `perform`. exact: True for a plan of these sizes alone.
         """
         latest, shape_inputs = self._latest, dict[str, Array]()
         if latest is None or latest.plan.backend is not backend or not latest.matches(feeds):
             shapes = {name: array.shape for name, array in feeds.items()}
-            known = host_arrays(feeds)
-            shape_inputs = self.graph.shape_input_arrays(known)
-            small = backend.device is not None and all_small(known)
+            host_feeds = host_arrays(feeds)
+            shape_inputs = self.graph.shape_input_arrays(host_feeds)
+            small = backend.device is not None and all_small(host_feeds)
             half = DType.float16.numpy
             wide = frozenset(
-                name for name, one in feeds.items() if one.dtype == half and name not in known
+                name for name, one in feeds.items() if one.dtype == half and name not in host_feeds
             )
             key = PlanKey.create(shapes, shape_inputs, small=small, wide=wide)
             if latest is None or latest.plan.backend is not backend or latest.key != key:
@@ -434,25 +435,23 @@ class Executor:
             latest.store_types(feeds, shape_inputs)
         self._repeats += 1
         if self._repeats == REPEATS and latest.plan.was_chosen_for_others(feeds):
-            with suppress(LimitError, MemoryError):  # then there is no room for another
+            with suppress(LimitError, MemoryError):  # no memory is left for another plan
                 return self._plan(latest.key, backend, shape_inputs)
         return latest.plan
 
     def values(self, feeds: Mapping[str, Array], requested: tuple[Value, ...]) -> dict[str, Array]:
         """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
 
-        Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
-        reads them.
+        A plan of its own has them as further outputs, so that none of them is fused into its
+        consumers.
         """
         backend, names = self._open(), tuple(value.name for value in requested)
-        shapes, numbers = (
-            {k: v.shape for k, v in feeds.items()},
-            self.graph.shape_input_arrays(feeds),
-        )
+        shapes = {name: array.shape for name, array in feeds.items()}
+        shape_inputs = self.graph.shape_input_arrays(feeds)
         outputs = tuple(dict.fromkeys((*self.graph.outputs, *requested)))
-        key = PlanKey.create(shapes, numbers, outputs=outputs)
+        key = PlanKey.create(shapes, shape_inputs, outputs=outputs)
         return backend.perform(
-            lambda: self._plan(key, backend, numbers).run_on_thread(feeds, names)
+            lambda: self._plan(key, backend, shape_inputs).run_on_thread(feeds, names)
         )
 
     def plan(
@@ -462,11 +461,10 @@ class Executor:
         keep: bool = False,
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan:
-        """Return the plan for inputs of `shapes`, made now unless it is there; see `Plan`.
+        """Return the plan for inputs of `shapes`, made now unless it exists; see `Plan`.
 
-        feeds: inputs whose numbers may decide about sizes and branches. Inputs of int64 must be
-        small for it. Raises UnsupportedOpError where sizes that only a run
-        tells make it several.
+        feeds: inputs whose numbers may decide sizes and branches. Its int64 inputs must be small.
+        Raises UnsupportedOpError where sizes known only in a run make it several plans.
         """
         backend = self._open()
         small = backend.device is not None and has_int64_inputs(self.graph)
@@ -479,9 +477,10 @@ class Executor:
         return result
 
     def with_states(self, graph: Graph, states: States, updates: Mapping[str, str]) -> Executor:
-        """Return an executor of `graph`, this one's but for `states`, with the same weights.
+        """Return an executor with the same backend, options and weights, for `graph`, which differs
+        from this one's graph in the inputs and outputs that are `states`.
 
-        Only inside `perform`, and only as long as this one's backend is the same.
+        Only inside `perform`, and only as long as the backend is the same.
         """
         return Executor(
             graph,
@@ -501,7 +500,7 @@ class Executor:
         shape_inputs: Mapping[str, Array],
         feeds: Mapping[str, Feed] | None = None,
     ) -> Plan | PartitionedGraph:
-        """Return the plan for `key`: a kept one, one for a range of sizes, or a new one.
+        """Return the plan for `key`: a stored one, one for a range of sizes, or a new one.
 
         shape_inputs: the inputs whose numbers decide sizes. feeds: the inputs, where the plan may
         be for a range of sizes; None where it must be for exactly these.
@@ -522,11 +521,14 @@ class Executor:
         return plan
 
     def _ranges(self, key: PlanKey) -> RangePlans[Plan | PartitionedGraph]:
-        """Return the plans for ranges of sizes of `key`; those of former kernels are dropped."""
+        """Return the plans for ranges of sizes that may serve `key`.
+
+        Plans of an earlier revision of the kernels are dropped.
+        """
         range_key: _RangeKey = key.small, key.kernels, key.wide
         if range_key not in self._range_plans:
-            kept = {k: v for k, v in self._range_plans.items() if k[1] == key.kernels}
-            self._range_plans = {**kept, range_key: RangePlans()}
+            current = {k: v for k, v in self._range_plans.items() if k[1] == key.kernels}
+            self._range_plans = {**current, range_key: RangePlans()}
         return self._range_plans[range_key]
 
     def _compile(
@@ -536,7 +538,7 @@ class Executor:
         shape_inputs: Mapping[str, Array],
         ranges: RangePlans[Plan | PartitionedGraph] | None,
     ) -> Plan | PartitionedGraph:
-        """Return a new plan for `key`: for a range of sizes, added to `ranges`, where that can be.
+        """Return a new plan for `key`. One for a range of sizes, where possible, joins `ranges`.
 
         Raises what `plan_graph` raises, ShapeError with advice.
         """
@@ -584,14 +586,14 @@ class Executor:
                 advice += missing_numbers(graph, types, shape_inputs)
                 raise ShapeError(f"{error}{advice}") from None
         if saving is not None and isinstance(plan, Plan):
-            saving.made(plan, key.small)
+            saving.add(plan, key.small)
         elif saving is not None:
             self._weights.release()
         self._log_hosted(plan.hosted)
         return plan
 
     def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:
-        """Log once which operators the host computes beside a GPU."""
+        """Warn once which operators the host computes in a GPU's plan."""
         hosted = tuple(one for one in hosted if not one.is_moved)
         if not hosted or self._logged_hosted:
             return
@@ -618,15 +620,15 @@ class Executor:
         with self._lock:
             lost = self.backend.device
             if lost is not None and lost.lost is not None:
-                device, gpu, limits = self._asked
-                fresh = None if device is None else lost.reopen()
-                renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
-                LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
+                device, gpu, limits = self._device_options
+                new_device = None if device is None else lost.reopen()
+                backend = open_backend(self.backend.name, new_device, gpu=gpu, limits=limits)
+                LOG.warning("%s; renewed: %s", lost.lost, backend.device)
                 self._plans.clear()
                 self._range_plans.clear()
                 self._latest = None
-                self._weights = Weights(renewed, self.graph)
-                self.backend = renewed  # last: from here on others take it without the lock
+                self._weights = Weights(backend, self.graph)
+                self.backend = backend  # last: other threads read it without the lock
             return self.backend
 
 

@@ -1,9 +1,10 @@
-"""Graphs with sizes that only a run tells: planned in parts, each once its shapes are known.
+"""Graphs with sizes known only in a run: planned in parts, each once its inputs' shapes are known.
 
-What can be planned for the inputs' shapes is a plan. Then come the branches and loops whose results
-are of sizes not known before, or that have such in their bodies: the host runs them, each body by
-plans for the shapes that it comes to be given. What reads their results is planned when these are
-there, and may come in parts again. From part to part arrays go by way of the host.
+The first part, the head, is all that can be planned for the inputs' shapes. Then the host runs the
+nodes that are ready: branches and loops whose results, or values in whose bodies, have sizes not
+known before, with plans of the bodies for the shapes that these get. The rest, the tail, is planned
+for the shapes of their results, and may be partitioned again. Arrays pass between parts by way of
+the host.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class _SharedOptions:
 class PartitionedGraph:
     """A graph on one backend, in parts.
 
-    It serves the input shapes that its first part does, whose guards are those of the split, too.
+    It serves the input shapes that its head does: the guards of the split are among the head's.
     """
 
     def __init__(
@@ -100,37 +101,38 @@ class PartitionedGraph:
         graph: Graph,
         late: Sequence[Node],
         head: Plan | PartitionedGraph,
-        requested: Sequence[Value],
+        head_outputs: Sequence[Value],
         shared: _SharedOptions,
         shape_inputs: Iterable[str],
         checked_inputs: Mapping[str, str],
         *,
         by_numbers: bool = True,
     ) -> None:
-        """late: the nodes that `head`, the plan of the first part, leaves out. requested: the
+        """late: the nodes that are not in `head`, the plan of the first part. head_outputs: the
         outputs of `head`. shape_inputs: the inputs whose numbers are known already. checked_inputs:
         see Plan. by_numbers: see `plan_graph`.
         """
         self.graph, self.backend, self._head = graph, shared.backend, head
-        self._requested = tuple(requested)
+        self._head_outputs = tuple(head_outputs)
         self.why = _why(graph, late)
-        self._now = _ready(graph, late, shape_inputs, by_numbers=by_numbers)
+        self._ready = _ready_nodes(graph, late, shape_inputs, by_numbers=by_numbers)
         self._bodies = {
             body: PartPlans(body, shared, {})
-            for node in self._now
+            for node in self._ready
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
-        tail = _tail(graph, [node for node in late if node not in self._now], self._now)
-        self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = PartPlans(tail, shared, _passed_on(head.graph, requested, checked_inputs))
+        tail = _tail(graph, [node for node in late if node not in self._ready], self._ready)
+        self._tail_inputs, self._tail_outputs = tail.inputs, tail.outputs
+        checked = _checked_values(head.graph, head_outputs, checked_inputs)
+        self._tail = PartPlans(tail, shared, checked)
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, as far as the graph has been planned."""
-        now = _hosted(self._now) if self.backend.device else ()
+        ready = _hosted(self._ready) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
-        return (*self._head.hosted, *now, *(op for part in parts for op in part.hosted))
+        return (*self._head.hosted, *ready, *(op for part in parts for op in part.hosted))
 
     @property
     def is_open(self) -> bool:
@@ -138,11 +140,11 @@ class PartitionedGraph:
         return self._head.is_open
 
     def admits(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where its first part can run inputs such as `feeds`."""
+        """Return True where the head can run inputs such as `feeds`."""
         return self._head.admits(feeds)
 
     def was_chosen_for_others(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where that part's kernels were chosen for other sizes."""
+        """Return True where the head's kernels were chosen for other sizes."""
         return self._head.was_chosen_for_others(feeds)
 
     def run_on_thread(
@@ -152,17 +154,17 @@ class PartitionedGraph:
         out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
         """See `Plan.run_on_thread`. Raises ShapeError where an output does not fit its `out`."""
-        first_results = self._head.run_on_thread(feeds, None)
-        arrays = {value: first_results[value.name] for value in self._requested}
-        for node in self._now:
-            arrays |= zip(node.outputs, self._results(node, arrays), strict=True)
-        if self._outputs:
-            results = self._tail.run([arrays[value] for value in self._inputs])
-            arrays |= zip(self._outputs, results, strict=True)
-        # A composite gives the same array again for the same numbers: it is not the caller's.
-        kept = {value for node in self._now for value in node.outputs}
+        head_results = self._head.run_on_thread(feeds, None)
+        arrays = {value: head_results[value.name] for value in self._head_outputs}
+        for node in self._ready:
+            arrays |= zip(node.outputs, self._compute(node, arrays), strict=True)
+        if self._tail_outputs:
+            tail_results = self._tail.run([arrays[value] for value in self._tail_inputs])
+            arrays |= zip(self._tail_outputs, tail_results, strict=True)
+        # A composite returns the same array again for the same numbers: the caller gets a copy.
+        reused = {value for node in self._ready for value in node.outputs}
         named: dict[str, Any] = {
-            value.name: arrays[value].copy() if value in kept else arrays[value]
+            value.name: arrays[value].copy() if value in reused else arrays[value]
             for value in self.graph.outputs
         }
         for name, array in (out or {}).items():
@@ -171,22 +173,21 @@ class PartitionedGraph:
             if isinstance(array, np.ndarray):
                 array[...] = named[name]
                 named[name] = array
-            else:  # from part to part arrays go by way of the host
+            else:  # arrays pass between parts by way of the host
                 named[name] = DeviceArray.of_host(named[name])
         return {name: named[name] for name in (outputs or named)}
 
-    def _results(self, node: Node, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
+    def _compute(self, node: Node, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
         """Compute `node` on the host from its operands in `arrays`, and return its results."""
-        here = {**arrays}
+        known = {**arrays}
         for value in node.reads:
-            if value not in here and (array := self.graph.value_of(value)) is not None:
-                here[value] = array
-        operands = [None if value is None else here[value] for value in node.inputs]
+            if value not in known and (array := self.graph.value_of(value)) is not None:
+                known[value] = array
+        operands = [None if value is None else known[value] for value in node.inputs]
         op = node.operator
         if isinstance(op, Composite):
             types = [
-                None if value is None else _type_here(value.type, here[value])
-                for value in node.inputs
+                None if value is None else _run_type(value, known[value]) for value in node.inputs
             ]
             return op.evaluate(types, operands)
         if not isinstance(op, Control):
@@ -194,16 +195,19 @@ class PartitionedGraph:
         return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *operands)
 
 
-def _type_here(type: TensorType, array: Array) -> TensorType:
-    """Return the type of an array in a run; `type` says what a single object holds."""
-    return type if type.holds else TensorType.from_array(array)
+def _run_type(value: Value, array: Array) -> TensorType:
+    """Return the type that `value` has in a run: that of `array`, unless it is no tensor, as a
+    sequence.
+    """
+    return value.type if value.type.holds else TensorType.from_array(array)
 
 
 class PartPlans:
     """The plans of a part, by the shapes of its inputs: the last few are kept.
 
-    A plan is for the numbers, too, that sizes depend on. Where more of these come than plans are
-    kept, the host computes what depends on them, and one plan does for all.
+    A plan is also for the numbers of inputs that sizes depend on. Where there are more such numbers
+    than plans are kept, as in a loop that counts, the host computes what depends on them, and one
+    plan serves all numbers.
     """
 
     def __init__(
@@ -211,7 +215,7 @@ class PartPlans:
     ) -> None:
         """checked_inputs: see Plan."""
         self._graph, self._shared, self._checked_inputs = graph, shared, checked_inputs
-        self._kept: OrderedDict[_Key, Plan | PartitionedGraph] = OrderedDict()
+        self._plans: OrderedDict[_Key, Plan | PartitionedGraph] = OrderedDict()
         self._range_plans = RangePlans[Plan | PartitionedGraph]()
         self._lock = process_lock()
 
@@ -219,65 +223,67 @@ class PartPlans:
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, of all plans made so far."""
         with self._lock:
-            plans = (*self._kept.values(), *self._range_plans.plans)
+            plans = (*self._plans.values(), *self._range_plans.plans)
         return tuple(op for plan in plans for op in plan.hosted)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs for an array of each input, for callers inside `Backend.perform`."""
+        """Return the outputs for an array of each input. Only inside `Backend.perform`."""
         feeds = {v.name: array for v, array in zip(self._graph.inputs, arrays, strict=True)}
         results = self._results(feeds)
         return tuple(results[value.name] for value in self._graph.outputs)
 
     def _results(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name. Where a plan for a range cannot be bound, these sizes get their own,
-        as `Executor.with_room` has it for whole graphs.
+        """Return the outputs by name.
+
+        Where a plan for a range cannot be bound to the sizes, these get a plan of their own, as in
+        `Executor.with_room` for whole graphs.
         """
         plan = self._plan(feeds)
         try:
             return plan.run_on_thread(feeds, None)
         except (LimitError, MemoryError) as error:
-            clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
+            clear_frames(error.__traceback__)  # its frames would keep the plan and its memory
             if not plan.is_open:
                 raise
             LOG.debug("%s: %s", self._graph.name, error)
             if isinstance(error, (NoRoomError, MemoryError)):
                 with self._lock:
-                    self._kept.clear()
+                    self._plans.clear()
                     self._range_plans.plans.clear()
         del plan
         return self._plan(feeds, exact=True).run_on_thread(feeds, None)
 
     def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | PartitionedGraph:
-        """The plan for such inputs. exact: whether it must be for just their sizes."""
-        types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
+        """Return the plan for `feeds`. exact: True for a plan of their sizes alone."""
+        types = {value.name: _run_type(value, feeds[value.name]) for value in self._graph.inputs}
         shape_inputs = self._graph.shape_input_arrays(feeds)
         sizes = tuple(types.values())
         numbers = tuple((n, content(array)) for n, array in shape_inputs.items())
         with self._lock:
             key: _Key = (sizes, numbers)
-            unbound = exact or key in self._kept
-            if not unbound and (plan := self._open(types, feeds, shape_inputs)) is not None:
+            needs_exact = exact or key in self._plans
+            if not needs_exact and (plan := self._range_plan(types, feeds, shape_inputs)):
                 return plan
-            others = sum(one[0] == sizes and one[1] is not None for one in self._kept)
-            by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1
-            if not by_numbers:  # as of a loop that counts: one plan for all further numbers
+            others = sum(one[0] == sizes and one[1] is not None for one in self._plans)
+            by_numbers = not numbers or key in self._plans or others < PLANS_KEPT - 1
+            if not by_numbers:  # one plan for all further numbers
                 shape_inputs, key = {}, (sizes, None)
-            if key not in self._kept:
-                self._kept[key] = self._shared.plan(
+            if key not in self._plans:
+                self._plans[key] = self._shared.plan(
                     self._graph, types, shape_inputs, self._checked_inputs, by_numbers=by_numbers
                 )
-                if len(self._kept) > PLANS_KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+                if len(self._plans) > PLANS_KEPT:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            return self._plans[key]
 
-    def _open(
+    def _range_plan(
         self,
         types: Mapping[str, TensorType],
         feeds: Mapping[str, Array],
         shape_inputs: Mapping[str, Array],
     ) -> Plan | PartitionedGraph | None:
-        """The plan for open sizes that such inputs are among, if there can be one."""
+        """Return the plan for a range with the sizes of `feeds`; None where there can be none."""
         if any(type.holds for type in types.values()):
             return None
         return self._range_plans.find(feeds) or self._range_plans.add(
@@ -288,11 +294,6 @@ class PartPlans:
                 self._graph, types, shape_inputs, self._checked_inputs, domain=domain
             ),
         )
-
-
-def _type(value: Value, array: Array) -> TensorType:
-    """Return the type of `value` where it is no tensor, as a sequence, else that of `array`."""
-    return value.type if value.type.holds else TensorType.from_array(array)
 
 
 @COLLECTOR.relaxed()
@@ -314,45 +315,47 @@ def plan_graph(
     updates: Mapping[str, str] | None = None,
     domain: SizeRange = EXACT,
 ) -> Plan | PartitionedGraph:
-    """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
-    same; UnsupportedOpError where kernels are named, or states given, for what comes in parts.
-    shape_inputs: the numbers of inputs that sizes depend on. samples: None where `graph` says by
-    symbols of its inputs. by_numbers: whether what depends on numbers that the first part computes,
-    or is given, is planned for these; else the host computes it, and the same plan does for all
-    numbers. domain: see Plan; the parts of what comes in parts serve the range, too.
+    """Plan `graph` for inputs of `types`: a Plan, or a PartitionedGraph where sizes are known only
+    in a run.
+
+    Takes the arguments of Plan, and raises the same; UnsupportedOpError also where kernels are
+    named, or states given, for a graph that must be partitioned. shape_inputs: the numbers of
+    inputs that sizes depend on. samples: None where symbols of the inputs of `graph` tell.
+    by_numbers: True to plan nodes whose sizes depend on numbers, which the head computes or are
+    inputs, for these numbers; False to have the host compute these nodes, so that one plan serves
+    all numbers. domain: see Plan; the parts serve the range, too.
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
     samples = batch_size_of(graph, shapes) if samples is None else samples
-    shape_inputs = deepcopy(
-        shape_inputs
-    )  # they become constants of the plan, and are the caller's to change
+    # They become constants of the plan, and the caller may change its arrays later.
+    shape_inputs = deepcopy(shape_inputs)
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
-        whole = graph
+        original = graph
         graph = _with_known_branches(graph, types, shape_inputs)
         if late := _late_nodes(graph, types, shape_inputs):
             why = _why(graph, late)
             if any(one.is_number for one in domain.symbols):
                 at_hand = Substitution(hint)((types, shape_inputs))
-                if not _late_nodes(_with_known_branches(whole, *at_hand), *at_hand):
+                if not _late_nodes(_with_known_branches(original, *at_hand), *at_hand):
                     raise UnsupportedOpError(f"{why} unless the numbers of inputs are known")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             if states is not None:
                 raise UnsupportedOpError(f"{why}, so there is no single plan, which states need")
-            first = _head(graph, late)
+            head_graph = _head(graph, late)
             shared = _SharedOptions(backend, weights, precision, samples, without)
             if checked_inputs is None:
                 checked_inputs = {value.name: f"input {value.name!r}" for value in graph.inputs}
-            outputs: Sequence[Value] = first.outputs
+            head_outputs: Sequence[Value] = head_graph.outputs
             if domain.symbols:
-                graph, late, outputs = _of_any_size(graph, late, outputs)
-            head = shared.plan(first, types, shape_inputs, checked_inputs, domain=domain)
+                graph, late, head_outputs = _without_symints(graph, late, head_outputs)
+            head = shared.plan(head_graph, types, shape_inputs, checked_inputs, domain=domain)
             return PartitionedGraph(
                 graph,
                 late,
                 head,
-                outputs,
+                head_outputs,
                 shared,
                 shape_inputs or (),
                 checked_inputs,
@@ -379,8 +382,8 @@ def plan_graph(
 def _with_known_branches(
     graph: Graph, types: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None
 ) -> Graph:
-    """Return `graph` with functions and branches that `types` and `shape_inputs` decide in their
-    places.
+    """Return `graph` with functions inlined, and branches whose condition is known from `types` and
+    `shape_inputs`.
     """
     return inline_constant_captures(
         inline_constant_branches(expand_subgraphs(graph, types, shape_inputs))
@@ -390,9 +393,9 @@ def _with_known_branches(
 def single_plan_graph(
     graph: Graph, types: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None = None
 ) -> Graph:
-    """`graph` as one plan has it for inputs of `types`, of the numbers `shape_inputs`, by name.
+    """Return `graph` as a single Plan takes it, for inputs of `types` and numbers `shape_inputs`.
 
-    Raises UnsupportedOpError where sizes that only a run tells make it several plans.
+    Raises UnsupportedOpError where sizes known only in a run make it several plans.
     """
     graph = _with_known_branches(graph, types, shape_inputs)
     if late := _late_nodes(graph, types, shape_inputs):
@@ -413,16 +416,16 @@ def find_hosted(
     """
     graph = _with_known_branches(graph, types, shape_inputs)
     late = _late_nodes(graph, types, shape_inputs)
-    first = expand_composites(_head(graph, late) if late else graph, types, shape_inputs)
+    head = expand_composites(_head(graph, late) if late else graph, types, shape_inputs)
     shapes = {name: type.shape for name, type in types.items()}
-    hosted = backend.perform(lambda: Outline.create(first, backend, shapes).hosted)
-    return (*hosted, *_hosted(_ready(graph, late, shape_inputs or ())))
+    hosted = backend.perform(lambda: Outline.create(head, backend, shapes).hosted)
+    return (*hosted, *_hosted(_ready_nodes(graph, late, shape_inputs or ())))
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
-    """Return those of `nodes` that are no control flow as steps that the host computes."""
-    there = (node for node in nodes if not node.operator.control)
-    return tuple(Hosted(node.name, node.operator.label, LATE) for node in there)
+    """Return `nodes`, without control flow, as steps that the host computes."""
+    computed = (node for node in nodes if not node.operator.control)
+    return tuple(Hosted(node.name, node.operator.label, LATE) for node in computed)
 
 
 def _why(graph: Graph, late: Sequence[Node]) -> str:
@@ -435,19 +438,19 @@ def _late_nodes(
     input_types: Mapping[str, TensorType],
     shape_inputs: Mapping[str, Array] | None = None,
 ) -> list[Node]:
-    """The nodes that no plan can have before others have run, for inputs of types `input_types`."""
-    types, known = graph.propagate_constants(input_types, shape_inputs)
+    """Return the nodes that can be planned only after others have run, for `input_types`."""
+    types, constants = graph.propagate_constants(input_types, shape_inputs)
     late: list[Node] = []
-    made: set[Value] = set()
+    late_values: set[Value] = set()
     for node in graph.nodes:
-        if made.intersection(node.reads) or _has_late_sizes(node, types, known):
+        if late_values.intersection(node.reads) or _has_late_sizes(node, types, constants):
             late.append(node)
-            made.update(node.outputs)
+            late_values.update(node.outputs)
     return late
 
 
 def _has_late_sizes(node: Node, types: Types, constants: Mapping[Value, Array]) -> bool:
-    """Return True where sizes of `node`, or in a body of it, are known only once it has run."""
+    """Return True where sizes of the results or bodies of `node` are known only in a run."""
     if any(types[value].symbols for value in node.outputs):
         return True
     if not isinstance(op := node.operator, Control):
@@ -457,43 +460,45 @@ def _has_late_sizes(node: Node, types: Types, constants: Mapping[Value, Array]) 
         [None if value is None else constants.get(value) for value in node.inputs]
     )
     return any(
-        _late_nodes(expand_subgraphs(body, kinds, arrays), kinds, arrays)
-        for body, kinds, arrays in zip(op.bodies, body_types, numbers, strict=True)
+        _late_nodes(expand_subgraphs(body, types_in_body, arrays), types_in_body, arrays)
+        for body, types_in_body, arrays in zip(op.bodies, body_types, numbers, strict=True)
     )
 
 
-def _passed_on(
-    head: Graph, requested: Sequence[Value], checked_inputs: Mapping[str, str]
+def _checked_values(
+    head: Graph, values: Sequence[Value], checked_inputs: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return which of `requested` have the numbers of the model's inputs, with what errors call
-    them.
+    """Return the values among `values` that hold numbers of the model's inputs, each with its name
+    in errors.
 
-    head: the graph whose outputs `requested` are. checked_inputs: the same of its inputs.
+    values: the outputs of `head` as the tail has them. checked_inputs: the same of the inputs.
     """
     result: dict[str, str] = {}
-    for value, output in zip(requested, head.outputs, strict=True):
+    for value, output in zip(values, head.outputs, strict=True):
         source = trace_indices(head, output)
-        if source.value.kind is Kind.INPUT and (called := checked_inputs.get(source.value.name)):
-            result[value.name] = called if source.whole else f"{called}, reshaped,"
+        if source.value.kind is Kind.INPUT and (name := checked_inputs.get(source.value.name)):
+            result[value.name] = name if source.whole else f"{name}, reshaped,"
     return result
 
 
-def _ready(
+def _ready_nodes(
     graph: Graph, late: Sequence[Node], shape_inputs: Iterable[str], *, by_numbers: bool = True
 ) -> list[Node]:
-    """Return those of `late` that the host can run now, as all of their operands are computed.
+    """Return the nodes of `late` that the host runs after the head, which computes their operands.
 
-    A node whose sizes depend on numbers that have just been computed is planned behind it instead.
-    shape_inputs: the inputs whose numbers were known before. by_numbers: see `plan_graph`.
+    With `by_numbers`, nodes whose sizes follow from the operands' numbers are left to the tail,
+    which is planned once these are known. shape_inputs: the inputs whose numbers were known before.
     """
     known = frozenset(shape_inputs)
-    made = {value for node in late for value in node.outputs}
-    ready = [node for node in late if not made.intersection(node.reads)]
-    return [node for node in ready if not (by_numbers and _planned_next(graph, node, known))]
+    late_values = {value for node in late for value in node.outputs}
+    ready = [node for node in late if not late_values.intersection(node.reads)]
+    return [node for node in ready if not (by_numbers and _is_sized_by_numbers(graph, node, known))]
 
 
-def _planned_next(graph: Graph, node: Node, constant_names: frozenset[str]) -> bool:
-    """Return True where the sizes of the node's results are known once its operands' values are."""
+def _is_sized_by_numbers(graph: Graph, node: Node, constant_names: frozenset[str]) -> bool:
+    """Return True where the sizes of the node's results follow from numbers of its operands that
+    runs change. constant_names: inputs whose numbers were known before.
+    """
     operator = node.operator
     if isinstance(operator, Control) or not operator.shape_inputs:
         return False
@@ -503,62 +508,65 @@ def _planned_next(graph: Graph, node: Node, constant_names: frozenset[str]) -> b
 
 
 def _head(graph: Graph, late: Sequence[Node]) -> Graph:
-    """The nodes that are not `late`, for the outputs and for what those that are will read."""
-    made = {value for node in late for value in node.outputs}
+    """Return the nodes that are not `late`; the outputs are those of `graph`, and what late nodes
+    read.
+    """
+    late_values = {value for node in late for value in node.outputs}
     read = [value for node in late for value in node.reads if _changes(graph, value)]
-    wanted = dict.fromkeys(value for value in (*graph.outputs, *read) if value not in made)
+    outputs = dict.fromkeys(value for value in (*graph.outputs, *read) if value not in late_values)
     nodes = tuple(node for node in graph.nodes if node not in late)
-    return Graph(nodes, graph.inputs, tuple(wanted), graph.name)
+    return Graph(nodes, graph.inputs, tuple(outputs), graph.name)
 
 
-def _tail(graph: Graph, nodes: Sequence[Node], before: Sequence[Node]) -> Graph:
-    """`nodes` and what they need that no run changes; what else they read is its inputs.
+def _tail(graph: Graph, nodes: Sequence[Node], ready: Sequence[Node]) -> Graph:
+    """Return `nodes`, with the constants that they read; all else that they read is an input.
 
-    So is what `before` made, which may be the same in each run, as a part of a constant sequence.
+    Results of the nodes `ready` are inputs even where no run changes them, as a part of a constant
+    sequence.
     """
     made = {value for node in nodes for value in node.outputs}
-    there = {value for node in before for value in node.outputs}
+    computed = {value for node in ready for value in node.outputs}
     read = dict.fromkeys(value for node in nodes for value in node.reads if value not in made)
-    inputs = tuple(value for value in read if value in there or _changes(graph, value))
+    inputs = tuple(value for value in read if value in computed or _changes(graph, value))
     fixed = [value for value in read if value not in inputs]
     outputs = tuple(value for value in dict.fromkeys(graph.outputs) if value in made)
     return Graph((*ordered(fixed, graph.producers), *nodes), inputs, outputs, graph.name)
 
 
 def _changes(graph: Graph, value: Value) -> bool:
-    """Return True where a run may change `value`, also by sizes from which it follows."""
+    """Return True where a run may change `value`, or it depends on symbolic sizes."""
     if graph.changes(value):
         return True
-    made_of = (read for node in ordered((value,), graph.producers) for read in node.reads)
-    return any(map(_follows_from_sizes, (value, *made_of)))
+    operands = (read for node in ordered((value,), graph.producers) for read in node.reads)
+    return any(map(_is_symbolic_constant, (value, *operands)))
 
 
-def _follows_from_sizes(value: Value) -> bool:
+def _is_symbolic_constant(value: Value) -> bool:
     return value.kind is Kind.CONSTANT and is_symbolic(value.data)  # type: ignore[arg-type]
 
 
-def _of_any_size(
-    graph: Graph, late: Sequence[Node], inputs: Sequence[Value]
+def _without_symints(
+    graph: Graph, late: Sequence[Node], head_outputs: Sequence[Value]
 ) -> tuple[Graph, list[Node], tuple[Value, ...]]:
-    """Return the rest of `graph` without SymInts, with its late nodes, and the values in `inputs`.
+    """Return the graph of the `late` nodes, these nodes and `head_outputs`, all without SymInts.
 
-    inputs: the outputs of the first part, its inputs. Raises UnsupportedOpError where something
-    else than types holds SymInts, as a body that was built for these sizes.
+    head_outputs: the outputs of the head, the inputs of that graph. Raises UnsupportedOpError where
+    anything but a type has SymInts, as a body that was built for these sizes.
     """
-    rest = replace(_tail(graph, late, ()), inputs=tuple(inputs), outputs=graph.outputs)
-    change = _WithoutSizes(graph, inputs)
-    return change(rest), [change(node) for node in late], change(tuple(inputs))
+    tail = replace(_tail(graph, late, ()), inputs=tuple(head_outputs), outputs=graph.outputs)
+    change = _SymIntRemoval(graph, head_outputs)
+    return change(tail), [change(node) for node in late], change(tuple(head_outputs))
 
 
-class _WithoutSizes(Substitution):
-    """Makes sizes that are SymInts unknown again, and inputs of the constants made of these."""
+class _SymIntRemoval(Substitution):
+    """Substitutes unknown sizes for SymInts in types, and inputs for constants made of SymInts."""
 
     def __init__(self, graph: Graph, inputs: Iterable[Value]) -> None:
-        super().__init__(self._refused)
+        super().__init__(self._refuse)
         self._name = graph.name
-        self._inputs = frozenset(filter(_follows_from_sizes, inputs))
+        self._inputs = frozenset(filter(_is_symbolic_constant, inputs))
 
-    def _refused(self, size: SymInt) -> int:
+    def _refuse(self, size: SymInt) -> int:
         raise UnsupportedOpError(f"{self._name} was taken apart for the size {size.hint}")
 
     def _made(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Plan: a graph compiled to an executable for one backend, and the runner of that."""
+"""Plan: a graph compiled to an executable for one backend, and run on it."""
 
 from __future__ import annotations
 
@@ -50,51 +50,54 @@ EXACT = SizeRange()
 def check(outline: Outline, available: int | None) -> None:
     """Raise LimitError where `outline` needs more than the `available` bytes.
 
-    It is a NoRoomError where these are what others leave.
+    It is a NoRoomError unless `GLNN_MEMORY` is the limit: other plans may free memory.
     """
     need = outline.need
     if available is None or need <= available:
         return
-    steps = {f"{at}{one.name}": one for at, part in outline.walk() for one in part.steps}
+    steps = {f"{prefix}{one.name}": one for prefix, part in outline.walk() for one in part.steps}
     sizes = {f"the result of {name}": step.nbytes[0] for name, step in steps.items()}
     sizes |= {f"the parameters of {name}": step.nbytes[1] for name, step in steps.items()}
     sizes |= {f"the textures of {name}": step.nbytes[2] for name, step in steps.items()}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
     named = ", ".join(f"{name} ({readable_bytes(sizes[name])})" for name in largest)
-    said = readable_bytes(need), readable_bytes(available)
-    if said[0] == said[1]:  # then all that tells the two from each other
-        said = f"{need} B", f"{available} B"
-    allowed = Settings.from_environment().memory == available
-    kind = LimitError if allowed else NoRoomError
+    needed, limit = readable_bytes(need), readable_bytes(available)
+    if needed == limit:  # they differ by less than is shown
+        needed, limit = f"{need} B", f"{available} B"
+    by_setting = Settings.from_environment().memory == available
+    kind = LimitError if by_setting else NoRoomError
     raise kind(
-        f"the model needs {said[0]} of device memory, "
-        f"{'GLNN_MEMORY allows ' if allowed else ''}{said[1]}"
-        f"{'' if allowed else ' are free'}; the largest tensors are {named}"
+        f"the model needs {needed} of device memory, "
+        f"{'GLNN_MEMORY allows ' if by_setting else ''}{limit}"
+        f"{'' if by_setting else ' are free'}; the largest tensors are {named}"
     )
 
 
 def check_host(outline: Outline, weights: Weights) -> None:
     """Raise LimitError where the host has too little memory for a plan of the `cpu` backend.
 
-    All tensors of a run are there until the next one, inputs are the caller's, and outputs are
-    copied; weights that are made of others or widened are kept beside these.
+    All tensors of a run stay until the next one. The inputs are the caller's arrays, and outputs
+    are copied. Weights that are computed from others or widened take memory beside these.
     """
     nbytes = sum(hint(value.type.nbytes) for value in outline.graph.outputs)
-    for within, part in outline.walk():
-        callers = {value.name for value in part.graph.inputs} if not within else set()
-        memories: dict[str, int] = {}
+    for prefix, part in outline.walk():
+        inputs = {value.name for value in part.graph.inputs} if not prefix else set()
+        sizes: dict[str, int] = {}  # bytes of each memory
         for tensor in part.schedule.tensors.values():
-            taken = memories.get(tensor.memory, 0)
-            memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
-        nbytes += sum(taken for memory, taken in memories.items() if memory not in callers)
+            size = hint(tensor.type.nbytes)
+            sizes[tensor.memory] = max(sizes.get(tensor.memory, 0), size)
+        nbytes += sum(size for memory, size in sizes.items() if memory not in inputs)
     for weight, layout, copied in dict.fromkeys(weight_keys(outline)):
-        made = isinstance(weight.constant, OperatorResult) or weight.type.dtype is DType.float16
-        if made and (weight, layout, copied) not in weights:
+        is_new = isinstance(weight.constant, OperatorResult) or weight.type.dtype is DType.float16
+        if is_new and (weight, layout, copied) not in weights:
             nbytes += hint(weight.type.nbytes)
-    check_memory(nbytes, lambda: f"a run of {outline.graph.name} on cpu, of which {_most(outline)}")
+    check_memory(
+        nbytes,
+        lambda: f"a run of {outline.graph.name} on cpu, of which {_describe_largest(outline)}",
+    )
 
 
-def _most(outline: Outline) -> str:
+def _describe_largest(outline: Outline) -> str:
     """Return the text by which errors name the step with the largest result."""
     tensors = [
         (entry, part.schedule.tensors[name].type)
@@ -113,19 +116,21 @@ def _most(outline: Outline) -> str:
 class Plan(Runner):
     """Compile a graph for one backend, and run it for all shapes that `domain` admits.
 
-    graph: what to compute. backend: where. shapes: each input's shape, by its name. kernels: the
-    kernel to take for an op, by the op's name; others are chosen. without: the passes that are left
-    out. keep: whether every tensor keeps its memory, so that `value` can be asked for any. weights:
-    those that several plans share; None has its own. precision: as what the weights of contractions
-    and tables that are looked up are stored, float32, float16 or int8. samples: of the batch; None
-    where `graph` says by symbols of its inputs. states: what stays on the device from run to run.
-    An input called as one of them is not given in a run: it is that state. updates: by a state's
-    name the name of the output that is its content from the next run on; whatever a run computes,
-    it computes of the content before. Such an output is not read back: the state is, unless it is
-    readable.
+    graph: the graph to compile. backend: the backend that runs it. shapes: each input's shape, by
+    its name. kernels: the kernel to take for an op, by the op's name; others are chosen. without:
+    the passes that are left out. keep: True to let every tensor keep its memory, so that `value`
+    can read any. weights: weights that several plans share; None for new ones. precision: the type
+    as which weights of contractions and lookup tables are stored: float32, float16 or int8.
+    samples: of the batch; None where symbols of the inputs of `graph` tell.
+
+    states: tensors that stay on the device from run to run. An input with the name of a state is
+    not fed: it is that state. updates: by a state's name, the output that is its content from the
+    next run on. All that a run computes, it computes from the content before. Such an output is not
+    returned, unless the state is readable: `States.read` reads the state.
+
     checked_inputs: the inputs whose indices a run checks, each with its name in errors; None for
-    all. Where `graph` is a part of another graph, or a body, only some inputs are the model's own;
-    the others were computed. domain: the symbols of the SymInts in `shapes`, and the guards; none
+    all. Where `graph` is a part of another graph, or a body, only some inputs are the model's; the
+    others were computed. domain: the symbols of the SymInts in `shapes`, and the guards; EXACT
     where all sizes are known.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
@@ -151,9 +156,9 @@ class Plan(Runner):
     ) -> None:
         self.graph, self.backend, self._sizes = graph, backend, domain.sizes
         self._weights = Weights(backend) if weights is None else weights
-        held = StateSpecs.bind(states, updates or {}, graph, backend)
-        shapes = {**shapes, **held.shapes(graph)}
-        made = Spans()
+        state_specs = StateSpecs.bind(states, updates or {}, graph, backend)
+        shapes = {**shapes, **state_specs.shapes(graph)}
+        spans = Spans()
 
         def make_outline(available: int | None) -> Outline:
             return Outline.create(
@@ -167,27 +172,27 @@ class Plan(Runner):
                 precision=precision,
                 samples=samples,
                 available=available,
-                states=held,
+                states=state_specs,
             )
 
         def io(outline: Outline) -> IOSpec:
             bounds = find_index_bounds(graph, shapes)
             if checked_inputs is not None:
                 bounds = {name: sizes for name, sizes in bounds.items() if name in checked_inputs}
-            return _io(graph, outline, held, bounds, checked_inputs or {})
+            return _io(graph, outline, state_specs, bounds, checked_inputs or {})
 
-        own_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
+        plan_ref = ref(self)  # no cycle: a dropped plan frees its device memory at once
 
         def fixed(name: str, buffers: BufferSet) -> Array:
-            plan = own_ref()
-            assert plan is not None  # it is what runs
+            plan = plan_ref()
+            assert plan is not None  # it is running
             return plan._constant(name, buffers)
 
         def make() -> None:
-            self.outline, self._emitted = self._make(make_outline, io, domain, states, made)
-            taken = self.outline.nbytes
+            self.outline, self._emitted = self._make(make_outline, io, domain, states, spans)
+            nbytes = self.outline.nbytes
             if states is not None:
-                taken -= sum(states[one.name].nbytes for one in self.outline.states)
+                nbytes -= sum(states[one.name].nbytes for one in self.outline.states)
             resources = Resources(
                 backend.device,
                 self._emitted.programs,
@@ -205,15 +210,15 @@ class Plan(Runner):
                 resources,
                 domain.sizes,
                 fixed=fixed,
-                nbytes=taken,
+                nbytes=nbytes,
                 lock=None if states is None else states.lock,
             )
 
-        with made.record("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
+        with spans.record("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
             backend.perform(make)
-        self.made: tuple[Span, ...] = tuple(made)
-        """When it was planned, the last of them as a whole: outlined, its kernels examined, then
-        its memory and programs prepared."""
+        self.made: tuple[Span, ...] = tuple(spans)
+        """The times of planning: of the outline, of examining kernels, and of preparing memory and
+        programs; last, of all together."""
         graph_outputs = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {
             name: OperatorResult(
@@ -223,7 +228,7 @@ class Plan(Runner):
         }
         self._fixed_types = {name: graph_outputs[name].type.dtype for name in self._constants}
         self.sized_outputs = any(map(depends_on_sizes, self._constants.values()))
-        """Whether an output that no run changes is another one for other sizes."""
+        """True where an output that no run changes depends on symbolic sizes."""
         self._types = _dtypes_for_users(graph)
         self._log(shapes)
 
@@ -233,7 +238,7 @@ class Plan(Runner):
         io: Callable[[Outline], IOSpec],
         domain: SizeRange,
         states: States | None,
-        made: Spans,
+        spans: Spans,
     ) -> tuple[Outline, Emitted]:
         """Make the outline, for the memory that is free, and its executable.
 
@@ -242,16 +247,16 @@ class Plan(Runner):
         """
         while True:
             available = (states or self.backend).available()
-            with made.record("outline"):
+            with spans.record("outline"):
                 outline = make_outline(available)
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
             with self._weights.ahead(weight_keys(outline)):
-                with made.record("examine"):
-                    again = outline.examine()
-                if not again:
-                    with made.record("prepare"):
+                with spans.record("examine"):
+                    found_wrong = outline.examine()
+                if not found_wrong:
+                    with spans.record("prepare"):
                         return outline, emit(outline, self._weights, io(outline), domain)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
@@ -270,16 +275,16 @@ class Plan(Runner):
         return bool(self.executable.symbols)
 
     def admits(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where it can run inputs such as `feeds`, and its kernels are right there.
+        """Return True where its guards hold for `feeds`, and its kernels are right for their sizes.
 
-        Its guards must hold for their sizes. Those that its kernels were chosen for may be others;
-        kernels that were not examined for sizes so large are examined now.
+        The sizes may differ from those that the kernels were chosen for; kernels that were not
+        examined for sizes as large are examined now.
         """
         executable = self.executable
         return executable.admits(feeds) and self.right_for(executable.sizes(feeds))
 
     def was_chosen_for_others(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where its kernels were chosen for other sizes than those of `feeds`."""
+        """Return True where its kernels were chosen for sizes other than those of `feeds`."""
         return self.executable.sizes(feeds) != self.chosen_for
 
     @cached_property
@@ -289,12 +294,12 @@ class Plan(Runner):
 
     @property
     def uploaded(self) -> tuple[Span, ...]:
-        """When each weight was uploaded, those of all plans that share them."""
+        """The times at which each weight was uploaded, of all plans that share the weights."""
         return tuple(self._weights.uploaded)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps in order, for people to look at; `launches` has what performs each."""
+        """Descriptions of the steps in order; `launches` has the launch of each."""
         return self.outline.steps
 
     def __repr__(self) -> str:
@@ -303,7 +308,7 @@ class Plan(Runner):
         return f"Plan({self.graph.name} on {self.backend.name}: {steps})"
 
     def _repr_html_(self) -> str:
-        """A row for each step, for notebooks; `glnn plan` shows more."""
+        """Return a table of the steps, for notebooks; `glnn plan` shows more."""
         rows = [
             (
                 step.name,
@@ -331,12 +336,10 @@ class Plan(Runner):
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """Calls that perform one step each, on the memory and with the sizes of the last run."""
-        return self.backend.perform(
-            lambda: tuple(map(self._commands_of_step, self._emitted.launches))
-        )
+        """Functions that launch one step each, on the memory and with the sizes of the last run."""
+        return self.backend.perform(lambda: tuple(map(self._bind_launch, self._emitted.launches)))
 
-    def _commands_of_step(self, launch: Launch) -> Launch:
+    def _bind_launch(self, launch: Launch) -> Launch:
         buffers, device = self.buffers, self.backend.device
         if isinstance(launch, EntryStep):
             return buffers.host(launch)
@@ -348,7 +351,7 @@ class Plan(Runner):
 
     @property
     def device_weights(self) -> tuple[DeviceWeight, ...]:
-        """The weights that it holds, without those of bodies and those that depend on sizes."""
+        """Its weights, without those of bodies and those that depend on symbolic sizes."""
         return tuple(one for one in self._emitted.weights if isinstance(one, DeviceWeight))
 
     @property
@@ -366,29 +369,33 @@ class Plan(Runner):
         self._weights.refresh()
 
     def _constant(self, name: str, buffers: BufferSet) -> Array:
-        """Return the output of that name, which follows from weights and sizes, as they are now."""
-        made = self._constants[name]
+        """Return the output `name`, which depends on weights and sizes alone, for their current
+        values.
+        """
+        constant = self._constants[name]
         if self.sized_outputs:
-            made = OperatorResult(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
-        return np.array(evaluated(made, self._fixed_types[name]))
+            operands = (buffers.change(constant.operands[0]),)
+            constant = OperatorResult(constant.operator, operands, None, (), 0)
+        return np.array(evaluated(constant, self._fixed_types[name]))
 
     def value(self, name: str) -> Array:
-        """Return the tensor called `name` as the last run left it: a new array of its type.
+        """Return a new array of the tensor `name` as the last run left it.
 
-        It is float32 where the device stores it as float16, and it is neither input nor output.
+        It has the tensor's type, but a tensor inside the graph that is stored as float16 is
+        float32.
 
-        Raises ModelError where the plan has no such tensor: it may have been fused away, its
-        memory may serve others by now (`keep` prevents that), or it is a state.
+        Raises ModelError where the plan has no such tensor: it may have been fused away, its memory
+        may have been overwritten (`keep` prevents that), or it is a state.
         """
         if name in self._constants:
             return self.fixed(name)
         check_read((name,), self.outline.states)
         tensor = self.outline.schedule.tensors.get(self.outline.outputs.get(name, name))
         arena = self.outline.arena
-        gone = arena.overwritten if self.backend.device else arena.lives.keys()
-        if tensor is not None and tensor.memory in gone:
+        overwritten = arena.overwritten if self.backend.device else arena.lives.keys()
+        if tensor is not None and tensor.memory in overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
-        _ = self._inner(name)
+        _ = self._inner(name)  # raises ModelError for an unknown name
         results = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())
         return results[name]
 
@@ -402,40 +409,41 @@ class Plan(Runner):
 class ValidatedSizes:
     """The sizes for which the kernels of a plan were examined and are right.
 
-    sizes: the values of the symbols that they were examined for first.
+    sizes: the values of the symbols for which they were examined first.
     """
 
     def __init__(self, executable: Executable, outline: Outline, sizes: tuple[int, ...]) -> None:
         self._executable, self._largest = executable, sizes
         self._schedules = [part.schedule for _, part in outline.walk()]
-        every = chain.from_iterable(one.measures for one in self._schedules)
-        measures = dict.fromkeys(n.expr for n in every if isinstance(n, SymInt))
+        launch_sizes = chain.from_iterable(one.measures for one in self._schedules)
+        measures = dict.fromkeys(n.expr for n in launch_sizes if isinstance(n, SymInt))
         symbols = [one.name for one in executable.symbols]
         self._measure = compiled(tuple(measures), symbols)
-        self._most: tuple[int, ...] | None = None if measures else ()
+        self._bounds: tuple[int, ...] | None = None if measures else ()
+        """The sizes of the launches up to which kernels are right; None before any are known."""
         self.on_growth: Callable[[], None] = lambda: None
-        """Called when larger sizes were found right, so that what is on disk is for them."""
+        """Called when larger sizes were validated, so that the stored plan can be updated."""
         self._note(sizes)
 
     def _note(self, sizes: tuple[int, ...]) -> None:
         """Record that the kernels are right for `sizes`, and so for smaller ones.
 
-        Not where a size that varies is even: workgroups may divide it, so that none was examined of
-        which a part lies outside of the result.
+        Not where a size that varies is even: workgroups may divide it, and then no workgroup was
+        examined that is partly outside of the result.
         """
         pairs = zip(sizes, self._executable.symbols, strict=True)
-        cut = all(size % 2 or one.low == one.high for size, one in pairs)
-        if cut and all(map(ge, sizes, self._largest)):
-            self._largest, self._most = sizes, self._measure(sizes)
+        has_partial_groups = all(size % 2 or one.low == one.high for size, one in pairs)
+        if has_partial_groups and all(map(ge, sizes, self._largest)):
+            self._largest, self._bounds = sizes, self._measure(sizes)
 
     def covers(self, sizes: tuple[int, ...]) -> bool:
-        """Return True where they are right for these sizes, examining them where need be.
+        """Return True where the kernels are right for `sizes`; examine them where need be.
 
-        Raises NoRoomError where there is no memory to do that.
+        Raises NoRoomError where memory is too short for that.
         """
-        if self._most is not None and all(map(le, self._measure(sizes), self._most)):
+        if self._bounds is not None and all(map(le, self._measure(sizes), self._bounds)):
             return True
-        with suppress(LimitError):  # less may do
+        with suppress(LimitError):  # `sizes` alone may take less
             if self._validate(self._larger(sizes)):
                 return True
         return self._validate(sizes)
@@ -446,8 +454,8 @@ class ValidatedSizes:
         return tuple(
             one.high
             if one.low == one.high
-            else max(most | 1, n | 1, (min(n + n // SLACK, one.high) - 1) | 1)
-            for n, most, one in each
+            else max(largest | 1, n | 1, (min(n + n // SLACK, one.high) - 1) | 1)
+            for n, largest, one in each
         )
 
     def _validate(self, sizes: tuple[int, ...]) -> bool:
@@ -464,17 +472,17 @@ class ValidatedSizes:
 
     @property
     def executable(self) -> Executable:
-        """The executable, restricted to the sizes that were examined or are covered by these."""
-        if self._most == ():  # nothing need be examined
+        """The executable, restricted to the sizes that were validated."""
+        if self._bounds == ():  # no launch depends on the symbols
             return self._executable
-        if self._most is None:
+        if self._bounds is None:
             with suppress(LimitError):
                 self._validate(self._larger(self._largest))
         pairs = zip(self._executable.symbols, self._largest, strict=True)
-        exact = self._most is None
+        exact = self._bounds is None
         symbols = (
-            replace(one, low=most if exact else one.low, high=min(one.high, most))
-            for one, most in pairs
+            replace(one, low=largest if exact else one.low, high=min(one.high, largest))
+            for one, largest in pairs
         )
         return replace(self._executable, symbols=tuple(symbols))
 
@@ -483,50 +491,48 @@ def _io(
     graph: Graph,
     outline: Outline,
     states: StateSpecs,
-    below: Mapping[str, tuple[int, ...]],
-    called: Mapping[str, str],
+    index_bounds: Mapping[str, tuple[int, ...]],
+    error_names: Mapping[str, str],
 ) -> IOSpec:
     """Return the inputs and outputs of the plan of `graph`.
 
-    below: sizes of the tables that each input has indices of (`find_index_bounds`). called: see
-    Input.
+    index_bounds: sizes of the tables that each input has indices of (`find_index_bounds`).
+    error_names: by an input, its name in errors about indices.
     """
-    inputs = {value.name: value for value in graph.inputs}
-    carried = {one.name for one in outline.states}
+    values = {value.name: value for value in graph.inputs}
+    state_names = {one.name for one in outline.states}
     small = small_input_names(graph)
     tensors = outline.schedule.tensors
-    takes = tuple(
+    inputs = tuple(
         Input(
             name,
-            inputs[name].type.dtype,
+            values[name].type.dtype,
             tensors[name].shape,
             tensors[name].type.dtype,
             name in small,
-            below.get(name, ()),
-            called.get(name, ""),
+            index_bounds.get(name, ()),
+            error_names.get(name, ""),
         )
-        for name in (value.name for value in outline.graph.inputs if value.name not in carried)
+        for name in (value.name for value in outline.graph.inputs if value.name not in state_names)
     )
     planned = {value.name: value for value in outline.graph.outputs}
-    gives = []
+    outputs = []
     hidden = {output for name, output in states.updates.items() if name not in states.readable}
-    replaced = replaceable_inputs(
-        outline.schedule, [one.name for one in takes], dict(outline.outputs)
+    replaceable = replaceable_inputs(
+        outline.schedule, [one.name for one in inputs], dict(outline.outputs)
     )
     for value in graph.outputs:
         if value.name not in hidden:
-            here = planned[value.name]
-            fixed = here.name not in outline.outputs
-            shape = here.type.shape if fixed else tensors[value.name].shape
-            replaces = replaced.get(value.name, ())
-            gives.append(Output(value.name, value.type.dtype, shape, fixed, replaces))
-    return IOSpec(takes, tuple(gives))
+            fixed = value.name not in outline.outputs
+            shape = planned[value.name].type.shape if fixed else tensors[value.name].shape
+            replaces = replaceable.get(value.name, ())
+            outputs.append(Output(value.name, value.type.dtype, shape, fixed, replaces))
+    return IOSpec(inputs, tuple(outputs))
 
 
 def _dtypes_for_users(graph: Graph) -> dict[str, DType]:
-    """Return the dtypes that users see of tensors which have another one on the device, by name."""
-    ends = (*graph.inputs, *graph.outputs)
-    dtypes = {v.name: v.type.dtype for v in ends if v.type.dtype is DType.float16}
-    # Whatever stands for them in the plan.
+    """Return by name the dtypes of tensors for users, where the device stores another dtype."""
+    io = (*graph.inputs, *graph.outputs)
+    dtypes = {v.name: v.type.dtype for v in io if v.type.dtype is DType.float16}
     computed = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
     return dtypes | {v.name: DType.int64 for v in computed if v.type.dtype is DType.int64}

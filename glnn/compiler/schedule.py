@@ -381,7 +381,7 @@ class Schedule:
         parameters = dict(lowered.parameters)
         for name, derived in decomposition.derived.items():
             if derived.source in lowered.parameters:
-                parameters[name] = lowered.parameters[derived.source].made(derived)
+                parameters[name] = lowered.parameters[derived.source].derive(derived)
                 continue
             names[name] = self.free(f"{lowered.output}: {name}")
             label, reads = f"{lowered.name}: {name}", {"x": names[derived.source]}
@@ -434,7 +434,7 @@ class Schedule:
             if name in parameters:
                 weight = parameters[name]
                 (type,) = view.results({"x": weight.type})
-                parameters[viewed] = weight.made(DerivedParameter(name, type.shape, view))
+                parameters[viewed] = weight.derive(DerivedParameter(name, type.shape, view))
                 continue
             names[viewed] = self.free(f"{lowered.output}: {viewed}")
             label, reads = f"{lowered.name}: {viewed}", {"x": names[name]}

@@ -146,7 +146,7 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
                     after = schedule.copy_of(after)
             else:
                 after = schedule.weight_tensor(
-                    output, Weight.made_of(constant(graph, outputs[output], {}))
+                    output, Weight.from_expression(constant(graph, outputs[output], {}))
                 )
             if (got := schedule.tensors[after].type) != type:
                 raise ShapeError(f"state {name!r} is {type}, its update {output!r} is {got}")

@@ -3,9 +3,8 @@
 Optimisers do the same with each parameter, and launches of little work cost the host more time than
 the device. PyTorch has optimisers of many tensors for that, `foreach` and `fused`. Here memory is
 arranged instead (see `States.add_together`): states that are updated alike lie one behind the
-other, and so do the gradients that they are updated by. Pointwise work on each of them is then
-pointwise work on the whole range, which any kernel does. Its results between the tensors are read
-by nobody.
+other, and so do their gradients. Pointwise work on each of them is then pointwise work on the whole
+range, which any kernel does. Nothing reads its results in the gaps between the tensors.
 """
 
 from __future__ import annotations
@@ -25,49 +24,51 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operators.pointwise import Pointwise
 
 Kind = tuple[object, ...]
-"""The properties that entries of one launch share."""
+"""The properties that all entries joined into one launch have in common."""
 
 
-def fuse_updates(schedule: Schedule, wholes: Iterable[str], live_out: Iterable[str]) -> None:
-    """Join what updates states in the memories `wholes` alike; then what makes that which it reads.
+def fuse_updates(schedule: Schedule, groups: Iterable[str], live_out: Iterable[str]) -> None:
+    """Join entries that update states in the memories `groups` alike; then the producers of their
+    operands, which are placed one behind the other, too.
 
-    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
+    live_out: tensors that stay in memory of their own, as they are read after a run.
     """
-    wholes = set(wholes)
+    groups = set(groups)
     fixed = {schedule.tensors[name].memory for name in live_out}
-    done: set[tuple[str, ...]] = set()  # what was seen to need its order
+    tried: set[tuple[str, ...]] = set()
     while True:
-        runs = [run for run in _runs(schedule, wholes, fixed) if _names(run) not in done]
-        runs.sort(key=len, reverse=True)  # what lies beside a long one cannot beside others
-        movable = next((run for run in runs if _movable(schedule, run)), None)
+        runs = [run for run in _runs(schedule, groups, fixed) if _names(run) not in tried]
+        runs.sort(key=len, reverse=True)  # an operand can be placed for one run only
+        movable = next((run for run in runs if _is_movable(schedule, run)), None)
         if movable is None:
             return
-        done.add(_names(movable))
-        wholes |= _join(schedule, movable)
+        tried.add(_names(movable))
+        groups |= _join(schedule, movable)
 
 
 @dataclass(frozen=True, eq=False)
 class _Member:
     """An entry that may be joined with others.
 
-    at: its place among the entries. out: the tensor that it makes. unplaced: the operands whose
-    memory may still be put anywhere. rows: those that are a row of a matrix in such a memory.
+    number: its number in the schedule. out: the tensor that it makes. unplaced: the operands whose
+    memory may still be put anywhere. rows: the operands that are a row of a matrix in such a
+    memory.
     """
 
     entry: ScheduledOp
-    at: int
+    number: int
     out: Tensor
     unplaced: tuple[str, ...]
     rows: tuple[str, ...]
 
     @property
     def first(self) -> int:
-        """The word that its result begins at."""
+        """The word at which its result begins."""
         return self.out.offset or 0
 
     @property
     def words(self) -> int:
-        """Return the words that the result takes."""
+        """The words that its result takes."""
         return self.out.layout.words(self.out.type)
 
 
@@ -79,27 +80,30 @@ def _names(run: Run) -> tuple[str, ...]:
     return tuple(member.entry.lowered.output for member in run)
 
 
-def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> Iterator[Run]:
-    """Yield groups of entries that can be joined if the order allows it."""
+def _runs(schedule: Schedule, groups: Container[str], fixed: Container[str]) -> Iterator[Run]:
+    """Yield runs of entries that can be joined if the order allows it.
+
+    fixed: memories that cannot become a part of another one.
+    """
     kinds: dict[Kind, list[_Member]] = {}
-    taken: set[Kind] = set()  # a gradient that two are updated by lies beside others but once
+    taken: set[Kind] = set()  # a gradient that updates two states can be placed only once
     made = [schedule.tensors[name].memory for e in schedule.entries for name in e.lowered.results]
-    for at, entry in enumerate(schedule.entries):
+    for number, entry in enumerate(schedule.entries):
         out = schedule.tensors[entry.lowered.output]
         lowered = entry.lowered
         plain = isinstance(lowered.op, Pointwise) and not (
             entry.host or lowered.parameters or lowered.more
         )
-        if not plain or lowered.epilogue or out.memory not in wholes or not _dense(out):
+        if not plain or lowered.epilogue or out.memory not in groups or not _is_dense(out):
             continue
         kind: list[object] = [lowered.op, entry.choice, out.memory]
-        unplaced: dict[str, str] = {}
+        unplaced: dict[str, str] = {}  # the operand in each memory
         rows: dict[str, str] = {}
         for name, tensor in lowered.operands.items():
             operand = schedule.tensors[tensor]
             if operand.shape == ():
                 kind.append(tensor)
-            elif operand.type != out.type or not _dense(operand):
+            elif operand.type != out.type or not _is_dense(operand):
                 break
             elif (
                 operand.offset is not None
@@ -115,39 +119,39 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
                 rows.setdefault(operand.memory, name)
             elif operand.offset is not None:
                 kind.append((operand.memory, operand.offset - (out.offset or 0)))
-            elif made.count(operand.memory) != 1 or not _free(schedule, operand.memory, fixed):
+            elif made.count(operand.memory) != 1 or not _is_free(schedule, operand.memory, fixed):
                 break
             else:
-                known = list(unplaced)
-                place = known.index(operand.memory) if operand.memory in known else len(known)
-                kind.append(place)
+                memories = list(unplaced)
+                seen = operand.memory in memories
+                kind.append(memories.index(operand.memory) if seen else len(memories))
                 unplaced.setdefault(operand.memory, name)
         else:
             if not any((*kind, memory) in taken for memory in (*unplaced, *rows)):
-                member = _Member(entry, at, out, tuple(unplaced.values()), tuple(rows.values()))
+                member = _Member(entry, number, out, tuple(unplaced.values()), tuple(rows.values()))
                 kinds.setdefault(tuple(kind), []).append(member)
                 taken |= {(*kind, memory) for memory in (*unplaced, *rows)}
     for members in kinds.values():
         yield from _adjoining(sorted(members, key=lambda member: member.first))
 
 
-def _dense(tensor: Tensor) -> bool:
+def _is_dense(tensor: Tensor) -> bool:
     """Return True for float32 tensors that are row major without gaps."""
     return tensor.type.dtype is DType.float32 and tensor.layout == DENSE
 
 
-def _free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
-    """Return True where `memory` may be a part of another: its tensors have one size."""
-    seen = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
-    alike = len({tensor.layout.words(tensor.type) for tensor in seen}) == 1
-    return memory not in fixed and alike
+def _is_free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
+    """Return True where `memory` may become a part of another: all of its tensors have one size."""
+    tensors = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
+    one_size = len({tensor.layout.words(tensor.type) for tensor in tensors}) == 1
+    return memory not in fixed and one_size
 
 
 def _adjoining(members: Run) -> Iterator[Run]:
-    """Yield the runs of `members`, sorted by place, that are adjacent in memory."""
+    """Yield the runs of `members`, sorted by offset, that are adjacent in memory."""
     ends = [
-        at
-        for at, (one, other) in enumerate(pairwise(members), 1)
+        i
+        for i, (one, other) in enumerate(pairwise(members), 1)
         if other.first != one.first + aligned(one.words)
     ]
     for first, last in pairwise((0, *ends, len(members))):
@@ -155,30 +159,29 @@ def _adjoining(members: Run) -> Iterator[Run]:
             yield members[first:last]
 
 
-def _movable(schedule: Schedule, run: Run) -> bool:
-    """Return True where all of `run` can be computed at the place of its last member."""
-    places = sorted(member.at for member in run)
-    positions = set(places)
+def _is_movable(schedule: Schedule, run: Run) -> bool:
+    """Return True where all of `run` can be computed where its last member is."""
+    numbers = {member.number for member in run}
     writes: list[Tensor] = []
     reads: list[Tensor] = []
-    for at in range(places[0], places[-1] + 1):
-        entry, tensors = schedule.entries[at], schedule.tensors
+    for number in range(min(numbers), max(numbers) + 1):
+        entry, tensors = schedule.entries[number], schedule.tensors
         out = tensors[entry.lowered.output]
         operands = [tensors[name] for name in entry.lowered.operands.values()]
         made = [out, *(tensors[name] for name in entry.lowered.more)]
         if overlap([*made, *operands], writes) or overlap(made, reads):
             return False
-        if at in positions:
+        if number in numbers:
             writes.append(out)
             reads += operands
     return True
 
 
-def overlap(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
-    """Return True where a tensor of `some` overlaps one of `others` in memory."""
+def overlap(tensors: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
+    """Return True where one of `tensors` overlaps one of `others` in memory."""
     return any(
         start < other_stop and other_start < stop
-        for one in some
+        for one in tensors
         for other in others
         if one.memory == other.memory
         for start, stop in _ranges(one)
@@ -191,7 +194,7 @@ def _start(tensor: Tensor) -> int:
 
 
 def _ranges(tensor: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the words of its memory that a tensor takes, from a first to before a last."""
+    """Yield the ranges of words of its memory that a tensor takes, each with its exclusive end."""
     layout, start = tensor.layout, _start(tensor)
     words = layout.words(tensor.type)
     if not isinstance(layout, Strip):
@@ -203,8 +206,8 @@ def _ranges(tensor: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _join(schedule: Schedule, run: Run) -> set[str]:
-    """Have one entry, where the last of `run` is, in the place of all, and give the memories that
-    this puts others into; or leave all as it is, where no kernel takes so much.
+    """Replace `run` by one entry where its last member is, and return the new memories of the
+    operands that were placed for it. Change nothing where no kernel computes so much at once.
     """
     first, last = run[0], run[-1]
     stacks: list[SideBySide] = []
@@ -213,38 +216,38 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
             return set()
         stacks.append(stack)
     type = TensorType((last.first + last.words - first.first,))
-    lowered, places = first.entry.lowered, _adjoining_places(schedule, run)
+    lowered, offsets = first.entry.lowered, _operand_offsets(schedule, run)
     before, operands = dict(schedule.tensors), dict(lowered.operands)
     for stack in stacks:
         schedule.tensors.update(stack.tensors)
     for name, tensor in lowered.operands.items():
         operand = schedule.tensors[tensor]
         if operand.shape != ():
-            memory, at = places.get(operand.memory) or (operand.memory, _start(operand))
+            memory, start = offsets.get(operand.memory) or (operand.memory, _start(operand))
             operands[name] = schedule.free(f"{tensor} and others")
-            schedule.tensors[operands[name]] = Tensor(type, DENSE, memory, at)
+            schedule.tensors[operands[name]] = Tensor(type, DENSE, memory, start)
     names = list(dict.fromkeys(member.entry.lowered.name for member in run))
     label = f"{names[0]} and {len(run) - 1} more" if len(names) > 1 else names[0]
     output, end = schedule.free(f"{lowered.output} and others"), len(schedule.entries)
-    whole = LoweredOp(label, lowered.op, operands, {}, output, label, joins=_names(run))
+    joined = LoweredOp(label, lowered.op, operands, {}, output, label, joins=_names(run))
     try:
-        schedule.add(replace(whole, kernel=first.entry.choice.name))
+        schedule.add(replace(joined, kernel=first.entry.choice.name))
     except (LimitError, UnsupportedOpError):
         schedule.tensors = before
         return set()
     schedule.tensors[output] = replace(first.out, type=type)
     for stack in stacks:
         schedule.replace({number: (entry,) for number, entry in stack.entries.items()})
-    move_memories(schedule, places)
-    joined = {member.at for member in run}
-    at = max(joined)
-    left = [i for i in range(end) if i not in joined]
-    schedule.arrange([*(i for i in left if i < at), end, *(i for i in left if i > at)])
-    return {memory for memory, _ in places.values()}
+    move_memories(schedule, offsets)
+    numbers = {member.number for member in run}
+    position = max(numbers)
+    earlier = [i for i in range(position) if i not in numbers]
+    schedule.arrange([*earlier, end, *range(position + 1, end)])
+    return {memory for memory, _ in offsets.values()}
 
 
 def _stack_rows(schedule: Schedule, run: Run, name: str) -> SideBySide | None:
-    """Return the matrices of which operand `name` of each member is a row side by side, in the
+    """Return the matrices of whose rows the operands `name` of the members are, side by side in the
     order of the results; None where they cannot lie so.
     """
     tensors = [schedule.tensors[member.entry.lowered.operands[name]] for member in run]
@@ -256,15 +259,15 @@ def _stack_rows(schedule: Schedule, run: Run, name: str) -> SideBySide | None:
     return side_by_side(schedule, columns, wide)
 
 
-def _adjoining_places(schedule: Schedule, run: Run) -> MemoryOffsets:
-    """Return places one behind the other for operands of `run` that have none yet, in the order of
-    its results.
+def _operand_offsets(schedule: Schedule, run: Run) -> MemoryOffsets:
+    """Return offsets in new memories for the unplaced operands of `run`, in the order of its
+    results.
     """
-    places: MemoryOffsets = {}
+    offsets: MemoryOffsets = {}
     for name in run[0].unplaced:
         tensors = [(member, member.entry.lowered.operands[name]) for member in run]
-        whole = schedule.free(f"{tensors[0][1]} and others")
+        group = schedule.free(f"{tensors[0][1]} and others")
         for member, tensor in tensors:
             memory = schedule.tensors[tensor].memory
-            places[memory] = whole, member.first - run[0].first
-    return places
+            offsets[memory] = group, member.first - run[0].first
+    return offsets
