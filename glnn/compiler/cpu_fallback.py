@@ -1,10 +1,11 @@
 """Choice of the steps of a GPU's plan that the host computes, with the reason for each.
 
-What has no kernel is computed by the host, between a readback and an upload. Small work between
-such steps would go to the device and back for nothing. Which steps go along with the host's is the
-cheapest cut of the plan in two: it costs what NumPy takes longer than the device, and the transfers
-of what one side makes and the other reads. Inputs are the device's, and outputs come from either
-side for nothing, so that a plan without steps of the host's stays on the device.
+A step without a kernel is computed by the host, between a readback and an upload. A small step
+between two such steps is not worth the transfers to the device and back: the host computes it, too.
+Which steps these are is a minimum cut of the plan into the host's and the device's side. It costs
+the time by which NumPy is slower than the device, and the transfers of tensors that one side makes
+and the other reads. Inputs are on the device's side, and outputs cost nothing on either side, so
+that a plan without steps of the host stays on the device.
 """
 
 from __future__ import annotations
@@ -26,66 +27,67 @@ from glnn.kernels.cost_model import Pace, host_seconds, pace
 
 NEVER = float("inf")
 NOTHING = 1e-12
-"""What is left of a capacity that was used up, as numbers are rounded."""
+"""Capacities up to this are used up: rounding leaves as much of them."""
 LATE = "sizes that only a run tells"
-"""Why the host computes what is planned in parts."""
+"""Why the host computes a node of a graph that is planned in parts."""
 LEFT = "between steps of the host's: to the device and back takes longer"
-"""Why the host computes what a kernel could."""
+"""Why the host computes a step that has a kernel."""
 LARGE = "made of constants alone, and much larger than these: no plan keeps it"
-"""Why the host computes what no run changes, in each run."""
+"""Why the host computes a constant in each run."""
 HOST, DEVICE = "host", "device"
 FEW = 1 << 12
-"""Numbers of an operand that no run changes, up to which the host reads it in each run."""
+"""The most elements of constant operands of a step that may move to the host."""
 
 
 class LeastCut:
-    """Things of which each goes to one side or the other, and what it costs where they part."""
+    """Minimum cut of a directed graph, by augmenting paths (Edmonds and Karp 1972)."""
 
     def __init__(self) -> None:
-        self._left: dict[Hashable, dict[Hashable, float]] = {}
+        self._residual: dict[Hashable, dict[Hashable, float]] = {}
+        """The residual capacity of each edge, by source and target."""
 
     def add(self, source: Hashable, target: Hashable, cost: float) -> None:
         """Add an edge that costs `cost` if `source` is on the first side of the cut and `target` is
         not.
         """
-        ways = self._left.setdefault(source, {})
-        ways[target] = ways.get(target, 0.0) + cost
-        self._left.setdefault(target, {}).setdefault(source, 0.0)
+        edges = self._residual.setdefault(source, {})
+        edges[target] = edges.get(target, 0.0) + cost
+        self._residual.setdefault(target, {}).setdefault(source, 0.0)
 
     def first_side(self, first: Hashable, last: Hashable) -> set[Hashable]:
-        """All that goes with `first` in the cheapest way that has `last` on the other side.
+        """Return the vertices on the side of `first` in the cheapest cut between it and `last`.
 
-        Where several are as cheap, that of the fewest. To part them must not cost NEVER.
+        Of several such cuts, the one with the fewest vertices there. It must cost less than NEVER.
         """
         while True:
-            before = self._reached(first, last)
-            if last not in before:
-                return set(before)
+            predecessors = self._reached(first, last)
+            if last not in predecessors:
+                return set(predecessors)
             path: list[tuple[Hashable, Hashable]] = []
             target = last
             while target != first:
-                path.append((before[target], target))
-                target = before[target]
-            least = min(self._left[a][b] for a, b in path)
+                path.append((predecessors[target], target))
+                target = predecessors[target]
+            flow = min(self._residual[a][b] for a, b in path)
             for a, b in path:
-                self._left[a][b] -= least
-                self._left[b][a] += least
+                self._residual[a][b] -= flow
+                self._residual[b][a] += flow
 
     def _reached(self, first: Hashable, last: Hashable) -> dict[Hashable, Hashable]:
         """Search breadth first from `first` over residual edges, up to `last`; return each vertex's
         predecessor.
         """
-        before: dict[Hashable, Hashable] = {first: first}
-        waiting = deque([first])
-        while waiting:
-            source = waiting.popleft()
-            for target, left in self._left.get(source, {}).items():
-                if left > NOTHING and target not in before:
-                    before[target] = source
+        predecessors: dict[Hashable, Hashable] = {first: first}
+        queue = deque([first])
+        while queue:
+            source = queue.popleft()
+            for target, capacity in self._residual.get(source, {}).items():
+                if capacity > NOTHING and target not in predecessors:
+                    predecessors[target] = source
                     if target == last:
-                        return before
-                    waiting.append(target)
-        return before
+                        return predecessors
+                    queue.append(target)
+        return predecessors
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Hosted:
     operator: str
     """The operator's name for people."""
     reason: str
-    """Why no GPU does."""
+    """Why no kernel does."""
 
     @property
     def is_moved(self) -> bool:
@@ -109,7 +111,7 @@ class Hosted:
 
 
 def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> str:
-    """Why no kernel of `backend` computes `operator`. types: of its operands and results."""
+    """Return why no kernel of `backend` computes `operator`. types: of its operands and results."""
     if isinstance(operator, HostOperator):
         return operator.reason
     types = tuple(types)
@@ -124,42 +126,44 @@ def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> st
 
 @dataclass
 class _Memory:
-    """Who makes what lies in a memory, and who reads it: entries by number."""
+    """The bytes of a memory, and the numbers of the entries that write and read it."""
 
     nbytes: int = 0
-    makers: list[int] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
 
 
 def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
-    """The results of steps of `schedule` that the host would be done with sooner.
+    """Return the results of the steps of `schedule` that should move to the host.
 
-    names: of the graph's values, which copies in other layouts are none of. By predictions alone:
-    the same for the same schedule and device.
+    names: of the graph's values, so that copies in other layouts do not count as steps. Times are
+    predicted, not measured: the result is the same for the same schedule and device.
     """
     device, entries = schedule.backend.device, schedule.entries
     if device is None or not any(
-        _hosts(entry) and entry.lowered.output in names for entry in entries
+        _is_hosted(entry) and entry.lowered.output in names for entry in entries
     ):
-        return frozenset()  # copies in a layout that the host makes are no steps
+        return frozenset()  # no step of the host, but for copies in other layouts
     rates = pace(architecture(device.capabilities))
     memories = _memories(schedule)
-    free = {i for i, entry in enumerate(entries) if _movable(schedule, entry, names, memories)}
+    movable = {
+        i for i, entry in enumerate(entries) if _is_movable(schedule, entry, names, memories)
+    }
     cut = LeastCut()
-    for i in free:
+    for i in movable:
         spec = entries[i].spec
         lost = host_seconds(spec) - rates.seconds(
             spec.op, {name: spec.types[name] for name in spec.op_shapes}
         )
         cut.add(i, DEVICE, max(lost, 0.0))
     for name, memory in memories.items():
-        if free.intersection((*memory.makers, *memory.readers)):
-            _transfers(cut, name, memory, free, entries, rates)
+        if movable.intersection((*memory.writers, *memory.readers)):
+            _add_transfers(cut, name, memory, movable, entries, rates)
     on_host = cut.first_side(HOST, DEVICE)
-    return frozenset(entries[i].lowered.output for i in free if i in on_host)
+    return frozenset(entries[i].lowered.output for i in movable if i in on_host)
 
 
-def _hosts(entry: ScheduledOp) -> bool:
+def _is_hosted(entry: ScheduledOp) -> bool:
     """Return True where the host computes the entry itself, rather than running a branch's or
     loop's bodies.
     """
@@ -174,48 +178,51 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
         memory.nbytes = max(memory.nbytes, 4 * prod(schedule.tensors[name].shape))
     for i, entry in enumerate(schedule.entries):
         for name in (entry.lowered.output, *entry.lowered.more):
-            result[schedule.tensors[name].memory].makers.append(i)
+            result[schedule.tensors[name].memory].writers.append(i)
         for name in entry.lowered.operands.values():
             result[schedule.tensors[name].memory].readers.append(i)
     return result
 
 
-def _movable(
+def _is_movable(
     schedule: Schedule, entry: ScheduledOp, names: Container[str], memories: dict[str, _Memory]
 ) -> bool:
-    """Return True where the host could compute the step: a step of its own, without a requested
-    kernel.
+    """Return True where the step may move to the host: it is no stage of a kernel, and no kernel
+    was requested for it.
     """
     lowered = entry.lowered
     weights = sum(prod(weight.shape) for weight in lowered.parameters.values())
-    alone = len(memories[schedule.tensors[lowered.output].memory].makers) == 1
+    only_writer = len(memories[schedule.tensors[lowered.output].memory].writers) == 1
     unbound = lowered.kernel is None and lowered.via is None and lowered.output in names
-    return unbound and alone and not entry.host and not lowered.op.updates and weights <= FEW
+    return unbound and only_writer and not entry.host and not lowered.op.updates and weights <= FEW
 
 
-def _transfers(
+def _add_transfers(
     cut: LeastCut,
     name: str,
     memory: _Memory,
-    free: set[int],
+    movable: set[int],
     entries: list[ScheduledOp],
     rates: Pace,
 ) -> None:
-    """Have `cut` know what it costs where makers and readers of a memory are on two sides."""
+    """Add to `cut` the costs of transfers where writers and readers of a memory are on two sides.
 
-    def side(i: int) -> int | str:
-        return i if i in free else HOST if _hosts(entries[i]) else DEVICE
+    A vertex for each transfer makes it cost once for all readers.
+    """
 
-    makers = {side(i) for i in memory.makers} or {DEVICE}
-    readers = {side(i) for i in memory.readers}
-    taken = memory.nbytes / rates.bus
-    for maker in makers:
-        back, up = (name, "read back", maker), (name, "uploaded", maker)
+    def vertex(i: int) -> int | str:
+        return i if i in movable else HOST if _is_hosted(entries[i]) else DEVICE
+
+    writers = {vertex(i) for i in memory.writers} or {DEVICE}
+    readers = {vertex(i) for i in memory.readers}
+    seconds = memory.nbytes / rates.bus
+    for writer in writers:
+        readback, upload = (name, "read back", writer), (name, "uploaded", writer)
         for reader in readers:
-            cut.add(reader, back, NEVER)
-            cut.add(up, reader, NEVER)
-        cut.add(back, maker, rates.wait + taken)
-        cut.add(maker, up, rates.send + taken)
+            cut.add(reader, readback, NEVER)
+            cut.add(upload, reader, NEVER)
+        cut.add(readback, writer, rates.wait + seconds)
+        cut.add(writer, upload, rates.send + seconds)
 
 
 def find_host_memories(schedule: Schedule, copied: Iterable[str]) -> frozenset[str]:

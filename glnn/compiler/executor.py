@@ -477,8 +477,7 @@ class Executor:
         return result
 
     def with_states(self, graph: Graph, states: States, updates: Mapping[str, str]) -> Executor:
-        """Return an executor with the same backend, options and weights, for `graph`, which differs
-        from this one's graph in the inputs and outputs that are `states`.
+        """Return an executor of `graph` with states, with the same backend, options and weights.
 
         Only inside `perform`, and only as long as the backend is the same.
         """

@@ -39,24 +39,25 @@ DTYPES = {
     DType.uint8: DType.int32,
     DType.bool: DType.int32,
 }
-"""The dtypes that a state may have, and as what a device keeps each."""
+"""The dtypes that a state may have, and the dtype as which a device stores each."""
 
 
-def kept_dtype(dtype: DType, backend: Backend) -> DType:
-    """Return the dtype by which `backend` keeps a state of `dtype`: the host has int64."""
+def stored_dtype(dtype: DType, backend: Backend) -> DType:
+    """Return the dtype as which `backend` stores a state of `dtype`: the host has int64."""
     return dtype if dtype is DType.int64 and backend.device is None else DTYPES[dtype]
 
 
 class SessionStates:
-    """Tensors of one stream of runs: inputs of a model that no run is fed, and what updates them.
+    """The states of one stream of runs: inputs of a model that outputs update.
 
     `InferenceSession.make_states` makes them, `run` and `run_async` take them. They are on the
-    device from the first run on: neither fed nor read back. Several of one session are several
-    streams: they share plans and memory, and change places on the device. Any thread may use them.
+    device from the first run on: neither fed nor read back. Each object of a session is a stream of
+    its own; the streams share plans and the memory that plans use, so that the content of one is
+    parked in other memory while another stream runs. Any thread may use them.
 
-    executor: runs the model. pairs: by the names of inputs,
-    those of the outputs that update them. initial: the arrays that they begin with; zeros for those
-    that it leaves out. shared: the plans of all streams of the session.
+    executor: runs the model. pairs: by the name of an input, the output that updates it. initial:
+    the arrays that states begin with; those that it leaves out begin with zeros. shared: the plans
+    of all streams of the session.
     """
 
     def __init__(
@@ -74,13 +75,17 @@ class SessionStates:
         """The shape of each."""
         self._executor, self._model = executor, model.name
         self.shared, self._lock = shared, shared.lock
-        self._pending = dict(self._initial)  # what is to be written before the next run
+        self._pending = dict(self._initial)
+        """The arrays that are written to the states before the next run."""
         self._plans: Plans | None = None
         self._states_lost = False
         """True where the last run was stopped while it updated them."""
-        self.parked: States | None = None  # the content, while another stream runs
-        self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
-        self._asking = process_lock()  # held while that is changed
+        self.parked: States | None = None
+        """The content, after another stream took the plans' memory."""
+        self._submitted: dict[int, list[Future[list[Array]]]] = {}
+        """The futures of `submit` that may not be done, by process: a fork has none."""
+        self._submitting = process_lock()
+        """Held while `_submitted` changes."""
 
     def __repr__(self) -> str:
         """Each state with its shape and the output that updates it."""
@@ -102,11 +107,11 @@ class SessionStates:
             with self._lock:
                 self._check_lost()
                 contents = {name: np.array(array) for name, array in self._pending.items()}
-                rest = [name for name in self.names if name not in contents]
-                if rest and self._plans is not None:
-                    there = self._plans.content(self)
-                    for name in rest:
-                        array = there[name].read()
+                on_device = [name for name in self.names if name not in contents]
+                if on_device and self._plans is not None:
+                    states = self._plans.content(self)
+                    for name in on_device:
+                        array = states[name].read()
                         contents[name] = array.astype(self._initial[name].dtype, copy=False)
                 return {name: contents[name] for name in self.names}
 
@@ -118,9 +123,9 @@ class SessionStates:
         return plans.backend.perform(read)
 
     def write(self, arrays: Mapping[str, Array]) -> None:
-        """Have the states so called be copies of `arrays` from the next run on.
+        """Set states to copies of `arrays`, by name, from the next run on.
 
-        Raises ModelError where there is no state of a name, ShapeError on another shape or dtype.
+        Raises ModelError for an unknown name, ShapeError for another shape or dtype.
         """
         if not isinstance(arrays, Mapping):
             raise ShapeError(f"arrays must map states to arrays, got {shown(arrays)}")
@@ -140,22 +145,22 @@ class SessionStates:
             self._pending.update(copies)
 
     def reset(self) -> None:
-        """Have the states be what they were at first from the next run on."""
+        """Set all states to their initial arrays from the next run on."""
         self._wait_for_requests()
         with self._lock:
             self._pending = dict(self._initial)
 
-    # What `InferenceSession` and `Requests` ask of them.
+    # Methods for `InferenceSession` and `Requests`.
 
     def submit(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Future[list[Array]]:
-        """Ask for a run; see `Requests.submit`."""
+        """Submit a run; see `Requests.submit`."""
         request = RunRequest(feeds, outputs, out, self._requests)
-        try:  # noted first: a run that nobody knows of would be waited for by nobody
-            with self._asking:
-                before = self._asked_for.get(THIS.id, [])
-                self._asked_for[THIS.id] = [*(f for f in before if not f.done()), request.future]
+        try:  # recorded first: `_wait_for_requests` must know every run that was put
+            with self._submitting:
+                earlier = self._submitted.get(THIS.id, [])
+                self._submitted[THIS.id] = [*(f for f in earlier if not f.done()), request.future]
             self._requests.put(request)
         except BaseException:
             request.future.cancel()
@@ -163,16 +168,17 @@ class SessionStates:
         return request.future
 
     def _wait_for_requests(self) -> None:
-        """Wait for what was asked for by `submit`: a stream goes on in the order of its calls.
+        """Wait for the runs of `submit`: the runs of a stream follow the order of the calls.
 
-        Not in the thread that does it, as in a callback of a future: there the call goes first.
+        Not in the thread that serves the requests, as in a callback of a future: that would wait
+        for itself.
         """
-        if self._asked_for and not self._requests.served_here:
-            wait([one for one in self._asked_for.get(THIS.id, ()) if not one.done()])
+        if self._submitted and not self._requests.served_here:
+            wait([one for one in self._submitted.get(THIS.id, ()) if not one.done()])
 
     @cached_property
     def _requests(self) -> Requests:
-        """Made when it is first asked for: it is a circle, which keeps memory for a while."""
+        """The requests, made on first use: a reference cycle, which delays freeing memory."""
         return Requests(self)
 
     @property
@@ -190,10 +196,10 @@ class SessionStates:
         self._wait_for_requests()
         names = None if outputs is None else tuple(outputs)
         arrays = {name: as_host_array(one) for name, one in feeds.items()}
-        executor = self._chosen(arrays)
+        executor = self._fixed_executor(arrays)
         try:
             return executor.perform(
-                lambda: self._updating(
+                lambda: self._run_with_states(
                     executor, arrays, lambda plan: plan.run_on_thread(arrays, names, out)
                 )
             )
@@ -209,38 +215,38 @@ class SessionStates:
     ) -> Run:
         """See `ModelExecutor`."""
         arrays = {name: as_host_array(one) for name, one in feeds.items()}
-        executor = self._chosen(arrays)
+        executor = self._fixed_executor(arrays)
 
         def begin(plan: Plan) -> Run:
             if plan.backend.device is None:
                 return FinishedRun(plan.run_on_thread(arrays, outputs, out))
             return plan.begin(arrays, outputs, out)
 
-        begun = executor.perform(lambda: self._updating(executor, arrays, begin))
-        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
+        result = executor.perform(lambda: self._run_with_states(executor, arrays, begin))
+        return result if isinstance(result, FinishedRun) else ThreadSafeRun(executor, result)
 
     def settle(self) -> None:
         """See `ModelExecutor`."""
 
-    def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
-        """Return what runs it; with `auto` measured by the first run, for all of its runs."""
-        result = self._executor
-        if isinstance(result, AutoExecutor):
-            chosen = result.executor_for({**feeds, **self._initial})
-            with self._lock:  # of several first runs at once the first one's choice is all's
+    def _fixed_executor(self, feeds: Mapping[str, Array]) -> Executor:
+        """Return the executor of all runs; with `auto` the first run measures and fixes it."""
+        executor = self._executor
+        if isinstance(executor, AutoExecutor):
+            chosen = executor.executor_for({**feeds, **self._initial})
+            with self._lock:  # another thread's first run may have fixed it
                 if isinstance(self._executor, AutoExecutor):
                     self._executor = chosen
-                result = self._executor
-            assert not isinstance(result, AutoExecutor)
-        return result
+                executor = self._executor
+            assert not isinstance(executor, AutoExecutor)
+        return executor
 
-    def _updating(
+    def _run_with_states(
         self, executor: Executor, feeds: Mapping[str, Array], run: Callable[[Plan], R]
     ) -> R:
-        """Do `run` by the plan for `feeds`, with these states on the device.
+        """Call `run` with the plan for `feeds`, after these states were loaded to the device.
 
-        Where it raises they are as before, or lost, or of the run, whose results could not be had.
-        Only inside `perform`.
+        Where it raises, the states are as before or lost, or, where only reading the results
+        failed, updated. Only inside `perform`.
         """
         with self._lock:
             self._check_lost()
@@ -250,27 +256,27 @@ class SessionStates:
             plan = plans.plan(feeds)
             plans.load(self, self._pending)
             self._pending = {}
-            # A step of the host's may raise when others have updated states already.
-            before = plans.copied() if plan.backend.device and plan.hosted else None
+            # A step of the host may raise after other steps have updated states.
+            backup = plans.copied() if plan.backend.device and plan.hosted else None
             try:
                 return run(plan)
             except BaseException:
-                self._states_lost = before is not None or plan.states_lost
-                if before is not None and plan.backend.device and not plan.backend.device.lost:
-                    plans.restore(before)
+                self._states_lost = backup is not None or plan.states_lost
+                if backup is not None and plan.backend.device and not plan.backend.device.lost:
+                    plans.restore(backup)
                     self._states_lost = False
                 raise
 
     def _check_lost(self) -> None:
-        """Raise DeviceError where the content of some went with a device or a run."""
+        """Raise DeviceError where the content of a state was lost with the device or a run."""
         device = None if self._plans is None else self._plans.backend.device
         lost = device is not None and (device.lost or device.closed)
         if not lost and not self._states_lost:
             return
-        if gone := [name for name in self.names if name not in self._pending]:
+        if missing := [name for name in self.names if name not in self._pending]:
             why = device.lost or "the device was closed" if device and lost else "a run was stopped"
             raise DeviceError(
-                f"{why}; with it went the states {', '.join(map(repr, gone))} of {self._model}: "
+                f"{why}; with it went the states {', '.join(map(repr, missing))} of {self._model}: "
                 "reset() or write() them"
             )
         self._states_lost = False
@@ -279,13 +285,13 @@ class SessionStates:
 
 
 class SharedPlans:
-    """The plans of the streams of one session, by what their states are."""
+    """The plans of the streams of one session, by the types of their states."""
 
     def __init__(self) -> None:
         self.lock = process_lock()
-        """Held while the states of a stream are looked at, changed, or updated by a run."""
-        self._found: weakref.WeakValueDictionary[tuple[object, ...], Plans]
-        self._found = weakref.WeakValueDictionary()
+        """Held while the states of a stream are read or written, or a run uses them."""
+        self._plans: weakref.WeakValueDictionary[tuple[object, ...], Plans]
+        self._plans = weakref.WeakValueDictionary()
 
     def plans_for(
         self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
@@ -295,14 +301,14 @@ class SharedPlans:
             (name, TensorType.from_array(arrays[name]), out) for name, out in updates.items()
         )
         key = (id(executor.backend), types)
-        result = self._found.get(key)
+        result = self._plans.get(key)
         if result is None or result.backend is not executor.backend:
-            result = self._found[key] = Plans(executor, updates, arrays)
+            result = self._plans[key] = Plans(executor, updates, arrays)
         return result
 
 
 class Plans:
-    """Plans that update the same states, and the stream whose content is in these.
+    """Plans that use the same states, and the stream that owns these states' content.
 
     Only inside `perform`.
     """
@@ -312,7 +318,7 @@ class Plans:
     ) -> None:
         self.backend = executor.backend
         self._types = {
-            name: TensorType(one.shape, kept_dtype(DType.from_array(one), self.backend))
+            name: TensorType(one.shape, stored_dtype(DType.from_array(one), self.backend))
             for name, one in arrays.items()
         }
         self._outputs = updates
@@ -335,15 +341,15 @@ class Plans:
         return result
 
     def plan(self, feeds: Mapping[str, Array]) -> Plan:
-        """Return the plan for inputs like `feeds`, made now unless it is there."""
+        """Return the plan for inputs like `feeds`, made now unless it exists."""
 
-        def reserved(plan: Plan | PartitionedGraph) -> Plan:
-            assert isinstance(plan, Plan)  # with states no graph is planned in parts
-            plan.reserve(feeds)  # now: a run that has begun is not done again
+        def reserve(plan: Plan | PartitionedGraph) -> Plan:
+            assert isinstance(plan, Plan)  # a graph with states is not partitioned
+            plan.reserve(feeds)  # before the run, which cannot be repeated once begun
             return plan
 
         try:
-            return self._executor.with_room(feeds, self.backend, reserved)
+            return self._executor.with_room(feeds, self.backend, reserve)
         except ShapeError:
             self._check_updates(feeds)
             raise
@@ -362,7 +368,7 @@ class Plans:
                 raise _other_type(name, self._types[name], self._outputs[name], type)
 
     def load(self, stream: SessionStates, arrays: Mapping[str, Array]) -> None:
-        """Have the content of `stream` be in the states; then `arrays`, which take their place."""
+        """Load the content of `stream` to the states, then overwrite some by `arrays`."""
         values = {
             name: narrowed(f"state {name!r}", array)
             if self._types[name].dtype is DType.int32
@@ -373,7 +379,7 @@ class Plans:
         if owner is not stream:
             if owner is not None:
                 owner.parked = self.copied(owner.parked)
-            self._owner = None  # nobody's, where this is interrupted
+            self._owner = None  # in case this is interrupted
             if stream.parked is not None:
                 self.restore(stream.parked)
             self._owner = weakref.ref(stream)
@@ -386,27 +392,28 @@ class Plans:
         return self._states if owner is stream or stream.parked is None else stream.parked
 
     def copied(self, into: States | None = None) -> States:
-        """Return copies on the device, `into` where it is given."""
+        """Return copies of the states on the device, in `into`, or in new states."""
         result = self._empty() if into is None else into
         for name in self._types:
             result[name].copy_from(self._states[name])
         return result
 
-    def restore(self, before: States) -> None:
-        """Have the states be what `before` are."""
+    def restore(self, source: States) -> None:
+        """Copy the content of `source` to the states."""
         for name in self._types:
-            self._states[name].copy_from(before[name])
+            self._states[name].copy_from(source[name])
 
 
 def with_states(
     graph: Graph, updates: Mapping[str, str], types: Mapping[str, TensorType]
 ) -> tuple[Graph, dict[str, str]]:
-    """Return `graph` with states of `types` for inputs, and the outputs that update these.
+    """Return `graph` with inputs that are states of `types`, and the names of the outputs that
+    update them.
 
-    A state that is kept as another dtype than the input's is cast on its way in and out.
+    A state that is stored as another dtype than the input's is cast before and after the graph.
     """
-    here: dict[Value, Value] = {}
-    before: list[Node] = []
+    replaced: dict[Value, Value] = {}
+    casts: list[Node] = []
     inputs: list[Value] = []
     sizes = {
         dim: size
@@ -417,28 +424,28 @@ def with_states(
     }
     for value in graph.inputs:
         type = types.get(value.name)
-        if type is None:  # what has a size of a state's has no open size there
+        if type is None:  # no state; a size that it shares with a state is known
             type = value.type.bound(sizes)
-        kept = Value(value.name, type, Kind.INPUT)
-        inputs.append(kept)
-        here[value] = kept
+        new = Value(value.name, type, Kind.INPUT)
+        inputs.append(new)
+        replaced[value] = new
         if type.dtype is not value.type.dtype:
-            here[value] = Value(f"{value.name} as {value.type.dtype.value}", value.type)
-            before.append(_cast(kept, here[value]))
+            replaced[value] = Value(f"{value.name} as {value.type.dtype.value}", value.type)
+            casts.append(_cast(new, replaced[value]))
     names = {output: name for name, output in updates.items()}
-    after: list[Node] = []
+    output_casts: list[Node] = []
     outputs: list[Value] = []
     renamed = dict(updates)
     for value in graph.outputs:
-        current = here.get(value, value)
+        output = replaced.get(value, value)
         name = names.get(value.name)
         if name is not None and types[name].dtype is not value.type.dtype:
             dtype = types[name].dtype
-            kept = Value(f"{value.name} as {dtype.value}", TensorType(current.type.dims, dtype))
-            after.append(_cast(current, kept))
-            renamed[name], current = kept.name, kept
-        outputs.append(current)
-    nodes = (*before, *(node.with_values(here) for node in graph.nodes), *after)
+            stored = Value(f"{value.name} as {dtype.value}", TensorType(output.type.dims, dtype))
+            output_casts.append(_cast(output, stored))
+            renamed[name], output = stored.name, stored
+        outputs.append(output)
+    nodes = (*casts, *(node.with_values(replaced) for node in graph.nodes), *output_casts)
     return Graph(nodes, tuple(inputs), tuple(outputs), graph.name), renamed
 
 
@@ -477,11 +484,11 @@ def checked_pairs(
         raise ModelError(f"states must map inputs to the outputs that update them: {shown(pairs)}")
     by_output: dict[str, str] = {}
     for name, output in pairs.items():
-        for what, wanted, there in (("input", name, taken), ("output", output, results)):
-            if wanted not in there:
+        for what, wanted, infos in (("input", name, taken), ("output", output, results)):
+            if wanted not in infos:
                 raise ModelError(
                     f"state {shown(name)}, updated by {shown(output)}: {model} has no {what} "
-                    f"{shown(wanted)}, it has {', '.join(map(repr, there))}"
+                    f"{shown(wanted)}, it has {', '.join(map(repr, infos))}"
                 )
         if output in by_output:
             raise ModelError(

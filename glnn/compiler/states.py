@@ -16,9 +16,9 @@ from glnn.core.types import Array, DType, TensorType
 from glnn.errors import LimitError, ModelError, ShapeError, shown
 from glnn.runtime.store import Store
 
-HELD = (DType.float32, DType.int32)
+STATE_DTYPES = (DType.float32, DType.int32)
 """The types that a state may have."""
-SMALL = 1 << 16  # bytes of a state for which room to read it by is kept
+SMALL = 1 << 16  # bytes of a state up to which the buffer for reading it is kept
 
 
 class State:
@@ -36,7 +36,7 @@ class State:
         offset: int | None = None,
         readable: bool = False,
     ) -> None:
-        """memory: where it is to lie from the word `offset` on, for good; None has its own.
+        """memory: the memory that it shares, from the word `offset` on; None allocates its own.
         readable: see `States.add`.
         """
         self.type, self._backend, self.readable = type, backend, readable
@@ -46,14 +46,15 @@ class State:
         """The word of its memory that it begins at; None where that is its own."""
         self.memories: list[Memory | None] = []
         self._stores: list[Store] = []
-        self._way: Store | None = None
+        self._staging: Store | None = None
+        """The buffer through which the state is read, where it is kept."""
         self.current = 0
         """The index of the memory that has the content."""
         self._add(self._allocate() if memory is None else memory)
 
     def _allocate(self) -> Memory | None:
-        way = Transfer.TO_HOST if self.readable else None
-        return self._backend.memory(self.words, way)
+        transfer = Transfer.TO_HOST if self.readable else None
+        return self._backend.memory(self.words, transfer)
 
     def _add(self, memory: Memory | None) -> None:
         store = self._backend.allocate(self.type.shape, DENSE, memory, self.type.dtype, self.offset)
@@ -61,12 +62,12 @@ class State:
         self._stores.append(store)
 
     def reserve(self) -> None:
-        """Have a second memory."""
+        """Allocate the second memory unless there is one."""
         if len(self.memories) < 2:
             self._add(self._allocate())
 
     def swap(self) -> None:
-        """Have the content be in the other memory, as swapped buffers."""
+        """Swap its two memories: the other one has the content now."""
         self.current = 1 - self.current
 
     @property
@@ -76,54 +77,54 @@ class State:
         return 4 * words * len(self.memories)
 
     def set(self, array: Array) -> None:
-        """Take `array`, which nobody changes any more. Only inside `perform`, as what follows."""
+        """Write `array`, which must not change any more. Only inside `perform`, as what follows."""
         store = self._stores[self.current]
         store.put(array)
-        store.mark_written()  # the host's array is not needed any more
+        store.mark_written()  # releases the host's array
 
     def copy_from(self, source: State) -> None:
-        """Take the content of `source`, of the same type, on the device."""
-        if source._backend.device is None:  # in place the host may change its arrays
+        """Copy the content of `source`, of the same type, on the device."""
+        if source._backend.device is None:  # the host may update its arrays in place
             self.set(np.array(source.get()))
         else:
             self._backend.copy(source._stores[source.current], self._stores[self.current])
 
     def get(self) -> Array:
-        """The content as the host has it, on a backend without a device."""
+        """Return the content, on a backend without a device, without a copy."""
         return self._stores[self.current].pull()
 
     def read(self) -> Array:
-        """A copy of the content."""
+        """Return a copy of the content."""
         store = self._stores[self.current]
         if self._backend.device is None:
             return store.fetch()
-        # By way of another buffer: drivers may move to the host's memory what was read there.
-        way = self._way
-        if way is None:
+        # Through another buffer: drivers may move a buffer that is read to the host's memory.
+        staging = self._staging
+        if staging is None:
             memory = self._backend.memory(self.words, Transfer.TO_HOST)
-            way = self._backend.allocate(self.type.shape, DENSE, memory, self.type.dtype)
-            self._way = way if 4 * self.words <= SMALL else None
-        self._backend.copy(store, way)
-        return way.fetch()
+            staging = self._backend.allocate(self.type.shape, DENSE, memory, self.type.dtype)
+            self._staging = staging if 4 * self.words <= SMALL else None
+        self._backend.copy(store, staging)
+        return staging.fetch()
 
 
 class States:
-    """Tensors of one backend that stay where they are from run to run, by name.
+    """Tensors of one backend that stay on its device from run to run, by name.
 
-    Plans that are given them read and update them (see `Plan`). They are float32 or int32, and lie
-    row major in memory that only the device sees. Any thread may use them. What is done after the
-    device was lost raises DeviceError: their content went with it.
+    Plans read and update them (see `Plan`). They are float32 or int32, row major, in memory that
+    only the device accesses. Any thread may use them. After the device was lost every use raises
+    DeviceError: their content was lost with it.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.lock = process_lock()
-        """Held by runs on a backend whose runs do not take turns by themselves."""
+        """The lock that runs hold while they use the states."""
         self._states: dict[str, State] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order in which they were added."""
+        """The names, in the order in which the states were added."""
         return tuple(self._states)
 
     @property
@@ -153,24 +154,24 @@ class States:
         return self._states[name]
 
     def add(self, name: str, array: Array, *, readable: bool = False) -> None:
-        """A new state called `name` that holds a copy of `array`, which is float32 or int32.
+        """Add a state `name` with a copy of `array`, which is float32 or int32.
 
-        readable: whether runs can be asked for the output that updates it. Then the host sees its
-        memory, and a run leaves the one that the run before it wrote as it is, so that the host can
-        read that while the next run is computed. Raises ModelError where there is one of that name,
-        ShapeError on another type, and LimitError where the device has too little memory.
+        readable: True to let runs return the output that updates it. Then its memory is visible to
+        the host, and it is double-buffered, so that the host can read the content that one run
+        wrote while the next run is computed. Raises ModelError where the name is taken, ShapeError
+        for another type, and LimitError where the device has too little memory.
         """
         self._check(name, array)
         self.backend.perform(lambda: self._add(name, array, readable))
 
     def copy(self) -> States:
-        """Return these states, of the same memory, to which others can be added."""
+        """Return States with these states, not copies of them, to which others can be added."""
         copied = States(self.backend)
         copied.lock, copied._states = self.lock, dict(self._states)
         return copied
 
     def add_together(self, arrays: Mapping[str, Array]) -> None:
-        """New states, as by `add`, which lie one behind the other in memory where that can be.
+        """Add states as `add` does, one behind the other in memory where possible.
 
         Then plans that update them all in the same way do so in one launch.
         """
@@ -181,22 +182,23 @@ class States:
     def _check(self, name: str, array: Array) -> None:
         if name in self._states:
             raise ModelError(f"there is a state {name!r} already")
-        specs = (*HELD, DType.int64) if self.backend.device is None else HELD
-        if not isinstance(array, np.ndarray) or DType.from_array(array) not in specs:
+        on_host = self.backend.device is None
+        dtypes = (*STATE_DTYPES, DType.int64) if on_host else STATE_DTYPES
+        if not isinstance(array, np.ndarray) or DType.from_array(array) not in dtypes:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"state {name!r} must be a float32 or int32 array, got {got}")
 
     def _add(self, name: str, array: Array, readable: bool = False) -> None:
-        self._need(name, 4 * self._words(array))
+        self._check_free(name, 4 * self._words(array))
         self._set(name, State(self.backend, TensorType.from_array(array), readable=readable), array)
 
     def _add_together(self, arrays: Mapping[str, Array]) -> None:
-        for names in _shared(arrays, self._words, self.backend.adjoining // 4):
+        for names in _group(arrays, self._words, self.backend.adjoining // 4):
             if len(names) == 1:
                 self._add(names[0], arrays[names[0]])
                 continue
             words = [aligned(self._words(arrays[name])) for name in names]
-            self._need(names[0], 4 * sum(words))
+            self._check_free(names[0], 4 * sum(words))
             memory = self.backend.memory(sum(words))
             for name, offset in zip(names, accumulate(words, initial=0)):
                 type = TensorType.from_array(arrays[name])
@@ -205,8 +207,8 @@ class States:
     def _words(self, array: Array) -> int:
         return self.backend.capacity(DENSE.words(TensorType.from_array(array)))
 
-    def _need(self, name: str, nbytes: int) -> None:
-        """Raise LimitError where so many bytes are not free."""
+    def _check_free(self, name: str, nbytes: int) -> None:
+        """Raise LimitError where fewer than `nbytes` are free."""
         free = self.available()
         if free is not None and nbytes > free:
             raise LimitError(
@@ -218,25 +220,25 @@ class States:
         self._states[name] = state
 
     def available(self) -> int | None:
-        """Bytes of device memory that are free beside them; None where nobody knows."""
+        """Return the bytes of device memory that are free beside them; None where unknown."""
         free = self.backend.available()
         if free is None or Settings.from_environment().memory is None:
             return free
-        return free - self.nbytes  # what GLNN_MEMORY allows is for all together
+        return free - self.nbytes  # GLNN_MEMORY includes the states
 
     def read(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Copies of the states so called, None for all, as the last run left them.
+        """Return copies of the states `names`, None for all, as the last run left them.
 
-        Waits for the device. Raises ModelError where there is none of a name.
+        Waits for the device. Raises ModelError for an unknown name.
         """
         states = {name: self[name] for name in (self.names if names is None else names)}
         with self.lock:
             return self.backend.perform(lambda: {k: state.read() for k, state in states.items()})
 
     def write(self, arrays: Mapping[str, Array]) -> None:
-        """Have the states so called hold copies of `arrays`, of their shapes and dtypes.
+        """Write copies of `arrays`, by name, to the states.
 
-        Raises ModelError where there is none of a name, ShapeError on another type.
+        Raises ModelError for an unknown name, ShapeError for another shape or dtype.
         """
         for name, array in arrays.items():
             wanted = self[name].type
@@ -255,7 +257,7 @@ class States:
             self.backend.perform(write)
 
 
-def _shared(
+def _group(
     arrays: Mapping[str, Array], words: Callable[[Array], int], most: int
 ) -> list[list[str]]:
     """Group the names of `arrays`, in their order, into memories of at most `most` words."""
