@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
-NO_WAYS = {"priority": None, "wait": None}  # the environment's
+NO_SHARING_OPTIONS = {"priority": None, "wait": None}  # those of the environment
 
 
 class _LazyModel:
     """A model, loaded on first use from `source`: a Model, a path, or the content of a file.
 
-    stored: its plans on disk; None where there are none. cache: the store for new plans. The
-    modules that read and plan models take several times as long to import as those that run a
-    stored plan: they are imported when the model is loaded. Any thread may use it.
+    stored: its plans on disk; None where there are none. cache: the store for new plans. Importing
+    the modules that read and plan models takes several times as long as importing those that run a
+    stored plan: it is done when the model is loaded. Any thread may use it.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class _LazyModel:
     def load(self) -> LoadedModel:
         """Load the model on first use, and return it.
 
-        Raises what `LoadedModel.from_source` raises, and ModelError where its file changed since it
-        was stored.
+        Raises what `LoadedModel.from_source` raises, and ModelError where its file changed after
+        its plans were stored.
         """
         if self.loaded is None:
             with self._lock:
                 if self.loaded is None:
                     self.loaded = self._load()
                     if isinstance(self._source, bytes):
-                        self._source = self.loaded.model  # they are not needed any more
+                        self._source = self.loaded.model  # frees the bytes
         return self.loaded
 
     def _load(self) -> LoadedModel:
@@ -114,37 +114,37 @@ class _LazyModel:
 
     @property
     def backend(self) -> Backend:
-        """The backend: another one after the device was lost. Raises what `load` raises."""
+        """The backend, which changes after the device was lost. Raises what `load` raises."""
         if self.loaded is not None or self._stored is None:
             return self.load().executor.backend
         with self._lock:
             if self._backend is None:
-                name, asked = self._stored.backend, self._options
+                name, options = self._stored.backend, self._options
                 module: Any = import_module("glnn.backends")
                 self._backend = module.open_backend(
-                    name, asked.device, gpu=asked.gpu, limits=asked.limits
+                    name, options.device, gpu=options.gpu, limits=options.limits
                 )
             return self._backend
 
     @property
-    def where(self) -> str:
-        """The name of its backend; with stored plans no backend is opened for it."""
+    def backend_name(self) -> str:
+        """The name of the backend, which need not be opened where there are stored plans."""
         stored = self._stored if self.loaded is None else None
         return self.load().executor.backend.name if stored is None else stored.backend
 
 
 P = ParamSpec("P")
-OF_ONNX_RUNTIME = ("sess_options", "providers", "provider_options", "path_or_bytes")
+ONNX_RUNTIME_ARGUMENTS = ("sess_options", "providers", "provider_options", "path_or_bytes")
 
 
 def _explaining_arguments(constructor: Callable[P, None]) -> Callable[P, None]:
-    """Wrap the constructor of a session: an argument of ONNX Runtime's session says who has it."""
+    """Wrap a session's constructor so that it explains arguments of ONNX Runtime's session."""
 
     @wraps(constructor)
     def construct(*arguments: P.args, **named: P.kwargs) -> None:
-        if theirs := next((name for name in OF_ONNX_RUNTIME if name in named), None):
+        if name := next((name for name in ONNX_RUNTIME_ARGUMENTS if name in named), None):
             raise TypeError(
-                f"glnn.InferenceSession has no argument {theirs!r}, which is ONNX Runtime's: "
+                f"glnn.InferenceSession has no argument {name!r}, which is ONNX Runtime's: "
                 "glnn.onnxruntime.InferenceSession takes its arguments"
             )
         constructor(*arguments, **named)
@@ -155,32 +155,33 @@ def _explaining_arguments(constructor: Callable[P, None]) -> Callable[P, None]:
 class InferenceSession(LazyPickle):
     """A model on a backend, ready to run.
 
-    model: a Model, what `glnn.load` takes, or the content of a file that needs no others, as bytes:
-    of ONNX, or a .json model without parameters.
+    model: a Model, an argument of `glnn.load`, or, as bytes, the content of a file that refers to
+    no others: of ONNX, or a .json model without parameters.
     backend: `auto`, `compute`, `feedback` or `cpu`. With `auto` the first run on inputs of some
-    shapes is done by each that opens, a few times, and the fastest is taken from then on (see
+    shapes is done by each backend that opens, a few times, and later runs by the fastest (see
     `choice`). prefer: "fastest", or "gpu", with which `auto` keeps the CPU free where there is a
-    GPU, which a software renderer is not. device: the device to run on; None opens or
-    shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
-    of several names, with commas between, the first that can compute it.
-    precision: "float32", or "float16" to store the weights of convolutions and products and the
-    tables of embeddings as halves, and on compute what steps give each other, where those who read
-    it can (docs/backends.md), rounded once; "int8" as docs/backends.md says.
-    max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
-    a model that computes each sample by itself. The batch, N, must come first in all its inputs and
-    outputs. Joined runs are of batches that are powers of two, or of `max_batch`. without: names of
+    GPU, which a software renderer is not. device: the device to run on; None opens or shares one,
+    chosen by `gpu` and `limits`. kernels: the kernel to take for an op, by the op's name; of
+    several kernels, separated by commas, the first that can compute it.
+    precision: "float32"; "float16" to store the weights of convolutions and products and the tables
+    of embeddings as float16, and on compute also the tensors between steps whose kernels can read
+    and write float16 (docs/backends.md); or "int8", see docs/backends.md.
+    max_batch: the most samples to which waiting requests of `run_async` are joined, for a model
+    that computes each sample by itself. The batch, N, must come first in all its inputs and
+    outputs. Joined runs have batches that are powers of two, or `max_batch`. without: names of
     graph passes that are left out (`glnn.graph.passes.Pass`), which changes results by rounding.
-    fused: whether a bias, an activation, a normalisation may join the step before; with False those
-    passes are left out that make one step of several, so that each can be timed.
-    priority, wait: of the device that is shared, see `Device`; None is what the environment says.
+    fused: False to leave out the passes that fuse several steps into one, as a bias, an activation
+    or a normalisation into the step before, so that each can be timed.
+    priority, wait: of a shared device, see `Device`; None for those of the environment.
 
     A model is planned once for each range of open sizes; the last few plans are kept. Any thread
-    may use a session. It can be pickled, as what it was made of: a file by its path, unless it was
-    given a device. Raises ModelError for a model that does not load, DeviceError where the backend
-    does not open. A weight that float16 does not hold is a ShapeError where it is planned or run.
+    may use a session. It can be pickled, unless it was given a device: as its arguments, a file by
+    its path. Raises ModelError for a model that does not load, DeviceError where the backend does
+    not open. A weight that overflows float16 is a ShapeError where it is planned or run.
 
-    Where plans of the model were stored, they run without its being loaded, and without the parts
-    of glnn that read models and make plans. The model is loaded when something else is asked for.
+    Where plans of the model are stored on disk, runs use them without loading the model, and
+    without the parts of glnn that read models and make plans. The model is loaded for anything
+    else.
     """
 
     cache: ClassVar[PlanCache | None] = PlanCache()
@@ -204,14 +205,14 @@ class InferenceSession(LazyPickle):
         priority: str | None = None,
         wait: str | None = None,
     ) -> None:
-        self._source = None if isinstance(model, bytes) else model  # they are not kept for pickling
-        self._ways = {"priority": priority, "wait": wait}
+        self._source = None if isinstance(model, bytes) else model  # bytes are not pickled
+        self._sharing_options = {"priority": priority, "wait": wait}
         device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
             backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
         )
         self._fitted: dict[int, tuple[Shape, np.dtype[Any]]] = {}
-        """The last shape and dtype that fitted, by the numbers of `_kinds`."""
+        """The last shape and dtype that fitted, by the number of the input's kind (`_kinds`)."""
         self._fitted_types: ArrayTypes | None = None
         """The types of the last inputs that fitted, where all were arrays."""
         stored = None if self.cache is None else self.cache.find(model, self._options)
@@ -219,10 +220,10 @@ class InferenceSession(LazyPickle):
         self._runs: ModelExecutor
         if stored is not None:
             self._runs = StoredRuns(stored, self._lazy.executor)
-            self._described(stored.info)
+            self._describe(stored.info)
         else:
             self._runs = self._lazy.executor()
-            self._described(self._lazy.load().model.info)
+            self._describe(self._lazy.load().model.info)
         self._requests = Requests(self._runs, max_batch)
         self._mark_derived()
 
@@ -230,17 +231,17 @@ class InferenceSession(LazyPickle):
         InferenceSession.__init__(self, **arguments)
 
     def _constructor_arguments(self) -> Mapping[str, Any]:
-        asked = self._options
-        if asked.device is not None and self._ways == NO_WAYS:
+        options = self._options
+        if options.device is not None and self._sharing_options == NO_SHARING_OPTIONS:
             raise GlnnError(
                 "a session given a device cannot be pickled: say which by gpu, limits and priority"
             )
         source: Any = self.model if self._source is None else self._source
         if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
             source = os.path.abspath(source)  # the other process may be in another folder
-        return {**vars(asked), **self._ways, "model": source, "device": None}
+        return {**vars(options), **self._sharing_options, "model": source, "device": None}
 
-    def _described(self, info: ModelInfo) -> None:
+    def _describe(self, info: ModelInfo) -> None:
         """Set the attributes of the session from the model's description."""
         self.name, self.metadata = info.name, info.metadata
         self._inputs, self._outputs = info.inputs, info.outputs
@@ -251,7 +252,7 @@ class InferenceSession(LazyPickle):
         self._kinds = kind_numbers(
             {one.name: (one.type, one.shape, one.free) for one in info.inputs}
         )
-        """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
+        """By input, the number of its kind, which inputs share that the same arrays fit."""
         self._shared_sizes = shared_sizes(info.inputs)
 
     def _load(self) -> LoadedModel:
@@ -264,9 +265,9 @@ class InferenceSession(LazyPickle):
 
     @property
     def model(self) -> Model:
-        """The model. It is loaded now where plans that were stored ran it so far.
+        """The model. Where stored plans ran it so far, it is loaded now.
 
-        They do so no more: its weights may be assigned from now on.
+        Runs do not use stored plans any more: its weights may be assigned from now on.
         """
         return self._load().model
 
@@ -290,7 +291,7 @@ class InferenceSession(LazyPickle):
         if loaded is not None:
             return loaded.choice
         chosen = self._options.backend == "auto" and self.restored
-        return BackendChoice(self._lazy.where, remembered=True) if chosen else None
+        return BackendChoice(self._lazy.backend_name, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -299,7 +300,7 @@ class InferenceSession(LazyPickle):
         A warning about them is logged once.
         """
         loaded = self._lazy.loaded
-        hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
+        hosted = () if loaded is None else loaded.executor.hosted  # stored plans have none
         return tuple(dict.fromkeys(map(str, hosted)))
 
     @property
@@ -310,7 +311,7 @@ class InferenceSession(LazyPickle):
     @property
     def backend_name(self) -> str:
         """The backend's name; with stored plans no backend is opened for it."""
-        return self._lazy.where
+        return self._lazy.backend_name
 
     def __repr__(self) -> str:
         """The model, the backend, the inputs and the outputs; loads and opens nothing."""
@@ -318,9 +319,9 @@ class InferenceSession(LazyPickle):
             return "InferenceSession(unpickled, not used yet)"
         choice = self.choice
         backend = self._options.backend if choice is None else choice.backend
-        taken = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._inputs)
+        inputs = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._inputs)
         outputs = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._outputs)
-        return f"InferenceSession({self.name} on {backend}: {taken} -> {outputs})"
+        return f"InferenceSession({self.name} on {backend}: {inputs} -> {outputs})"
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""
@@ -340,28 +341,29 @@ class InferenceSession(LazyPickle):
     ) -> list[Array]:
         """Run the model; return the outputs `output_names` (None or empty: all), in that order.
 
-        feeds: each input's name and its array, or DeviceArray, of its dtype; int64 is taken for
-        int32 where all numbers are. out: arrays of the caller's that outputs of these names are
-        written to, each of its output's shape and dtype, in memory of its own; the others are new
-        ones. Where it has the class `DeviceArray` for a name, that output stays on the device, and
-        the list has a DeviceArray in its place. A DeviceArray instead of the class is given up: it
-        has the output's shape and dtype, its numbers are gone, and where it is fed, too, as a cache
-        of a fixed length, the output is written in its place if that can be. states: of
-        `make_states`, inputs that are not fed, updated by outputs that are not given, None being
-        all others then. Raises ShapeError where an input is missing, unknown, or does not fit, or
-        an array of `out`; ModelError for an unknown output;
-        DeviceError where the driver resets the context, after which another call runs on a new
-        device, and in a fork of a process that used GL.
+        feeds: by the input's name, an array or DeviceArray of its dtype; int64 is accepted for
+        int32 where all numbers fit. out: by the output's name, an array to write it to, of its
+        shape and dtype, in memory of its own; other outputs are new arrays. With the class
+        `DeviceArray` in place of an array the output stays on the device, and the list has a new
+        DeviceArray. A DeviceArray in place of an array, of the output's shape and dtype, is given
+        up: its numbers are lost, and where it is also fed, as a cache of a fixed length, the output
+        is written in its place if possible. states: of `make_states`: inputs that are not fed, and
+        are updated by outputs that are not returned; None then means all other outputs.
+
+        Raises ShapeError where an input is missing, unknown, or does not fit, or an array of `out`
+        does not fit; ModelError for an unknown output; DeviceError where the driver resets the
+        context, after which another call runs on a new device, and in a fork of a process that used
+        GL.
         """
-        names, into = self._check_outputs(output_names, out, states)
+        names, targets = self._check_outputs(output_names, out, states)
         logged = LOG.isEnabledFor(logging.DEBUG)
         start = perf_counter() if logged else 0.0
-        runs: ModelExecutor = self._runs if states is None else states
-        results = runs.run(self._check_feeds(feeds, states), names, into)
-        _give_up(into)
+        executor: ModelExecutor = self._runs if states is None else states
+        results = executor.run(self._check_feeds(feeds, states), names, targets)
+        _give_up(targets)
         if logged:
             took = duration(perf_counter() - start)
-            LOG.debug("ran %s on %s in %s", self.name, self._lazy.where, took)
+            LOG.debug("ran %s on %s in %s", self.name, self._lazy.backend_name, took)
         return [results[name] for name in names]
 
     def run_async(
@@ -374,18 +376,18 @@ class InferenceSession(LazyPickle):
     ) -> Future[list[Array]]:
         """Submit a run; return a future of its outputs. The next run uploads while one computes.
 
-        Runs are done in the order in which they were asked for; with `max_batch`, those that wait
-        may be joined. The arrays of `feeds` and `out` are the session's until the future is done.
-        With `states`, runs that were asked for by the same follow one another. A future is for
-        threads; `asyncio.wrap_future` makes one for coroutines. Raises what `run`
-        says of the arguments; the rest is the future's to raise.
+        Runs are done in the order in which they were submitted; with `max_batch`, waiting ones may
+        be joined. The arrays of `feeds` and `out` must not change until the future is done. Runs
+        with the same `states` follow one another. A future is for threads; `asyncio.wrap_future`
+        makes one for coroutines. Raises what `run` raises for wrong arguments; the future raises
+        all other errors.
         """
-        names, into = self._check_outputs(output_names, out, states)
+        names, targets = self._check_outputs(output_names, out, states)
         requests = self._requests if states is None else states
         arrays = {k: as_host_array(one) for k, one in self._check_feeds(feeds, states).items()}
-        _give_up(into)
-        into = {k: DeviceArray if stays_on_device(one) else one for k, one in into.items()}
-        return requests.submit(arrays, names, into)
+        _give_up(targets)
+        targets = {k: DeviceArray if stays_on_device(one) else one for k, one in targets.items()}
+        return requests.submit(arrays, names, targets)
 
     def make_states(
         self,
@@ -394,11 +396,11 @@ class InferenceSession(LazyPickle):
     ) -> SessionStates:
         """Return new states: inputs that stay on the device, and are updated by outputs.
 
-        They are given to `run` and `run_async` as `states`. pairs: by the names of inputs, those of
-        outputs, each its input's content from the next run on; None pairs `past…` with `present…`,
-        a key-value cache of one size. initial: what they begin with, copied; zeros where it says
-        nothing. It gives open sizes, too. Raises ModelError or ShapeError where a pair does not
-        fit, ModelError where requests are joined (`max_batch`).
+        They are given to `run` and `run_async` as `states`. pairs: by the name of an input, the
+        output that is its content from the next run on; None pairs `past…` with `present…`, a
+        key-value cache of one size. initial: arrays that states begin with, which are copied;
+        others begin with zeros. A state with open sizes needs one. Raises ModelError or ShapeError
+        where a pair does not fit, ModelError where requests are joined (`max_batch`).
         """
         if self._options.max_batch > 1:
             raise ModelError(
@@ -413,7 +415,7 @@ class InferenceSession(LazyPickle):
         out: Mapping[str, Out] | None,
         states: SessionStates | None,
     ) -> tuple[tuple[str, ...], Mapping[str, Out]]:
-        """Check the arguments; return the names of the outputs, and the arrays to write some to."""
+        """Check the arguments; return the names of the outputs, and the arrays to write to."""
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
@@ -452,10 +454,9 @@ class InferenceSession(LazyPickle):
         """Compute tensors inside the model for `feeds`, by their names.
 
         names: of tensors, of layers (for their results), or patterns of these as `conv*`; None for
-        all tensors, the inputs too. What is asked for keeps its memory and is not joined to the
-        step that reads it; all else is computed as by `run`. Tensors in the bodies of branches and
-        loops have no names here. Raises ModelError for a name that nothing has, and what `run`
-        raises.
+        all tensors, the inputs too. The tensors named keep their memory and are not fused into
+        their consumers; all else is computed as by `run`. Tensors in the bodies of branches and
+        loops have no names here. Raises ModelError for an unknown name, and what `run` raises.
         """
         loaded = self._load()
         wanted = loaded.find(names)
@@ -475,7 +476,7 @@ class InferenceSession(LazyPickle):
     def _check_feeds(
         self, feeds: Mapping[str, Feed], states: SessionStates | None = None
     ) -> dict[str, Feed]:
-        """Check and convert the inputs; those like the last that fitted are not checked again."""
+        """Check and convert the inputs; types like the last that fitted are not checked again."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         if states is None and self._fitted_types is not None and self._fitted_types.match(feeds):
@@ -490,16 +491,16 @@ class InferenceSession(LazyPickle):
         for info in inputs:
             name = info.name
             array, kind = feeds.get(name), kinds[name]
-            there = isinstance(array, DeviceArray)
-            like = there or type(array) is np.ndarray
-            if not like or (array.shape, array.dtype) != fitted.get(kind):  # type: ignore[union-attr]
+            on_device = isinstance(array, DeviceArray)
+            is_array = on_device or type(array) is np.ndarray
+            if not is_array or (array.shape, array.dtype) != fitted.get(kind):  # type: ignore[union-attr]
                 if isinstance(array, DeviceArray):
                     _check_fits(info, array)
                 else:
                     check_names(self.name, inputs, feeds)
                     array = info.fitting(array)
                 fitted[kind] = array.shape, array.dtype
-            if there and name in self._read_by_host:
+            if on_device and name in self._read_by_host:
                 array = as_host_array(array)  # type: ignore[arg-type]
             arrays[name] = array  # type: ignore[assignment]
         if len(feeds) != len(arrays):
@@ -522,7 +523,7 @@ class InferenceSession(LazyPickle):
         """Return the plan for inputs of `shapes`, built on first use.
 
         keep: True to let every tensor keep its memory, so that it can be read afterwards. feeds:
-        arrays of inputs, of the model's types, whose numbers may decide sizes and branches.
+        arrays of inputs whose numbers may decide sizes and branches.
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
@@ -535,7 +536,7 @@ class InferenceSession(LazyPickle):
 
 
 def _give_up(out: Mapping[str, Out]) -> None:
-    """Give up the DeviceArrays that outputs took the place of."""
+    """Give up the DeviceArrays in whose place outputs were written."""
     for one in out.values():
         if isinstance(one, DeviceArray):
             one.give_up()

@@ -1,8 +1,8 @@
 """Choice of the fastest backend for a graph, measured at its first run and cached.
 
-A session that leaves the backend to glnn has a `AutoExecutor` in the place of an `Executor`. The
-first run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is
-that of the first. Which was the fastest is kept by the device, in the user's cache.
+A session with the backend `auto` has an `AutoExecutor` in place of an `Executor`. The first run on
+inputs of a class of shapes is done by each backend in turn, a few times; it returns the results of
+the first backend. The fastest one is stored in the user's cache, by device.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ from glnn.runtime.store import T
 from glnn.stored.plan_cache import PlanWriter
 
 FAR = 3.0
-"""How many times as long as the fastest so far is too far behind to look again."""
+"""A backend that takes this many times as long as the fastest so far is not timed further."""
 LONG = 0.3
 """Seconds of runs after which no further one is timed."""
 RUNS, ENOUGH, LEAST = 20, 0.1, 3
-"""Runs at the most; the seconds that are enough of them; and runs at the least, where short."""
-
+"""The most runs; the seconds of runs that are enough; and the fewest runs, where these are short.
+"""
 BOUND, BOUND_RUNS = 20.0, 10
-"""Seconds of measuring, planning included, after which no further backend is begun with, or as many
-runs of the fastest so far, where these take longer: a slow machine chooses as a fast one does."""
+"""Seconds of measuring, planning included, after which no further backend is timed; or the time of
+as many runs of the fastest so far, where that is longer: then a slow machine chooses as a fast one
+does."""
 SOFTWARE_LAST = ("cpu", "feedback", "compute")
 GPU_FIRST = ("compute", "cpu", "feedback")
-"""The order in which backends are timed: the slowest last, so that the bound leaves that out."""
+"""The order in which backends are timed: the slowest last, which the bound may leave out."""
 REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
-"""What a backend raises that cannot compute a model, on this device at all."""
+"""The errors of a backend that cannot compute a model on this device at all."""
 
 Clock = Callable[[], float]
 LOG = logging.getLogger(__name__)
@@ -81,12 +82,12 @@ class Timings:
 
     @property
     def choice(self) -> BackendChoice:
-        """The fastest; there must be one."""
+        """The fastest backend; at least one must have a time."""
         return BackendChoice.from_seconds(self.seconds, self.why)
 
     @property
     def is_lasting(self) -> bool:
-        """True where the same would be seen again: no device was lost, no memory was short."""
+        """True where measuring again would give the same: no device was lost, no memory short."""
         return all(isinstance(one, REFUSALS) for one in self.failures)
 
 
@@ -101,11 +102,11 @@ def time_backends(
     device: Capabilities,
     clock: Clock,
 ) -> Timings:
-    """Time each backend of `names`, as far as that is worth it.
+    """Time the backends of `names`, except those that are too slow to matter.
 
     Args:
         names: The backends in their order.
-        prepare: Gives, for a backend's name, a function that runs the work once on it.
+        prepare: Returns, for a backend's name, a function that runs the work once on it.
         device: The device that all but the cpu are for.
         clock: Returns seconds.
 
@@ -113,35 +114,35 @@ def time_backends(
         GlnnError, MemoryError: The error of the first run, unless a backend refuses the work; the
             first refusal where all refuse it.
     """
-    result, answered = Timings(), None
+    result, first_done = Timings(), None  # the time at which the first backend had run once
     run: Callable[[], object] | None = None
     for name in names:
-        if answered is not None and (reason := _reason_to_skip(name, result, device)):
+        if first_done is not None and (reason := _reason_to_skip(name, result, device)):
             result.why[name] = reason
             continue
         best = min(result.seconds.values(), default=None)
         runs = BOUND_RUNS * (best or 0.0)
-        if answered is not None and (spent := clock() - answered) > max(BOUND, runs):
+        if first_done is not None and (spent := clock() - first_done) > max(BOUND, runs):
             result.why[name] = f"measuring had taken {spent:.0f} s by then"
             continue
-        run = None  # with the memory that it holds, before the next backend takes some
+        run = None  # frees its memory before the next backend allocates
         try:
             with report_work("timing", name):
                 run = prepare(name)
                 start = clock()
                 run()
                 first = clock() - start
-                answered = clock() if answered is None else answered
-                limit = max(BOUND - (clock() - answered), runs)
-                result.seconds[name], short = warm_seconds(run, first, best, clock, limit)
+                first_done = clock() if first_done is None else first_done
+                limit = max(BOUND - (clock() - first_done), runs)
+                result.seconds[name], reason = warm_seconds(run, first, best, clock, limit)
         except (GlnnError, MemoryError) as error:
-            if answered is None and not isinstance(error, REFUSALS):
-                raise  # a wrong input, or the device was reset: nothing was seen
+            if first_done is None and not isinstance(error, REFUSALS):
+                raise  # a wrong input, or the device was reset: nothing was measured
             result.failures.append(error)
-            short = first_line(error)
-        if short:
-            result.why[name] = short
-    if answered is None:
+            reason = first_line(error)
+        if reason:
+            result.why[name] = reason
+    if first_done is None:
         raise result.failures[0]
     return result
 
@@ -157,17 +158,17 @@ def _reason_to_skip(name: str, timings: Timings, device: Capabilities) -> str:
 def warm_seconds(
     run: Callable[[], object], first: float, best: float | None, clock: Clock, limit: float = BOUND
 ) -> tuple[float, str]:
-    """Return the least seconds of a run after the first, and why it was not run longer, if so.
+    """Return the least seconds of a run after the first, and why timing was cut short, else "".
 
-    The driver compiles in the first run, which may take a thousand times as long as the next: it
-    decides nothing, unless it took longer than `limit`.
+    The driver compiles in the first run, which may take a thousand times as long as the next: that
+    run counts only if it took longer than `limit`.
 
     Args:
         run: Runs the model once.
-        first: Seconds of the run before, the backend's first.
+        first: Seconds of the backend's first run, which was before.
         best: Seconds of the fastest other backend, None where there is none.
         clock: Returns seconds.
-        limit: Seconds that the first run may have taken where another is to follow.
+        limit: Seconds of the first run after which it is not repeated.
     """
     if first > limit:
         return first, f"its first run took {first:.0f} s and was not repeated"
@@ -191,18 +192,16 @@ class _LatestChoice:
     shapes: dict[str, Shape]
     """The shapes of its inputs."""
     executor: Executor
-    """What it was run on."""
     choice: BackendChoice
-    """The choice of that."""
     types: ArrayTypes | None = None
-    """The types of inputs that are run on it, too; None where numbers matter, or nobody knows."""
+    """The types of inputs that this executor runs, whatever their numbers; None where numbers
+    matter, or before a second run."""
 
 
 class AutoExecutor:
-    """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
+    """Runs a graph on the fastest of `backends`, with the methods of `Executor`.
 
-    backends: two or more that are open, by name. options: those of `Executor`. clock: tells
-    seconds.
+    backends: two or more open ones, by name. options: those of `Executor`. clock: returns seconds.
 
     While one thread measures, others run on the first backend. Any thread may use it.
     """
@@ -218,20 +217,22 @@ class AutoExecutor:
         gl = next(one for one in backends.values() if isinstance(one, GlBackend))
         self._offers, self._choice_cache = gl.device.capabilities, gl.choice_cache
         self.on: Device = gl.device
-        """What those of them run on that are for a GPU."""
+        """The device of the backends with one."""
         self._names = [name for name in timing_order(self._offers) if name in backends]
         self._executors: dict[str, Executor] = {}
-        self._choices: dict[str, BackendChoice] = {}  # by class of shapes
+        self._choices: dict[str, BackendChoice] = {}
+        """By class of shapes."""
         self._measuring = threading.Lock()
-        self._disturbed = False  # whether other threads ran while one measured
+        self._disturbed = False
+        """True where other threads ran while one measured."""
         self.saved = next(name for name in BACKENDS if name in backends)
-        """The one backend whose plans may be kept on disk."""
+        """The one backend whose plans may be stored on disk."""
         self._saving: Saving | None = None
         self._latest: _LatestChoice | None = None
-        self._said_software(self._choice_cache)
+        self._warn_of_software(self._choice_cache)
 
-    def _said_software(self, cache: BackendChoiceCache) -> None:
-        """Say once that the device is none."""
+    def _warn_of_software(self, cache: BackendChoiceCache) -> None:
+        """Warn once that the device is a software renderer."""
         if self._offers.software and not cache.warned:
             cache.warned = True
             name = self._offers.renderer
@@ -263,15 +264,15 @@ class AutoExecutor:
         return self._executor_for(self._names[0]) if latest is None else latest.executor
 
     def _executor_for(self, name: str) -> Executor:
-        """The executor on a backend, which lives from its first use on until it is dropped."""
+        """Return the executor on the backend `name`, made on first use."""
         result = self._executors.get(name)
         if result is None:
             options = self._options
             if name == "cpu":
                 options = {**options, "device": None, "gpu": None, "limits": None}
-            made = Executor(self.graph, name, **options)
-            made.saving = self._saving if name == self.saved else None
-            result = self._executors.setdefault(name, made)
+            executor = Executor(self.graph, name, **options)
+            executor.saving = self._saving if name == self.saved else None
+            result = self._executors.setdefault(name, executor)
         return result
 
     def run(
@@ -285,16 +286,16 @@ class AutoExecutor:
         if executor is not None:
             return executor.run(feeds, outputs, out)
         names = None if outputs is None else tuple(outputs)
-        if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
+        if self._measuring.acquire(blocking=False):  # waiting here could deadlock
             try:
                 self._disturbed = False
-                return self._measure_and_store(lambda: self._measured(feeds, names, out))
+                return self._measure_and_store(lambda: self._measure(feeds, names, out))
             finally:
                 self._measuring.release()
         return self._executor_for(self._names[0]).run(feeds, names, out)
 
     def save_by(self, writer: PlanWriter) -> None:
-        """Have `writer` keep plans of the backend `saved` from now on, where that is chosen."""
+        """Have `writer` store plans of the backend `saved` from now on, where that is chosen."""
         self._saving = Saving(writer, self.graph)
 
     def _measure_and_store(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
@@ -304,16 +305,16 @@ class AutoExecutor:
         saving = self._saving
         if saving is None:
             return measure()
-        saving.paused, before = True, self._latest
+        saving.paused, previous = True, self._latest
         try:
             return measure()
         finally:
-            taken = self._latest if self._latest is not before else None
-            if taken is None or taken.choice.backend != self.saved:
+            new = self._latest if self._latest is not previous else None
+            if new is None or new.choice.backend != self.saved:
                 saving.drop()
             saving.paused = False
-            if saving.waiting and taken is not None:
-                taken.executor.perform(saving.settle)
+            if saving.waiting and new is not None:
+                new.executor.perform(saving.settle)
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Executor`."""
@@ -322,15 +323,15 @@ class AutoExecutor:
     def begin(
         self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
-        """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
+        """See `Executor`; where the run is to be measured, it is done when this returns."""
         executor = self._chosen_executor(feeds)
         if executor is None:
             return FinishedRun(self.run(feeds, outputs, out))
-        begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
-        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
+        run = executor.perform(lambda: executor.begin(feeds, outputs, out))
+        return run if isinstance(run, FinishedRun) else ThreadSafeRun(executor, run)
 
     def settle(self) -> None:
-        """See `Executor`; the device of the last run need not be the one that is held here."""
+        """See `Executor`. The caller may be in `perform` of another device than the last run's."""
         self._executor.perform(self._executor.settle)
 
     def values(
@@ -347,17 +348,15 @@ class AutoExecutor:
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan:
         """See `Executor`; on the backend that was chosen for such shapes, else the first."""
-        return self._on(shapes).plan(shapes, keep=keep, feeds=feeds)
+        choice = self._choice_for(shape_class(shapes))
+        executor = self._executor_for(self._names[0] if choice is None else choice.backend)
+        return executor.plan(shapes, keep=keep, feeds=feeds)
 
     def executor_for(self, feeds: Mapping[str, Feed]) -> Executor:
-        """Return what such inputs are run on; where that was not seen yet, they are run now."""
+        """Return the executor chosen for such inputs; measure it now unless it was."""
         if self._chosen_executor(feeds) is None:
             self.run(feeds)
         return self._chosen_executor(feeds) or self._executor
-
-    def _on(self, shapes: Mapping[str, Shape]) -> Executor:
-        choice = self._choice_for(shape_class(shapes))
-        return self._executor_for(self._names[0] if choice is None else choice.backend)
 
     def _chosen_executor(self, feeds: Mapping[str, Feed]) -> Executor | None:
         """Return the executor chosen for inputs of these shapes, None before it is measured."""
@@ -384,7 +383,7 @@ class AutoExecutor:
         return executor
 
     def _choice_for(self, shapes: str) -> BackendChoice | None:
-        """The choice for shapes of that class, of this session or another."""
+        """Return the choice for the class `shapes`, of any session; None without one."""
         choice = self._choices.get(shapes)
         if choice is None:
             choice = self._choice_cache.find(self._key(shapes))
@@ -397,52 +396,52 @@ class AutoExecutor:
     @cached_property
     def _fingerprint(self) -> str:
         precision, without = self._options["precision"], sorted(self._options["without"])
-        asked = f"{precision.value} {','.join(map(str, without))} {','.join(sorted(self._names))}"
-        return f"{fingerprint(self.graph)} {asked}"
+        options = f"{precision.value} {','.join(map(str, without))} {','.join(sorted(self._names))}"
+        return f"{fingerprint(self.graph)} {options}"
 
     def _key(self, shapes: str) -> str:
         return BackendChoiceCache.key(self._fingerprint, shapes)
 
-    def _measured(
+    def _measure(
         self,
         feeds: Mapping[str, Feed],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Out] | None,
     ) -> dict[str, Array]:
         """Run each backend on `feeds`, choose one for later runs, and return the outputs."""
-        feeds = unaliased(feeds, out) if out else feeds  # it is run again: nothing is given up yet
+        feeds = unaliased(feeds, out) if out else feeds  # later runs read the feeds again
         out = {k: DeviceArray if stays_on_device(one) else one for k, one in (out or {}).items()}
-        answers: list[dict[str, Array]] = []
+        results: list[dict[str, Array]] = []  # of the first run
 
-        def prepared(name: str) -> Callable[[], object]:
+        def prepare(name: str) -> Callable[[], object]:
             executor = self._executor_for(name)
             executor.ready(feeds)
 
             def run() -> None:
-                outputs_now = executor.run(feeds, outputs, None if answers else out)
-                answers[:] = answers or [outputs_now]
+                outputs_now = executor.run(feeds, outputs, None if results else out)
+                results[:] = results or [outputs_now]
 
             return run
 
-        timings = time_backends(self._names, prepared, self._offers, self._clock)
-        if timings.seconds:  # else each was lost when it ran again
+        timings = time_backends(self._names, prepare, self._offers, self._clock)
+        if timings.seconds:  # else each device was lost in a later run
             lasting = timings.is_lasting and not self._disturbed
-            self._take(timings.choice, feeds, lasting)
-        return answers[0]
+            self._use(timings.choice, feeds, lasting)
+        return results[0]
 
-    def _take(self, choice: BackendChoice, feeds: Mapping[str, Feed], lasting: bool) -> None:
-        """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
+    def _use(self, choice: BackendChoice, feeds: Mapping[str, Feed], lasting: bool) -> None:
+        """Use `choice` for inputs like `feeds` from now on, and drop executors without a choice.
 
-        lasting: whether it is kept for other sessions: not where others ran in the meantime, which
-        lengthens times, nor where a device was lost, which may be there again.
+        lasting: True to store it for other sessions: not where other threads ran in the meantime,
+        which lengthens times, nor where a device was lost, which may work again.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        alike = shape_class(shapes)
-        LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
-        self._choices[alike] = choice
+        key = shape_class(shapes)
+        LOG.info("%s for %s: auto takes %s", self.graph.name, key, choice)
+        self._choices[key] = choice
         self._latest = _LatestChoice(shapes, self._executor_for(choice.backend), choice)
         if lasting:
-            self._choice_cache.keep(self._key(alike), choice, self.graph.name, alike)
+            self._choice_cache.keep(self._key(key), choice, self.graph.name, key)
         used = {one.backend for one in self._choices.values()}
         for name in self._names:
             if name not in used:
@@ -464,13 +463,13 @@ def executor_of(
     kernels: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Executor | AutoExecutor:
-    """Return what runs `graph` on `backend`: with "auto" on the fastest, where several open.
+    """Return the executor of `graph` on `backend`; with "auto" on the fastest, where several open.
 
     prefer: "fastest", or "gpu" to keep the CPU free where there is a GPU. The others are those of
     `Executor`. Raises DeviceError where nothing opens.
     """
-    asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
-    backends = candidates(backend, kernels or {}, prefer, **asked)
+    device_options = {name: options.get(name) for name in ("device", "gpu", "limits")}
+    backends = candidates(backend, kernels or {}, prefer, **device_options)
     if len(backends) > 1:
         return AutoExecutor(graph, backends, options)
     return Executor(graph, backend, kernels=kernels, **options)
@@ -485,10 +484,10 @@ def candidates(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> dict[str, Backend]:
-    """Return the backends that are timed against one another, by name; none where none is chosen.
+    """Return the backends to time, by name; none where there is nothing to choose.
 
-    Nothing is chosen where a backend or kernels are named, `GLNN_BACKEND` names backends, or only
-    one opens. Raises DeviceError where nothing opens.
+    There is nothing to choose where a backend or kernels are named, `GLNN_BACKEND` names backends,
+    or only one opens. Raises DeviceError where nothing opens.
     """
     if backend != "auto" or kernels or Settings.from_environment().backends:
         return {}

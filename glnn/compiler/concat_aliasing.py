@@ -1,11 +1,12 @@
-"""Channels that are only placed: concatenations and slices that no launch makes.
+"""Concatenations and slices of channels without launches.
 
-What makes an operand of a concatenation of channels writes it to where it belongs there, as some
-channels of wider images (`core/layout/strip.py`), where it and all who read that can; what cannot
-be placed so is copied to its place. A concatenation that begins another one is itself placed in
-that, so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice
-of channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple
-of four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
+The producer of an operand of a concatenation writes directly into the concatenation's memory, as
+some channels of wider images (a strip, `core/layout/strip.py`), where its kernel and those of all
+readers can; other operands are copied there. A concatenation that is the first operand of another
+one is placed in that, so that all layers of a block of a DenseNet (Huang et al. 2017) write into
+one memory. A slice of channels is a strip of its operand's memory. Strips consist of whole vec4:
+each operand but the last has a multiple of four channels. The schedule's kernels are chosen before,
+and stay.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from glnn.kernels.op_spec import OpSpec
 
 IMAGES = parse(CHANNELS_LAST)
 COPYING = "nhwc"
-"""The kernel that copies what nobody can place: it takes strips."""
+"""The kernel that copies operands whose producers cannot write strips."""
 
 
 def alias_concats(schedule: Schedule, live_out: Iterable[str]) -> None:
-    """Have concatenations and slices of channels in `schedule` be only placed, where that can be.
+    """Replace concatenations and slices of channels in `schedule` by strips, where possible.
 
-    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
+    live_out: tensors that stay in memory of their own, as they are read after a run.
     """
     if not schedule.backend.subviews:
         return
     made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     fixed = {schedule.tensors[name].memory for name in live_out}
     fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
-    laying = _Laying(schedule, fixed)
+    placement = _Placement(schedule, fixed)
     for number, entry in reversed([*enumerate(schedule.entries)]):
         if isinstance(entry.lowered.op, Concat):
-            laying.concatenation(number)
+            placement.place_operands(number)
     for number, entry in enumerate(schedule.entries):
         if isinstance(entry.lowered.op, Move):
-            laying.slice(number)
-    schedule.replace(laying.entries)
+            placement.place_slice(number)
+    schedule.replace(placement.entries)
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class _Target:
     channels: int
 
     def layout(self, tensor: Tensor) -> Strip | None:
-        """Return the layout of `tensor` in the target; None where it has other pixels than the
-        target, or is a part of another memory already.
+        """Return the layout of `tensor` at this place; None where it has other pixels or channels,
+        or is a part of another memory already.
         """
         if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
             return None
@@ -76,39 +77,42 @@ class _Target:
             return Strip(IMAGES, self.start, self.wide) if fits else None
         if not isinstance(layout, RowMajor) or shape != (self.pixels, self.channels):
             return None
-        fits = layout.row(shape) == _whole(self.channels)
+        fits = layout.row(shape) == _padded(self.channels)
         return Strip(PADDED, self.start, self.wide) if fits else None
 
 
-class _Laying:
-    """A schedule, and what is to be in the place of each of its entries."""
+class _Placement:
+    """A schedule, and the entries that are to replace each of its entries, by number."""
 
     def __init__(self, schedule: Schedule, fixed: Iterable[str]) -> None:
-        """fixed: the memories that stay what they are."""
+        """fixed: the memories that cannot become a part of another one."""
         self.schedule = schedule
         self.entries: dict[int, Sequence[ScheduledOp]] = {}
         self._fixed = frozenset(fixed)
-        self._updated = set[str]()  # memories in which a launch changes what lies there
-        self._tensors = defaultdict[str, list[str]](list)  # by memory
-        self._users = defaultdict[str, set[int]](set)  # of a tensor: the entries that have it
+        self._updated = set[str]()
+        """Memories in which a launch overwrites a tensor."""
+        self._tensors = defaultdict[str, list[str]](list)
+        """The tensors in each memory."""
+        self._users = defaultdict[str, set[int]](set)
+        """The numbers of the entries that read or write each tensor."""
         for name, tensor in schedule.tensors.items():
             self._tensors[tensor.memory].append(name)
         for number, entry in enumerate(schedule.entries):
-            self._put(number, (entry,))
+            self._replace(number, (entry,))
             if entry.lowered.op.updates in entry.lowered.operands:
                 self._updated.add(schedule.tensors[entry.lowered.output].memory)
 
-    def concatenation(self, number: int) -> None:
-        """Place the operands of the concatenation so numbered, where at least one can be."""
+    def place_operands(self, number: int) -> None:
+        """Place the operands of the concatenation `number`, where at least one can be."""
         (entry,) = self.entries[number]
         tensors, out = self.schedule.tensors, self.schedule.tensors[entry.lowered.output]
         operands = tuple(entry.lowered.operands.values())
-        # Numbers that no run changes are operands of the spec alone.
+        # Constants are operands of the spec alone.
         all_computed = len(operands) == len(entry.spec.operands)
         several = 1 < len(operands) == len(set(operands))
         if out.memory in self._fixed or not (all_computed and several) or not _of_channels(entry):
             return
-        wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
+        wide = out.layout.wide if isinstance(out.layout, Strip) else _padded(out.shape[1])
         pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
         targets: list[_Target] = []
         for name in operands:
@@ -124,26 +128,27 @@ class _Laying:
             copies.append(copy)
         if self._place_in_slice_source(number, operands, targets):
             operands, targets, copies = operands[1:], targets[1:], copies[1:]
-        left = [
+        needed_copies = [
             copy
             for name, target, copy in zip(operands, targets, copies, strict=True)
-            if not self._move(name, target, number)
+            if not self._place(name, target, number)
         ]
-        if len(left) == len(operands) == len(entry.spec.operands):
+        if len(needed_copies) == len(operands) == len(entry.spec.operands):
             return
-        for copied, tensor in left:
+        for copied, tensor in needed_copies:
             tensors[copied.lowered.output] = tensor
             self._tensors[tensor.memory].append(copied.lowered.output)
-        self._put(number, [self._with_layouts(copied) for copied, _ in left])
+        self._replace(number, [self._with_layouts(copied) for copied, _ in needed_copies])
 
     def _place_in_slice_source(
         self, number: int, operands: Sequence[str], targets: Sequence[_Target]
     ) -> bool:
-        """Have the concatenation so numbered lie where its first operand is sliced from, if that
-        has as many channels, of which nobody reads those behind the slice once others are to be
-        there. Return True where that is done: then the first operand is in place.
+        """Place the concatenation `number` in the tensor that its first operand is a slice of.
 
-        Channels that ShuffleNet V2 (Ma et al. 2018) leaves as they are are never copied so.
+        That tensor must have as many channels, and nothing may read those behind the slice once the
+        other operands are written there. Return True where it was done: then the first operand is
+        in place. So channels that ShuffleNet V2 (Ma et al. 2018) passes on unchanged are never
+        copied.
         """
         tensors, first = self.schedule.tensors, operands[0]
         out = tensors[self.entries[number][0].lowered.output]
@@ -153,19 +158,19 @@ class _Laying:
         slice_op = writers[0][0]
         if self._memory_users(first) != {slice_op, number}:
             return False
-        cut = self.schedule.entries[slice_op]
-        name = cut.lowered.operands.get("x", "") if _sliced(cut) == 0 else ""
+        entry = self.schedule.entries[slice_op]
+        name = entry.lowered.operands.get("x", "") if _slice_start(entry) == 0 else ""
         x = tensors.get(name)
         if x is None or (x.layout, x.shape) != (out.layout, out.shape):
             return False
         memories = [x.memory, tensors[first].memory]
-        alone = [self._tensors[memory] for memory in memories] == [[name], [first]]
-        if not alone or not self._fixed.isdisjoint(memories):
+        unshared = [self._tensors[memory] for memory in memories] == [[name], [first]]
+        if not unshared or not self._fixed.isdisjoint(memories):
             return False
         if any(isinstance(self.schedule.entries[i].lowered.op, Concat) for i in self._makers(name)):
-            return False  # its own parts may be read later
+            return False  # its operands may be read later
         readers = self._users[name] - {slice_op}
-        slices = [user for user in readers if _sliced(self.schedule.entries[user]) is not None]
+        slices = [user for user in readers if _slice_start(self.schedule.entries[user]) is not None]
         slice_outputs = [self.schedule.entries[user].lowered.output for user in slices]
         last = max(readers.union(*map(self._memory_users, slice_outputs)))
         if last >= min(min(numbers) for numbers in writers[1:]):
@@ -174,19 +179,19 @@ class _Laying:
         tensors[name] = replace(x, memory=out.memory)
         tensors[first] = replace(tensors[first], layout=strip, memory=out.memory)
         self._tensors[out.memory] += [name, first]
-        self._put(slice_op, ())
+        self._replace(slice_op, ())
         for user in slices:
-            self.slice(user)
+            self.place_slice(user)
         self._updated.add(out.memory)
         return True
 
     def _memory_users(self, name: str) -> set[int]:
-        """Return the numbers of the entries that have something in the memory of a tensor."""
+        """Return the numbers of the entries that read or write the memory of the tensor `name`."""
         memory = self.schedule.tensors[name].memory
         return set[int]().union(*(self._users[one] for one in self._tensors[memory]))
 
     def _makers(self, name: str) -> list[int]:
-        """Return the numbers of the entries that write to the memory of a tensor."""
+        """Return the numbers of the entries that write to the memory of the tensor `name`."""
         memory = self.schedule.tensors[name].memory
         return [
             number
@@ -195,26 +200,26 @@ class _Laying:
             if self.schedule.tensors[entry.lowered.output].memory == memory
         ]
 
-    def slice(self, number: int) -> None:
-        """See the slice so numbered where its operand has it, if all who read it can."""
+    def place_slice(self, number: int) -> None:
+        """Make the slice `number` a strip of its operand, if all of its readers can read that."""
         if not self.entries[number]:
-            return  # it is no launch any more
+            return  # it was replaced already
         (entry,) = self.entries[number]
-        start, output = _sliced(entry), entry.lowered.output
+        start, output = _slice_start(entry), entry.lowered.output
         out = self.schedule.tensors[output]
         if start is None or out.layout != IMAGES:
             return
         x = self.schedule.tensors[entry.lowered.operands["x"]]
         if x.memory in self._updated:
             return
-        wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])
+        wide = x.layout.wide if isinstance(x.layout, Strip) else _padded(x.shape[1])
         pixels = out.shape[0] * prod(out.shape[2:])
         target = _Target(x.memory, x.layout.first + start, wide, pixels, out.shape[1])
-        if self._move(output, target, number):
-            self._put(number, ())
+        if self._place(output, target, number):
+            self._replace(number, ())
 
-    def _put(self, number: int, entries: Sequence[ScheduledOp]) -> None:
-        """Have `entries` in the place of the one so numbered."""
+    def _replace(self, number: int, entries: Sequence[ScheduledOp]) -> None:
+        """Replace the entry `number` by `entries`."""
         self.entries[number] = entries
         for entry in entries:
             for name in (entry.lowered.output, *entry.lowered.operands.values()):
@@ -245,15 +250,16 @@ class _Laying:
         return ScheduledOp(lowered, choice, spec, layouts), tensor
 
     def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
-        """`entry` once its operands have been placed."""
+        """Return `entry` with the layouts that its operands have now."""
         layouts = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
         changed = with_layouts(self.schedule, entry, layouts)
         return entry if changed is None else changed
 
-    def _move(self, name: str, target: _Target, maker: int) -> bool:
-        """Have all that lies in the memory of `name` lie at `target`, if that can be.
+    def _place(self, name: str, target: _Target, removed: int) -> bool:
+        """Place all tensors in the memory of `name` at `target`; return False where some user's
+        kernel cannot take them there.
 
-        maker: the number of the entry that will not be there, which need not be asked.
+        removed: the number of the concatenation or slice that this replaces.
         """
         schedule, memory = self.schedule, self.schedule.tensors[name].memory
         if memory in self._fixed or memory in self._updated or memory == target.memory:
@@ -266,13 +272,13 @@ class _Laying:
                 return False
             moved[other] = replace(tensor, layout=layout, memory=target.memory)
         changed: dict[int, list[ScheduledOp]] = {}
-        for number in set[int]().union(*(self._users[one] for one in moved)) - {maker}:
+        for number in set[int]().union(*(self._users[one] for one in moved)) - {removed}:
             changed[number] = []
             for entry in self.entries[number]:
                 layouts = _layouts_in(entry, moved)
-                if (made := with_layouts(schedule, entry, layouts) if layouts else entry) is None:
+                if (new := with_layouts(schedule, entry, layouts) if layouts else entry) is None:
                     return False
-                changed[number].append(made)
+                changed[number].append(new)
         schedule.tensors.update(moved)
         self._tensors[target.memory] += self._tensors.pop(memory)
         self.entries |= changed
@@ -288,7 +294,7 @@ def _layouts_in(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, 
 def with_layouts(
     schedule: Schedule, entry: ScheduledOp, new_layouts: Mapping[str, Layout]
 ) -> ScheduledOp | None:
-    """Return `entry` with these layouts; None where its kernel cannot take or give them."""
+    """Return `entry` with these layouts; None where its kernel cannot read or write them."""
     kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.lowered.joins:
         return None
@@ -296,7 +302,7 @@ def with_layouts(
     if not all(map(kernel.takes_subviews, new_layouts)) or here.split(kernel, offers):
         return None
     if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & new_layouts.keys():
-        return None  # what new_layouts as the result does is to do so still
+        return None  # operands of the epilogue must keep the result's layout
     changed = spec.with_layouts({**spec.layouts, **{k: one.name for k, one in new_layouts.items()}})
     here = changed.hinted
     if why_not_spec(kernel, here) or why_not_here(kernel, here, offers):
@@ -316,11 +322,11 @@ def _of_channels(entry: ScheduledOp) -> bool:
     )
 
 
-def _sliced(entry: ScheduledOp) -> int | None:
-    """The channel that `entry` takes from, where it takes channels as they follow one another."""
+def _slice_start(entry: ScheduledOp) -> int | None:
+    """Return the first channel of `entry` if it is a slice of consecutive channels, else None."""
     op = entry.lowered.op
-    lie = all(without_strip(layout) == IMAGES for layout in entry.layouts.values())
-    if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
+    channels_last = all(without_strip(layout) == IMAGES for layout in entry.layouts.values())
+    if not isinstance(op, Move) or not channels_last or entry.host or len(entry.spec.operands) != 1:
         return None
     x, out = entry.spec.shape("x"), entry.spec.result_shape
     index_map = op.map(x)
@@ -331,6 +337,6 @@ def _sliced(entry: ScheduledOp) -> int | None:
     return start if images and inside else None
 
 
-def _whole(channels: int) -> int:
-    """Numbers of a pixel of so many channels, whole vec4."""
+def _padded(channels: int) -> int:
+    """Return `channels` rounded up to whole vec4."""
     return -(-channels // 4) * 4

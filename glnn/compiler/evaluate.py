@@ -29,7 +29,7 @@ from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.store import Store
 from glnn.validation.examination import examine_choices
 
-_WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
+_WORTH_A_KERNEL = 1 << 16  # elements: fewer are packed by the CPU before a kernel begins
 
 
 def evaluate(
@@ -39,11 +39,10 @@ def evaluate(
     kernel: str | None = None,
     epilogue: Epilogue | None = None,
 ) -> NDArray[Any]:
-    """The first result of `op` on `operands`, by one kernel of a backend.
+    """Return the first result of `op` on `operands`, computed by one kernel of a backend.
 
-    epilogue: what is done to the result, whose operands are among `operands`. Raises ShapeError
-    where the operands do not fit, UnsupportedOpError or LimitError where the backend cannot
-    compute it.
+    epilogue: of the result; its operands are among `operands`. Raises ShapeError where the operands
+    do not fit, UnsupportedOpError or LimitError where the backend cannot compute it.
     """
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
@@ -70,12 +69,12 @@ def prepare(
     layouts: Mapping[str, str] | None = None,
     epilogue: Epilogue | None = None,
 ) -> tuple[Launch, Store]:
-    """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
+    """Upload `operands`; return the launch of `op` on them, and the store of its result.
 
-    kernel: its name, or one with parameters of its own, at whose results nobody looks before.
-    layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
-    kernel is given them as it takes them. epilogue: what is done to the result. Only inside
-    `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
+    kernel: its name, or a Kernel, which is not examined. layouts: of the inputs of a kernel of
+    stages, row major by default; inputs of other kernels have the kernel's layouts. epilogue: of
+    the result. Only inside `backend.perform`, or in the thread that opened the device. Raises what
+    `evaluate` raises.
     """
     backend.activate()
     spec = _op_spec(op, operands, epilogue)
@@ -85,9 +84,9 @@ def prepare(
         if schedule.examine():
             return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
-    taken = backend.layouts(choice, spec)
-    stores = {name: _uploaded(backend, array, taken[name]) for name, array in operands.items()}
-    out = backend.allocate(spec.result_shape, taken["out"], dtype=spec.results[0].dtype)
+    wanted = backend.layouts(choice, spec)
+    stores = {name: _upload(backend, array, wanted[name]) for name, array in operands.items()}
+    out = backend.allocate(spec.result_shape, wanted["out"], dtype=spec.results[0].dtype)
     return backend.prepare(choice, spec, stores, out), out
 
 
@@ -99,7 +98,7 @@ def _op_spec(
 
 
 def _chosen(spec: OpSpec, backend: Backend, kernel: str | None = None) -> Choice:
-    """The kernel for `spec`, or that of stages, seen to be right here."""
+    """Return the kernel for `spec`, examined unless it has stages."""
     while True:
         choice = backend.choose(spec, kernel)
         if isinstance(choice, Kernel) and choice.stages:
@@ -115,12 +114,15 @@ def _schedule(
     kernel: Kernel,
     layouts: Mapping[str, str],
 ) -> Schedule:
-    """The stages of `kernel`, which computes `spec`. What is row major lies as it takes it."""
+    """Return the schedule of the stages of `kernel`, which computes `spec`.
+
+    Row-major inputs have the padding that the kernel wants.
+    """
     schedule, op = Schedule(backend, overrides={"result": kernel}), spec.op
     inputs = {n: n for n in operands if n not in op.parameters and n not in spec.extents}
-    taken = spec.chosen_layouts(kernel)
+    wanted = spec.chosen_layouts(kernel)
     for name in inputs:
-        rows = taken[name].name if isinstance(taken[name], RowMajor) else "R"
+        rows = wanted[name].name if isinstance(wanted[name], RowMajor) else "R"
         schedule.add_input(name, spec.types[name], layouts.get(name, rows))
     fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}
     name, epilogue = kernel.name, spec.epilogue
@@ -134,9 +136,9 @@ def _prepare_stages(
 ) -> tuple[Launch, Store]:
     """Return what `prepare` does, for a kernel that is made of stages."""
     backend = schedule.backend
-    made = emit_schedule(schedule, Arena.plan(schedule, ["result"]), Weights(backend))
-    resources = Resources(backend.device, made.programs, made.weights, backend.available)
-    buffers = BufferSet(made.executable, resources)
+    emitted = emit_schedule(schedule, Arena.plan(schedule, ["result"]), Weights(backend))
+    resources = Resources(backend.device, emitted.programs, emitted.weights, backend.available)
+    buffers = BufferSet(emitted.executable, resources)
     buffers.bind()
     for name in set(operands) & set(schedule.tensors):
         buffers.store(name).set(operands[name])
@@ -149,31 +151,29 @@ def _prepare_stages(
     return launch, buffers.store("result")
 
 
-def _uploaded(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
-    """`array` on the device in `layout`.
+def _upload(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
+    """Upload `array` to the device in `layout`, and return its store.
 
-    A matrix goes there as it lies on the host, if it can be reordered there: a transposed one is
-    not moved about by the CPU.
+    A matrix is uploaded in the host's layout where the device can reorder it: the CPU does not
+    transpose it.
     """
-    layout_here = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
+    host_layout = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
     type = TensorType.from_array(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
     reorder = OpSpec.create(
-        Reorder(layout_here, layout.name), {"x": array.shape}, {"x": layout_here}
+        Reorder(host_layout, layout.name), {"x": array.shape}, {"x": host_layout}
     )
     choice: Choice | None = None
-    plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
-    packs = layout_here == "R" and isinstance(
-        layout, RowMajor
-    )  # the host adds no more than padding
-    if backend.device and layout_here != layout.name and plain and not packs:
+    is_large = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
+    only_pads = host_layout == "R" and isinstance(layout, RowMajor)
+    if backend.device and host_layout != layout.name and is_large and not only_pads:
         with suppress(UnsupportedOpError, LimitError):
             choice = _chosen(reorder, backend)
     if choice is None:
         store.set(array)
         backend.upload(store)
         return store
-    source = backend.allocate(array.shape, parse(layout_here))
+    source = backend.allocate(array.shape, parse(host_layout))
     source.set(array)
     backend.upload(source)
     backend.prepare(choice, reorder, {"x": source}, store)()

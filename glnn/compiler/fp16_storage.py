@@ -1,11 +1,11 @@
-"""Tensors that are stored as halves though they are computed as float32.
+"""Tensors that are stored as float16 though they are computed as float32.
 
-With weights of float16, what one step writes and others read takes half the bytes, too: a kernel
-rounds each number as it stores it, after its sums, its epilogue and all else, and widens it as it
-loads it. Which kernel computes what, and in which layout, is decided before and stays, and so is
-what lies among others in one memory (`concat_aliasing.py`): all of a memory is stored alike. It is
-halves where everyone who writes it can store halves and everyone who reads it can load them; inputs
-and outputs of the graph, what the host reads or writes, and what becomes integers stay as they are.
+With weights of float16, the tensors between steps take half the bytes, too: a kernel rounds each
+number as it stores it, after its sums and its epilogue, and widens it as it loads it. Kernels,
+layouts and the tensors that share a memory (`concat_aliasing.py`) are decided before, and stay; all
+tensors of a memory have one type. They are float16 where all kernels that write the memory can
+store float16 and all that read it can load it. Inputs and outputs of the graph, tensors that the
+host reads or writes, and those that are cast to integers stay float32.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from glnn.kernels.kernel import Kernel
 
 
 def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
-    """Have the tensors of `schedule` that can be stored as float16 be so.
+    """Store the tensors of `schedule` as float16 where possible.
 
-    live_out: those that stay.
+    live_out: tensors that stay as they are.
     """
-    taken = {schedule.tensors[name].memory for name in live_out if name in schedule.tensors}
-    memories = _made(schedule) - taken
+    fixed = {schedule.tensors[name].memory for name in live_out if name in schedule.tensors}
+    memories = _float32_memories(schedule) - fixed
     for entry in schedule.entries:
-        memories -= _memories(schedule, entry) - _able(schedule, entry)
+        memories -= _memories(schedule, entry) - _fp16_memories(schedule, entry)
     refused = True
-    while refused:  # a step that cannot takes its tensors from others
+    while refused:  # float32 operands of one step may make others refuse
         refused = False
         for entry in schedule.entries:
             names = _names(schedule, entry, memories)
-            if names and not _takes(schedule, entry, names):
+            if names and not _accepts_fp16(schedule, entry, names):
                 memories -= _memories(schedule, entry)
                 refused = True
     for i, entry in enumerate(schedule.entries):
@@ -50,8 +50,8 @@ def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
             schedule.tensors[name] = replace(tensor, type=type)
 
 
-def _made(schedule: Schedule) -> set[str]:
-    """The memories of float32 that steps make: inputs are made by none."""
+def _float32_memories(schedule: Schedule) -> set[str]:
+    """Return the memories that steps write, and whose tensors are all whole and float32."""
     made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     others = {
         tensor.memory
@@ -62,33 +62,33 @@ def _made(schedule: Schedule) -> set[str]:
 
 
 def _memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:
-    """All that `entry` reads and writes."""
+    """Return the memories that `entry` reads and writes."""
     return {schedule.tensors[name].memory for name in entry.tensors if name in schedule.tensors}
 
 
 def _tensors(entry: ScheduledOp) -> dict[str, str]:
-    """The tensor of each operand of `entry` that is computed, and of `out`."""
+    """Return the tensor of each operand of `entry` that is computed, and of `out`."""
     return {**entry.lowered.operands, "out": entry.lowered.output}
 
 
-def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
-    """The memories of `entry` that its kernel reads and writes as float16 in their layouts."""
+def _fp16_memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:
+    """Return the memories of `entry` that its kernel can read and write as float16."""
     if entry.host or entry.lowered.more or not isinstance(entry.choice, Kernel):
         return set()
     if _makes_integers(entry):
         return set()
     candidates = entry.choice.fp16_candidates(entry.spec.extents)
-    unable = {
+    others = {
         schedule.tensors[tensor].memory
         for name, tensor in _tensors(entry).items()
-        if name not in candidates or not _is_in_order(entry, name)
+        if name not in candidates or not _has_fp16_layout(entry, name)
     }
-    return _memories(schedule, entry) - unable
+    return _memories(schedule, entry) - others
 
 
 def _makes_integers(entry: ScheduledOp) -> bool:
-    """Return True where `entry` makes integers of floats: these may be sums of products of
-    integers, which halves do not hold.
+    """Return True where `entry` casts floats to integers: these floats may be sums of products of
+    integers, which float16 does not hold.
     """
     op, epilogue = entry.spec.op, entry.spec.epilogue
     expressions = [op.expr] if isinstance(op, Pointwise) else []
@@ -96,22 +96,20 @@ def _makes_integers(entry: ScheduledOp) -> bool:
     return any(one.name in INTEGER_CASTS for expr in expressions for one in expr.functions)
 
 
-def _is_in_order(entry: ScheduledOp, name: str) -> bool:
+def _has_fp16_layout(entry: ScheduledOp, name: str) -> bool:
     """Return True where operand `name` has the layout channels last, or a row-major one."""
     layout = without_strip(entry.layouts[name])
     return layout.name == CHANNELS_LAST or layout.name in ("R", "R4")
 
 
 def _names(schedule: Schedule, entry: ScheduledOp, memories: Container[str]) -> frozenset[str]:
-    """The operands of `entry`, and `out`, that lie in one of `memories`."""
+    """Return the operands of `entry`, and `out`, that are in one of `memories`."""
     tensors = _tensors(entry).items()
     return frozenset(k for k, v in tensors if schedule.tensors[v].memory in memories)
 
 
-def _takes(schedule: Schedule, entry: ScheduledOp, names: Container[str]) -> bool:
-    """Return True where the kernel of `entry` can read and write `names` as float16 in their
-    layouts.
-    """
+def _accepts_fp16(schedule: Schedule, entry: ScheduledOp, names: Container[str]) -> bool:
+    """Return True where the kernel of `entry` computes it with `names` stored as float16."""
     try:
         return schedule.backend.takes(entry.choice, entry.spec.stored(names))
     except UnsupportedOpError:

@@ -18,17 +18,17 @@ from glnn.graph.graph import Graph, Value
 from glnn.runtime.device_array import Feed
 from glnn.runtime.executable import Symbol
 
-FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
-FACTOR = 4  # sizes of one plan differ by less: from 2, 8, 32, 128, ... on
+FEW = 8  # numbers of inputs that decide sizes: all below this are in one range
+FACTOR = 4  # the ratio of the ranges' ends: 2, 8, 32, 128, ...
 LOG = logging.getLogger(__name__)
 MOST_RANGES = 32
-"""Plans of one graph that are kept: two open dimensions up to 511 have 25 ranges."""
+"""The most plans of one graph: two open dimensions up to 511 have 25 ranges."""
 MOST_SPECIALIZED = 2
-"""Plans that failed with SymInts, or hold for little but one size: then no more are made."""
+"""After so many plans failed with SymInts, or pinned a size, no more are made."""
 
 
 def _name(value: Value, axis: int, dim: str) -> str:
-    """Return the name of an open dimension's symbol; each without a name in the model differs."""
+    """Return the name of an open dimension's symbol: unique where the model gives it no name."""
     return f"{value.name}.{axis}" if dim == UNKNOWN else dim
 
 
@@ -41,12 +41,12 @@ def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
 def _sizes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
 
-    None where an input has another rank, a symbol stands for two sizes, or a known size is another
-    one, as in parts of a graph whose types say of min(length, 3) that it is 3.
+    None where an input has another rank, a symbol stands for two sizes, or a known size differs, as
+    in parts of a graph whose types declare 3 for min(length, 3).
     """
     result: dict[str, int] = {}
     for value in graph.inputs:
-        if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
+        if len(value.type.dims) != len(shapes[value.name]):  # its rank is known only in a run
             return None
         for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
             if isinstance(dim, str):
@@ -65,7 +65,7 @@ def bounds_of(size: int) -> tuple[int, int]:
 
 
 def range_name(size: int) -> str:
-    """Return what people are told of the range that `size` is in: 1, 2-7, 8-31, ..."""
+    """Return the name of the range that `size` is in: 1, 2-7, 8-31, ..."""
     low, high = bounds_of(size)
     return str(size) if size < low or low == high else f"{low}-{high}"
 
@@ -90,19 +90,20 @@ class OpenSizes:
         shapes: Mapping[str, Shape],
         shape_inputs: Mapping[str, Array],
     ) -> OpenSizes | None:
-        """Return those for inputs of `shapes`; None where these do not fit or gain nothing.
+        """Return the open sizes for inputs of `shapes`; None where these do not fit, or a range is
+        of no use.
 
-        A range gains nothing where no number decides and no size is larger than 1. A size of 0
-        stays: what follows from it, as a decoder's first step of empty caches, has its own plan.
-        shape_inputs: the inputs whose numbers decide sizes or branches.
+        It is of no use where no number decides and no size is larger than 1. A size of 0 is never
+        open: a decoder's first step, of empty caches, has a plan of its own. shape_inputs: the
+        inputs whose numbers decide sizes or branches.
         """
         if any(array.dtype.kind not in "iub" for array in shape_inputs.values()):
             return None
         sizes = _sizes(graph, shapes)
         if sizes is None:
             return None
-        single_plan_graph = all(size <= 1 for size in sizes.values())
-        if single_plan_graph and not shape_inputs:
+        all_ones = all(size <= 1 for size in sizes.values())
+        if all_ones and not shape_inputs:
             return None
         exact = {
             _name(value, axis, dim)
@@ -113,7 +114,7 @@ class OpenSizes:
         trace, symbols = ShapeEnv(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
-            one_size = single_plan_graph or name in exact or not size
+            one_size = all_ones or name in exact or not size
             ends = (size, size) if one_size else bounds_of(size)
             dims[name] = trace.symbol(name, size, ends)
         for value in graph.inputs:
@@ -124,17 +125,17 @@ class OpenSizes:
         open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
         numbers: dict[str, Array] = {}
         for name, array in shape_inputs.items():
-            decides = array.dtype.kind == "b"  # which branch is taken, by which a plan is for one
-            made = np.empty(array.shape, bool if decides else object)
-            for place, one in enumerate(int(one) for one in array.flat):
-                symbol = f"{name}[{place}]"
-                ends = (0, FEW - 1) if one < FEW else bounds_of(one)
-                if one < 0 or decides:  # negative: from the end, or what is left, as -1 is
-                    ends = (one, one)
-                made.flat[place] = trace.symbol(symbol, one, ends)
-                symbols[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
-                sizes[symbol] = one
-            numbers[name] = made if decides or is_symbolic(made) else array
+            is_condition = array.dtype.kind == "b"  # a plan is for one branch
+            traced = np.empty(array.shape, bool if is_condition else object)
+            for i, number in enumerate(map(int, array.flat)):
+                symbol = f"{name}[{i}]"
+                ends = (0, FEW - 1) if number < FEW else bounds_of(number)
+                if number < 0 or is_condition:  # -1 may mean the last place, or an inferred size
+                    ends = (number, number)
+                traced.flat[i] = trace.symbol(symbol, number, ends)
+                symbols[symbol] = Symbol(symbol, name, i, *ends, is_number=True)
+                sizes[symbol] = number
+            numbers[name] = traced if is_condition or is_symbolic(traced) else array
         hints = tuple(sizes[name] for name in symbols)
         return cls(tuple(symbols.values()), hints, open_shapes, numbers, trace)
 
@@ -148,17 +149,14 @@ class RangePlan(Protocol):
     """A plan, or a graph in parts, that serves a range of sizes."""
 
     def admits(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where it is for inputs such as `feeds`."""
+        """Return True where it can run inputs such as `feeds`."""
 
 
 P = TypeVar("P", bound=RangePlan)
 
 
 class RangePlans(Generic[P]):
-    """A list of plans that serve a range of sizes each, the one used last first.
-
-    Not for several threads at once.
-    """
+    """The plans that each serve a range of sizes, most recently used first. Not thread-safe."""
 
     def __init__(self) -> None:
         self.plans: list[P] = []
@@ -192,11 +190,11 @@ class RangePlans(Generic[P]):
             return None
         try:
             plan = make(graph.input_types(sizes.shapes), sizes.shape_inputs, sizes.domain)
-        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
+        except Exception as error:  # the plan for exact sizes works, or raises its own error
             LOG.debug("%s: no plan for a range: %s", graph.name, error, exc_info=True)
-            # Sizes that do not fit, or are too large, are so without SymInts, too.
-            passing = (ShapeError, LimitError, DeviceError, MemoryError)
-            self._specialized += not isinstance(error, passing)
+            # These errors are due to the sizes, not to SymInts.
+            of_sizes = (ShapeError, LimitError, DeviceError, MemoryError)
+            self._specialized += not isinstance(error, of_sizes)
             return None
         trace = sizes.trace
         LOG.debug("%s: a plan for %s, %d guards", graph.name, trace.bounds, len(trace.guards))

@@ -1,7 +1,7 @@
-"""Slices of whole rows, which are read where they lie: no launch makes them.
+"""Slices of consecutive elements without launches: each is a range of its operand's memory.
 
-Matrices whose rows are read so may lie side by side, as columns of a wider one, so that what is
-done to the same row of each is one launch (`update_fusion`).
+Matrices whose rows are such slices may lie side by side, as columns of a wider one, so that the
+same work on a row of each is one launch (`update_fusion`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from glnn.graph.operators.move import Slice
 
 
 def alias_rows(schedule: Schedule, live_out: Iterable[str]) -> None:
-    """Have each slice of neighbouring numbers in `schedule` be a range of its operand's memory,
-    where that can be bound by itself and nobody writes there before the slice was read.
+    """Replace slices of consecutive elements in `schedule` by ranges of their operands' memories,
+    where such a range can be bound and is not overwritten before the slice was read.
 
-    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
+    live_out: tensors that stay in memory of their own, as they are read after a run.
     """
     if not schedule.backend.subviews:
         return
     fixed = {schedule.tensors[name].memory for name in live_out}
     aliased: set[int] = set()
-    for at, entry in enumerate(schedule.entries):
+    for number, entry in enumerate(schedule.entries):
         start = _start(schedule, entry)
-        if start is None or not _is_unchanged_while_read(schedule, at):
+        if start is None or not _is_unchanged_while_read(schedule, number):
             continue
         out = schedule.tensors[entry.lowered.output].memory
         x = schedule.tensors[entry.lowered.operands["x"]]
@@ -38,16 +38,16 @@ def alias_rows(schedule: Schedule, live_out: Iterable[str]) -> None:
             continue
         for name, tensor in schedule.tensors.items():
             if tensor.memory == out:
-                place = start + (x.offset or 0) + (tensor.offset or 0)
-                schedule.tensors[name] = replace(tensor, memory=x.memory, offset=place)
-        aliased.add(at)
+                offset = start + (x.offset or 0) + (tensor.offset or 0)
+                schedule.tensors[name] = replace(tensor, memory=x.memory, offset=offset)
+        aliased.add(number)
     if aliased:
-        schedule.arrange([at for at in range(len(schedule.entries)) if at not in aliased])
+        schedule.arrange([i for i in range(len(schedule.entries)) if i not in aliased])
 
 
 def _start(schedule: Schedule, entry: ScheduledOp) -> int | None:
-    """Return the number of its operand that `entry` begins at, if it only cuts out what follows
-    from there and that can be bound.
+    """Return the element of its operand at which the slice `entry` starts; None where it is no
+    slice of consecutive elements, or a range from there cannot be bound.
     """
     op, tensors = entry.lowered.op, schedule.tensors
     if not isinstance(op, Slice) or entry.host or "x" not in entry.lowered.operands:
@@ -55,11 +55,12 @@ def _start(schedule: Schedule, entry: ScheduledOp) -> int | None:
     x, out = tensors[entry.lowered.operands["x"]], tensors[entry.lowered.output]
     if x.memory == out.memory or not (_dense(x) and _dense(out)):
         return None
-    start, apart, whole = 0, 1, True  # whether all later dimensions are taken as they are
+    start, stride, inner_whole = 0, 1, True  # True while all inner dimensions are whole
     for size, (first, count, step) in reversed([*zip(x.shape, op.walks(x.shape), strict=True)]):
-        if step != 1 or (count != 1 and not whole):
+        if step != 1 or (count != 1 and not inner_whole):
             return None
-        start, apart, whole = start + first * apart, apart * size, whole and count == size
+        start, stride = start + first * stride, stride * size
+        inner_whole = inner_whole and count == size
     return start if start == aligned(start) else None
 
 
@@ -78,33 +79,33 @@ def _readers(schedule: Schedule, memory: str) -> list[ScheduledOp]:
     ]
 
 
-def _is_unchanged_while_read(schedule: Schedule, at: int) -> bool:
-    """Return True where nobody writes to the memory that the slice number `at` reads until the
-    last reader of the slice is done, and nobody else writes to the slice.
+def _is_unchanged_while_read(schedule: Schedule, number: int) -> bool:
+    """Return True where nothing writes to the operand of the slice `number` before the last reader
+    of the slice, and nothing else writes to the slice.
     """
-    tensors, entry = schedule.tensors, schedule.entries[at]
+    tensors, entry = schedule.tensors, schedule.entries[number]
     source = tensors[entry.lowered.operands["x"]].memory
-    made = tensors[entry.lowered.output].memory
-    last, writes = at, list[int]()
+    result = tensors[entry.lowered.output].memory
+    last, writes = number, list[int]()
     for i, one in enumerate(schedule.entries):
-        if any(tensors[name].memory == made for name in one.lowered.operands.values()):
+        if any(tensors[name].memory == result for name in one.lowered.operands.values()):
             last = max(last, i)
-        outs = [tensors[name].memory for name in (one.lowered.output, *one.lowered.more)]
-        if made in outs and i != at:
+        outs = [tensors[name].memory for name in one.lowered.results]
+        if result in outs and i != number:
             return False
-        if source in outs and i > at:
+        if source in outs and i > number:
             writes.append(i)
     return not any(i <= last for i in writes)
 
 
 def row_of(schedule: Schedule, memory: str) -> int | None:
-    """Return the numbers of a row of the matrix that `memory` is, of which all readers read parts
-    of a row; None where it is no such matrix.
+    """Return the row length of the matrix in `memory`, if all other tensors there are parts of a
+    row; else None.
     """
-    makers = _makers(schedule, memory)
-    if len(makers) != 1:
+    writers = _writers(schedule, memory)
+    if len(writers) != 1:
         return None
-    name = schedule.entries[makers[0]].lowered.output
+    name = schedule.entries[writers[0]].lowered.output
     matrix = schedule.tensors[name]
     if len(matrix.shape) != 2 or matrix.offset is not None or not _dense(matrix):
         return None
@@ -119,42 +120,42 @@ def row_of(schedule: Schedule, memory: str) -> int | None:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Matrices as columns of a wider one: what differs in the schedule that they are of."""
+    """The changes to a schedule that make matrices columns of a wider one."""
 
     tensors: Mapping[str, Tensor]
-    """The tensors in their memories, by name, where they then lie."""
+    """The tensors in the matrices' memories, by name, with their new place."""
     entries: Mapping[int, ScheduledOp]
-    """The entries that make them, by number, with kernels that write there."""
+    """The entries that write the matrices, by number, with their new layouts."""
 
 
 def side_by_side(schedule: Schedule, columns: Mapping[str, int], wide: int) -> SideBySide | None:
-    """Return the matrices `columns` as columns of one whose rows have `wide` numbers; None where a
-    kernel cannot write its matrix so. The schedule stays as it is.
+    """Return the changes that make matrices columns of one whose rows have `wide` elements; None
+    where a kernel cannot write its matrix so. The schedule stays as it is.
 
-    columns: by the matrix's memory, for which there is a `row_of`, where each begins.
+    columns: the first column of each matrix, by its memory, for which `row_of` is not None.
     """
-    whole = schedule.free(f"{next(iter(columns))} side by side")
+    wide_memory = schedule.free(f"{next(iter(columns))} side by side")
     changed: dict[int, ScheduledOp] = {}
     moved: dict[str, Tensor] = {}
     for memory, first in columns.items():
-        (maker,) = _makers(schedule, memory)
-        entry = schedule.entries[maker]
+        (writer,) = _writers(schedule, memory)
+        entry = schedule.entries[writer]
         matrix = schedule.tensors[entry.lowered.output]
-        row, layout = matrix.shape[1], Strip(PADDED, first, wide)
-        if (made := with_layouts(schedule, entry, {"out": layout})) is None:
+        length, layout = matrix.shape[1], Strip(PADDED, first, wide)
+        if (new_entry := with_layouts(schedule, entry, {"out": layout})) is None:
             return None
-        changed[maker] = made
+        changed[writer] = new_entry
         for name, tensor in schedule.tensors.items():
             if name == entry.lowered.output:
-                moved[name] = Tensor(tensor.type, layout, whole)
+                moved[name] = Tensor(tensor.type, layout, wide_memory)
             elif tensor.memory == memory:
-                line, place = divmod(tensor.offset or 0, row)
-                at = line * wide + first + place
-                moved[name] = replace(tensor, memory=whole, offset=at)
+                row, column = divmod(tensor.offset or 0, length)
+                offset = row * wide + first + column
+                moved[name] = replace(tensor, memory=wide_memory, offset=offset)
     return SideBySide(moved, changed)
 
 
-def _makers(schedule: Schedule, memory: str) -> list[int]:
+def _writers(schedule: Schedule, memory: str) -> list[int]:
     """Return the numbers of the entries that write to `memory`."""
     return [
         number

@@ -9,8 +9,8 @@ from glnn.errors import GlnnError
 from glnn.graph.graph import Graph
 
 STEPS = (2, 4, 8, 16, 32, 64, 128)
-"""Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
-LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
+"""Sizes may have to be multiples of these: networks halve an image, and join the results later."""
+LEAST_RANK = 3  # of inputs whose sizes are rounded: the first is the batch, the next the channels
 Types = Mapping[str, TensorType]
 
 
@@ -27,17 +27,16 @@ def nearby_sizes(
         types: Its inputs' types, of which some size does not fit.
         shape_inputs: Numbers of inputs, by name, that sizes depend on.
     """
-    if any(0 in type.shape for type in types.values()):  # a larger one is no advice for none
+    if any(0 in type.shape for type in types.values()):  # a larger size is no advice
         return ""
-    if _fits(graph, types, shape_inputs):  # it is not the sizes, or not these alone
+    if _fits(graph, types, shape_inputs):  # the error is not due to these sizes
         return ""
     for step in STEPS:
         shapes = [_rounded(graph, types, step, up) for up in (False, True)]
-        kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
-        if all(
-            _fits(graph, one, shape_inputs) for one in kinds
-        ):  # one alone may be a multiple of more
-            listed = " or ".join(dict.fromkeys(_format_shapes(there, types) for there in shapes))
+        rounded = [{n: types[n].of_shape(sizes[n]) for n in types} for sizes in shapes]
+        # Both must fit: one alone may be a multiple of a larger step.
+        if all(_fits(graph, one, shape_inputs) for one in rounded):
+            listed = " or ".join(dict.fromkeys(_format_shapes(sizes, types) for sizes in shapes))
             return f"; sizes that are multiples of {step} would do, as {listed}"
     return ""
 
@@ -67,7 +66,7 @@ def _fits(graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None) 
 
 
 def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
-    """Round the open sizes of inputs but the batch's."""
+    """Return the inputs' shapes with open sizes rounded, except the batch."""
     result: dict[str, Shape] = {}
     for value in graph.inputs:
         shape, declared = types[value.name].shape, value.type.dims
@@ -84,7 +83,7 @@ def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape
 
 
 def _format_shapes(shapes: Mapping[str, Shape], types: Types) -> str:
-    """Name the inputs of other shapes than they have."""
+    """Return text with the inputs whose shapes differ from those of `types`."""
     return ", ".join(
-        f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
+        f"{name} {shape}" for name, shape in shapes.items() if shape != types[name].shape
     )

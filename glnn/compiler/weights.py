@@ -332,7 +332,7 @@ class Weights:
     def __init__(self, backend: Backend, graph: Graph | None = None) -> None:
         """graph: the session's; None makes all weights permanent."""
         self._backend = backend
-        self._weights: WeakValueDictionary[Key, DeviceWeight] = WeakValueDictionary()
+        self._device_weights: WeakValueDictionary[Key, DeviceWeight] = WeakValueDictionary()
         self._own = None if graph is None else {v for node in graph.nodes for v in node.reads}
         """The values that nodes of the graph read."""
         self._permanent: list[DeviceWeight] = []
@@ -360,7 +360,7 @@ class Weights:
     def release(self) -> None:
         """Release the packed words that are held: they will not be written to disk."""
         with self._lock:
-            for weight in list(self._weights.values()):
+            for weight in list(self._device_weights.values()):
                 weight.packed_words = None
 
     @contextmanager
@@ -370,7 +370,7 @@ class Weights:
             yield
             return
         sized_keys = [
-            (key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._weights
+            (key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._device_weights
         ]
         with Ahead(sized_keys, partial(Ready.read, pack=True), None) as self._ahead:
             try:
@@ -379,7 +379,7 @@ class Weights:
                 self._ahead = None
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._weights
+        return key in self._device_weights
 
     def keep(self, weight: Weight, layout: Layout, copied: bool) -> DeviceWeight:
         """Return `weight` on the device in `layout`, uploaded now unless it was.
@@ -389,7 +389,7 @@ class Weights:
         """
         key = weight, layout, copied
         with self._lock:
-            device_weight = self._weights.get(key)
+            device_weight = self._device_weights.get(key)
             if device_weight is None:
                 ready = None if self._ahead is None else self._ahead.take(key)
                 ready = ready or Ready.read(key, pack=self._backend.packs)
@@ -397,7 +397,7 @@ class Weights:
                 with self.uploaded.record(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
-                device_weight = self._weights[key] = DeviceWeight(
+                device_weight = self._device_weights[key] = DeviceWeight(
                     weight, store, variables, revisions, revisions, self._backend
                 )
                 if ready.words is not None and ready.words.nbytes <= self._holdable:
@@ -429,7 +429,7 @@ class Weights:
             return
         with self._lock:
             assigned = ASSIGNMENTS.count
-            for weight in list(self._weights.values()):
+            for weight in list(self._device_weights.values()):
                 weight.renew(self._backend)
             self._assigned = assigned
 

@@ -41,17 +41,17 @@ from glnn.model.weight_files import load_weights, state_dict_of
 from glnn.registry import module_for
 
 BATCH_COUNT = "num_batches_tracked"
-"""End of the names of PyTorch's batch counts, which nothing computes with."""
-MAX_LISTED = 8  # names of each kind that an error says
+"""The last part of the names of PyTorch's batch counts, which no layer reads."""
+MAX_LISTED = 8  # the most names of each kind in an error
 
 
 class LoadedKeys(NamedTuple):
     """The result of `load_state_dict`, as PyTorch's."""
 
     missing_keys: list[str]
-    """The model's parameters that were not given, which are as they were."""
+    """The model's parameters that are not in the state dict, which are unchanged."""
     unexpected_keys: list[str]
-    """Names that were given and are none of the model's."""
+    """Names in the state dict that are no parameters of the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,23 +62,23 @@ class ModelParameters:
     """The model's name."""
     shapes: Mapping[str, Shape]
     """The shapes by PyTorch's names."""
-    others: Mapping[str, str]
-    """More names that mean them: glnn's, and those with a layer's number."""
-    take: Callable[[str, str, Any], Array]
-    """The array for a parameter, from its name, what errors call it and what was given; raises
-    ShapeError."""
-    passed: frozenset[str] = frozenset()
-    """Names that are neither wanted nor unexpected."""
+    aliases: Mapping[str, str]
+    """PyTorch's name by other names: glnn's, and those with a layer's number."""
+    convert: Callable[[str, str, Any], Array]
+    """Returns the array for a parameter, from its name, its name in errors and the given value;
+    raises ShapeError."""
+    ignored: frozenset[str] = frozenset()
+    """Names that are neither missing nor unexpected."""
 
     def match(
         self, state_dict: Mapping[str, Any], strict: bool
     ) -> tuple[dict[str, Array], LoadedKeys]:
-        """Return an array for each parameter in `state_dict` by PyTorch's names, and the keys left
-        over.
+        """Return an array for each parameter in `state_dict` by PyTorch's names, and the missing
+        and unexpected keys.
 
-        state_dict: arrays or tensors by name. A first part that all names have, as
-        DataParallel's `module.`, is left out where none is known with it. strict: whether all must
-        be there, and nothing else. Raises ModelError, which lists all that does not fit.
+        state_dict: arrays or tensors by name. A prefix of all names, as DataParallel's `module.`,
+        is ignored where no name is known with it. strict: True where all parameters must be there,
+        and nothing else. Raises ModelError, which lists all that does not fit.
         """
         names = self._names(state_dict)
         unexpected = [key for key, name in names.items() if not name]
@@ -103,16 +103,13 @@ class ModelParameters:
         return arrays, LoadedKeys(missing, unexpected)
 
     def _names(self, state_dict: Mapping[str, Any]) -> dict[str, str]:
-        """Return the parameter's name for each key, or "" where it is none's.
-
-        Those that are passed over are left out.
-        """
-        known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
+        """Return the parameter's name for each key but ignored ones; "" for an unknown key."""
+        known = {**self.aliases, **dict(zip(self.shapes, self.shapes, strict=True))}
         start = len(_common_prefix(list(state_dict), known))
         matches = {
             key: known.get(key[start:], "")
             for key in state_dict
-            if key[start:] in known or not self._passes(key[start:])
+            if key[start:] in known or not self._is_ignored(key[start:])
         }
         first: dict[str, str] = {}
         for key, name in matches.items():
@@ -120,19 +117,19 @@ class ModelParameters:
                 raise ModelError(f"both {first[name]!r} and {key!r} are {name!r} of {self.model}")
         return matches
 
-    def _passes(self, name: str) -> bool:
-        return name in self.passed or name.rpartition(".")[2] == BATCH_COUNT
+    def _is_ignored(self, name: str) -> bool:
+        return name in self.ignored or name.rpartition(".")[2] == BATCH_COUNT
 
     def _array(self, name: str, key: str, value: Any, wrong: list[str]) -> Array | None:
-        """Return the array for the parameter `name`; None where it does not fit, which is added to
-        `wrong`.
+        """Return the array for the parameter `name`; None where it does not fit, with the reason
+        added to `wrong`.
         """
         expected = self.shapes[name]
         try:
             shape = tuple(map(int, getattr(value, "shape", expected)))
-            if shape != expected:  # before the numbers of a tensor are moved, or copied
+            if shape != expected:  # checked before a tensor is moved or copied
                 raise ShapeError(f"{key!r} must have shape {expected}, got {shape}")
-            return self.take(name, repr(key), value)
+            return self.convert(name, repr(key), value)
         except ShapeError as error:
             wrong.append(str(error))
         except (TypeError, ValueError):
@@ -142,21 +139,21 @@ class ModelParameters:
     def _hint(
         self, state_dict: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
     ) -> str:
-        """Return an advice where all parameters are there under other names, else ""."""
+        """Return advice where all parameters have other names in `state_dict`, else ""."""
         if not missing or not unexpected:
             return ""
-        more = _missing_prefix(missing, unexpected)
-        if more:
-            said = f"; the prefix {more!r} is the difference"
-            if set(self.shapes) <= {key.removeprefix(more) for key in state_dict}:
-                said += f": give {{k.removeprefix({more!r}): v for k, v in state_dict.items()}}"
-            return said
-        kept = [key for key in state_dict if not self._passes(key)]
-        shapes = [tuple(getattr(state_dict[key], "shape", ())) for key in kept]
+        prefix = _missing_prefix(missing, unexpected)
+        if prefix:
+            hint = f"; the prefix {prefix!r} is the difference"
+            if set(self.shapes) <= {key.removeprefix(prefix) for key in state_dict}:
+                hint += f": give {{k.removeprefix({prefix!r}): v for k, v in state_dict.items()}}"
+            return hint
+        keys = [key for key in state_dict if not self._is_ignored(key)]
+        shapes = [tuple(getattr(state_dict[key], "shape", ())) for key in keys]
         if shapes != list(self.shapes.values()):
             return ""
         values = "state_dict.values()"
-        if len(kept) < len(state_dict):
+        if len(keys) < len(state_dict):
             values = f'(v for k, v in state_dict.items() if not k.endswith("{BATCH_COUNT}"))'
         return (
             "; in this order their shapes agree: name the layers as PyTorch does, or give "
@@ -165,7 +162,7 @@ class ModelParameters:
 
 
 def _missing_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> str:
-    """Return the prefix of all `missing` in `unexpected`, or ""."""
+    """Return the prefix with which all names in `missing` are in `unexpected`, or ""."""
     for key in unexpected:
         if key.endswith(f".{missing[0]}"):
             prefix = key.removesuffix(missing[0])
@@ -204,8 +201,8 @@ class ModelBase:
     def __getitem__(self, key: str | int) -> Any:
         """The layer of that name or place: `model["conv1"].weight = array`, `model[0]`.
 
-        What is assigned, a NumPy array or a tensor of PyTorch's, is what sessions compute with
-        from the next run on. Raises ModelError where there is none.
+        Sessions compute with an assigned NumPy array or PyTorch tensor from the next run on. Raises
+        ModelError where there is no such layer.
         """
         if not self.nodes:
             raise ModelError(
@@ -218,9 +215,9 @@ class ModelBase:
                     return node.layer
             names = [node.name for node in self.nodes]
             near = get_close_matches(key, names, 3) or names[:8]
-            more = "" if len(near) == len(names) else f" among {len(names)}"
-            to_list = ", ".join(map(repr, near))
-            raise ModelError(f"{self.name} has no layer {shown(key)}: it has {to_list}{more}")
+            count = "" if len(near) == len(names) else f" among {len(names)}"
+            listed = ", ".join(map(repr, near))
+            raise ModelError(f"{self.name} has no layer {shown(key)}: it has {listed}{count}")
         try:
             return self.nodes[index(key)].layer
         except TypeError:
@@ -246,20 +243,20 @@ class ModelBase:
         return any(one is node.layer for node in self.nodes)
 
     def begin(self, seed: int) -> None:
-        """Assign every parameter initial values by `seed`, each layer's of its own.
+        """Assign initial values to every parameter, by a seed for each layer that `seed` gives.
 
-        Raises ModelError for a model of an .onnx file, which does not say what is initial.
+        Raises ModelError for a model of an .onnx file, which has no initial values.
         """
         for number, node in enumerate(self.nodes):
             node.layer.begin(seed << 32 | number)
 
     def parameters(self) -> dict[str, Array]:
-        """Return every parameter by its layer's name and its own: `c1.weight`."""
+        """Return every parameter by its layer's name and its own name: `c1.weight`."""
         return parameters(self.nodes)
 
     @property
     def has_random_weights(self) -> bool:
-        """True where a layer has the parameters that it began with: none were loaded or trained."""
+        """True where a layer has its initial parameters: none were loaded or trained."""
         return any(node.layer.is_initial for node in self.nodes)
 
     @property
@@ -269,8 +266,8 @@ class ModelBase:
         return tuple(name for name in self.parameters() if name not in running)
 
     def state_dict(self) -> dict[str, Array]:
-        """Every parameter by the name that PyTorch gives it, `attention.out_proj.weight`: float32
-        arrays that cannot be written to.
+        """Return every parameter by PyTorch's name for it, `attention.out_proj.weight`: read-only
+        float32 arrays.
 
         Of an .onnx file: its initializers that nodes read, of their own types.
         """
@@ -286,16 +283,18 @@ class ModelBase:
         """Assign the parameters in `state_dict`, all or, where it does not fit, none.
 
         state_dict: NumPy arrays or PyTorch's tensors of real numbers by name, or the path of a
-        file of them as `glnn.load_weights` reads. A name is the layer's and the parameter's,
-        `conv1.weight`; nn.Sequential's numbers, `0.weight`, mean the layers by place where none
-        is called so. `num_batches_tracked` is passed over. A first part that all names have and
-        no layer, as DataParallel's `module.`, is left out. strict: whether every parameter must be
-        given, and nothing else. Sessions compute with them from the next run on, but that those of
-        an .onnx file's model stay with what they were made with: the `model` of such a session,
-        where that has read the file, refuses them.
+        file of them for `glnn.load_weights`. A name is the layer's and the parameter's,
+        `conv1.weight`; nn.Sequential's numbers, `0.weight`, mean the layers by index where none has
+        that name. `num_batches_tracked` is ignored, as is a prefix of all names that no layer has,
+        such as DataParallel's `module.`. strict: True where every parameter must be given, and
+        nothing else.
 
-        Gives the names that are missing and those that are unexpected. Raises ModelError, which
-        lists all that does not fit; shapes must in any case.
+        Sessions compute with the new parameters from the next run on. Sessions of an .onnx file's
+        model keep their parameters instead, and the `model` of a session that has read the file
+        itself refuses new ones.
+
+        Returns the missing and the unexpected names. Raises ModelError, which lists all that does
+        not fit; shapes must fit in any case.
         """
         where = ""
         if isinstance(state_dict, (str, os.PathLike)):
@@ -310,31 +309,31 @@ class ModelBase:
         return result
 
     def hold(self) -> None:
-        """Note that a session has loaded it: parameters that it would not see are refused."""
+        """Record that a session loaded it: parameters that it would not see are refused."""
 
     def _model_parameters(self) -> ModelParameters:
-        """The parameters that it has."""
-        shapes, others = {}, {}
-        called = {node.name for node in self.nodes}
-        for place, node in enumerate(self.nodes):
-            starts = [node.name] if str(place) in called else [node.name, str(place)]
+        """Return the model's parameters, for matching a state dict."""
+        shapes, aliases = {}, {}
+        names = {node.name for node in self.nodes}
+        for i, node in enumerate(self.nodes):
+            starts = [node.name] if str(i) in names else [node.name, str(i)]
             for name, shape in node.layer.shapes.items():
-                theirs = _torch_name(node, name)
-                shapes[theirs] = shape
+                torch_name = _torch_name(node, name)
+                shapes[torch_name] = shape
                 for start in starts:
                     for end in (name, node.layer.dotted.get(name, name)):
-                        others[f"{start}.{end}"] = theirs
+                        aliases[f"{start}.{end}"] = torch_name
         return ModelParameters(
-            self.name, shapes, others, lambda name, what, value: to_float32(what, value)
+            self.name, shapes, aliases, lambda name, what, value: to_float32(what, value)
         )
 
     def _assign(self, arrays: Mapping[str, Array]) -> None:
-        """Assign `arrays`, by the names of `state_dict`: they fit."""
+        """Assign `arrays`, which fit, by the names of `state_dict`."""
         for node in self.nodes:
             for name in node.layer.shapes:
-                theirs = _torch_name(node, name)
-                if theirs in arrays:
-                    setattr(node.layer, name, arrays[theirs])
+                torch_name = _torch_name(node, name)
+                if torch_name in arrays:
+                    setattr(node.layer, name, arrays[torch_name])
 
 
 def _torch_name(node: Node, name: str) -> str:
@@ -346,9 +345,9 @@ def _torch_name(node: Node, name: str) -> str:
 class Model(ModelBase):
     """Layers in a graph, in an order in which they can run.
 
-    inputs: the tensors that a user gives. outputs: the names of those that a user gets.
-    Raises ModelError for a graph that does not hold together, ShapeError for layers that do not
-    fit each other; both name the layer.
+    inputs: the tensors that a run is fed. outputs: the names of those that it returns. Raises
+    ModelError for an inconsistent graph, ShapeError for layers that do not fit each other; both
+    name the layer.
     """
 
     nodes: tuple[Node, ...]
@@ -392,17 +391,17 @@ class Model(ModelBase):
             )
         outputs = (nodes[-1].output if nodes else "input",)
 
-        def made(sizes: Sequence[int]) -> Model:
+        def build(sizes: Sequence[int]) -> Model:
             inputs = (TensorInfo("input", (BATCH, *sizes)),)
             return cls(nodes, inputs, outputs, name, {} if metadata is None else metadata)
 
         try:
-            return made(sizes)
+            return build(sizes)
         except ShapeError as error:
             with suppress(GlnnError):
-                made(sizes[1:])
-                said = f"input_shape is without the batch, which {tuple(sizes[1:])} would be"
-                error = ShapeError(f"{error}; {said}")
+                build(sizes[1:])
+                advice = f"input_shape is without the batch, which {tuple(sizes[1:])} would be"
+                error = ShapeError(f"{error}; {advice}")
             raise error from None
 
     @classmethod
@@ -449,8 +448,8 @@ class Model(ModelBase):
     def batched(self, batch: int, training: Training | None = None) -> Graph:
         """Return the graph for `batch` samples: all sizes are known.
 
-        training: what makes the layers do as in training; its `passes` is an input behind the
-        model's own. Raises ShapeError that names the layer.
+        training: makes the layers compute as in training; its `passes` is an input after the
+        model's. Raises ShapeError that names the layer.
         """
         builder = Builder(self.name, self._layer_outputs)
         shapes = {info.name: info.with_batch(batch) for info in self.inputs}
@@ -474,8 +473,8 @@ class Model(ModelBase):
             try:
                 result = node.layer.results(scope, *(values[name] for name in node.inputs))
             except ShapeError as error:
-                said = str(error).replace(repr(BATCH), BATCH)  # as shapes are shown elsewhere
-                raise ShapeError(f"layer {node.name!r}: {said}") from None
+                text = str(error).replace(repr(BATCH), BATCH)  # as shapes are shown elsewhere
+                raise ShapeError(f"layer {node.name!r}: {text}") from None
             values |= zip(node.outputs, result, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
@@ -523,10 +522,10 @@ class Model(ModelBase):
         return {name: self.tensors[name].shape for name in self.outputs}
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
-        """The model's output for `x`, an array of its input's dtype, computed by `backend`.
+        """Return the model's output for `x`, an array of its input's dtype, computed by `backend`.
 
-        A tensor of PyTorch's is taken, too; the result is a NumPy array, without gradients.
-        For models of one input and one output; others take an InferenceSession.
+        `x` may be a PyTorch tensor; the result is a NumPy array, without gradients. For models of
+        one input and one output; others need an InferenceSession.
         Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
         """
         if len(self.inputs) != 1 or len(self.outputs) != 1:
@@ -559,19 +558,20 @@ class Model(ModelBase):
         None is "glnn" or "onnx", as `path` ends. Files are there whole or not at all. Raises
         ModelError where the model cannot be written, or has a layer that the format cannot say.
 
-        Of "glnn", `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json
-        file is replaced, in one step, `path` is the model that it was; then the weights of the old
-        one are removed, as is what a save that was killed left behind; but those stay that another
-        .json file of the same folder names, or one called `net.json` and more, as `net.json.bak`
-        is. Several may save at once: the last one stays.
+        With "glnn", `net.json` gets a new `net.weights-<16 digits>.npz` each time. The .json file
+        is replaced in one step; until then `path` is the former model. Then the former weights are
+        removed, and files that a killed save left behind, except those that another .json file of
+        the same folder names, or one whose name begins with `net.json`, as `net.json.bak`. Several
+        processes may save at once: the last one wins.
         """
         save(path, format, self.content)
 
     @property
     def content(self) -> Content:
         """The content of its file."""
-        ends = self.inputs, self.outputs
-        return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
+        return Content(
+            self.name, self.nodes, self.inputs, self.outputs, self.tensors, self.metadata
+        )
 
     def summary(
         self,
@@ -599,7 +599,7 @@ class Model(ModelBase):
         return self._summary(sizes)
 
     def _summary(self, sizes: SizeBinding | None = None) -> Summary:
-        """Return the summary for `sizes`; with all that are open, and not counted, without."""
+        """Return the summary for `sizes`; None leaves all sizes open, without counts."""
         types = InferredTypes.of_graph(self.graph, sizes)
         inputs = self.inputs
         if sizes is not None:
@@ -617,7 +617,7 @@ class Model(ModelBase):
         return layer_summaries(self.nodes, types)
 
     def _trainable_count(self) -> int:
-        """Return how many numbers the parameters have that gradients change."""
+        """Return the number of elements of the parameters that gradients change."""
         return sum(
             prod(shape)
             for node in self.nodes

@@ -37,7 +37,7 @@ STATISTICS = {"BatchNormalization": slice(3, 5)}
 
 @dataclass(frozen=True, eq=False)
 class ConstantVariable:
-    """A constant that stands for a `graph.Variable`."""
+    """A constant with the interface of a `graph.Variable`."""
 
     array: Array
     """The array."""
@@ -55,24 +55,24 @@ class ConstantVariable:
 
 
 def weights(graph: Graph) -> tuple[Value, ...]:
-    """The constants of `graph` that training changes, in the order in which nodes read them.
+    """Return the constants of `graph` that training changes, in the order in which nodes read them.
 
-    They are float32 and have a dimension at least: a number by itself is an epsilon, a bound or a
-    scale that somebody wrote. None of them is a running statistic, or what sizes follow from.
+    They are float32 and have at least one dimension: a single number is an epsilon, a bound or a
+    scale of the model's author. Running statistics are left out, and constants that decide sizes.
     """
     result: dict[Value, None] = {}
-    others: set[Value] = set()
+    excluded: set[Value] = set()
     for node in graph.nodes:
         result |= dict.fromkeys(value for value in node.reads if _is_trainable(value))
-        others.update(_statistics(node))
+        excluded.update(_statistics(node))
         shape_inputs = node.operator.all_shape_inputs
         named = node.operator.named(node.inputs) if shape_inputs else {}
-        others.update(named[name] for name in shape_inputs if name in named)
-    return tuple(value for value in result if value not in others)
+        excluded.update(named[name] for name in shape_inputs if name in named)
+    return tuple(value for value in result if value not in excluded)
 
 
 def with_variables(graph: Graph, constants: tuple[Value, ...]) -> Graph:
-    """Return `graph` with variables of the same names in the place of the constants `constants`."""
+    """Return `graph` with variables of the same names in place of `constants`."""
     variables: Mapping[Value | None, Value] = {
         value: replace(value, kind=Kind.VARIABLE, data=ConstantVariable(value.data))  # type: ignore[arg-type]
         for value in constants
@@ -97,7 +97,7 @@ def _statistics(node: GraphNode) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, eq=False)
 class GraphModel(Model):
-    """A model that is a graph of operators already, with no layers."""
+    """A model that was imported as a graph of operators, without layers."""
 
     nodes: tuple[Node, ...] = ()
     inputs: tuple[TensorInfo, ...] = ()
@@ -106,7 +106,7 @@ class GraphModel(Model):
     imported_graph: Graph | None = None
     """The graph."""
     types: Mapping[str, TensorType] = field(default_factory=dict)
-    """Types of the outputs, as far as they are known."""
+    """Types of the outputs; sizes may be unknown."""
     source: ModelSource | None = None
     """The ModelProto that it was read from."""
     passed: frozenset[str] = frozenset()
@@ -116,8 +116,8 @@ class GraphModel(Model):
         object.__setattr__(self, "metadata", check_metadata(self.metadata, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.metadata, self.imported_graph, self.types, self.source, self.passed)
-        return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
+        model = (self.nodes, self.inputs, self.outputs, self.name, self.metadata)
+        return GraphModel, (*model, self.imported_graph, self.types, self.source, self.passed)
 
     @cached_property
     def graph(self) -> Graph:
@@ -127,9 +127,9 @@ class GraphModel(Model):
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
         """Write the model to `path`: see `Model.save`.
 
-        An .onnx file says what the one that was read said, and this model's `metadata`. For any
-        other format each node must be what a layer of glnn's computes; a ModelError names the first
-        that is not.
+        An .onnx file has the content of the one that was read, with this model's `metadata`. Any
+        other format needs a layer of glnn's for each node; a ModelError names the first node
+        without one.
         """
         assert self.source is not None
         if find(path, format) != "onnx":
@@ -150,8 +150,8 @@ class GraphModel(Model):
 
     @property
     def trainable(self) -> tuple[str, ...]:
-        """The names of the parameters that training changes: see `weights`. Those that are made
-        inside functions of the file are none.
+        """The names of the parameters that training changes: see `weights`. Those inside functions
+        of the file are left out.
         """
         return tuple(value.name for value in self._weights)
 
@@ -162,19 +162,20 @@ class GraphModel(Model):
         return tuple(value for value in weights(self.graph) if value.name in names)
 
     def batched(self, batch: int, training: object = None) -> Graph:
-        """The graph for so many samples at once, whose trainable parameters are variables.
+        """Return the graph for `batch` samples, whose trainable parameters are variables.
 
-        Nodes do as at inference, whatever `training` says: normalisations by the statistics of the
-        file. Raises ShapeError where the model does not take so many, ModelError where other sizes
-        than the batch are open, or there is nothing to train or nothing could be saved.
+        Nodes compute as at inference, also with `training`: normalisations use the statistics of
+        the file. Raises ShapeError where the model does not take so many samples, ModelError where
+        sizes other than the batch are open, there is nothing to train, or the trained model could
+        not be saved.
         """
         constants = self._weights
         if training is not None:
             if not constants:
-                others = (f": {n!r} is {a.dtype}" for n, a in self.parameters().items() if a.ndim)
-                raise ModelError(f"{self.name}: there is no parameter to train{next(others, '')}")
+                dtypes = (f": {n!r} is {a.dtype}" for n, a in self.parameters().items() if a.ndim)
+                raise ModelError(f"{self.name}: there is no parameter to train{next(dtypes, '')}")
             assert self.source is not None
-            self.source.check(self.name)  # with_parameters would find it in the end
+            self.source.check(self.name)  # before training, not in `with_parameters` after it
         types = {}
         for info in self.inputs:
             if any(isinstance(size, str) for size in info.shape[1:]):
@@ -194,13 +195,13 @@ class GraphModel(Model):
         former = self.state_dict()
         shapes = {name: array.shape for name, array in former.items()}
 
-        def take(name: str, what: str, value: Any) -> Array:
-            kind = former[name].dtype
-            if kind.kind == "f":
-                return to_float32(what, value).astype(kind)
-            return as_one_of(what, of_tensor(what, value), (DType(kind.name),))
+        def convert(name: str, what: str, value: Any) -> Array:
+            dtype = former[name].dtype
+            if dtype.kind == "f":
+                return to_float32(what, value).astype(dtype)
+            return as_one_of(what, of_tensor(what, value), (DType(dtype.name),))
 
-        return ModelParameters(self.name, shapes, {}, take, self.passed)
+        return ModelParameters(self.name, shapes, {}, convert, self.passed)
 
     def hold(self) -> None:
         vars(self)["_held"] = True
@@ -220,11 +221,11 @@ class GraphModel(Model):
         )
 
     def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
-        """The same model with other numbers in parameters, which keep their shapes and types.
+        """Return the model with other arrays for some parameters, of the same shapes and types.
 
-        arrays: by the names that `parameters` has. An .onnx file that it is saved to has them in
-        the places of the former ones. Raises ModelError for a name of no parameter, and for one
-        that stands inside a function of the file; ShapeError for an array that does not fit.
+        arrays: by the names of `parameters`. An .onnx file that the result is saved to has them in
+        place of the former ones. Raises ModelError for an unknown name, and for a parameter inside
+        a function of the file; ShapeError for an array that does not fit.
         """
         assert self.source is not None
         known = self.parameters()
@@ -259,7 +260,7 @@ class GraphModel(Model):
 
 
 def load(path: Path) -> GraphModel:
-    """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
+    """Load the model in an .onnx file. Raises ModelError, in one sentence, for every fault."""
     proto = read(path)
     return _imported_model(
         import_model(proto, str(path), path.parent, path.resolve().parent), str(path)
@@ -267,13 +268,13 @@ def load(path: Path) -> GraphModel:
 
 
 def load_bytes(content: bytes) -> GraphModel:
-    """The model that `content`, that of an .onnx file, is; it can refer to no files."""
+    """Load the model in `content`, that of an .onnx file, which must not refer to other files."""
     where = "model given as bytes"
     return _imported_model(import_model(parse(content, where), where), where)
 
 
 def model_from_proto(proto: Any, where: str) -> GraphModel:
-    """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
+    """Return the model of a ModelProto without external files. where: its name in errors."""
     return _imported_model(import_model(proto, where), where)
 
 
@@ -283,10 +284,10 @@ def _imported_model(imported: ImportedModel, where: str) -> GraphModel:
             TensorInfo.from_type(name, type, True) for name, type in imported.inputs.items()
         )
         outputs = imported.outputs
-        said = {one.key: one.value for one in imported.source.proto.metadata_props}
-        ends = inputs, tuple(outputs)
-        model = GraphModel((), *ends, imported.name, said, imported.graph, outputs, imported.source)
-        _ = model.tensors  # of sizes that there can be
+        metadata = {one.key: one.value for one in imported.source.proto.metadata_props}
+        names, graph, source = tuple(outputs), imported.graph, imported.source
+        model = GraphModel((), inputs, names, imported.name, metadata, graph, outputs, source)
+        _ = model.tensors  # checks the sizes
     except ShapeError as error:
         raise ModelError(f"{where}: {error}") from None
     return model
@@ -295,7 +296,7 @@ def _imported_model(imported: ImportedModel, where: str) -> GraphModel:
 OPSET, IR = 21, 10
 """Versions of ONNX 1.16, of 2024, the oldest with GroupNormalization and Gelu as PyTorch's."""
 MOST = (1 << 31) - (1 << 20)
-"""Bytes of weights: a protobuf message has fewer than 2^31, and all else is somewhere, too."""
+"""The most bytes of weights: a protobuf message has fewer than 2^31, with all else in it."""
 
 
 def save(path: Path, content: Content) -> None:
@@ -304,9 +305,9 @@ def save(path: Path, content: Content) -> None:
 
 
 def message(content: Content, where: str) -> Any:
-    """The ModelProto of a model of layers.
+    """Return the ModelProto of a model of layers.
 
-    where: what errors call it. Raises ModelError for a layer that ONNX cannot say.
+    where: its name in errors. Raises ModelError for a layer that ONNX cannot express.
     """
     nodes, tensors = content.nodes, content.tensors
     check_size(where, 4 * sum(prod(n) for node in nodes for n in node.layer.shapes.values()))
@@ -315,10 +316,11 @@ def message(content: Content, where: str) -> Any:
     try:
         for node in nodes:
             _write(writer, node, types)
-        ends = [_info(writer.onnx, info) for info in content.inputs]
-        results = [_info(writer.onnx, tensors[name]) for name in content.outputs]
-        parts = writer.nodes, content.name, ends, results, writer.weights
-        graph = writer.onnx.helper.make_graph(*parts)
+        inputs = [_info(writer.onnx, info) for info in content.inputs]
+        outputs = [_info(writer.onnx, tensors[name]) for name in content.outputs]
+        graph = writer.onnx.helper.make_graph(
+            writer.nodes, content.name, inputs, outputs, writer.weights
+        )
         opset = writer.onnx.helper.make_opsetid("", OPSET)
         model = writer.onnx.helper.make_model(graph, opset_imports=[opset], ir_version=IR)
     except UnicodeEncodeError as error:  # half of a surrogate pair in a name
@@ -330,7 +332,7 @@ def message(content: Content, where: str) -> Any:
 
 
 def describe(model: Any, metadata: Mapping[str, str]) -> None:
-    """Have a ModelProto say `metadata`, and no others. Raises ModelError for no texts of UTF-8."""
+    """Replace the metadata of a ModelProto. Raises ModelError for texts UTF-8 cannot encode."""
     del model.metadata_props[:]
     for key, text in metadata.items():
         try:
@@ -340,7 +342,7 @@ def describe(model: Any, metadata: Mapping[str, str]) -> None:
 
 
 def write(path: Path, model: Any) -> None:
-    """Write a ModelProto, whole or not at all. Raises ModelError where that cannot be."""
+    """Write a ModelProto, whole or not at all. Raises ModelError where it cannot be written."""
     try:
         content = model.SerializeToString()
         with atomic_write(path) as stream:
@@ -350,7 +352,7 @@ def write(path: Path, model: Any) -> None:
 
 
 def check_size(where: str, nbytes: int) -> None:
-    """Raise ModelError where weights of so many bytes are more than an .onnx file holds."""
+    """Raise ModelError where weights of `nbytes` are too large for an .onnx file."""
     if nbytes > MOST:
         raise ModelError(
             f"{where}: its weights are {nbytes} bytes, an .onnx file holds {MOST}: "
@@ -359,19 +361,19 @@ def check_size(where: str, nbytes: int) -> None:
 
 
 def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
-    """Add what computes the layer of `node`."""
+    """Write the nodes that compute the layer of `node`."""
     kind = type(node.layer)
     if kind not in TABLE:
         raise ModelError(f"layer {node.name!r}: {kind.__name__} cannot be written as ONNX")
     if not node.output:
         raise ModelError(f"layer {node.name!r}: ONNX takes no tensor that is called ''")
     operand_types = tuple(types[name] for name in node.inputs)
-    place = LayerWriter(
+    layer_writer = LayerWriter(
         writer, node.layer, node.name, node.output, operand_types, types[node.output]
     )
     try:
-        made = TABLE[kind](place, *node.inputs)
-        place.finish(*((made,) if isinstance(made, str) else made))
+        results = TABLE[kind](layer_writer, *node.inputs)
+        layer_writer.finish(*((results,) if isinstance(results, str) else results))
     except UnsupportedOpError as error:
         what = f"layer {node.name!r}: {kind.__name__}"
         raise ModelError(f"{what} cannot be written as ONNX: {error}") from None

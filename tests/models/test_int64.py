@@ -195,7 +195,7 @@ def test_constants_are_uploaded_once(name) -> None:
     backend = opened(name)
     first = Plan(session_of, backend, {"x": (2, 5)})
     second = Plan(session_of, backend, {"x": (3, 5)}, weights=first._weights)
-    assert len(first._weights._kept) == 1
+    assert len(first._weights._device_weights) == 1
     x = np.arange(15).reshape(3, 5) - 7
     np.testing.assert_array_equal(second.run({"x": x})["y"], np.maximum(x, np.arange(5)))
 

@@ -594,5 +594,5 @@ def test_a_part_that_cannot_be_bound_has_a_plan_of_its_own(
     device.capabilities = replace(device.capabilities, max_compute_work_group_count=(3, 3, 3))
     for length in (127, 33, 127):
         run(length)
-    (own,) = cut._tail._kept.values()  # type: ignore[union-attr]
+    (own,) = cut._tail._plans.values()  # type: ignore[union-attr]
     assert cut._tail._range_plans.plans == [of_range] and own is not of_range  # type: ignore[union-attr]

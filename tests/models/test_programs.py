@@ -70,10 +70,10 @@ def test_more_shapes_take_no_more(backend, compiled) -> None:
         session = opened(make, backend, device)
         executor = session._executor
         runs(session, sample, (*range(1, 20), 64))
-        before, kept = len(compiled), len(executor._weights._kept)
+        before, kept = len(compiled), len(executor._weights._device_weights)
         programs, texts = len(device.programs), len(session.backend._texts)
         runs(session, sample, range(20, 20 + SHAPES))
         assert len(compiled) == before and len(device.programs) == programs
         assert len(session.backend._texts) == texts and _op_spec.cache_info().maxsize is not None
         assert len(session.backend._choices) <= MOST_CHOICES
-        assert len(executor._plans) <= PLANS_KEPT and len(executor._weights._kept) == kept
+        assert len(executor._plans) <= PLANS_KEPT and len(executor._weights._device_weights) == kept

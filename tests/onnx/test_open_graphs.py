@@ -158,7 +158,7 @@ def test_parts_of_a_table_go_with_the_plans_of_their_lengths(rng) -> None:
         (got,) = session.run(None, {"x": given})
         assert np.array_equal(got, given + table[:length])
         weights = session._executor._weights  # type: ignore[union-attr]
-        kept.append(len(weights._staying))
+        kept.append(len(weights._permanent))
     assert kept[-1] == kept[4]
 
 

@@ -61,7 +61,7 @@ def test_ten_sizes(backend, rng) -> None:
         programs.append(len(session.backend.device.programs))
         if (height, width) in (SIZES[0], SIZES[-1]):  # to collect takes longer than to run
             gc.collect()
-            kept.append(len(executor._weights._kept))
+            kept.append(len(executor._weights._device_weights))
     assert not session.hosted
     # Sides up to 31 and from 32 on: three of the four pairs occur, none is planned by itself.
     assert len(executor.range_plans) == 3 and not executor._plans
