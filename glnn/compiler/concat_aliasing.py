@@ -42,9 +42,9 @@ def alias_concats(schedule: Schedule, live_out: Iterable[str]) -> None:
     """
     if not schedule.backend.subviews:
         return
-    made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
+    written = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     fixed = {schedule.tensors[name].memory for name in live_out}
-    fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
+    fixed |= {tensor.memory for tensor in schedule.tensors.values()} - written
     placement = _Placement(schedule, fixed)
     for number, entry in reversed([*enumerate(schedule.entries)]):
         if isinstance(entry.lowered.op, Concat):
@@ -298,17 +298,17 @@ def with_layouts(
     kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.lowered.joins:
         return None
-    offers, here = device.capabilities, spec.hinted
-    if not all(map(kernel.takes_subviews, new_layouts)) or here.split(kernel, offers):
+    offers = device.capabilities
+    if not all(map(kernel.takes_subviews, new_layouts)) or spec.hinted.split(kernel, offers):
         return None
     if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & new_layouts.keys():
         return None  # operands of the epilogue must keep the result's layout
     changed = spec.with_layouts({**spec.layouts, **{k: one.name for k, one in new_layouts.items()}})
-    here = changed.hinted
-    if why_not_spec(kernel, here) or why_not_here(kernel, here, offers):
+    hinted = changed.hinted
+    if why_not_spec(kernel, hinted) or why_not_here(kernel, hinted, offers):
         return None
     layouts = schedule.backend.layouts(kernel, changed)
-    if layouts != {**entry.layouts, **new_layouts} or here.split(kernel, offers):
+    if layouts != {**entry.layouts, **new_layouts} or hinted.split(kernel, offers):
         return None
     return replace(entry, spec=changed, layouts=layouts)
 

@@ -575,8 +575,8 @@ class Executor:
 
         temporary = key.keep or key.outputs or key.contents or key.wide
         saving = None if temporary else self.saving
-        held = 0 if saving is None else min(HELD, memory_limit() // SHARE)
-        with self._weights.holding(held):
+        holdable = 0 if saving is None else min(HELD, memory_limit() // SHARE)
+        with self._weights.holding(holdable):
             try:
                 plan = None if ranges is None else ranges.add(graph, shapes, shape_inputs, make)
                 plan = plan or make(types, shape_inputs)

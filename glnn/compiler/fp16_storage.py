@@ -52,13 +52,13 @@ def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
 
 def _float32_memories(schedule: Schedule) -> set[str]:
     """Return the memories that steps write, and whose tensors are all whole and float32."""
-    made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
+    written = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     others = {
         tensor.memory
         for tensor in schedule.tensors.values()
         if tensor.type.dtype is not DType.float32 or tensor.offset is not None
     }
-    return made - others
+    return written - others
 
 
 def _memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:

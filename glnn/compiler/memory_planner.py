@@ -150,9 +150,10 @@ def _live_ranges(schedule: Schedule, live_out: set[str]) -> dict[str, tuple[int,
     for i, entry in enumerate(schedule.entries):
         for name in entry.tensors:
             use(name, i)
-    made = {schedule.tensors[name].memory for e in schedule.entries for name in e.lowered.results}
+    results = (name for entry in schedule.entries for name in entry.lowered.results)
+    written = {schedule.tensors[name].memory for name in results}
     for name, tensor in schedule.tensors.items():
-        if tensor.memory == name and name not in made:  # an input
+        if tensor.memory == name and name not in written:  # an input
             use(name, -1)
             use(name, end)
         if name in live_out:

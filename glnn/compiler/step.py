@@ -194,9 +194,9 @@ def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
 
     packed: bytes of each parameter's buffer, which is freed once it was copied.
     """
-    taken = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
+    allocated = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
     for name, nbytes in copies.items():
-        taken += nbytes
-        most = max(most, taken)
-        taken -= packed.get(name, 0)
+        allocated += nbytes
+        most = max(most, allocated)
+        allocated -= packed.get(name, 0)
     return most - sum(copies.values())

@@ -87,7 +87,8 @@ def _runs(schedule: Schedule, groups: Container[str], fixed: Container[str]) -> 
     """
     kinds: dict[Kind, list[_Member]] = {}
     taken: set[Kind] = set()  # a gradient that updates two states can be placed only once
-    made = [schedule.tensors[name].memory for e in schedule.entries for name in e.lowered.results]
+    results = (name for entry in schedule.entries for name in entry.lowered.results)
+    written = [schedule.tensors[name].memory for name in results]
     for number, entry in enumerate(schedule.entries):
         out = schedule.tensors[entry.lowered.output]
         lowered = entry.lowered
@@ -119,7 +120,9 @@ def _runs(schedule: Schedule, groups: Container[str], fixed: Container[str]) -> 
                 rows.setdefault(operand.memory, name)
             elif operand.offset is not None:
                 kind.append((operand.memory, operand.offset - (out.offset or 0)))
-            elif made.count(operand.memory) != 1 or not _is_free(schedule, operand.memory, fixed):
+            elif written.count(operand.memory) != 1 or not _is_free(
+                schedule, operand.memory, fixed
+            ):
                 break
             else:
                 memories = list(unplaced)
@@ -168,8 +171,8 @@ def _is_movable(schedule: Schedule, run: Run) -> bool:
         entry, tensors = schedule.entries[number], schedule.tensors
         out = tensors[entry.lowered.output]
         operands = [tensors[name] for name in entry.lowered.operands.values()]
-        made = [out, *(tensors[name] for name in entry.lowered.more)]
-        if overlap([*made, *operands], writes) or overlap(made, reads):
+        results = [out, *(tensors[name] for name in entry.lowered.more)]
+        if overlap([*results, *operands], writes) or overlap(results, reads):
             return False
         if number in numbers:
             writes.append(out)
@@ -200,9 +203,9 @@ def _ranges(tensor: Tensor) -> Iterator[tuple[int, int]]:
     if not isinstance(layout, Strip):
         yield start, start + words
         return
-    taken = layout.whole.words(tensor.type) // (words // layout.wide)
+    row_words = layout.whole.words(tensor.type) // (words // layout.wide)
     for row in range(start + layout.first, start + words, layout.wide):
-        yield row, row + taken
+        yield row, row + row_words
 
 
 def _join(schedule: Schedule, run: Run) -> set[str]:

@@ -7,14 +7,14 @@
                  "inputs": ["image"], "output": "c1"}, ...],
      "outputs": ["probabilities"]}
 
-An input that is not float32 says so: `"type": "tensor(int32)"`. The .npz file holds `c1.weight`,
-`c1.bias` and so on, float32. A layer without `inputs` reads what the layer before it makes; one
-without `output` makes a tensor of its own name; a model without `outputs` gives what its last layer
-makes. `weights` is left out where no layer has parameters; the file may have any name. `metadata`
-may say more of the model, by name: texts, or objects and lists, which are texts of JSON to
-`Model.metadata` and in .onnx files.
+An input that is not float32 has a type: `"type": "tensor(int32)"`. The .npz file holds `c1.weight`,
+`c1.bias` and so on, float32. A layer without `inputs` reads the result of the layer before it; the
+result of one without `output` has the layer's name; a model without `outputs` returns the result of
+its last layer. `weights` is left out where no layer has parameters; the file may have any name.
+`metadata` maps names to texts, or to objects and lists, which are texts of JSON in `Model.metadata`
+and in .onnx files.
 
-Writing is so that a single rename decides which model is there.
+A model is replaced by a single rename.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
 def parse(
     document: Mapping[str, Any], where: str, path: Path | None, untrained: bool = False
 ) -> Model:
-    """The model that `document` describes.
+    """Return the model that `document` describes.
 
-    where: what errors call the document. path: its file, or None where it has none and can
-    therefore name no weights. untrained: whether these are not read. Raises ModelError for every
-    fault.
+    where: the document's name in errors. path: its file; None where it has none, and so can name no
+    weights. untrained: True to leave the weights unread. Raises ModelError for every fault.
     """
     try:
         _check_header(document)
@@ -130,7 +129,7 @@ def _nodes(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...]) -> tuple
 
 
 def _layer(what: str, kind: object, arguments: object) -> Layer:
-    """A layer from its kind and its constructor's arguments."""
+    """Return a layer of class `kind` with these arguments. what: its name in errors."""
     if not isinstance(kind, str) or kind not in BY_NAME:
         near = suggestion(kind, BY_NAME) if isinstance(kind, str) else ""
         near = near or f"; known are {', '.join(sorted(BY_NAME))}"
@@ -148,9 +147,9 @@ def _layer(what: str, kind: object, arguments: object) -> Layer:
 
 
 def _fill(model: Model, weights: object, where: str, path: Path | None) -> None:
-    """Give every layer of `model` its parameters, from the file that `weights` names."""
-    wanted = {f"{node.name}.{name}" for node in model.nodes for name in node.layer.shapes}
-    if weights is None and not wanted:
+    """Assign every parameter of `model` from the file that `weights` names."""
+    expected = {f"{node.name}.{name}" for node in model.nodes for name in node.layer.shapes}
+    if weights is None and not expected:
         return
     if weights is None:
         raise ModelError(f'{where}: the layers have parameters, but there is no "weights" file')
@@ -158,8 +157,8 @@ def _fill(model: Model, weights: object, where: str, path: Path | None) -> None:
         raise ModelError(f"{where}: it names the file {weights!r:.40}, so load it by its path")
     file = resolve_inside(path.parent, path, weights)
     with open_npz(file) as archive:
-        for key in sorted(wanted ^ set(archive.names)):
-            fault = "is missing" if key in wanted else "belongs to no layer"
+        for key in sorted(expected ^ set(archive.names)):
+            fault = "is missing" if key in expected else "belongs to no layer"
             raise ModelError(f"{file}: the array {key!r} {fault}")
         for node in model.nodes:
             for name in node.layer.shapes:
@@ -183,7 +182,7 @@ def _parameter(archive: Npz, node: Node, name: str) -> Array:
 
 FORMAT = "glnn"
 VERSION = 1
-SPARE = 100  # bytes of a file's or an array's entry besides its name
+SPARE = 100  # bytes of an entry of a file or an array, besides its name
 MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
 
 
@@ -243,7 +242,7 @@ if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock
 
 NO_MODEL = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG}
-"""Errors of reading a path that has no file, or one too large to be loaded."""
+"""Errors of reading a path that is no file, or one too large to be loaded."""
 
 
 def write_two_files(
@@ -251,12 +250,12 @@ def write_two_files(
 ) -> None:
     """Write the .json file `target` and, where there are `arrays`, an .npz file beside it.
 
-    text: the .json file's content, from the .npz file's name, None where there is none.
+    text: returns the .json file's content for the .npz file's name, None without one.
 
-    The .npz file gets a name that no other has, so what is there stays as it is until `target` is
-    replaced. Killed at any point, the old model or the new one is there, whole; what else is left
-    of this model, the old weights too, goes now or with the next save. Only .json files of the same
-    folder, and what is called as `target` and more (net.json.bak), keep the old weights alive.
+    The .npz file gets a unique name, so that the old model is unchanged until `target` is replaced.
+    If the process is killed at any point, either the old model or the new one is complete. Files
+    left over, the old weights too, are removed now or by the next save, unless another .json file
+    of the folder names them, or a file whose name begins with that of `target` (net.json.bak).
     Raises ModelError where something cannot be written.
     """
     if target.is_dir():
@@ -268,17 +267,17 @@ def write_two_files(
             if arrays:
                 name = f"{target.stem}.weights-{secrets.token_hex(8)}.npz"
                 stream = files.enter_context(_create(target.with_name(name)))
-                np.savez(stream, **arrays)  # type: ignore[arg-type]  # its other one is a bool
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
                 _sync(stream)
             draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
             stream = files.enter_context(_create(draft))
             stream.write(text(name))
             _sync(stream)
-            _sync_folder(target.parent)  # the weights are there before anything names them
+            _sync_folder(target.parent)  # the weights are on disk before a model names them
             if sys.platform == "win32":
                 stream.close()  # an open file cannot be renamed there
             fileio.publish(draft, target)
-            _sync_folder(target.parent)  # and the old ones until nothing does
+            _sync_folder(target.parent)  # before the old weights are removed
     except (OSError, ValueError) as error:  # a name that holds a zero byte, a full disk
         raise ModelError(f"{target}: cannot be written: {fault(error)}") from None
     finally:
@@ -287,7 +286,7 @@ def write_two_files(
 
 @contextmanager
 def _create(path: Path) -> Iterator[IO[bytes]]:
-    """A new file, locked while it is open: it is in use, whether or not anything names it."""
+    """Open a new file, locked while it is open: then no other save removes it as unused."""
     while True:
         with path.open("xb") as stream:
             with suppress(OSError):  # some file systems lock nothing
@@ -295,13 +294,13 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
             if os.fstat(stream.fileno()).st_nlink:
                 yield stream
                 return
-        # Another save swept it away before it was locked.
+        # Another save removed it before it was locked.
 
 
 def _lock(stream: IO[bytes], wait: bool = False) -> None:
-    """Lock the file, which ends with the process at the latest. OSError where another has it.
+    """Lock the file until it is closed. Raises OSError where another process has it locked.
 
-    wait: until that one, a save that is sweeping, has let go of it.
+    wait: True to wait for that process instead, which removes unused files.
     """
     if sys.platform != "win32":
         flock(stream, LOCK_EX | (0 if wait else LOCK_NB))
@@ -309,8 +308,8 @@ def _lock(stream: IO[bytes], wait: bool = False) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[None]:
-    """Lock the file. Raises OSError where somebody is writing it."""
-    if sys.platform == "win32":  # where a file that is open cannot be removed, by us either
+    """Lock the file. Raises OSError where another process is writing it."""
+    if sys.platform == "win32":  # an open file cannot be removed there
         yield
     else:
         with open(path, "r+b", opener=open_regular) as stream:
@@ -333,7 +332,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _former_weights(target: Path) -> str | None:
-    """The .npz file of the model at `target`, where an older glnn named it after the .json file."""
+    """Return the .npz file of the model at `target` if it is named as by older versions of glnn."""
     with suppress(OSError, ValueError, RecursionError):
         document = json.loads(fileio.read_bytes(target, MOST_JSON))
         name = target.with_suffix(".npz").name
@@ -343,25 +342,24 @@ def _former_weights(target: Path) -> str | None:
 
 
 def _remove_unused(target: Path, former: str | None) -> None:
-    """Remove what saves of `target` left behind: what no copy in the folder names and nobody is
-    writing. former: the old model's weights, of an older glnn's name.
+    """Remove files that saves of `target` left behind: those that no model in the folder names and
+    no process is writing. former: the old model's weights, if named as by older versions of glnn.
     """
     stem = re.escape(target.stem)
     ours = re.compile(rf"{stem}\.weights-[0-9a-f]{{16}}\.npz|\.{stem}\.(json|npz)\.[0-9a-f]{{8}}")
     with suppress(OSError):
         for path in list(target.parent.iterdir()):
             if (ours.fullmatch(path.name) or path.name == former) and not path.is_symlink():
-                # In this order: who wrote it names it before letting go of the lock.
+                # Locked first: a save names its weights before it unlocks them.
                 with suppress(OSError), _lock_unused(path):
                     if not _is_named(path, target.name):
                         path.unlink()
 
 
 def _is_named(path: Path, model: str) -> bool:
-    """Return True where a copy of a model beside `path` mentions it, or cannot be read.
+    """Return True where a model in the folder of `path` names it, or cannot be read.
 
-    Those are the folder's .json files and what is called as `model` and more, as net.json.bak is.
-    A copy elsewhere, or called otherwise, keeps no weights alive.
+    Models are the folder's .json files, and files whose names begin with `model`, as net.json.bak.
     """
     names = path.name.encode("utf-8", "surrogateescape"), json.dumps(path.name)[1:-1].encode()
     for other in path.parent.iterdir():
@@ -372,7 +370,7 @@ def _is_named(path: Path, model: str) -> bool:
         except OSError as error:
             if error.errno in NO_MODEL:
                 continue
-            return True  # who knows
+            return True
         if any(name in content for name in names):
             return True
     return False

@@ -24,8 +24,8 @@ class LayerSummary:
     """A layer, or a node of an ONNX model.
 
     kind: its class, or the operator. outputs: the shape of each result, open sizes by name.
-    parameters: how many numbers they are. parameter_bytes: what these take. output_bytes: what its
-    results take, None where a size is open. multiply_adds: of its products and convolutions, None
+    parameters: the number of their elements. parameter_bytes: their bytes. output_bytes: the bytes
+    of its results, None where a size is open. multiply_adds: of its products and convolutions, None
     where they are not known.
     """
 
@@ -47,11 +47,11 @@ class LayerSummary:
 class Summary:
     """The layers of a model and their totals; prints as a table, also in notebooks.
 
-    inputs: of the model, with the sizes that were given. outputs: their names. trainable: how many
-    of the parameters gradients change. sizes: the open sizes that multiply_adds are counted for, by
-    name; None where they are not counted, as sizes are open or only a run tells them. open_sizes:
-    names of those that keep them from being counted. random_weights: True where a layer has the
-    parameters that it began with.
+    inputs: of the model, with the sizes that were given. outputs: their names. trainable: the
+    number of parameters that gradients change. sizes: by name, the open sizes for which
+    multiply_adds are counted; None where these are not counted, as sizes are open or known only in
+    a run. open_sizes: names of the open sizes that prevent counting. random_weights: True where a
+    layer has its initial parameters.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Summary:
         return _total(_nbytes(i.tensor_type.bound(self.sizes or {})) for i in self.inputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain dicts, lists, texts and numbers, for JSON."""
+        """Return the summary as dicts, lists, texts and numbers, for JSON."""
         return {
             "name": self.name,
             "inputs": [
@@ -187,8 +187,8 @@ class Summary:
 class SizeBinding:
     """The sizes of a model's inputs: those that were given, and those that stay open.
 
-    known: sizes that were given, by the names that the model has for them. inputs: the shape of
-    each input, open sizes by name. sample: the batch's name and 1, where it alone is open.
+    known: sizes that were given, by their names in the model. inputs: the shape of each input, open
+    sizes by name. sample: {name of the batch: 1} where only the batch is open, else empty.
     """
 
     known: Mapping[str, int]
@@ -197,8 +197,8 @@ class SizeBinding:
 
     @property
     def counted(self) -> dict[str, Shape] | None:
-        """The inputs' shapes by name, of one sample where the batch is open; None where other
-        sizes are.
+        """The inputs' shapes for which multiply-adds are counted, by name: of one sample where only
+        the batch is open; None where other sizes are open.
         """
         shapes: dict[str, Shape] = {}
         for name, dims in self.inputs.items():
@@ -241,8 +241,8 @@ class SizeBinding:
                 info.check(shape)
                 for symbol, size in zip(info.shape, shape, strict=False):  # their rank may be open
                     if symbol in names and known.setdefault(str(symbol), size) != size:
-                        said = f"the size {symbol} is {known[str(symbol)]} and {size}"
-                        raise ShapeError(f"shapes: {said}, expected one for {model}")
+                        conflict = f"the size {symbol} is {known[str(symbol)]} and {size}"
+                        raise ShapeError(f"shapes: {conflict}, expected one for {model}")
             elif key in names and isinstance(value, int):
                 known[key] = value
             else:
@@ -261,7 +261,7 @@ def _by_name(
     infos: Sequence[TensorInfo],
     shapes: Mapping[str, Sequence[int] | int] | Sequence[int] | None,
 ) -> Mapping[str, Sequence[int] | int]:
-    """Return `shapes` by name, where it is the shape of the only input, too."""
+    """Return `shapes` by name, also where it is the shape of the only input."""
     if shapes is None or isinstance(shapes, Mapping):
         return shapes or {}
     if len(infos) != 1:
@@ -273,8 +273,8 @@ def _by_name(
 class InferredTypes:
     """The types of a graph's values by name, and the multiply-adds of its nodes.
 
-    shown: with open sizes where they were not given. sized: for the sizes that are counted, empty
-    where none are. counts: by the node's name, None where one is not known.
+    shown: types with the sizes that stay open. sized: types for the sizes that are counted, empty
+    where none are. counts: multiply-adds by the node's name, None where they are not known.
     """
 
     shown: Mapping[str, TensorType]
@@ -283,7 +283,7 @@ class InferredTypes:
 
     @classmethod
     def of_graph(cls, graph: Graph, sizes: SizeBinding | None = None) -> InferredTypes:
-        """Infer the types for `sizes`; all that are open stay so without."""
+        """Infer the types for `sizes`; None leaves all sizes open."""
         values = [value for node in graph.nodes for value in node.outputs]
         if sizes is None:
             return cls({value.name: value.type for value in values}, {}, {})
@@ -321,9 +321,9 @@ def _known_for_any_batch(
     shown: Mapping[str, TensorType],
     sized: Mapping[str, TensorType],
 ) -> dict[str, TensorType]:
-    """Return the types `shown`, with the sizes that no rule names but every batch has alike.
+    """Return the types `shown`, with unknown sizes that are the same for any batch.
 
-    sized: the types for one sample.
+    That is found by inferring types for two samples. sized: the types for one sample.
     """
     result = dict(shown)
     unknown = {name for name, type in shown.items() if UNKNOWN in type.dims}
@@ -341,7 +341,7 @@ def _known_for_any_batch(
 
 
 def _agreeing(shown: TensorType, one: TensorType, two: TensorType) -> TensorType:
-    """Return `shown` with those sizes for its unknown ones that `one` and `two` have alike."""
+    """Return `shown` with its unknown sizes replaced where `one` and `two` have the same size."""
     if not len(shown.dims) == len(one.dims) == len(two.dims):
         return shown
     triples = zip(shown.dims, one.dims, two.dims, strict=True)
@@ -365,9 +365,10 @@ def layer_summaries(nodes: Sequence[Node], types: InferredTypes) -> tuple[LayerS
 def node_summaries(
     graph: Graph, named: Collection[str], types: InferredTypes
 ) -> tuple[LayerSummary, ...]:
-    """Summarize a graph's nodes; a constant counts where it is read first.
+    """Summarize a graph's nodes; a constant counts as a parameter of its first reader.
 
-    Sizes and places (int64), and single numbers that are none of those `named`, are no parameters.
+    int64 constants, which are sizes and indices, and single numbers whose names are not in `named`
+    are no parameters.
     """
     seen: set[Value] = set()
     result = []
@@ -387,16 +388,16 @@ def node_summaries(
 def _multiply_adds(graph: Graph, types: Mapping[str, TensorType]) -> dict[str, int | None]:
     """Count the multiply-adds of a graph's nodes, by their names.
 
-    Those of a recurrent layer are counted with the units that fill its number up to a multiple of
-    four, as they are computed; those of a branch or a loop are not known.
+    Those of a recurrent layer include the units that pad their number to a multiple of four, as
+    these are computed; those of a branch or a loop are not known.
 
     Args:
         graph: The graph; composites are expanded.
         types: The types of its inputs by name, all sizes known.
 
     Returns:
-        A count for each node, None for one that is not known. Empty where the model's sizes follow
-        from numbers that only a run has.
+        A count for each node, None for one that is not known. Empty where the model's sizes depend
+        on numbers known only in a run.
     """
     try:
         expanded = expand_composites(graph, types)
@@ -406,17 +407,17 @@ def _multiply_adds(graph: Graph, types: Mapping[str, TensorType]) -> dict[str, i
     result: dict[str, int | None] = {node.name: 0 for node in graph.nodes}
     for node in expanded.nodes:
         name = node.name
-        while name not in result and "/" in name:  # of a function's node, behind that of its call
+        while name not in result and "/" in name:  # a node inside a function: `call/node`
             name = name.rpartition("/")[0]
-        known = result.get(name, 0)
-        if known is None:
+        count = result.get(name, 0)
+        if count is None:
             continue
         operands = node.operator.named([None if v is None else inferred[v] for v in node.inputs])
         if node.operator.control or any(one.symbols for one in operands.values()):
             result[name] = None
         else:
             shapes: dict[str, Shape] = {key: one.shape for key, one in operands.items()}
-            result[name] = known + node.operator.multiply_adds(shapes)
+            result[name] = count + node.operator.multiply_adds(shapes)
     return result
 
 

@@ -1,13 +1,13 @@
 """Files that hold weights alone: arrays by PyTorch's names, `conv1.weight`.
 
-A file of safetensors is the length of a header, the header as JSON, and the tensors' numbers:
+A .safetensors file has the length of a header, the header as JSON, and the tensors' numbers:
 
-    8 bytes         how many the header has, the least first
+    8 bytes         the bytes of the header, little-endian
     the header      {"conv1.weight": {"dtype": "F32", "shape": [8, 1, 3, 3],
                                       "data_offsets": [0, 288]}, ..., "__metadata__": {...}}
-    the numbers     of each tensor between its offsets, row major, the least byte first
+    the numbers     of each tensor between its offsets, row major, little-endian
 
-Nothing else is needed to read one. The package `safetensors` gives no bfloat16 as NumPy's arrays.
+It is read here as the package `safetensors` returns no bfloat16 as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The arrays in a file of weights, by their names.
+    """Return the arrays in a file of weights, by their names.
 
     path: a .safetensors or .npz file; or a .pt or .pth file of `torch.save(model.state_dict(),
     path)`, or of a checkpoint that has one as `state_dict`, `model_state_dict` or `model`, where
-    PyTorch is installed. They are of the types that the file says; bfloat16 becomes float32.
-    Nothing that a file says is run: pickled objects are refused. Raises ModelError, in one
-    sentence that names the file, for every fault.
+    PyTorch is installed. The arrays have the types of the file; bfloat16 becomes float32. No code
+    of a file is run: pickled objects are refused. Raises ModelError, in one sentence that names the
+    file, for every fault.
     """
     file, ending = _check_path(path)
     if ending == ".safetensors":
@@ -58,9 +58,9 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
 def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state dict to the file `path`, whole or not at all.
 
-    state_dict: NumPy arrays or PyTorch's tensors by their names, as `Model.state_dict` gives them.
-    path: as `load_weights` has it. bfloat16 is written as float32. Raises ModelError where it
-    cannot be written.
+    state_dict: NumPy arrays or PyTorch's tensors by name, as returned by `Model.state_dict`. path:
+    see `load_weights`. bfloat16 is written as float32. Raises ModelError where it cannot be
+    written.
     """
     file, ending = _check_path(path)
     arrays = arrays_of(state_dict_of(state_dict, "state_dict"), str(file))
@@ -78,10 +78,10 @@ def is_weights(path: str | os.PathLike[str]) -> bool:
 
 
 def state_dict_of(checkpoint: object, where: str) -> Mapping[str, Any]:
-    """Return the state dict that `checkpoint` is, or has under one of WRAPPERS. where: its name in
-    errors.
+    """Return `checkpoint` if it is a state dict, or the state dict that it has under one of
+    WRAPPERS.
 
-    Raises ModelError where it is none, and where it has one by another name.
+    where: its name in errors. Raises ModelError where it is none, or has one by another name.
     """
     if not isinstance(checkpoint, Mapping):
         hint = ""
@@ -127,7 +127,7 @@ def arrays_of(state_dict: Mapping[str, Any], where: str) -> dict[str, Array]:
 
 
 def _check_path(path: object) -> tuple[Path, str]:
-    """The path, and how it ends. Raises ModelError for another ending than those of weights."""
+    """Return the path and its ending. Raises ModelError for an ending that is not in ENDINGS."""
     if not isinstance(path, (str, os.PathLike)):
         raise ModelError(f"weights lie in a file, expected its path, got {shown(path)}")
     file = Path(path)
@@ -220,10 +220,10 @@ class TensorEntry:
 
 
 class TensorFile:
-    """The header of a file of tensors; numbers are read when they are asked for."""
+    """The header of a file of tensors; `read` reads a tensor's numbers."""
 
     format: ClassVar[str]
-    """What errors call the format."""
+    """The format's name in errors."""
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError, in one sentence that names the file, for every fault."""
@@ -266,7 +266,7 @@ class TensorFile:
 
 
 class SafetensorsFile(TensorFile):
-    """The header of a file of safetensors; numbers are read when they are asked for."""
+    """The header of a .safetensors file; `read` reads a tensor's numbers."""
 
     format = ".safetensors"
 
@@ -276,10 +276,10 @@ class SafetensorsFile(TensorFile):
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """The arrays in the file by name, bfloat16 as float32.
+    """Return the arrays in the file by name, bfloat16 as float32.
 
-    No more than the file has is read, and nothing where its header lies. Raises ModelError, in one
-    sentence that names the file, for every fault.
+    The header is checked against the file's size before any array is read. Raises ModelError, in
+    one sentence that names the file, for every fault.
     """
     return SafetensorsFile(path).read_all()
 
@@ -287,10 +287,10 @@ def read_safetensors(path: Path) -> dict[str, Array]:
 def save_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write `arrays` to `path`, whole or not at all.
 
-    Raises ModelError for numbers that such files have not, or where the file cannot be written.
+    Raises ModelError for dtypes that such files cannot hold, or where the file cannot be written.
     """
     names = {dtype: name for name, dtype in DTYPES.items() if name != BFLOAT16}
-    header: dict[str, Any] = {METADATA: {"format": "pt"}}  # what several programs ask for
+    header: dict[str, Any] = {METADATA: {"format": "pt"}}  # several programs require it
     start = 0
     for name, array in _by_falling_width(arrays):
         kind = names.get(array.dtype.newbyteorder("<"))
@@ -327,9 +327,9 @@ def _read_header(path: Path, file: IO[bytes], size: int) -> list[TensorEntry]:
         )
     if length > MOST_JSON:
         raise ValueError(f"its header has {length} bytes, more than {MOST_JSON}")
-    said = parse_json(file.read(length), str(path))
-    said.pop(METADATA, None)
-    entries = [TensorEntry.from_json(name, one) for name, one in said.items()]
+    header = parse_json(file.read(length), str(path))
+    header.pop(METADATA, None)
+    entries = [TensorEntry.from_json(name, one) for name, one in header.items()]
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.start != end:
@@ -354,7 +354,7 @@ def _read_bytes(entry: TensorEntry, file: IO[bytes]) -> NDArray[np.uint8]:
 
 
 def _read_tensor(entry: TensorEntry, file: IO[bytes]) -> Array:
-    """The numbers of `entry`, whose offsets are the file's."""
+    """Return the numbers of `entry`, whose offsets are the file's."""
     array = _read_bytes(entry, file).view(DTYPES[entry.kind]).reshape(entry.shape)
     if entry.kind == BFLOAT16:
         array = from_bfloat16(array)
