@@ -10,10 +10,10 @@ from typing import Any
 from glnn.core import fileio
 from glnn.errors import ModelError
 
-MOST_JSON = 16 << 20  # bytes of a .json file, which takes some twenty times as many when parsed
-MOST_DIGITS = 20  # of an integer: time to read them grows with their square
-MOST_INFLATED = 1 << 30  # bytes that any file may inflate to
-RATIO = 50  # and bytes for each of a file's: weights and images shrink far less
+MOST_JSON = 16 << 20  # bytes of a .json file; parsed, it takes some twenty times as many
+MOST_DIGITS = 20  # of an integer: the time to read it grows with their square
+MOST_INFLATED = 1 << 30  # bytes to which any file may inflate
+RATIO = 50  # a larger file may inflate to so many times its bytes: weights and images shrink less
 
 
 def read(path: Path) -> bytes:
@@ -26,7 +26,7 @@ def read(path: Path) -> bytes:
 
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
-    """Return the JSON object in `data`, the content of `where`."""
+    """Return the JSON object in `data`. where: its name in errors. Raises ModelError."""
     try:
         document = json.loads(data, object_pairs_hook=_object, parse_int=_integer)
     except (ValueError, RecursionError) as error:
@@ -51,7 +51,7 @@ def _integer(digits: str) -> int:
 
 
 def check_inflated(path: Path, size: int, nbytes: int) -> None:
-    """Raise ModelError where a file of `size` bytes inflates to `nbytes`: no real one does."""
+    """Raise ModelError where a file of `size` bytes inflates to more than real ones do."""
     most = max(MOST_INFLATED, RATIO * size)
     if nbytes > most:
         raise ModelError(f"{path}: its {size} bytes would inflate to {nbytes}, at most {most} are")

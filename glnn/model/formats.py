@@ -1,4 +1,4 @@
-"""The formats of files that a model of layers can be written in, and the metadata in each."""
+"""The file formats of models of layers, and their metadata."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from glnn.registry import module_for
 
 
 def check_metadata(metadata: object, where: str) -> dict[str, str]:
-    """Return a copy of `metadata`. Raises ModelError, which begins with `where`, unless all are
-    texts.
+    """Return a copy of `metadata`. Raises ModelError, which begins with `where`, unless they are
+    texts by name.
     """
     if not isinstance(metadata, Mapping):
         raise ModelError(f"{where}: metadata must be texts by name, got {shown(metadata)}")
@@ -27,21 +27,19 @@ def check_metadata(metadata: object, where: str) -> dict[str, str]:
 
 
 def metadata_to_json(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return metadata as a .json file has it: a text that is a JSON object or list, as that."""
+    """Return metadata for a .json file: texts of JSON objects and lists as objects and lists."""
     return {key: _parse_nested(text) for key, text in metadata.items()}
 
 
 def metadata_from_json(document: object) -> dict[str, str]:
-    """Return the metadata that a .json file has so. Raises ModelError for anything else."""
+    """Return the metadata in a .json file, the inverse of `metadata_to_json`. Raises ModelError."""
     if not isinstance(document, dict):
         raise ModelError(f'"metadata" must be an object, got {shown(document)}')
     return {k: v if isinstance(v, str) else _format_nested(k, v) for k, v in document.items()}
 
 
 def _parse_nested(text: str) -> Any:
-    """Return the object or list that `text` is, where it is written as `_format_nested` does; else
-    `text`.
-    """
+    """Return the JSON object or list in `text` if `_format_nested` writes it so, else `text`."""
     if not text.startswith(("{", "[")):
         return text
     try:
@@ -60,13 +58,13 @@ def _format_nested(key: str, value: object) -> str:
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
 """Endings of files by format; the first format of an ending is its usual one."""
 MATRIX_FILES = ("-[0-9]*_[wb].json", "-[0-9]*_[wb].csv")
-"""Patterns of what the names of rovder's matrices have in the place of its .json file's ending."""
+"""Patterns of the names of rovder's matrices, in place of the ending of its .json file."""
 
 
 def find(path: str | os.PathLike[str], format: str | None) -> str:
-    """Return the format to write `path` in: `format`, or the usual one of its ending.
+    """Return the format in which to write `path`: `format`, or the usual one of its ending.
 
-    Raises ModelError for a format that is not known, and a path that does not end as it should.
+    Raises ModelError for an unknown format, and for a path with an ending of another one.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise ModelError(f"a model is saved to a path, got {shown(path)}")

@@ -44,7 +44,7 @@ def vgg16(
     configuration: D, all kernels 3 x 3, or C, where the third of a block is 1 x 1. Rovder 2019
     calls its network model C, yet finds 74% of the parameters in the first fully-connected layer,
     which is so in D (in C it would be 77%). size: a multiple of 32. The weights are He's, so that
-    signals keep their size through the layers. Its metadata say what is done to pictures: as for
+    signals keep their magnitude through the layers. Its metadata describe preprocessing as for
     ImageNet. Raises ModelError for other arguments.
     """
     if configuration not in ("C", "D"):
@@ -71,8 +71,8 @@ def vgg16(
     layers["softmax"] = Softmax()
     _seed(layers, seed)
     name = "vgg16" if configuration == "D" else "vgg16-c"
-    said = metadata(Preprocessing.imagenet(size))
-    return Model.sequential(list(layers.values()), (3, size, size), name, list(layers), said)
+    imagenet = metadata(Preprocessing.imagenet(size))
+    return Model.sequential(list(layers.values()), (3, size, size), name, list(layers), imagenet)
 
 
 def lenet(*, seed: int = 0) -> Model:
@@ -122,19 +122,19 @@ def _seed(layers: Mapping[str, Layer], seed: int) -> None:
 
 
 MODULE = "torch.nn.modules.module.Module"
-"""The base of PyTorch's modules, which need not be imported to know one."""
+"""The base of PyTorch's modules, by which one is recognised without importing torch."""
 NEAR = 0.85
-"""The least likeness of a name to a known one that it may be meant for; 1 is the same."""
+"""The least similarity of a name to a known one that is suggested; 1 is equality."""
 
 
 def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
-    """The model called `source`.
+    """Load or build the model `source`.
 
     source: the name of a bundled model (`lenet`) or of one that is built with seeded weights
     (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of an .onnx file, or of a .json file,
-    glnn's own or a Network Definition of Rovder 2017. untrained: whether the parameters of a .json
-    file of glnn's are left as they are initially; the file may then have none. Raises ModelError,
-    in one sentence, for every fault.
+    glnn's own or a Network Definition of Rovder 2017. untrained: True to leave the parameters of
+    glnn's own .json file at their initial values; the file then needs no weights. Raises
+    ModelError, in one sentence, for every fault.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(
@@ -146,7 +146,7 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
 
 
 def _torch_advice(source: object) -> str:
-    """Return how a PyTorch module becomes a model, where `source` is one."""
+    """Return advice on converting `source` where it is a PyTorch module, else ""."""
     if any(f"{one.__module__}.{one.__name__}" == MODULE for one in type(source).__mro__):
         return ": a PyTorch module becomes one by glnn.Model.from_torch(module, example)"
     return ""
@@ -192,24 +192,24 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
         except ModelError:
             if read(path) == content:
                 raise
-        # It was saved anew meanwhile: the weights that it named are gone.
+        # It was saved again meanwhile, and its former weights removed: read it again.
 
 
 def _missing_text(path: Path) -> str:
-    """Return the error text for a name without a known ending, which may be that of a file."""
+    """Return the error text for a name without a known ending, which may be a file's."""
     try:
         exists = path.exists()
-    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
+    except (OSError, ValueError):  # the name is too long, or has a zero byte
         return f"unknown model {shown(str(path))}"
     if exists:
         what = f"unknown ending {path.suffix!r}" if path.suffix else "unknown kind of file"
         return f"{path}: {'is not a file' if path.is_dir() else what}"
-    looks = path.suffix or len(path.parts) > 1
-    return f"{path}: no such file" if looks else f"unknown model {str(path)!r}"
+    looks_like_path = path.suffix or len(path.parts) > 1
+    return f"{path}: no such file" if looks_like_path else f"unknown model {str(path)!r}"
 
 
 def _suggestion(path: Path) -> str:
-    """Return which known model or file beside `path` has nearly its name, as a question."""
+    """Return a question that suggests the known model or file with the name most like `path`."""
     candidates = [*data.MODELS, *BUILDERS]
     try:
         neighbours = [one for one in path.parent.iterdir() if one.suffix in (".json", ".onnx")]
@@ -226,7 +226,7 @@ def _suggestion(path: Path) -> str:
 
 
 def load_bytes(content: bytes) -> Model:
-    """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
+    """Load the model in `content`, that of a .json or .onnx file, which must not refer to files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
         result: Model = module_for("read onnx").load_bytes(content)
         return result
@@ -240,5 +240,5 @@ def _parse(content: bytes, where: str, path: Path | None, untrained: bool = Fals
             return json_format.parse(document, where, path, untrained)
         model: Model = module_for("read rovder").parse(document, where, path)
         return model
-    except RecursionError:  # of a message that quotes it
+    except RecursionError:  # raised while an error message quotes the document
         raise ModelError(f"{where}: nested too deeply") from None

@@ -1,4 +1,4 @@
-"""A model that was loaded, what runs it, and its tensors by their names and those of layers."""
+"""A loaded model with its executor, and look-up of its tensors by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LoadedModel:
 
     @property
     def choice(self) -> BackendChoice | None:
-        """The choice that `auto` made for the shapes of the last run, if any."""
+        """The choice of `auto` for the shapes of the last run, if any."""
         return self.executor.choice if isinstance(self.executor, AutoExecutor) else None
 
     @classmethod
@@ -55,11 +55,12 @@ class LoadedModel:
         backend: Backend | None = None,
         cache: PlanCache | None = None,
     ) -> LoadedModel:
-        """Load the model that `source` is, names, or is the content of.
+        """Load a model.
 
-        backend: where it runs, None to open what `options` say. cache: where its plans are kept.
-        Raises ModelError for a model that does not load, or whose requests cannot be joined,
-        GlnnError for unknown passes, and DeviceError where the backend does not open.
+        source: a Model, an argument of `load`, or the content of a file as bytes. backend: an open
+        one, None to open one by `options`. cache: the store of plans; None stores none. Raises
+        ModelError for a model that does not load, or whose requests cannot be joined, GlnnError for
+        unknown passes, and DeviceError where the backend does not open.
         """
         with record_opened_files() as files:
             model = _model(source)
@@ -89,23 +90,23 @@ class LoadedModel:
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:
-        """The values that `names` stand for; see `find_values`."""
+        """Return the values with these names; see `find_values`."""
         return find_values(self.model, names)
 
 
 def _model(source: object) -> Model:
-    """The model that `source` is, names, or is the content of."""
+    """Return the model of `source`; see `LoadedModel.from_source`."""
     if isinstance(source, bytes):
         return load_bytes(source)
     return source if isinstance(source, Model) else load(source)  # type: ignore[arg-type]
 
 
 def check_joined(model: Model, max_batch: int) -> None:
-    """Raise ModelError unless requests to `model` can be joined to so many samples."""
+    """Raise ModelError unless requests to `model` can be joined to `max_batch` samples."""
     infos = [*model.inputs, *(model.tensors[name] for name in model.outputs)]
     first = infos[0].shape[:1]
     named = isinstance(first[0] if first else 0, str) and first[0] not in (UNKNOWN, UNRANKED)
-    batch = first if named else (BATCH,)  # an ONNX model calls it as it likes
+    batch = first if named else (BATCH,)  # ONNX models have their own names for it
     for info in infos if max_batch > 1 else ():
         if info.shape[:1] != batch:
             raise ModelError(
@@ -115,38 +116,36 @@ def check_joined(model: Model, max_batch: int) -> None:
 
 
 def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, Value]:
-    """The values of `model` that `names` stand for, in the order of the names.
+    """Return the values of `model` for `names`, in their order.
 
     names: of tensors, of layers (for their results), or patterns of these as `conv*` and `*.1`;
-    None stands for every tensor that runs change. Raises ModelError for a name of none.
+    None for every tensor that runs change. Raises ModelError for an unknown name.
     """
     if names is not None and not (
         isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     ):
         raise ModelError(f"names must be a list of tensors' names, got {shown(names)}")
     graph = model.graph
-    made = [value for node in graph.nodes for value in node.outputs]
+    values = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
     if names is None:
-        return {value.name: value for value in (*graph.inputs, *made) if graph.changes(value)}
-    known = {value.name: value for value in (*graph.inputs, *made)}
-    layers = {node.name: known[node.output] for node in model.nodes}
+        return {value.name: value for value in values if graph.changes(value)}
+    tensors = {value.name: value for value in values}
+    layers = {node.name: tensors[node.output] for node in model.nodes}
     result: dict[str, Value] = {}
     for name in names:
-        if name in known or name in layers:
-            result[name] = known[name] if name in known else layers[name]
-        elif matches := [one for one in known if fnmatchcase(one, name)]:
-            result |= {one: known[one] for one in matches}
+        if name in tensors or name in layers:
+            result[name] = tensors[name] if name in tensors else layers[name]
+        elif matches := [one for one in tensors if fnmatchcase(one, name)]:
+            result |= {one: tensors[one] for one in matches}
         elif matches := [one for one in layers if fnmatchcase(one, name)]:
             result |= {one: layers[one] for one in matches}
         else:
-            raise ModelError(_unknown(model.name, name, [*known, *layers]))
+            raise ModelError(_unknown(model.name, name, [*tensors, *layers]))
     return result
 
 
 def _unknown(model: str, name: str, names: Sequence[str]) -> str:
-    """Return the error text for an unknown name, with the names that are like it, or some of
-    all.
-    """
+    """Return the error text for an unknown name, with similar names, or the first of `names`."""
     distinct = list(dict.fromkeys(names))
     near = get_close_matches(name, distinct, 3) or distinct[:8]
     more = "" if len(near) == len(distinct) else f" among {len(distinct)}"

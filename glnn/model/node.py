@@ -30,7 +30,7 @@ class Node:
 
 
 def parameters(nodes: Iterable[Node]) -> dict[str, Array]:
-    """Return every parameter by its layer's name and its own: `c1.weight`."""
+    """Return every parameter by its layer's name and its own name: `c1.weight`."""
     return {
         f"{node.name}.{name}": array
         for node in nodes
@@ -39,34 +39,34 @@ def parameters(nodes: Iterable[Node]) -> dict[str, Array]:
 
 
 def check_graph(
-    called: str, nodes: Sequence[Node], inputs: Sequence[TensorInfo], outputs: Sequence[str]
+    model: str, nodes: Sequence[Node], inputs: Sequence[TensorInfo], outputs: Sequence[str]
 ) -> None:
     """Raise ModelError unless names are unique and every tensor is made before it is read."""
-    if not isinstance(called, str):
-        raise ModelError(f"a model's name must be a text, got {shown(called)}")
+    if not isinstance(model, str):
+        raise ModelError(f"a model's name must be a text, got {shown(model)}")
     for what, kind, values in (("nodes", Node, nodes), ("inputs", TensorInfo, inputs)):
         if not isinstance(values, (tuple, list)) or not all(isinstance(v, kind) for v in values):
-            raise ModelError(f"{called}: {what} must be a tuple of {kind.__name__}s")
+            raise ModelError(f"{model}: {what} must be a tuple of {kind.__name__}s")
     if not are_texts(outputs):
-        raise ModelError(f"{called}: outputs must be a tuple of names")
+        raise ModelError(f"{model}: outputs must be a tuple of names")
     if not inputs or not outputs:
-        raise ModelError(f"{called}: a model needs an input and an output")
+        raise ModelError(f"{model}: a model needs an input and an output")
     tensors: set[str] = set()
     for info in inputs:
         if info.name in tensors:
-            raise ModelError(f"{called}: two inputs are called {info.name!r}")
+            raise ModelError(f"{model}: two inputs are called {info.name!r}")
         tensors.add(info.name)
     names: set[str] = set()
     for node in nodes:
         if not isinstance(node.name, str) or not node.name or node.name in names:
             got = shown(node.name)
-            raise ModelError(f"{called}: a layer needs a name of its own, got {got}")
+            raise ModelError(f"{model}: a layer needs a name of its own, got {got}")
         names.add(node.name)
         _check_node(node, tensors)
         tensors.update(node.outputs)
     for name in outputs:
         if name not in tensors:
-            raise ModelError(f"{called}: no layer makes the output {name!r}")
+            raise ModelError(f"{model}: no layer makes the output {name!r}")
 
 
 def _check_node(node: Node, tensors: set[str]) -> None:
@@ -115,7 +115,7 @@ def chain(
 ) -> tuple[Node, ...]:
     """Return the nodes of `layers` one after another, the first of which reads the tensor `first`.
 
-    names: what the layers are called; None takes the mapping's keys, or else their kinds, as
+    names: of the layers; None takes the mapping's keys, or numbers the layers of each class, as
     `conv2d1`, `relu1`, `conv2d2`. Raises ModelError where something is no layer or no name.
     """
     if isinstance(layers, Mapping):
@@ -129,10 +129,10 @@ def chain(
         raise ModelError(f"layers are called by texts, got {shown(names)}")
     if len(names) != len(layers):
         raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
-    read = [first, *names]
+    tensors = [first, *names]
     return tuple(
-        Node(name, layer, (before,), name)
-        for name, layer, before in zip(names, layers, read, strict=False)
+        Node(name, layer, (tensor,), name)
+        for name, layer, tensor in zip(names, layers, tensors, strict=False)
     )
 
 
@@ -158,14 +158,14 @@ def _names(layers: Sequence[Layer]) -> list[str]:
 
 @dataclass(frozen=True)
 class Content:
-    """A model of layers, as it is written."""
+    """The content of a model's file."""
 
     name: str
     nodes: tuple[Node, ...]
     """The nodes, in an order in which they can run."""
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
-    """The names of the tensors that a user gets."""
+    """The names of the tensors that a run returns."""
     tensors: Mapping[str, TensorInfo]
     """Every tensor by its name."""
     metadata: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Archives of arrays. Read from anyone: names and headers come before anything is inflated."""
+"""Archives of arrays, read safely: names and headers are checked before anything is inflated."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from glnn.model.files import check_inflated
 
 Array = NDArray[Any]
 MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128
-MOST_READ = 4 << 20  # bytes at once, also of the list of members: 40,000 of them
+MOST_READ = 4 << 20  # bytes at once; as a list of members, some 40,000 of them
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of an array, whose numbers take `nbytes` behind `start`."""
+    """The header of an array, whose numbers are the `nbytes` bytes from `start` on."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -63,12 +63,12 @@ class Npz:
             return self._header(name, stream)[0]
 
     def read(self, name: str) -> Array:
-        """The array called `name`. Callers look at its header first: it is read as it says."""
+        """Return the array `name`, of its header's shape and dtype, which callers check first."""
         with self._member(name) as stream:
-            header, begun = self._header(name, stream)
+            header, head = self._header(name, stream)
             self._inflated += header.nbytes
             check_inflated(self._path, self._size, self._inflated)
-            return read_array(header, begun, stream)
+            return read_array(header, head, stream)
 
     def _member(self, name: str) -> IO[bytes]:
         info = self._archive.getinfo(f"{name}.npy")
@@ -77,6 +77,7 @@ class Npz:
         return self._archive.open(info)
 
     def _header(self, name: str, stream: IO[bytes]) -> tuple[ArrayHeader, bytes]:
+        """Return the header of an array, and the bytes behind it that were read with it."""
         begin = stream.read(MOST_HEADER)
         header = parse_header(begin)
         if header.dtype.hasobject:
@@ -107,7 +108,7 @@ class _Archive(io.FileIO):
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[Npz]:
-    """The archive in the file `path`. Every fault is a ModelError that names the file."""
+    """Open the archive in the file `path`. Every fault is a ModelError that names the file."""
     check_file(path)
     try:
         with _Archive(path, "rb", opener=open_regular) as file:
@@ -124,9 +125,9 @@ def open_npz(path: Path) -> Iterator[Npz]:
 
 
 def parse_header(begin: bytes) -> ArrayHeader:
-    """The header in the first MOST_HEADER bytes of an .npy file.
+    """Return the header in the first MOST_HEADER bytes of an .npy file.
 
-    Raises nearly anything where there is none.
+    Raises nearly any exception where there is none.
     """
     stream = io.BytesIO(begin)
     version = npy.read_magic(stream)
@@ -141,17 +142,18 @@ def parse_header(begin: bytes) -> ArrayHeader:
 def read_array(header: ArrayHeader, head: bytes, stream: IO[bytes]) -> Array:
     """Read the array of `header`: its first bytes are `head`, the others come from `stream`.
 
-    Reads one byte more than it needs, at the most. Raises ValueError where there are not as many.
+    Reads at most one byte more than it needs. Raises ValueError where there are fewer bytes, or
+    more.
     """
     flat = np.empty(header.nbytes, np.uint8)
-    room = memoryview(flat.data)
+    view = memoryview(flat.data)
     filled = min(len(head), len(flat))
-    room[:filled] = head[:filled]
+    view[:filled] = head[:filled]
     while filled < len(flat):
         part = stream.read(min(1 << 20, len(flat) - filled))
         if not part:
             raise ValueError(f"it ends after {filled} of {len(flat)} bytes")
-        room[filled : filled + len(part)] = part
+        view[filled : filled + len(part)] = part
         filled += len(part)
     if len(head) > len(flat) or stream.read(1):
         raise ValueError(f"it holds more than {len(flat)} bytes")
@@ -162,15 +164,15 @@ def read_array(header: ArrayHeader, head: bytes, stream: IO[bytes]) -> Array:
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
     """Write `arrays` to `path` as an .npz file, whole or not at all.
 
-    Any name will do, `np.load` gives it back; what is not printable is written as in Python's own
-    texts, `\\x00`. Raises ModelError where the file cannot be written.
+    Any name is possible, and `np.load` returns it; characters that are not printable are escaped
+    as in Python, `\\x00`. Raises ModelError where the file cannot be written.
     """
     try:
         with (
             atomic_write(path) as stream,
             zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive,
         ):
-            for name, array in arrays.items():  # np.savez could take none that is called "file"
+            for name, array in arrays.items():  # np.savez takes no array with the name "file"
                 info = zipfile.ZipInfo(f"{printable(name)}.npy".replace("\n", "\\n"))
                 with archive.open(info, "w", force_zip64=True) as member:
                     npy.write_array(member, np.asanyarray(array), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Graphs of ONNX's operators as models of layers, for the formats that have layers only."""
+"""Conversion of graphs of ONNX operators to models of layers, for formats that have only layers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from glnn.onnx.node import OnnxOperator
 
 
 def convert_to_layers(model: Model) -> Model:
-    """The model of layers that computes the same as `model`, whose graph came from ONNX.
+    """Return a model of layers equivalent to `model`, whose graph came from ONNX.
 
-    Raises ModelError, which names the node, for what no layer computes.
+    Raises ModelError, which names the node, where no layer computes a node.
     """
     arrays = {
         value: value.data
@@ -54,8 +54,10 @@ def convert_to_layers(model: Model) -> Model:
 def _add_layer(
     node: GraphNode, arrays: dict[Value, Array], sizes: set[Value], nodes: list[Node]
 ) -> None:
-    """Add what `node` computes to `nodes`; to `arrays` where it is the same in each run; to `sizes`
-    what only counts the batch, as its result's type tells the layer that reads it.
+    """Add the layer of `node` to `nodes`.
+
+    Results that are constant are added to `arrays` instead, and those computed from shapes to
+    `sizes`: a Reshape that reads these becomes a layer by its result's type.
     """
     operator = node.operator
     kind = operator.op_type if isinstance(operator, OnnxOperator) else ""
@@ -63,7 +65,7 @@ def _add_layer(
         output = operator.reference(*(None if v is None else arrays[v] for v in node.inputs))
         arrays.update(zip(node.outputs, output, strict=True))
         return
-    if kind == "CastLike" and node.inputs[0] in arrays:  # whose second operand is but a type
+    if kind == "CastLike" and node.inputs[0] in arrays:  # its second operand only gives a type
         (result,) = node.outputs
         arrays[result] = arrays[node.inputs[0]].astype(result.type.dtype.numpy)
         return
@@ -90,14 +92,14 @@ def _add_layer(
 
 
 def _parameters_prefix(node: GraphNode, layer: Layer) -> str:
-    """Return `conv1` where the parameters are called `conv1.weight` and as the layer's, else ""."""
+    """Return the prefix of the parameters' names, `conv1` of `conv1.weight`, else ""."""
     matches = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
     starts = {start for start, end in matches if end in layer.shapes}
     return starts.pop() if len(starts) == 1 else ""
 
 
 def _input(info: TensorInfo) -> TensorInfo:
-    """Return the input without symbols but for the batch."""
+    """Return the input with no open size but the batch."""
     first: tuple[Any, ...] = info.shape[:1]
     if any(isinstance(n, str) for n in info.shape[1:]):
         raise ModelError(f"the input {info.name!r} must have known sizes, got {show(info.shape)}")
@@ -122,24 +124,24 @@ class LayerOperator:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """The dimensions of the first operand that a run changes."""
+        """The dimensions of the first operand that changes in each run."""
         return self.types[0].dims
 
-    def array(self, place: int) -> Array:
-        """Return the array of operand `place`. Raises UnsupportedOpError where it changes in each
+    def array(self, index: int) -> Array:
+        """Return the array of operand `index`. Raises UnsupportedOpError where it changes in each
         run.
         """
-        array = self.arrays[place] if place < len(self.arrays) else None
+        array = self.arrays[index] if index < len(self.arrays) else None
         if array is None:
-            raise UnsupportedOpError(f"a layer's parameter, operand {place}, must be constant")
+            raise UnsupportedOpError(f"a layer's parameter, operand {index}, must be constant")
         return array
 
-    def optional(self, place: int) -> Array | None:
-        """Return the array of operand `place`, or None where the operand is left out."""
-        return self.array(place) if place < len(self.arrays) else None
+    def optional(self, index: int) -> Array | None:
+        """Return the array of operand `index`, or None where the operand is left out."""
+        return self.array(index) if index < len(self.arrays) else None
 
     def only(self, **attributes: Any) -> None:
-        """Raise UnsupportedOpError unless the attributes are these, or missing."""
+        """Raise UnsupportedOpError unless the attributes have these values, or are missing."""
         for name, value in attributes.items():
             if (got := self.get(name, value)) != value:
                 raise UnsupportedOpError(f"its {name} must be {value}, got {got}")
@@ -211,12 +213,12 @@ def _conv(node: LayerOperator) -> Layer:
     count = len(kernel)
     kind, (stride, dilation) = _by_rank(CONV, count), _strides(node, count)
     around, auto = same(tuple(kernel), dilation), node.get("auto_pad", "NOTSET")
-    whole = auto == "SAME_UPPER" or (auto == "NOTSET" and node.get("pads") == around)
-    uneven = whole and around[:count] != around[count:] and set(stride) == {1}
+    is_same = auto == "SAME_UPPER" or (auto == "NOTSET" and node.get("pads") == around)
+    uneven = is_same and around[:count] != around[count:] and set(stride) == {1}
     padding = "same" if uneven or auto == "SAME_UPPER" else _padding(node, count)
     groups = node.get("group", 1)
-    more = {"groups": groups, "bias": bias is not None}
-    layer = kind(share * groups, out, tuple(kernel), stride, padding, dilation, **more)
+    options = {"groups": groups, "bias": bias is not None}
+    layer = kind(share * groups, out, tuple(kernel), stride, padding, dilation, **options)
     return with_parameters(layer, weight=weight, bias=bias)
 
 
@@ -271,7 +273,7 @@ def _lp_pool(node: LayerOperator) -> Layer:
 
 
 def _global_pool(kinds: tuple[type[Any], ...]) -> Row:
-    """Return a function that makes an adaptive pool of one window."""
+    """Return a function that makes an adaptive pool with one window."""
 
     def row(node: LayerOperator) -> Layer:
         layer: Layer = _by_rank(kinds, len(node.dims) - 2)(1)
@@ -325,44 +327,46 @@ def _resize(node: LayerOperator) -> Layer:
     on.
     """
     node.only(antialias=0, exclude_outside=0, keep_aspect_ratio_policy="stretch")
-    before, after = node.dims, node.result.dims
-    count = len(before) - 2
-    axes = tuple(node.get("axes", range(2, len(before))))
-    if node.operator.version < 11 or axes != tuple(range(2, len(before))):
+    dims, result = node.dims, node.result.dims
+    count = len(dims) - 2
+    axes = tuple(node.get("axes", range(2, len(dims))))
+    if node.operator.version < 11 or axes != tuple(range(2, len(dims))):
         raise UnsupportedOpError(f"it must be of opset 11 on, of axes from 2 on, got {axes}")
-    known = all(isinstance(dim, int) for dim in (*before[2:], *after[2:]))
-    if not 1 <= count <= len(LINEAR) or before[:2] != after[:2] or not known:
-        raise UnsupportedOpError(f"it must keep samples and channels, got {before} and {after}")
+    known_sizes = all(isinstance(dim, int) for dim in (*dims[2:], *result[2:]))
+    if not 1 <= count <= len(LINEAR) or dims[:2] != result[:2] or not known_sizes:
+        raise UnsupportedOpError(f"it must keep samples and channels, got {dims} and {result}")
     mode = node.get("mode", "nearest")
-    way = node.get("coordinate_transformation_mode", "half_pixel")
+    coordinates = node.get("coordinate_transformation_mode", "half_pixel")
     if mode == "nearest":
-        return _nearest(node, way, before[2:], after[2:])
-    if way not in ("half_pixel", "align_corners") or mode not in ("linear", "cubic"):
-        raise UnsupportedOpError(f"there is none for {mode} and {way}")
+        return _nearest(node, coordinates, dims[2:], result[2:])
+    if coordinates not in ("half_pixel", "align_corners") or mode not in ("linear", "cubic"):
+        raise UnsupportedOpError(f"there is none for {mode} and {coordinates}")
     node.only(cubic_coeff_a=-0.75)
     if mode == "cubic" and count != 2:
         raise UnsupportedOpError("cubic ones are of images")
     kind = "bicubic" if mode == "cubic" else LINEAR[count - 1]
-    corners = True if way == "align_corners" else None
+    corners = True if coordinates == "align_corners" else None
     scales = _scales(node)
     if scales is None or corners:
-        return nn.Upsample(_as_integers(after[2:]), mode=kind, align_corners=corners)
+        return nn.Upsample(_as_integers(result[2:]), mode=kind, align_corners=corners)
     return nn.Upsample(scale_factor=scales, mode=kind)
 
 
-def _nearest(node: LayerOperator, way: str, before: Dims, after: Dims) -> Layer:
-    """Return an Upsample that repeats each element as often; others depend on the rounding of
-    coordinates.
+def _nearest(node: LayerOperator, coordinates: str, dims: Dims, result: Dims) -> Layer:
+    """Return an Upsample that repeats each element equally often.
+
+    Raises UnsupportedOpError for others, which depend on the rounding of coordinates.
     """
     rounding = node.get("nearest_mode", "round_prefer_floor")
-    pairs = zip(_as_integers(before), _as_integers(after), strict=True)
+    pairs = zip(_as_integers(dims), _as_integers(result), strict=True)
     if (
-        way != "asymmetric"
+        coordinates != "asymmetric"
         or rounding != "floor"
         or not all(_repeats_evenly(*pair) for pair in pairs)
     ):
-        raise UnsupportedOpError(f"there is none for {way} and {rounding} of {before} to {after}")
-    return nn.Upsample(_as_integers(after))
+        what = f"{coordinates} and {rounding} of {dims} to {result}"
+        raise UnsupportedOpError(f"there is none for {what}")
+    return nn.Upsample(_as_integers(result))
 
 
 def _as_integers(dims: Dims) -> Sizes:
@@ -370,7 +374,7 @@ def _as_integers(dims: Dims) -> Sizes:
 
 
 def _repeats_evenly(size: int, count: int) -> bool:
-    """Return True where each element of a dimension is repeated as often as the others."""
+    """Return True where resizing a dimension to `count` repeats all elements equally often."""
     return np.array_equal(
         SamplePositions(size, count).nearest, np.repeat(np.arange(size), count // size)
     )
@@ -430,8 +434,7 @@ def _add(node: LayerOperator) -> Layer:
     count = node.dims[1]
     if not isinstance(count, int) or shape[1] not in (1, count):
         raise UnsupportedOpError(f"what it adds must be of channels, got {array.shape}")
-    spread = np.broadcast_to(array.reshape(-1), (count,))
-    return with_parameters(nn.Bias(count), bias=spread)
+    return with_parameters(nn.Bias(count), bias=np.broadcast_to(array.reshape(-1), (count,)))
 
 
 def _batch_norm(node: LayerOperator) -> Layer:
@@ -462,9 +465,9 @@ def _group_norm(node: LayerOperator) -> Layer:
 def _layer_norm(node: LayerOperator) -> Layer:
     weight, bias = node.array(1), node.optional(2)
     axis = node.get("axis", -1)
-    behind = len(node.dims) - axis if axis >= 0 else -axis
-    if weight.ndim != behind:
-        raise UnsupportedOpError(f"its scale must be of {behind} dimensions, got {weight.shape}")
+    rank = len(node.dims) - axis if axis >= 0 else -axis
+    if weight.ndim != rank:
+        raise UnsupportedOpError(f"its scale must be of {rank} dimensions, got {weight.shape}")
     layer = nn.LayerNorm(weight.shape, node.get("epsilon", 1e-5), bias=bias is not None)
     return with_parameters(layer, weight=weight, bias=bias)
 
@@ -484,10 +487,11 @@ def _flatten(node: LayerOperator) -> Layer:
 
 
 def _reshape(node: LayerOperator) -> Layer:
-    """Return a Flatten for a Reshape that keeps the batch and joins the rest."""
-    (batch, *rest), dims = node.dims, node.result.dims
-    known = len(dims) == 2 and all(isinstance(n, int) for n in rest)
-    if not known or dims[0] != batch or (isinstance(dims[1], int) and dims[1] != prod(rest)):
+    """Return a Flatten for a Reshape that keeps the batch and joins the other dimensions."""
+    (batch, *sizes), dims = node.dims, node.result.dims
+    known_sizes = len(dims) == 2 and all(isinstance(n, int) for n in sizes)
+    joins = known_sizes and (not isinstance(dims[1], int) or dims[1] == prod(sizes))
+    if not joins or dims[0] != batch:
         raise UnsupportedOpError(f"it must keep the batch and join the rest, got {dims}")
     return nn.Flatten()
 
@@ -545,7 +549,7 @@ def _plain(make: Callable[[], Layer]) -> Row:
 
 
 def _numbers(make: Callable[..., Layer], **defaults: float) -> Row:
-    """Return a function that makes a layer of attributes, which are its arguments in order."""
+    """Return a function that makes a layer with the values of these attributes as arguments."""
     return lambda node: make(*(node.get(name, value) for name, value in defaults.items()))
 
 
@@ -554,8 +558,7 @@ def _gelu(node: LayerOperator) -> Layer:
 
 
 def _pointwise(row: Function) -> Row:
-    """Return a function that makes the layer of a row of FUNCTIONS."""
-
+    """Return a function that makes the layer for a row of FUNCTIONS."""
     if row.layer is None:
         return _numbers(lambda *numbers: nn.Pointwise(row.name, numbers), **row.attributes)
     kind: Callable[..., Layer] = nn.BY_NAME[row.layer]

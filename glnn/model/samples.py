@@ -1,4 +1,4 @@
-"""Samples from files as a model's input."""
+"""Conversion of samples from files to a model's input."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from glnn.errors import ShapeError
 
 def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:
     """Raise ShapeError, which begins with `what`, unless `fit_samples` takes such an array."""
-    bytes_too = info.dtype is DType.float32 and dtype == np.uint8
-    longer = info.dtype is DType.int32 and dtype == np.int64
-    double = info.dtype is DType.float32 and dtype == np.float64
-    if dtype != info.dtype.numpy and not bytes_too and not longer and not double:
+    converted = {DType.float32: (np.uint8, np.float64), DType.int32: (np.int64,)}
+    if dtype != info.dtype.numpy and dtype not in converted.get(info.dtype, ()):
         expected = "float32 (or uint8)" if info.dtype is DType.float32 else info.dtype.value
         raise ShapeError(f"{what}: expected {expected}, got {dtype}")
-    whole = _as_input(shape, info)
-    behind = zip(whole[1:], info.shape[1:], strict=False)
-    if len(whole) != len(info.shape) or any(n != m for n, m in behind if not isinstance(m, str)):
+    fitted = _as_input(shape, info)
+    sizes = zip(fitted[1:], info.shape[1:], strict=False)
+    if len(fitted) != len(info.shape) or any(n != m for n, m in sizes if not isinstance(m, str)):
         advice = info.advice(shape)
         raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
-    if whole[0] == 0:
+    if fitted[0] == 0:
         raise ShapeError(f"{what}: expected at least one sample, got shape {shape}")
 
 
 def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[str]]:
-    """Return `array`, the samples in the file `what`, as the input `info` takes them, and what was
-    done to them.
+    """Convert `array`, the samples in the file `what`, for the input `info`; return the result, and
+    notes on scaling.
 
     Grey images may lack their channel, images are flattened for an input of (N, features), and
     for one of float32 bytes are scaled to 0..1 and float64 is rounded. Raises ShapeError for
