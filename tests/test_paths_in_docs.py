@@ -104,7 +104,7 @@ def parses(command: str) -> bool:
         words = shlex.split(command, comments=True)
     except ValueError:  # a quotation that is open
         return False
-    # A command keeps the first context's names of --help, so that one without -h would take it away.
+    # A command keeps the names of --help in its first context: without -h there, it never has one.
     parent = click.Context(cli, **cli.context_settings)
     name, found = "glnn", cli.get_command(parent, words.pop(0))
     while isinstance(found, click.Group) and words and not words[0].startswith("-"):
