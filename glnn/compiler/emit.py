@@ -543,7 +543,7 @@ class ScheduledHostStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        entry, change, backend = self.entry, buffers.change, self.backend
+        entry, change, backend = self.entry, buffers.substitution, self.backend
         lowered, spec = entry.lowered, entry.spec.substituted(change)
         outs = [buffers.store(name) for name in (lowered.output, *lowered.more)]
         fixed = {n: w for n, w in lowered.parameters.items() if n not in self.sized_weights}
@@ -608,7 +608,7 @@ class ControlStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        lowered, change, buffers_ref = self.entry.lowered, buffers.change, ref(buffers)
+        lowered, change, buffers_ref = self.entry.lowered, buffers.substitution, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         operands: list[Callable[[], Store]] = []
         for name in self.entry.spec.shapes:

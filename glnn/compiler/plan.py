@@ -374,7 +374,7 @@ class Plan(Runner):
         """
         constant = self._constants[name]
         if self.sized_outputs:
-            operands = (buffers.change(constant.operands[0]),)
+            operands = (buffers.substitution(constant.operands[0]),)
             constant = OperatorResult(constant.operator, operands, None, (), 0)
         return np.array(evaluated(constant, self._fixed_types[name]))
 

@@ -602,7 +602,7 @@ class Runner:
         if self._performer.device is None or not any(one.own for one in self.executable.blocks):
             return 1
         free = self.available()
-        return 2 if free is None or self._latest.room <= free else 1
+        return 2 if free is None or self._latest.nbytes_of_another <= free else 1
 
     def _in_flight(
         self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Out]

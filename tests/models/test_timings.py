@@ -102,10 +102,10 @@ class Timed:
         assert len(self.plan.steps) == len(STEPS)
         launches = tuple(self._waits(seconds) for seconds in STEPS)
         vars(self.plan)["launches"] = launches
-        now = self.plan.buffers._now
-        assert now is not None
-        self.now = now
-        self.now.commands = lambda: [launch() for launch in launches].clear()
+        arrangement = self.plan.buffers._arrangement
+        assert arrangement is not None
+        self.arrangement = arrangement
+        self.arrangement.commands = lambda: [launch() for launch in launches].clear()
 
     def _waits(self, seconds: float) -> Callable[[], None]:
         return lambda: self.query.wait(seconds)

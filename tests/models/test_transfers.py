@@ -270,11 +270,11 @@ def test_inputs_are_not_overwritten_while_they_are_read(
         assert device is not None
 
         def work(buffers: BufferSet = plan._sets[0], device: Device = device) -> list[Array]:
-            now = buffers._now
-            assert now is not None
-            commands, wait, put = now.commands, device.wait, buffers.store("x").put
+            arrangement = buffers._arrangement
+            assert arrangement is not None
+            commands, wait, put = arrangement.commands, device.wait, buffers.store("x").put
             wait_for = device.wait_for
-            now.commands = lambda: (waits and device.finish(), commands())[1]
+            arrangement.commands = lambda: (waits and device.finish(), commands())[1]
             order: list[str] = []
             device.wait = lambda: order.append("wait") or wait()  # type: ignore[func-returns-value, method-assign]
             device.wait_for = lambda segment: order.append("wait") or wait_for(segment)  # type: ignore[func-returns-value, method-assign]
