@@ -279,7 +279,7 @@ class _Emitter:
                 for one in states
             ),
             set_by_host=self._set_by_host(),
-            sized=sized,
+            array_program=sized,
             why_not_saved=self._why_not_saved(bool(host_steps), sized),
         )
         return Emitted(

@@ -168,7 +168,7 @@ class BufferSet:
         input, which gives its memory up."""
         self._arrangements: dict[_ArrangementKey, _Arrangement] = {}
         """The arrangements, least recently used first."""
-        self._sized_arrays = SizedArrays(executable.sized)
+        self._sized_arrays = SizedArrays(executable.array_program)
         self._host_arrays: dict[str, Array] = {}
         """The tensors that follow from sizes and that the host reads, by name."""
         self._device_outputs = _output_kinds(executable)
@@ -262,7 +262,7 @@ class BufferSet:
             self._attached, self._too_small, self._output_arrays, self._donated = {}, {}, {}, []
             self._arrangement = None
             self._arrangements.clear()
-            self._sized_arrays = SizedArrays(self.executable.sized)
+            self._sized_arrays = SizedArrays(self.executable.array_program)
             raise
 
     def _attach(

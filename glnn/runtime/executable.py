@@ -1,7 +1,7 @@
 """Executable: a compiled graph as plain data, with its commands, memory, inputs and outputs.
 
-Every size in it is a number, or an expression of the open dimensions of the inputs. Binding it to
-the shapes of a run is to evaluate these: see `BufferSet.bind`.
+Every size in it is a number, or an expression of the open dimensions of the inputs.
+`BufferSet.bind` evaluates these for the shapes of a run.
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ from glnn.runtime.device_array import Feed
 
 @dataclass(frozen=True)
 class Input:
-    """An input: the array that a run is given, and its dtype on the device."""
+    """An input: the array that the caller passes, and its dtype on the device."""
 
     name: str
     dtype: DType
     """The dtype of the array that the caller passes."""
     shape: Shape
     """The shape of that array."""
-    takes: DType
-    """On the device: int32 for int64 that is narrowed, float32 for float16."""
+    device_dtype: DType
+    """The dtype on the device: int32 for int64 that is narrowed, float32 for float16."""
     small: bool = False
-    """Whether its int64 numbers must be small (`types.check_small`), as the plan was made for."""
-    below: tuple[int, ...] = ()
+    """True where the plan holds for small int64 numbers only (`types.check_small`)."""
+    table_sizes: tuple[int, ...] = ()
     """Sizes of the tables that its numbers are indices of, which a run checks."""
-    called: str = ""
-    """Name in errors about its indices, where a part of a graph reads what another part passed on
-    of the model's input; `input 'name'` if empty."""
+    error_name: str = ""
+    """The name in errors about its indices, where a part of a graph gets the model's input from
+    another part; `input 'name'` if empty."""
 
     def __post_init__(self) -> None:
         _check("input", self.name, self.dtype, self.shape)
-        if not isinstance(self.takes, DType):
-            raise ModelError(f"input {self.name!r} takes a DType, got {shown(self.takes)}")
-        if any(type(size) is int and size < 1 for size in self.below):
-            raise ModelError(f"input {self.name!r} is below sizes of tables, got {self.below}")
+        if not isinstance(self.device_dtype, DType):
+            raise ModelError(f"input {self.name!r} takes a DType, got {shown(self.device_dtype)}")
+        if any(type(size) is int and size < 1 for size in self.table_sizes):
+            raise ModelError(
+                f"input {self.name!r} is below sizes of tables, got {self.table_sizes}"
+            )
 
     @property
     def narrowed(self) -> bool:
         """Return True where int64 numbers become int32, provided that all of them fit."""
-        return self.dtype is DType.int64 and self.takes is DType.int32
+        return self.dtype is DType.int64 and self.device_dtype is DType.int32
 
 
 @dataclass(frozen=True)
 class Output:
-    """An output: the array that a run gives back. float16 is float32 on the device, and rounded."""
+    """An output: the array that a run returns. On the device float16 is float32."""
 
     name: str
     dtype: DType
@@ -77,9 +79,9 @@ class Output:
     shape: Shape
     """The shape of that array."""
     fixed: bool = False
-    """Whether it follows from weights and sizes, and no command computes it (`Runner.fixed`)."""
+    """True where weights and sizes alone determine it: no command computes it (`Runner.fixed`)."""
     replaces: tuple[str, ...] = ()
-    """The inputs in whose memory it may be written: each element is read just before it is."""
+    """The inputs in whose memory it may be written: each element is read just before the write."""
 
     def __post_init__(self) -> None:
         _check("output", self.name, self.dtype, self.shape)
@@ -92,7 +94,7 @@ class IOSpec:
     inputs: tuple[Input, ...]
     """The inputs, in the order in which they are uploaded."""
     outputs: tuple[Output, ...]
-    """Those that a run may be asked for; the same one may be there twice."""
+    """The outputs that a run can return; the same one may be there twice."""
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.inputs]
@@ -100,13 +102,13 @@ class IOSpec:
             raise ModelError(f"the inputs of a plan need names of their own, got {names}")
 
     def fixed(self) -> Iterable[str]:
-        """Return the names of the outputs that no run changes."""
+        """Return the names of the outputs that no command computes."""
         return dict.fromkeys(one.name for one in self.outputs if one.fixed)
 
     def sized(self, table: SizeTable) -> IOSpec:
-        """Return it with a SizeIndex in `table` in the place of each SymInt of its shapes."""
+        """Replace each SymInt of its shapes by a SizeIndex of `table`."""
         inputs = [
-            replace(one, shape=table.size(one.shape), below=table.size(one.below))
+            replace(one, shape=table.size(one.shape), table_sizes=table.size(one.table_sizes))
             for one in self.inputs
         ]
         outputs = [replace(one, shape=table.size(one.shape)) for one in self.outputs]
@@ -133,27 +135,28 @@ class Symbol:
     name: str
     input: str
     axis: int
-    """The axis; of a number its place among the input's."""
+    """The axis; the flat index of the number where `is_number`."""
     low: int
+    """The least size that it may have."""
     high: int
-    """The least and the greatest size that it may have."""
+    """The greatest size that it may have."""
     is_number: bool = False
-    """True where it is a number in the input, and not the size of an axis."""
+    """True where it is a number in the input, not the size of an axis."""
 
     def __post_init__(self) -> None:
         numbers = self.axis, self.low, self.high
         texts = isinstance(self.name, str) and isinstance(self.input, str)
-        whole = texts and all(type(one) is int for one in numbers)
-        if not whole or min(numbers[: 1 if self.is_number else 3]) < 0:
+        has_types = texts and all(type(one) is int for one in numbers)
+        if not has_types or min(numbers[: 1 if self.is_number else 3]) < 0:
             raise FormatError(f"there is no open dimension {self!r:.200}")
 
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """The shapes of inputs that an executable is for, as they are found by on disk."""
+    """The shapes of inputs that an executable is for, by which stored plans are found."""
 
     shapes: tuple[tuple[str, tuple[int | str, ...]], ...]
-    """Of each input, in the order of their names, with the names of open dimensions."""
+    """The name and shape of each input, sorted by name; an open dimension is its symbol's name."""
     symbols: tuple[Symbol, ...] = ()
     guards: tuple[Guard, ...] = ()
 
@@ -166,34 +169,38 @@ class ShapeRange:
             if len(dims) != len(shapes[name]):
                 return False
             for dim, size in zip(dims, shapes[name], strict=True):
-                known = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
-                if known != size:
+                expected = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
+                if expected != size:
                     return False
-        for one in self.symbols:  # one of a single size is a number in the shapes
-            dims_here = shapes.get(one.input, ())
-            if one.axis < len(dims_here):
-                sizes.setdefault(one.name, dims_here[one.axis])
+        for one in self.symbols:  # a symbol of a single size is a number in `self.shapes`
+            shape = shapes.get(one.input, ())
+            if one.axis < len(shape):
+                sizes.setdefault(one.name, shape[one.axis])
         within = all(one.low <= sizes.get(one.name, -1) <= one.high for one in self.symbols)
         return within and all(one.holds(sizes) for one in self.guards)
 
     def includes(self, narrower: ShapeRange) -> bool:
-        """Return True where it is for all that `narrower` is for."""
+        """Return True where it admits all shapes that `narrower` admits."""
         if (self.shapes, self.guards) != (narrower.shapes, narrower.guards):
             return False
-        bare = [
-            tuple(replace(one, low=0, high=0) for one in each.symbols) for each in (self, narrower)
+        unbounded = [
+            tuple(replace(symbol, low=0, high=0) for symbol in shape_range.symbols)
+            for shape_range in (self, narrower)
         ]
-        pairs = zip(self.symbols, narrower.symbols, strict=False)
-        return bare[0] == bare[1] and all(a.low <= b.low and b.high <= a.high for a, b in pairs)
+        if unbounded[0] != unbounded[1]:
+            return False
+        pairs = zip(self.symbols, narrower.symbols, strict=True)
+        return all(a.low <= b.low and b.high <= a.high for a, b in pairs)
 
     def data(self) -> list[Any]:
-        """Return it as JSON has it."""
-        domain = [[[*vars(one).values()] for one in some] for some in (self.symbols, self.guards)]
-        return [self.shapes, *domain]
+        """Return it as data for JSON."""
+        symbols = [[*vars(one).values()] for one in self.symbols]
+        guards = [[*vars(one).values()] for one in self.guards]
+        return [self.shapes, symbols, guards]
 
     @classmethod
     def from_data(cls, data: Any) -> ShapeRange:
-        """Return what `data` gave; any exception where it is none."""
+        """Return the range that `data()` returned; any exception for other data."""
         shapes, symbols, guards = data
         return cls(
             tuple((str(name), tuple(dims)) for name, dims in shapes),
@@ -213,14 +220,14 @@ def _guard(data: Any) -> Guard:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of device memory, which tensors share one after the other."""
+    """A block of device memory, which tensors of disjoint live ranges share."""
 
     words: tuple[Size, ...]
     """The ends of its tensors, in words of 32 bits: the greatest is its size in a binding."""
     kind: str
-    """The way in which the host accesses it: one of MEMORIES."""
+    """How the host accesses it: a key of MEMORIES."""
     own: bool
-    """True where each BufferSet has one of its own."""
+    """True where each BufferSet has memory of its own for it; False where all share one."""
 
     def __post_init__(self) -> None:
         fits = isinstance(self.words, tuple) and all(map(_size, self.words))
@@ -228,7 +235,7 @@ class Block:
             raise FormatError(f"there is no block {self!r:.200}")
 
     def size(self, numbers: Sequence[int]) -> int:
-        """Return its words in a binding. Raises FormatError where there is no such memory."""
+        """Return its words in a binding. Raises FormatError for an impossible size."""
         size = max([one if type(one) is int else numbers[one.index] for one in self.words])  # type: ignore[union-attr]
         if not 0 <= size < MOST_WORDS:
             raise FormatError(f"there is no block of {size} words")
@@ -244,13 +251,13 @@ class TensorSlot:
     dtype: DType
     layout: Layout
     words: Size
-    """The words that it takes there."""
+    """The words that it takes in the block."""
     block: int | None
-    """The block that it is in; None where it is in the host's memory."""
+    """The number of its block; None where it is in the host's memory."""
     memory: str
-    """The name of its memory, which views of it share."""
+    """The name of its memory, which its views share."""
     offset: Size | None
-    """The word of its block that it begins at; None where it has all of it."""
+    """The word of the block that it begins at; None where it has the whole block."""
 
     def __post_init__(self) -> None:
         sizes = *self.shape, self.words, 0 if self.offset is None else self.offset
@@ -261,16 +268,17 @@ class TensorSlot:
 
 @dataclass(frozen=True)
 class StateSlot:
-    """A state: the block of its content, and where there is one that of the new content."""
+    """A state of an executable."""
 
     name: str
     blocks: tuple[int, ...]
+    """The block of its content and, where the state is double-buffered, that of the new content."""
     after: str | None
-    """The tensor of its content after a run; None where that stays as it is."""
+    """The tensor that is its content after a run; None where no run changes it."""
 
 
 class HostStep(Protocol):
-    """A step that the host performs: NumPy's work, or a branch or loop."""
+    """A step that the host performs: an operator by NumPy, or a branch or loop."""
 
     @property
     def tensors(self) -> Sequence[str]:
@@ -281,7 +289,9 @@ class HostStep(Protocol):
         """Return True where the step depends on symbolic sizes."""
 
     def bound(self, buffers: Any) -> Callable[[], None]:
-        """Return what performs it with the tensors of `buffers`, a BufferSet, for their sizes."""
+        """Return the function that performs it on the tensors of `buffers`, a BufferSet, for the
+        sizes that it is bound to.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,39 +304,39 @@ class Executable:
     """The backend whose kernels it runs."""
     symbols: tuple[Symbol, ...]
     expressions: tuple[Expr, ...]
-    """All sizes that depend on the symbols, to which each `SizeIndex` points."""
+    """The table of all sizes that depend on the symbols; a `SizeIndex` is an index in it."""
     guards: tuple[Guard, ...]
-    """Comparisons that have the same answers for all sizes that it is for."""
+    """Comparisons of sizes whose results must be the same in every run."""
     blocks: tuple[Block, ...]
     weights: tuple[int, ...]
-    """The words of each weight. Numbers of buffers in commands count the blocks, then these."""
+    """The words of each weight. Commands number the blocks first, then the weights."""
     commands: CommandBuffer
     io: IOSpec
     slots: Mapping[str, TensorSlot]
-    """Where tensors lie, by name: at least the inputs, and the outputs that runs change."""
+    """The memory of tensors, by name: at least of the inputs, and of the outputs that commands
+    compute."""
     aliases: Mapping[str, str]
-    """The tensor of each output that is called otherwise."""
+    """The tensor of each output whose name differs from that of its tensor."""
     nbytes: int
-    """Bytes of device memory that it takes at most while it is made ready, for the sizes at hand
-    when it was made."""
+    """Peak bytes of device memory while it is prepared, for the sizes of its first run."""
     host: tuple[HostStep, ...] = ()
     released: tuple[tuple[str, ...], ...] = ()
-    """Without a device, the tensors for each step of the host that nobody reads after it."""
+    """Without a device, the tensors whose live range ends with each host step."""
     states: tuple[StateSlot, ...] = ()
     set_by_host: frozenset[str] = frozenset()
-    """Tensors whose stores have the content themselves: host steps set them, and no command writes
-    their memory. A view of one has a store of its own, which reads the device's memory."""
-    sized: ArrayProgram = NO_ARRAYS
-    """Makes the tensors that follow from sizes, as a table of positions: they are set in a binding,
+    """Tensors that host steps write by way of their stores; no command writes their memory. A view
+    of one has a store of its own, which reads the device's memory."""
+    array_program: ArrayProgram = NO_ARRAYS
+    """Computes the tensors that follow from sizes, as a table of positions. A binding sets them,
     and no command writes them."""
     why_not_saved: str | None = None
-    """Why it cannot be written to disk; None where it can."""
+    """The reason why it cannot be saved; None where it can."""
 
     def __post_init__(self) -> None:
         self.commands.check(len(self.blocks) + len(self.weights), len(self.expressions))
         if any(type(words) is not int or not 0 <= words < MOST_WORDS for words in self.weights):
             raise FormatError(f"there are no weights of {self.weights!r:.200} words")
-        for name in self._ends():
+        for name in self._io_names():
             if self.aliases.get(name, name) not in self.slots:
                 raise FormatError(f"there is no tensor {name!r}")
         for slot in self.slots.values():
@@ -335,23 +345,23 @@ class Executable:
         for expr in (*self.expressions, *(one.expr for one in self.guards)):
             check(expr)
         self._check_sizes()
-        self.sized.check(len(self.expressions))
-        if not self.sized.results.keys() <= self.slots.keys():
-            raise FormatError(f"there are no tensors {[*self.sized.results]!r:.200}")
-        hosts = [command[1] for command in self.commands.commands if command[0] == "host"]
-        if any(place >= len(self.host) for place in hosts):
+        self.array_program.check(len(self.expressions))
+        if not self.array_program.results.keys() <= self.slots.keys():
+            raise FormatError(f"there are no tensors {[*self.array_program.results]!r:.200}")
+        host_steps = [command[1] for command in self.commands.commands if command[0] == "host"]
+        if any(index >= len(self.host) for index in host_steps):
             raise FormatError("there is no such step of the host's")
 
     def _check_sizes(self) -> None:
-        """Raise FormatError where a size is the place of no expression."""
+        """Raise FormatError where the index of a size is out of the table's range."""
         sizes: list[object] = [one.words for one in self.blocks]
         for slot in self.slots.values():
             sizes += [slot.shape, slot.words, slot.offset]
-        sizes += [(one.shape, one.below) for one in self.io.inputs]
+        sizes += [(one.shape, one.table_sizes) for one in self.io.inputs]
         sizes += [one.shape for one in self.io.outputs]
-        for place in size_indices(sizes):
-            if type(place) is not int or not 0 <= place < len(self.expressions):
-                raise FormatError(f"there is no expression {place!r:.80}")
+        for index in size_indices(sizes):
+            if type(index) is not int or not 0 <= index < len(self.expressions):
+                raise FormatError(f"there is no expression {index!r:.80}")
 
     @property
     def steps(self) -> Sequence[str]:
@@ -362,13 +372,15 @@ class Executable:
 
     @cached_property
     def device_inputs(self) -> Mapping[str, int]:
-        """The block of each input that a DeviceArray may lie in: of floats, row major."""
-        places = ((one.name, self._device_block(one.name)) for one in self.io.inputs)
-        return {name: place for name, place in places if place is not None}
+        """The blocks of inputs that may be DeviceArrays: of floats, row major."""
+        blocks = ((one.name, self._device_block(one.name)) for one in self.io.inputs)
+        return {name: block for name, block in blocks if block is not None}
 
     @cached_property
     def device_outputs(self) -> Mapping[str, int]:
-        """The block of each output that its DeviceArray may take: which nothing else lies in."""
+        """The blocks of outputs that may stay as DeviceArrays; no input, state or other output has
+        the same block.
+        """
         taken = {self.slots[one.name].block for one in self.io.inputs}
         taken.update(block for one in self.states for block in one.blocks)
         result: dict[str, int] = {}
@@ -376,21 +388,21 @@ class Executable:
             tensor = self.aliases.get(one.name, one.name)
             if one.fixed or one.name in result or tensor in self.set_by_host:
                 continue
-            place = self._device_block(tensor)
-            if place is not None and place not in taken:
-                result[one.name] = place
-                taken.add(place)
+            block = self._device_block(tensor)
+            if block is not None and block not in taken:
+                result[one.name] = block
+                taken.add(block)
         return result
 
     def _device_block(self, tensor: str) -> int | None:
-        """Return the block of a tensor of floats that lies row major; None for any other."""
+        """Return the block of a row-major tensor of floats; None for any other tensor."""
         slot = self.slots[tensor]
         fits = slot.dtype is DType.float32 and slot.layout == DENSE and slot.offset is None
         return slot.block if fits else None
 
     @cached_property
     def open_buffers(self) -> frozenset[str]:
-        """The tensors on a device whose sizes or places depend on the symbols."""
+        """The tensors on a device whose sizes or offsets depend on the symbols."""
         open_memories = {
             one.memory
             for one in self.slots.values()
@@ -407,7 +419,7 @@ class Executable:
 
     @cached_property
     def open_steps(self) -> Sequence[int]:
-        """The places of the host's steps that are bound anew for other sizes."""
+        """The indices of the host's steps that are bound anew for other sizes."""
         names = self.open_buffers
         return [
             i for i, one in enumerate(self.host) if one.sized or not names.isdisjoint(one.tensors)
@@ -415,11 +427,12 @@ class Executable:
 
     @cached_property
     def _numbers(self) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-        """Evaluates the expressions; not twice for a run that is looked at, and then bound."""
+        """Evaluates the expressions; cached, as `admits` and a binding need them in each run."""
         return lru_cache(1)(compiled(self.expressions, [one.name for one in self.symbols]))
 
     @cached_property
-    def _guarded(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    def _guard_values(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
+        """Evaluates the expressions of the guards."""
         return compiled([one.expr for one in self.guards], [one.name for one in self.symbols])
 
     def numbers(self, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -448,8 +461,8 @@ class Executable:
         if not all(one.low <= size <= one.high for one, size in pairs):
             return False
         try:
-            values = self._guarded(sizes)
-        except ZeroDivisionError:  # all are computed at once: one says that the divisor is not 0
+            values = self._guard_values(sizes)
+        except ZeroDivisionError:  # all are evaluated at once, also where one excludes divisor 0
             return False
         return all(
             ORDER[one.relation](value) == one.answer
@@ -472,7 +485,7 @@ class Executable:
         return ShapeRange(tuple(sorted(shapes)), self.symbols, self.guards)
 
     def admits(self, feeds: Mapping[str, Feed]) -> bool:
-        """Return True where it can run `feeds`: their sizes hold, and their shapes fit."""
+        """Return True where it can run `feeds`: the guards hold, and all shapes fit."""
         try:
             sizes = self.sizes(feeds)
         except IndexError:  # of fewer dimensions, or numbers
@@ -485,17 +498,18 @@ class Executable:
 
     @cached_property
     def _inputs_by_shape(self) -> Sequence[tuple[Any, Sequence[str]]]:
-        """The shapes of inputs, and the names of those that have each, as caches have one."""
+        """The distinct shapes of inputs, as all caches have one, and the names of their inputs."""
         result: dict[Any, list[str]] = {}
         for one in self.io.inputs:
             result.setdefault(one.shape, []).append(one.name)
         return list(result.items())
 
     def data(self) -> dict[str, Any]:
-        """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""
+        """Return all of it as data for JSON. Raises FormatError where it cannot be saved."""
         if self.why_not_saved is not None:
             raise FormatError(self.why_not_saved)
-        names = {self.aliases.get(one, one) for one in self._ends()} | self.sized.results.keys()
+        names = {self.aliases.get(one, one) for one in self._io_names()}
+        names |= self.array_program.results.keys()
         return {
             "name": self.name,
             "backend": self.backend,
@@ -506,8 +520,8 @@ class Executable:
             "weights": self.weights,
             "commands": self.commands.to_json(),
             "inputs": [
-                [one.name, one.dtype.value, plain(one.shape), one.takes.value, one.small,
-                 plain(one.below)]
+                [one.name, one.dtype.value, plain(one.shape), one.device_dtype.value, one.small,
+                 plain(one.table_sizes)]
                 for one in self.io.inputs
             ],
             "outputs": [
@@ -521,54 +535,51 @@ class Executable:
             ],
             "aliases": dict(self.aliases),
             "nbytes": self.nbytes,
-            "sized": self.sized.data(),
+            "sized": self.array_program.data(),
         }  # fmt: skip
 
-    def _ends(self) -> list[str]:
-        """The names of the inputs, and of the outputs that runs change."""
-        changing = (one.name for one in self.io.outputs if not one.fixed)
-        return [*(one.name for one in self.io.inputs), *changing]
+    def _io_names(self) -> list[str]:
+        """Return the names of the inputs, and of the outputs that commands compute."""
+        computed = (one.name for one in self.io.outputs if not one.fixed)
+        return [*(one.name for one in self.io.inputs), *computed]
 
     @classmethod
     def from_data(
         cls, data: Mapping[str, Any], constants: Sequence[NDArray[np.uint32]] = ()
     ) -> Executable:
-        """Return what `data` gave, from JSON of which nothing is known. Raises FormatError.
+        """Return the executable that `data()` returned, from untrusted JSON. Raises FormatError.
 
-        constants: the words of those of `sized`.
+        constants: the words of the constants of `array_program`.
         """
         try:
             inputs = tuple(
-                Input(name, DType(dtype), size_of(shape), DType(takes), small, size_of(below))
-                for name, dtype, shape, takes, small, below in data["inputs"]
+                Input(name, DType(dtype), size_of(shape), DType(on_device), small, size_of(tables))
+                for name, dtype, shape, on_device, small, tables in data["inputs"]
             )
             outputs = tuple(
                 Output(name, DType(dtype), size_of(shape), fixed, tuple(map(str, replaces)))
                 for name, dtype, shape, fixed, replaces in data["outputs"]
             )
             slots = [_slot(one) for one in data["slots"]]
-            made = cls(
+            result = cls(
                 str(data["name"]),
                 str(data["backend"]),
                 tuple(Symbol(*one) for one in data["symbols"]),
                 tuple(map(size_of, data["expressions"])),
                 tuple(map(_guard, data["guards"])),
-                tuple(
-                    Block(size_of(words), kind, transferred)
-                    for words, kind, transferred in data["blocks"]
-                ),
+                tuple(Block(size_of(words), kind, own) for words, kind, own in data["blocks"]),
                 tuple(data["weights"]),
                 CommandBuffer.from_json(data["commands"]),
                 IOSpec(inputs, outputs),
                 {one.name: one for one in slots},
                 {str(name): str(one) for name, one in data["aliases"].items()},
                 int(data["nbytes"]),
-                sized=ArrayProgram.from_data(data["sized"], constants),
+                array_program=ArrayProgram.from_data(data["sized"], constants),
             )
-            _ = made._numbers, made._guarded
-            if any(one.is_number is not False for one in made.symbols):
+            _ = result._numbers, result._guard_values  # compiling raises for wrong expressions
+            if any(one.is_number is not False for one in result.symbols):
                 raise FormatError("a size depends on the numbers of an input")
-            return made
+            return result
         except FormatError:
             raise
         except Exception as error:  # of the wrong types anywhere
@@ -578,10 +589,10 @@ class Executable:
 def _slot(data: Sequence[Any]) -> TensorSlot:
     """Return a slot from JSON. Raises FormatError where the tensor does not fit."""
     name, shape, dtype, layout, words, block, memory, offset = map(size_of, data)
-    made = TensorSlot(name, shape, DType(dtype), parse(layout), words, block, memory, offset)
-    if type(block) is not int or not made.dtype.on_gpu:
+    result = TensorSlot(name, shape, DType(dtype), parse(layout), words, block, memory, offset)
+    if type(block) is not int or not result.dtype.on_gpu:
         raise FormatError(f"{name!r} is not in a device's memory")
-    known = all(type(one) is int for one in (*shape, words))
-    if known and made.layout.words(TensorType(shape, made.dtype)) > words:
+    fixed_size = all(type(one) is int for one in (*shape, words))
+    if fixed_size and result.layout.words(TensorType(shape, result.dtype)) > words:
         raise FormatError(f"{name!r} does not fit into {words} words")
-    return made
+    return result

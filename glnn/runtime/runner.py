@@ -243,7 +243,7 @@ def check_numbers(input: Input, array: Array, below: tuple[int, ...]) -> None:
     if len(below) < 2 and array.dtype.kind in "iu" and lies_within(array, least, most):
         return  # most often, and at one look
     if below:
-        check_indices(input.called or f"input {input.name!r}", array, below)
+        check_indices(input.error_name or f"input {input.name!r}", array, below)
     if input.small:
         check_small(input.name, array)
     if input.narrowed:
@@ -335,11 +335,13 @@ class Runner:
         self.outputs = tuple(one.name for one in io.outputs)
         """The names of the outputs."""
         self._fixed = frozenset(io.fixed())
-        self._checked = tuple(one for one in io.inputs if one.narrowed or one.small or one.below)
+        self._checked = tuple(
+            one for one in io.inputs if one.narrowed or one.small or one.table_sizes
+        )
         """The inputs whose numbers are looked at in each run."""
         self._admitted: ArrayTypes | None = None
         """The types of the inputs that were admitted last, unless their numbers matter, too."""
-        self._inputs = tuple((one.name, one.takes is DType.float32) for one in io.inputs)
+        self._inputs = tuple((one.name, one.device_dtype is DType.float32) for one in io.inputs)
         """The names of the inputs, and whether each is widened to float32."""
         self._outputs = {one.name: one for one in io.outputs}
         self._runs: deque[InFlightRun] = deque()
@@ -433,7 +435,7 @@ class Runner:
                 arrays[name] = as_float(array) if widened else array
         for one in self._checked:
             array = as_host_array(feeds[one.name])
-            check_numbers(one, array, buffers.number(one.below))
+            check_numbers(one, array, buffers.number(one.table_sizes))
             if one.narrowed and array.dtype == INT64:
                 arrays[one.name] = array.astype(np.int32)
         buffers.upload(arrays)

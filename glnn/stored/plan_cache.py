@@ -284,7 +284,7 @@ class PlanWriter:
         inputs of int64 are `all_small`.
         """
         with self._lock:
-            constants = map(ConstantWords, plan.sized.constants)
+            constants = map(ConstantWords, plan.array_program.constants)
             self._jobs.append(PlanToWrite(plan, (*weights, *constants), fixed, small))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="glnn saves")

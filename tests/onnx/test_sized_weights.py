@@ -80,8 +80,8 @@ def test_they_are_what_their_operators_compute(backend, name, monkeypatch) -> No
     text = MASKS[name] if name in MASKS else " ".join(OPEN[name])
     shapes = [(1, 20, 8)] if name in MASKS else [(17, 23)]
     (made,) = _executables(text, backend, shapes)
-    arrays = SizedArrays(made.sized)
-    assert made.sized.results.keys() == added.keys() and (added or name not in MASKS)
+    arrays = SizedArrays(made.array_program)
+    assert made.array_program.results.keys() == added.keys() and (added or name not in MASKS)
     for size in (9, 11, 30):
         sizes = tuple(size + i for i in range(len(made.symbols)))
         change = Substitution.by_sizes(dict(zip((one.name for one in made.symbols), sizes)))
@@ -123,9 +123,9 @@ def test_a_binding_computes_no_operator(backend, monkeypatch) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_several_have_in_common_is_computed_once(backend) -> None:
     (made,) = _executables(MASKS["causal"], backend, [(1, 20, 8)])
-    functions = [one.function for one in made.sized.calls]
+    functions = [one.function for one in made.array_program.calls]
     assert functions.count("greater") == functions.count("where") == 1
-    assert len(made.sized.results) <= 2
+    assert len(made.array_program.results) <= 2
 
 
 @pytest.mark.parametrize("backend", BACKENDS[1:])
@@ -140,7 +140,7 @@ def test_their_memory_grows_and_is_kept(backend) -> None:
         e = np.exp(p - p.max(1, keepdims=True))
         np.testing.assert_allclose(y[0], e / e.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
         (plan,) = session._executor.range_plans  # type: ignore[union-attr]
-        names = plan.executable.sized.results
+        names = plan.executable.array_program.results
         blocks = [plan.executable.slots[name].block for name in names]
         kept.append([plan.buffers._memories[block] for block in blocks])  # type: ignore[index]
     assert all(one == kept[0] for one in kept)
@@ -192,5 +192,8 @@ def test_of_a_large_table_no_wider_copy_is_kept(backend, monkeypatch) -> None:
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y[0], np.tanh(table[:size]), rtol=1e-5, atol=1e-6)
     (plan,) = session._executor.range_plans  # type: ignore[union-attr]
-    kept = [one for one in plan.executable.sized.constant_results if one is not None]
-    assert plan.executable.sized.results and sum(one.nbytes for one in kept) < 1.5 * table.nbytes
+    kept = [one for one in plan.executable.array_program.constant_results if one is not None]
+    assert (
+        plan.executable.array_program.results
+        and sum(one.nbytes for one in kept) < 1.5 * table.nbytes
+    )

@@ -69,7 +69,7 @@ def test_numbers_beyond_a_bound_are_refused_and_named(
     dtype: DType, takes: DType, below: tuple[int, ...], small: bool
 ) -> None:
     """Indices are from -size to size - 1, small numbers within 2^20, the others within int32."""
-    asked = Input("ids", dtype, (3, 2), takes, small=small, below=below)
+    asked = Input("ids", dtype, (3, 2), takes, small=small, table_sizes=below)
     for row, column in ((0, 0), (2, 1)):
         for edge in EDGES:
             if dtype is DType.int32 and not -(2**31) <= edge < 2**31:

@@ -321,7 +321,9 @@ def test_weights_that_follow_from_sizes(
     expected = {size: session.run(None, given) for size, given in feeds.items()}
     assert not session.restored
     written(session)
-    assert any(len(plan.executable.sized.calls) > 9 for plan in session._executor.range_plans)  # type: ignore[union-attr]
+    assert any(
+        len(plan.executable.array_program.calls) > 9 for plan in session._executor.range_plans
+    )  # type: ignore[union-attr]
     warm, host = twice.session(), glnn.InferenceSession(path, "cpu")
     for size, given in feeds.items():
         found = warm.run(None, given)
