@@ -1,4 +1,4 @@
-"""Runs, and the runner that begins them: it uploads inputs, runs commands, downloads outputs."""
+"""Runner: uploads inputs, launches commands, downloads outputs; and the runs under way."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from glnn.runtime.device_array import (
 from glnn.runtime.executable import Executable, Input, Output
 from glnn.runtime.store import Performer, T
 
-MOST_WORK = 1 << 16  # of NumPy, to see whether strided arrays share an element
+MOST_WORK = 1 << 16  # `max_work` of NumPy's search for an element that strided arrays share
 
 
 class Run(Protocol):
-    """A run under way or finished, to be asked inside `Performer.perform`."""
+    """A run under way or finished. Its methods are called inside `Performer.perform`."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """Wait for the device no longer than `seconds`; return True where it is done.
@@ -58,25 +58,25 @@ class Run(Protocol):
         """
 
     def results(self) -> dict[str, Array]:
-        """Wait for the outputs that were asked for, and return them by name. Raises the same."""
+        """Wait for the requested outputs, and return them by name. Raises what `wait` raises."""
 
 
 @dataclass(frozen=True)
 class FinishedRun(Generic[T]):
-    """A run without anything to wait for: its results are there."""
+    """A run without anything to wait for."""
 
-    found: T
-    """The outputs that were asked for."""
+    outputs: T
+    """The requested outputs."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         return True
 
     def results(self) -> T:
-        return self.found
+        return self.outputs
 
 
 class ThreadSafeRun:
-    """A run that may be asked in any thread: it is asked inside the `perform` of `performer`."""
+    """A run for any thread: each method calls that of `run` inside `performer.perform`."""
 
     def __init__(self, performer: ModelExecutor, run: Run) -> None:
         self._performer, self._run = performer, run
@@ -93,9 +93,9 @@ class ThreadSafeRun:
 class InFlightRun:
     """A run under way in one of a runner's BufferSets.
 
-    names: of the outputs that were asked for. computed: those of them that commands compute, whose
-    download is asked for at once. kept: those that stay on the device. take: returns another one,
-    once the device is done.
+    names: of the requested outputs. computed: those that commands compute and the host reads; their
+    downloads start at once. device_arrays: those that stay on the device. fetch: returns any other
+    one, once the device is done.
     """
 
     def __init__(
@@ -103,66 +103,68 @@ class InFlightRun:
         buffers: BufferSet,
         names: Sequence[str],
         computed: Iterable[str],
-        kept: Mapping[str, DeviceArray],
-        take: Callable[[str], Any],
+        device_arrays: Mapping[str, DeviceArray],
+        fetch: Callable[[str], Any],
     ) -> None:
-        self.buffers, self._names, self._kept, self._take = buffers, names, kept, take
-        self._found: dict[str, Array] | None = None
+        self.buffers, self._names = buffers, names
+        self._device_arrays, self._fetch = device_arrays, fetch
+        self._results: dict[str, Array] | None = None
         self._error: BaseException | None = None
         self.fence: Fence | None = None
-        """Behind the run; None where to take a result is to wait for it."""
-        self.under_way: deque[InFlightRun] | None = None
-        """The runner's list of runs, which it leaves once its results are taken."""
+        """The fence behind the run; None where fetching a result waits for it."""
+        self.queue: deque[InFlightRun] | None = None
+        """The runner's queue of runs; the run removes itself once its results are fetched."""
         for name in computed:
             buffers.result(name).start_download()
 
     @property
-    def over(self) -> bool:
-        """True once its BufferSet is free: results were taken, cannot be, or none are wanted."""
+    def is_over(self) -> bool:
+        """True once its BufferSet is free: results were fetched or failed, or none are wanted."""
         done = not self._names and self.fence is not None and self.fence.is_signaled
-        return done or self._found is not None or self._error is not None
+        return done or self._results is not None or self._error is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
         device = self.buffers.device
-        if not self.over and device is not None and device.closed:
+        if not self.is_over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
-        return self.over or self.fence is None or self.fence.wait(seconds)
+        return self.is_over or self.fence is None or self.fence.wait(seconds)
 
     def results(self) -> dict[str, Array]:
         """See `Run`."""
-        if self._error is not None:  # what it left may be another's by now
+        if self._error is not None:  # a later run may have its BufferSet by now
             raise self._error
-        if self._found is None:
+        if self._results is None:
             try:
                 if self.fence is not None:
                     self.wait()
-                kept: Mapping[str, Any] = self._kept
-                self._found = {
-                    name: kept[name] if name in kept else self._take(name) for name in self._names
+                on_device: Mapping[str, Any] = self._device_arrays
+                self._results = {
+                    name: on_device[name] if name in on_device else self._fetch(name)
+                    for name in self._names
                 }
             except BaseException as error:
                 self._error = error
                 raise
             finally:
-                del self._take, self._kept  # it refers to the runner, which may refer to this
-                if self.under_way is not None:  # so that nothing keeps the arrays but who has them
+                del self._fetch, self._device_arrays  # a reference cycle by way of the runner
+                if self.queue is not None:  # so that the caller alone refers to the arrays
                     with suppress(ValueError):
-                        self.under_way.remove(self)
-                    self.under_way = None
-        return self._found
+                        self.queue.remove(self)
+                    self.queue = None
+        return self._results
 
 
 Out = Array | DeviceArray | type[DeviceArray]
-"""Where an output is to be: in an array of the caller's, or on the device as a DeviceArray; where
-it is one, a DeviceArray that is given up, whose memory the output may have.
+"""The destination of an output: an array of the caller's; the class DeviceArray, where it stays on
+the device; or a DeviceArray that is given up, whose memory the output may take.
 """
 
 
 def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> Mapping[str, Feed]:
     """Return `feeds`, copied where they may share memory with arrays of `out`.
 
-    An output that is an input is taken from there, perhaps once others were written.
+    An output that is an input is copied from the feed, perhaps after other outputs were written.
     """
     written = [one for one in out.values() if isinstance(one, np.ndarray)]
     if not written:
@@ -177,22 +179,21 @@ def unaliased(feeds: Mapping[str, Feed], out: Mapping[str, Out]) -> Mapping[str,
 
 def check_disjoint(out: Mapping[str, Out]) -> None:
     """Raise ShapeError where two arrays of `out` share memory."""
-    given = [(name, one) for name, one in out.items() if one is not DeviceArray]
-    given_up = [one for _, one in given if isinstance(one, DeviceArray)]
+    given_up = [array for array in out.values() if isinstance(array, DeviceArray)]
     if len({*map(id, given_up)}) < len(given_up):
         raise ShapeError("out has one DeviceArray for two outputs: each replaces its own")
-    arrays = [(name, one) for name, one in given if isinstance(one, np.ndarray)]
-    for (name, one), (other, another) in combinations(arrays, 2):
-        if np.may_share_memory(one, another) and _share_memory(one, another):
+    arrays = [(name, array) for name, array in out.items() if isinstance(array, np.ndarray)]
+    for (name_a, a), (name_b, b) in combinations(arrays, 2):
+        if np.may_share_memory(a, b) and _share_memory(a, b):
             raise ShapeError(
-                f"out[{name!r}] and out[{other!r}] overlap: each must have its own memory"
+                f"out[{name_a!r}] and out[{name_b!r}] overlap: each must have its own memory"
             )
 
 
-def _share_memory(one: Array, other: Array) -> bool:
+def _share_memory(a: Array, b: Array) -> bool:
     """Return True unless the arrays are known to share no element."""
     try:
-        return np.shares_memory(one, other, max_work=MOST_WORK)  # type: ignore[arg-type]
+        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
     except RuntimeError:  # NumPy's TooHardError, which moved
         return True
 
@@ -200,7 +201,7 @@ def _share_memory(one: Array, other: Array) -> bool:
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
     """Raise ShapeError unless `array` can take the output called `name`, of that type.
 
-    So can DeviceArray, the class, whatever the output is.
+    The class DeviceArray takes any output.
     """
     if array is DeviceArray:
         return
@@ -209,8 +210,8 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
             wanted = f"a DeviceArray of {dtype.value} {shape}, which it replaces"
             raise ShapeError(f"out[{name!r}] must be {wanted}, got {array!r}")
         return
-    like = isinstance(array, np.ndarray) and (array.shape, array.dtype) == (shape, dtype.numpy)
-    if like and array.flags.writeable:  # type: ignore[attr-defined]
+    fits = isinstance(array, np.ndarray) and (array.shape, array.dtype) == (shape, dtype.numpy)
+    if fits and array.flags.writeable:  # type: ignore[attr-defined]
         if overlaps_itself(array):  # type: ignore[arg-type]
             raise ShapeError(
                 f"out[{name!r}] overlaps itself: each element must have its own memory"
@@ -218,8 +219,8 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
         return
     got = shown(array)
     if isinstance(array, np.ndarray):
-        fixed = "" if array.flags.writeable else "read-only "
-        got = f"a {fixed}{array.dtype} array of shape {array.shape}"
+        access = "" if array.flags.writeable else "read-only "
+        got = f"a {access}{array.dtype} array of shape {array.shape}"
     wanted = f"a writeable {dtype.value} array of shape {shape}"
     raise ShapeError(f"out[{name!r}] must be {wanted}, got {got}")
 
@@ -228,10 +229,10 @@ INT64 = DType.int64.numpy
 
 
 def check_numbers(input: Input, array: Array, below: tuple[int, ...]) -> None:
-    """Raise ShapeError where `array` has numbers that a run does not take for `input`.
+    """Raise ShapeError where `array` has numbers that `input` does not admit.
 
-    Indices must be of tables of the sizes `below`, other integers small, or such as int32 holds, as
-    the input says.
+    Indices must be within the tables of the sizes `below`; other integers must be small, or fit
+    int32, as `input` says.
     """
     least, most = -inf, inf
     if len(below) == 1:
@@ -241,7 +242,7 @@ def check_numbers(input: Input, array: Array, below: tuple[int, ...]) -> None:
     if input.narrowed and array.dtype == INT64:
         least, most = max(least, -MOST - 1), min(most, MOST)
     if len(below) < 2 and array.dtype.kind in "iu" and lies_within(array, least, most):
-        return  # most often, and at one look
+        return  # the common case, in one pass
     if below:
         check_indices(input.error_name or f"input {input.name!r}", array, below)
     if input.small:
@@ -251,7 +252,7 @@ def check_numbers(input: Input, array: Array, below: tuple[int, ...]) -> None:
 
 
 def within_memory(performer: Performer, work: Callable[[], T]) -> T:
-    """Return what `work` gives. Raises LimitError where the host has too little memory."""
+    """Perform `work` and return its result. Raises LimitError where the host's memory runs out."""
     try:
         return performer.perform(work)
     except MemoryError as error:
@@ -259,19 +260,19 @@ def within_memory(performer: Performer, work: Callable[[], T]) -> T:
 
 
 def run_within(
-    performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | FinishedRun[T]]
+    performer: Performer, run: Callable[[], T], begin: Callable[[], Run | FinishedRun[T]]
 ) -> T:
-    """Return what `inside` gives; LimitError where the host has too little memory.
+    """Perform `run` and return its result. Raises LimitError where the host's memory runs out.
 
-    Where other threads wait for the device, `begin` is called in its place, and theirs are begun
-    while this run is computed.
+    Where other threads wait for the device, `begin` is called instead, and their runs begin while
+    the device computes this one.
     """
     device = performer.device
     try:
         if device is None or not device.contended:
-            return performer.perform(inside)
-        run: Callable[[], Any] = begin
-        result: T = device.overlap(run, lambda begun: begun.results())
+            return performer.perform(run)
+        untyped: Callable[[], Any] = begin
+        result: T = device.overlap(untyped, lambda begun: begun.results())
         return result
     except MemoryError as error:
         raise out_of_memory(error) from None
@@ -290,30 +291,30 @@ class ModelExecutor(Protocol):
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Out] | None = None,
     ) -> dict[str, Array]:
-        """Return the outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
+        """Run `feeds` and return the outputs called `outputs`; see `Runner.run`."""
 
     def perform(self, work: Callable[[], T]) -> T:
-        """Call `work` where `begin` may be called; return or raise what it does."""
+        """Call `work` on the thread where `begin` may be called; return or raise what it does."""
 
     def begin(
         self, feeds: Mapping[str, Feed], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Run:
-        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+        """Begin a run as `run` does, without waiting for it. Only inside `perform`."""
 
     def settle(self) -> None:
-        """Hand new plans to the saver, once a run gave results. Inside `perform`."""
+        """Pass new plans to the writer of the disk cache after a run. Only inside `perform`."""
 
 
 class Runner:
-    """Runs `executable` for whatever shapes its guards admit. Any thread may use it.
+    """Runs `executable` for all shapes that its guards admit. Any thread may use it.
 
     performer: the backend or device that it runs on. resources: what its BufferSets share. sizes:
-    of the symbols; it is bound to these at once. fixed: gives an output that no command computes,
-    as a new array. nbytes: bytes of device memory that it takes for these sizes, states aside.
-    lock: held by a run on a backend without a device; None is one of its own.
+    the sizes of the symbols that it is bound to first. fixed: returns an output that no command
+    computes, as a new array. nbytes: bytes of device memory that it takes for these sizes, without
+    states. lock: held by runs on a backend without a device; None for a new lock.
 
-    Only inside `performer.perform` can one be made. Raises DeviceError where GL meets an error, as
-    where memory runs out, LimitError where a texture is too large.
+    It is created inside `performer.perform`. Raises DeviceError where GL reports an error, as where
+    memory runs out, LimitError where a texture is too large.
     """
 
     def __init__(
@@ -330,7 +331,7 @@ class Runner:
         self.executable, self._performer, self._resources = executable, performer, resources
         self._fixed_output, self._available = fixed, resources.available
         self._lock = process_lock() if lock is None else lock
-        """Taken by runs without a device, which several threads begin at once."""
+        """Held by each run without a device, as several threads may call at once."""
         io = executable.io
         self.outputs = tuple(one.name for one in io.outputs)
         """The names of the outputs."""
@@ -338,9 +339,9 @@ class Runner:
         self._checked = tuple(
             one for one in io.inputs if one.narrowed or one.small or one.table_sizes
         )
-        """The inputs whose numbers are looked at in each run."""
+        """The inputs whose numbers each run checks."""
         self._admitted: ArrayTypes | None = None
-        """The types of the inputs that were admitted last, unless their numbers matter, too."""
+        """The types of the inputs that were admitted last; None where their numbers matter, too."""
         self._inputs = tuple((one.name, one.device_dtype is DType.float32) for one in io.inputs)
         """The names of the inputs, and whether each is widened to float32."""
         self._outputs = {one.name: one for one in io.outputs}
@@ -348,8 +349,9 @@ class Runner:
         self._latest = BufferSet(executable, resources)
         self._latest.bind(sizes)
         self._sets = [self._latest]
-        self._taken = nbytes - self._nbytes
-        self_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
+        self._nbytes_of_rest = nbytes - self._nbytes_of_blocks
+        """Bytes of device memory beside blocks, as of weights and textures."""
+        self_ref = ref(self)  # no reference cycle: dropping the runner frees device memory at once
 
         def available() -> int | None:
             runner = self_ref()
@@ -363,43 +365,42 @@ class Runner:
         return self._latest
 
     @property
-    def _nbytes(self) -> int:
-        """Bytes of its blocks of memory."""
+    def _nbytes_of_blocks(self) -> int:
+        """Bytes of the blocks of all BufferSets, and of those that they share."""
         of_sets = sum(one.nbytes for one in self._sets)
         return of_sets + sum(memory.nbytes for memory in self._resources.memories.values())
 
     def available(self) -> int | None:
-        """Return the bytes of device memory that are free beside it; None where nobody knows."""
+        """Return the bytes of device memory that are free beside it; None where unknown."""
         free = self._available()
         if free is not None and Settings.from_environment().memory is not None:
-            free -= self._taken + self._nbytes  # what GLNN_MEMORY allows is for all together
+            free -= self._nbytes_of_rest + self._nbytes_of_blocks  # GLNN_MEMORY covers these, too
         return free
 
     @property
     def states_lost(self) -> bool:
-        """Return True where the last run ended while it updated states, which leaves their content
+        """Return True where the last run was interrupted while it updated states: their content is
         invalid.
         """
         return self._resources.states_lost
 
     def reserve(self, feeds: Mapping[str, Array]) -> None:
-        """Have memory for a run of `feeds`. Only inside `perform`. Raises NoRoomError."""
+        """Allocate memory for a run of `feeds`. Only inside `perform`. Raises NoRoomError."""
         self._bind(self.executable.sizes(feeds))
 
     def fixed(self, name: str) -> Array:
-        """Return the output of that name, which follows from sizes alone: a new array."""
+        """Return the output `name`, which no command computes, as a new array."""
         return self._fixed_output(name, self._latest)
 
     def _inner(self, name: str) -> Output:
-        """Return what describes the tensor called `name`, which is no output. Raises ModelError."""
+        """Return a description of the inner tensor called `name`. Raises ModelError."""
         raise ModelError(f"a plan of {', '.join(map(repr, self.outputs))} keeps no tensor {name!r}")
 
     def _prepare_run(self, names: Sequence[str]) -> None:
         """Check the names of outputs and refresh weights before a run. Only inside `perform`."""
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Bind to the sizes of the inputs, and move these to the device."""
-
+        """Bind to the sizes of the inputs, and upload these."""
         self._check(feeds)
 
         def upload() -> None:
@@ -410,7 +411,7 @@ class Runner:
         self._performer.perform(upload)
 
     def _check(self, feeds: Mapping[str, Array]) -> None:
-        """Raise ShapeError unless `feeds` are what it can be bound to."""
+        """Raise ShapeError unless the executable admits `feeds`."""
         if self._admitted is not None and self._admitted.match(feeds):
             return
         for one in self.executable.io.inputs:
@@ -424,7 +425,7 @@ class Runner:
             got = {one.name: feeds[one.name].shape for one in io}
             raise ShapeError(f"a plan of {self.executable.name} for {expected} was given {got}")
         if not any(one.is_number for one in self.executable.symbols):
-            # Of inputs alone: what else is there is nobody's, and need not be an array.
+            # Of inputs alone: other entries of `feeds` are ignored, and need not be arrays.
             self._admitted = ArrayTypes({name: feeds[name] for name, _ in self._inputs})
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Feed]) -> None:
@@ -445,7 +446,7 @@ class Runner:
 
         def launch() -> None:
             buffers = self._idle_buffers()
-            buffers.bind(buffers.sizes)  # what a DeviceArray has is not written again
+            buffers.bind(buffers.sizes)  # detaches the memory of DeviceArrays
             buffers.launch()
 
         self._performer.perform(launch)
@@ -462,16 +463,16 @@ class Runner:
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """Return the outputs so called, None for all, for the inputs `feeds`.
+        """Run the inputs `feeds` and return the outputs called `outputs`, None for all.
 
-        feeds: arrays of the inputs' own types. out: by the names of outputs, arrays that they are
-        to be written to, each of its output's shape and dtype. Weights that were assigned since
-        the last run are uploaded before. Where no outputs are wanted, nothing is waited for. Raises
-        ShapeError on arrays of other shapes or types.
+        feeds: arrays of the inputs' own types. out: arrays to write outputs to, by the output's
+        name, each of the output's shape and dtype. Weights that were assigned since the last run
+        are uploaded first. Without outputs it does not wait for the device. Raises ShapeError on
+        arrays of other shapes or types.
         """
         self._check(feeds)
         names, device = None if outputs is None else tuple(outputs), self._performer.device
-        if names == () and device is not None:  # its fence is the last command
+        if names == () and device is not None:  # `begin` ends with a fence
             device.perform(partial(self.begin, feeds, names, out), fenced=True)
             return {}
         return self._performer.perform(lambda: self.run_on_thread(feeds, names, out))
@@ -488,14 +489,14 @@ class Runner:
             with self._lock:
                 return self._begin_run(feeds, outputs, out).results()
         if outputs == ():
-            self.begin(feeds, outputs, out)  # waits for nothing
+            self.begin(feeds, outputs, out)
             return {}
         run = self._begin_run(feeds, outputs, out)
-        fence = self._performer.fence()  # the device begins now, and results wait for this
+        fence = self._performer.fence()  # flushes, so that the device begins; results wait for it
         try:
             return run.results()
         finally:
-            if fence is not None and not device.closed:  # with the context the fence went
+            if fence is not None and not device.closed:  # a closed context has no fences
                 fence.delete()
 
     def begin(
@@ -504,14 +505,14 @@ class Runner:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Out] | None = None,
     ) -> InFlightRun:
-        """Have the device begin with a run, for callers that are inside `Performer.perform`.
+        """Begin a run without waiting for it. Only inside `Performer.perform`.
 
-        Where as many are under way as there is room for, the first of them is waited for.
+        Where as many runs are under way as there are BufferSets, it waits for the oldest.
         """
         run = self._begin_run(feeds, outputs, out)
         run.fence = self._performer.fence()
         self._runs.append(run)
-        run.under_way = self._runs
+        run.queue = self._runs
         return run
 
     def _begin_run(
@@ -523,26 +524,27 @@ class Runner:
         self._resources.states_lost = False
         self._prepare_run(outputs or ())
         device_outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS
-        given: dict[str, Out] = {}
-        there: dict[str, DeviceArray] = {}
+        out_arrays: dict[str, Out] = {}
+        device_arrays: dict[str, DeviceArray] = {}
         if any_on_device(feeds):
-            there = {name: one for name, one in feeds.items() if isinstance(one, DeviceArray)}
-            by_host = there.keys() - self.executable.device_inputs.keys()
+            device_arrays = {k: one for k, one in feeds.items() if isinstance(one, DeviceArray)}
+            by_host = device_arrays.keys() - self.executable.device_inputs.keys()
             if by_host:
-                feeds = {**feeds, **{name: there.pop(name).numpy() for name in by_host}}
+                feeds = {**feeds, **{name: device_arrays.pop(name).numpy() for name in by_host}}
         if out:
-            given = {name: one for name, one in out.items() if one is not DeviceArray}
+            out_arrays = {name: one for name, one in out.items() if one is not DeviceArray}
             device_outputs = {
                 name: one if isinstance(one, DeviceArray) else None
                 for name, one in out.items()
-                if name not in given or stays_on_device(one)
+                if name not in out_arrays or stays_on_device(one)
             }
-        buffers = self._latest = self._bind(self.executable.sizes(feeds), there, device_outputs)
-        if given:
+        sizes = self.executable.sizes(feeds)
+        buffers = self._latest = self._bind(sizes, device_arrays, device_outputs)
+        if out_arrays:
             for one in self.executable.io.outputs:
-                if one.name in given:
-                    check_out(one.name, given[one.name], buffers.shape(one), one.dtype)
-            feeds = unaliased(feeds, given)
+                if one.name in out_arrays:
+                    check_out(one.name, out_arrays[one.name], buffers.shape(one), one.dtype)
+            feeds = unaliased(feeds, out_arrays)
         self._upload(buffers, feeds)
         buffers.launch()
         return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
@@ -553,8 +555,8 @@ class Runner:
         arrays: Mapping[str, DeviceArray] = EMPTY,
         device_outputs: Mapping[str, DeviceArray | None] = NO_OUTPUTS,
     ) -> BufferSet:
-        """Return a BufferSet for a new run, bound to all this (`BufferSet.bind`); the first, where
-        only one has room.
+        """Return a BufferSet for a new run, bound by `BufferSet.bind`. Where memory has no room for
+        several, drop all but the first.
         """
         buffers = self._free_buffers()
         try:
@@ -565,7 +567,7 @@ class Runner:
                 raise
         self._most_runs, (buffers, *_) = 1, self._sets
         while self._runs:
-            with suppress(Exception):  # who asked for it gets that
+            with suppress(Exception):  # the run's caller gets the error
                 self._runs.popleft().results()
         self._latest = buffers
         del self._sets[1:]
@@ -574,10 +576,10 @@ class Runner:
 
     def _free_buffers(self) -> BufferSet:
         """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""
-        while self._runs and self._runs[0].over:
-            over = self._runs.popleft()
-            if over.fence is not None:  # one behind it was waited for
-                over.fence.delete()
+        while self._runs and self._runs[0].is_over:
+            finished = self._runs.popleft()
+            if finished.fence is not None:  # a later fence may have signaled it
+                finished.fence.delete()
         if not self._runs:
             return self._sets[0]
         busy = [run.buffers for run in self._runs]
@@ -587,20 +589,20 @@ class Runner:
             self._sets.append(result)
         if result is None:
             first = self._runs.popleft()
-            with suppress(Exception):  # who asked for it gets that
+            with suppress(Exception):  # the run's caller gets the error
                 first.results()
             result = first.buffers
         return result
 
     def _idle_buffers(self) -> BufferSet:
-        """Wait for all runs under way, and return the BufferSet of the last."""
+        """Wait for all runs under way, and return the BufferSet of the last run."""
         while self._runs:
             self._runs.popleft().results()
         return self._latest
 
     @cached_property
     def _most_runs(self) -> int:
-        """Runs that may be under way at once: a second one needs memory for inputs and outputs."""
+        """The most runs under way at once; a second one needs memory for inputs and outputs."""
         if self._performer.device is None or not any(one.own for one in self.executable.blocks):
             return 1
         free = self.available()
@@ -609,32 +611,30 @@ class Runner:
     def _in_flight(
         self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Out]
     ) -> InFlightRun:
-        """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
+        """Start the downloads of the outputs `names` of the run in `buffers`; return the run."""
         kept: Mapping[str, DeviceArray] = EMPTY
         if out:
             wanted = [name for name in dict.fromkeys(names) if stays_on_device(out.get(name))]
             kept = buffers.keep([self._outputs[name] for name in wanted])
         computed = [name for name in names if name not in kept and name not in self._fixed]
 
-        def result(name: str) -> Any:
-            output, to = self._outputs.get(name) or self._inner(name), out.get(name)
-            array = self._array(output, buffers, to if isinstance(to, np.ndarray) else None)
-            return DeviceArray.of_host(array) if stays_on_device(to) else array
+        def fetch(name: str) -> Any:
+            output, target = self._outputs.get(name) or self._inner(name), out.get(name)
+            array = self._array(output, buffers, target if isinstance(target, np.ndarray) else None)
+            return DeviceArray.of_host(array) if stays_on_device(target) else array
 
-        return InFlightRun(buffers, names, computed, kept, result)
+        return InFlightRun(buffers, names, computed, kept, fetch)
 
     def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
         """Return an output as the run in `buffers` left it, in `out` or in a new array."""
-        dtype, to = output.dtype, None
+        dtype, target = output.dtype, None
         if output.fixed:
-            result = self._fixed_output(
-                output.name, buffers
-            )  # else who changes it changes the plan's
+            result = self._fixed_output(output.name, buffers)
         else:
             store = buffers.output(output.name)
             if out is not None and dtype is not DType.float16:
-                to = out.reshape(store.shape)
-            result = store.fetch(to).reshape(buffers.shape(output))
+                target = out.reshape(store.shape)
+            result = store.fetch(target).reshape(buffers.shape(output))
         if dtype is DType.float16:
             result = to_float16(result)
         elif dtype is DType.int64:
@@ -643,6 +643,6 @@ class Runner:
             result = as_float(result)
         if out is None:
             return result
-        if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
+        if target is None or not np.may_share_memory(target, out):  # `reshape` made a copy
             out[...] = result
         return out
