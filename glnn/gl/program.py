@@ -336,16 +336,16 @@ MOST_KNOWN = 64  # sets of uniforms of a program
 
 @dataclass(eq=False)
 class UniformUse:
-    """Commands that set a program's uniforms before a command list that writes single ones."""
+    """Calls that set a program's uniforms before commands that write single ones."""
 
     last: object
-    """What is set behind these commands; the same object as where that is the same."""
-    back: list[GlCall]
-    """Commands that set them where `last` was set."""
-    sized: list[GlCall]
-    """Commands that set them behind the same commands with other sizes."""
-    every: list[GlCall]
-    """Commands that set them whatever was set before."""
+    """The set of uniforms behind these commands; the same object for equal sets."""
+    calls_from_last: list[GlCall]
+    """The calls where `last` is set."""
+    calls_from_other_sizes: list[GlCall]
+    """The calls where the same use was the last one, with other sizes."""
+    all_calls: list[GlCall]
+    """The calls where any other uniforms are set, or none."""
 
 
 class Program:
@@ -374,7 +374,7 @@ class Program:
         """
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
-        self._last: object = None  # a mapping, or what stands for one
+        self._last: object = None  # the uniforms set last: a mapping, or UniformUse.last
         self._last_use: UniformUse | None = None
         self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
         self._use = self._gl.quick("glUseProgram")
@@ -458,7 +458,7 @@ class Program:
             made.key = key
         return made
 
-    def _usable(self) -> None:
+    def _check_open(self) -> None:
         if self._device.closed:
             raise DeviceError(f"{self.name}: the device is closed")
 
@@ -469,7 +469,7 @@ class Program:
         """
         if values is self._last:
             return
-        self._usable()
+        self._check_open()
         before = self._last if isinstance(self._last, Mapping) else {}
         self.invalidate_uniforms()
         self._use(self.glo)
@@ -509,23 +509,23 @@ class Program:
         return self._members[name].uniform_call_from(self._gl, memory)
 
     def apply_uniforms(self, use: UniformUse) -> None:
-        """Set the uniforms of `use` by as little as need be, and note that its `last` follows.
+        """Set the uniforms that `use` begins with, by as few calls as possible.
 
-        For `BoundCommands`, which write what is between the two themselves.
+        For `BoundCommands`, whose later commands write the changes up to `use.last`.
         """
         if self._last is use.last:
-            commands = use.back
+            calls = use.calls_from_last
         else:
-            self._usable()
-            commands = use.sized if self._last_use is use else use.every
-        if commands:
+            self._check_open()
+            calls = use.calls_from_other_sizes if self._last_use is use else use.all_calls
+        if calls:
             self._use(self.glo)
-            for function, arguments in commands:
+            for function, arguments in calls:
                 function(*arguments)
         self._last, self._last_use = use.last, use
 
     def invalidate_uniforms(self) -> None:
-        """Take no uniform to be set."""
+        """Forget which uniforms are set, so that all are set again."""
         self._last = self._last_use = None
 
     def use_call(self) -> GlCall:
@@ -537,7 +537,7 @@ class Program:
 
         Raises LimitError on more workgroups than the device allows.
         """
-        self._usable()
+        self._check_open()
         x, y, z = groups
         most = self._device.capabilities.max_compute_work_group_count
         if x > most[0] or y > most[1] or z > most[2]:
@@ -557,7 +557,7 @@ class Program:
 
         Raises DeviceError where the program is no vertex shader.
         """
-        self._usable()
+        self._check_open()
         if not self.stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
         # Compilers drop attributes that the result does not depend on, as x in x - x.
@@ -585,7 +585,7 @@ class Program:
         in `out` from the byte `offset` on. Raises DeviceError where that is too small: GL would
         drop the rest without a word.
         """
-        self._usable()
+        self._check_open()
         if offset + vertices * instances * self.stride > out.size:
             raise DeviceError(
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
