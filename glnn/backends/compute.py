@@ -35,7 +35,7 @@ from glnn.kernels.verdicts import LaunchSize
 
 Groups = tuple[int, int, int]
 Range = tuple[BufferPart, int, int, int]
-"""A buffer, its binding, the first byte, and the bytes; -1 for all that follow."""
+"""A buffer, its binding, the first byte, and the bytes; -1 for all to the end."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,17 @@ class Dispatch:
     buffers: Sequence[Range]
     uniforms: Mapping[str, Uniform]
     groups: Groups
-    alone: bool = False
-    """True where it is flushed by itself, as drivers end commands that take long."""
-    after: bool = False
+    flush: bool = False
+    """True where a flush follows, as drivers kill batches of commands that take long."""
+    dependent: bool = False
     """True where it reads what earlier dispatches wrote to the same result."""
 
 
 class ComputeLaunch(GlLaunch):
     """Dispatches of one spec, after a copy of an operand that is updated in place.
 
-    updated: the operands that its epilogue writes beside the result.
+    in_place: the operand that the kernel reads in the result's memory. updated: the operands that
+    its epilogue writes beside the result.
     """
 
     def __init__(
@@ -69,43 +70,43 @@ class ComputeLaunch(GlLaunch):
     ) -> None:
         super().__init__(program, backend, out)
         self._dispatches, self._textures, self._in_place = dispatches, textures, in_place
-        self._written = [memory_range(one) for one in (out, *updated)]
+        self._writes = [memory_range(one) for one in (out, *updated)]
 
     @property
     def memory_access(self) -> MemoryAccess:
-        reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
+        reads = [*self._bound_ranges, *filter(None, (one.source for one in self._textures))]
         reads += [] if self._in_place is None else [memory_range(self._in_place)]
-        return MemoryAccess(frozenset(reads), frozenset(self._written))
+        return MemoryAccess(frozenset(reads), frozenset(self._writes))
 
     def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
         return (dispatch.uniforms for dispatch in self._dispatches)
 
     @cached_property
-    def _bound(self) -> list[MemoryRange]:
+    def _bound_ranges(self) -> list[MemoryRange]:
         """The memory ranges that the dispatches bind."""
         ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)
-        ends = (
+        memory_ranges = (
             (part.key, first, END if nbytes == -1 else first + nbytes)
             for part, _, first, nbytes in ranges
         )
-        return list(dict.fromkeys(ends))
+        return list(dict.fromkeys(memory_ranges))
 
     def record(self, encoder: CommandEncoder, flush_policy: FlushPolicy) -> None:
-        out, updated = self.out, self._in_place
-        if updated is not None and memory_range(updated) != memory_range(out):
-            encoder.copy(out, updated)
+        out, in_place = self.out, self._in_place
+        if in_place is not None and memory_range(in_place) != memory_range(out):
+            encoder.copy(out, in_place)
         encoder.textures(self._textures)
-        reads = list(filter(None, (one.read for one in self._textures)))
-        encoder.declare_accesses([*self._bound, *reads], self._written)
+        reads = [*self._bound_ranges, *filter(None, (one.read for one in self._textures))]
+        encoder.declare_accesses(reads, self._writes)
         for dispatch in self._dispatches:
-            if dispatch.after:
-                flush_policy.next(encoder)
-                encoder.declare_accesses([*self._bound, *reads], self._written)
+            if dispatch.dependent:
+                flush_policy.before_launch(encoder)
+                encoder.declare_accesses(reads, self._writes)
             for part, binding, first, nbytes in dispatch.buffers:
                 encoder.bind_range(part, binding, first, nbytes)
             encoder.uniforms(self._program, dispatch.uniforms)
             encoder.dispatch(self._program, dispatch.groups)
-            if dispatch.alone:
+            if dispatch.flush:
                 encoder.flush()
 
 
@@ -113,7 +114,7 @@ class Compute(GlBackend):
     """GLSL ES 3.1 compute shaders (desktop GL 4.3 will do)."""
 
     name: ClassVar[str] = "compute"
-    operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
+    operands: ClassVar[int] = 15  # beside the result: most devices have 16 storage blocks
     in_place: ClassVar[bool] = True
     subviews: ClassVar[bool] = True
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
@@ -163,7 +164,7 @@ class Compute(GlBackend):
         bindings = {**choice.bindings_of(operands), **bound.bindings}
         part = self.part(choice, spec)
         defines = spec.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
-        textures = self.fetched(spec, choice, buffers)
+        textures = self.texture_operands(spec, choice, buffers)
         program = self.program(choice, spec, defines, textures, bound, fixed_uniforms)
         uniforms = self.uniforms(program, choice, spec, textures)
         return ComputeLaunch(
@@ -190,10 +191,10 @@ class Compute(GlBackend):
         most: the most workgroups of one dispatch; None without a limit.
         """
         split = spec.split(kernel, self.device.capabilities)
-        bound = {n: (buffers[n], at, *buffers[n].part) for n, at in bindings.items()}
+        bound = {n: (buffers[n], number, *buffers[n].byte_range) for n, number in bindings.items()}
         sizes = spec.sizes(kernel)
-        made = spec.generated(kernel)
-        for launch in () if made is None else made.launches:
+        generated = spec.generated(kernel)
+        for launch in () if generated is None else generated.launches:
             launch_uniforms = {
                 name: launch.uniforms.get(name, value) for name, value in uniforms.items()
             }
@@ -201,51 +202,54 @@ class Compute(GlBackend):
             operands = [bound[name] for name in names]
             counts = {k: v for k, v in launch.uniforms.items() if is_integer(v)}
             groups = self._groups(kernel, {**sizes, **counts})
-            yield from in_parts(operands, launch_uniforms, groups, most, after=launch.after)
-        if made is not None and made.launches:
+            yield from split_dispatch(
+                operands, launch_uniforms, groups, most, dependent=launch.after
+            )
+        if generated is not None and generated.launches:
             return
         if split is None:
-            yield from in_parts([*bound.values()], uniforms, self._groups(kernel, sizes), most)
+            groups = self._groups(kernel, sizes)
+            yield from split_dispatch([*bound.values()], uniforms, groups, most)
             return
         for part in split.parts(spec.shapes):
             ranges = [
-                (buffer, at, start + 4 * part.ranges[name][0], 4 * part.ranges[name][1])
-                for name, (buffer, at, start, _) in bound.items()
+                (buffer, binding, start + 4 * part.ranges[name][0], 4 * part.ranges[name][1])
+                for name, (buffer, binding, start, _) in bound.items()
             ]
-            changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
+            part_uniforms = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
             groups = self._groups(kernel, {**sizes, **part.sizes})
-            yield from in_parts(ranges, changed, groups, most)
+            yield from split_dispatch(ranges, part_uniforms, groups, most)
 
     def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
         """Return the workgroups along x, y and z, as if no dimension were a grid-stride loop."""
-        each = self._launch_sizes(kernel, spec)
-        groups = [kernel.launch.groups(sizes, kernel.defaults) for sizes in each]
+        grids = self._grid_sizes(kernel, spec)
+        groups = [kernel.launch.groups(sizes, kernel.defaults) for sizes in grids]
         x, y, z = (max(counts) for counts in zip(*groups, strict=True))
         return x, y, z
 
     def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
-        each = self._launch_sizes(kernel, spec)
-        return reduce(or_, (kernel.launch.cut(sizes, kernel.defaults) for sizes in each))
+        grids = self._grid_sizes(kernel, spec)
+        return reduce(or_, (kernel.launch.cut(sizes, kernel.defaults) for sizes in grids))
 
-    def _launch_sizes(self, kernel: Kernel, spec: OpSpec) -> Iterable[Mapping[str, int]]:
-        """Return the sizes of the grids by which `kernel` computes `spec`, each once.
+    def _grid_sizes(self, kernel: Kernel, spec: OpSpec) -> Iterable[Mapping[str, int]]:
+        """Return the distinct sizes by which the grids of `kernel` for `spec` are computed.
 
         There are several where the spec is split, or the kernel has several launches.
         """
-        made, split = spec.generated(kernel), spec.split(kernel, self.device.capabilities)
-        each: Iterable[Mapping[str, Uniform]] = [{}]
-        if made is not None and made.launches:
-            each = [launch.uniforms for launch in made.launches]
+        generated, split = spec.generated(kernel), spec.split(kernel, self.device.capabilities)
+        overrides: Iterable[Mapping[str, Uniform]] = [{}]
+        if generated is not None and generated.launches:
+            overrides = [launch.uniforms for launch in generated.launches]
         elif split is not None:
-            each = [part.sizes for part in split.parts(spec.shapes)]
+            overrides = [part.sizes for part in split.parts(spec.shapes)]
         sizes, names = spec.sizes(kernel), set(kernel.launch.sizes)
-        distinct = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
+        distinct = {tuple((k, n) for k, n in one.items() if k in names) for one in overrides}
         return [sizes | {k: n for k, n in one if is_integer(n)} for one in distinct]
 
     def launches(self, kernel: Kernel, spec: OpSpec) -> int:
-        made = spec.generated(kernel)
-        if made is not None and made.launches:
-            return sum(not launch.brief for launch in made.launches)
+        generated = spec.generated(kernel)
+        if generated is not None and generated.launches:
+            return sum(not launch.brief for launch in generated.launches)
         split = spec.split(kernel, self.device.capabilities)
         return 1 if split is None else sum(1 for _ in split.parts(spec.shapes))
 
@@ -257,7 +261,7 @@ class Compute(GlBackend):
         elif kernel.launch.strided:
             last = len(kernel.launch.grid) - 1
             most = self.device.capabilities.max_compute_work_group_count[last]
-            turns = -(-greatest(groups[last]) // most)  # of an open number: the most there may be
+            turns = -(-greatest(groups[last]) // most)  # of the loop, for the largest sizes
             if hint(groups[last]) is groups[last]:
                 groups[last] = min(groups[last], most)
             elif turns > 1:
@@ -265,27 +269,29 @@ class Compute(GlBackend):
         return groups[0], groups[1], groups[2]
 
 
-def in_parts(
+def split_dispatch(
     buffers: Sequence[Range],
     uniforms: Mapping[str, Uniform],
     groups: Groups,
     most: int | None,
     *,
-    after: bool = False,
+    dependent: bool = False,
 ) -> Iterator[Dispatch]:
-    """Yield the dispatch of `groups`, or several of at most `most` of them each.
+    """Yield the dispatch of `groups`, or several of at most `most` workgroups each.
 
-    after: True where it reads what earlier dispatches wrote; its parts are independent.
+    dependent: True where it reads what earlier dispatches wrote; its parts are independent of each
+    other.
     """
     if most is None:
-        yield Dispatch(buffers, uniforms, groups, after=after)
+        yield Dispatch(buffers, uniforms, groups, dependent=dependent)
         return
     counts: list[int] = []
-    for count in map(greatest, groups):  # as many as may be along x, then along y, then along z
+    for count in map(greatest, groups):  # as many as possible along x, then along y, then along z
         counts.append(max(min(count, most // prod(counts)), 1))
     shares = [parts_of(n, most) for n, most in zip(groups, counts, strict=True)]
     for i, ((z, z_end), (y, y_end), (x, x_end)) in enumerate(product(*reversed(shares))):
         launch = {"first_group": (x, y, z), "all_groups": groups}
-        known = {name: launch.get(name, value) for name, value in uniforms.items()}
+        part_uniforms = {name: launch.get(name, value) for name, value in uniforms.items()}
         part = x_end - x, y_end - y, z_end - z
-        yield Dispatch(buffers, known, part, max(map(len, shares)) > 1, after and not i)
+        is_split = max(map(len, shares)) > 1
+        yield Dispatch(buffers, part_uniforms, part, is_split, dependent and not i)

@@ -44,9 +44,9 @@ class Draw:
 
 
 class FeedbackLaunch(GlLaunch):
-    """Refresh the textures that are copies, and capture draw by draw.
+    """A refresh of the textures that are copies, and draws that capture.
 
-    Draws of which there are several are sent off one by one: drivers end what takes long.
+    A flush follows each of several draws: drivers kill batches of commands that take long.
     """
 
     def __init__(
@@ -60,15 +60,17 @@ class FeedbackLaunch(GlLaunch):
         out: BufferPart,
     ) -> None:
         super().__init__(program, backend, out)
-        read = (one.buffer for one in textures if not one.copied)
-        read_parts = [*read, *(part for part, _ in attributes.values())]
-        # GL leaves open what a draw reads of a buffer that it captures to.
-        assert all(part.key != out.key for part in read_parts), program.name
+        buffer_textures = (one.buffer for one in textures if not one.copied)
+        reads = [*buffer_textures, *(part for part, _ in attributes.values())]
+        # What a draw reads of a buffer that it captures to is undefined in GL.
+        assert all(part.key != out.key for part in reads), program.name
         self._textures, self._attributes = textures, attributes
-        # New uniforms only where there are instances to be told apart.
-        apart = "first_instance" in uniforms
+        has_instances = "first_instance" in uniforms
         self._draws = [
-            (draw, {**uniforms, "first_instance": draw.first_instance} if apart else uniforms)
+            (
+                draw,
+                {**uniforms, "first_instance": draw.first_instance} if has_instances else uniforms,
+            )
             for draw in draws
         ]
 
@@ -118,7 +120,7 @@ class Feedback(GlBackend):
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
         buffers = {k: b for k, b in operands.items() if isinstance(b, (Buffer, BlockPart))}
-        textures = self.fetched(spec, choice, buffers)
+        textures = self.texture_operands(spec, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
         bound = bind(choice, spec, self.device.capabilities, samplers)
         program = self.program(choice, spec, spec.defines(choice), textures, bound, fixed_uniforms)
@@ -156,8 +158,8 @@ class Feedback(GlBackend):
 
     @staticmethod
     def _instances(kernel: Kernel, spec: OpSpec) -> int:
-        along = kernel.launch.instances
-        return spec.sizes(kernel)[along] if along else 1
+        size = kernel.launch.instances
+        return spec.sizes(kernel)[size] if size else 1
 
     def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
         """Return the vertices of an instance, the instances, and 1."""
@@ -170,7 +172,7 @@ class Feedback(GlBackend):
     def _floats(self, kernel: Kernel, spec: OpSpec) -> tuple[int, int]:
         """Return the floats of an instance, and the instances."""
         instances = self._instances(kernel, spec)
-        # Those of an instance follow those of the one before: no padding may come between.
+        # The floats of instances are contiguous, without padding between them.
         if kernel.launch.instances:
             return prod(spec.result_shape) // instances, instances
         return spec.chosen_layouts(kernel)["out"].words(spec.results[0]), instances
@@ -190,8 +192,8 @@ class Feedback(GlBackend):
 
 def draws_of(vertices: int, instances: int, most: int, stride: int) -> Iterator[Draw]:
     """Yield draws of at most `most` vertices, each of which captures `stride` bytes."""
-    together = max(most // max(greatest(vertices), 1), 1)  # one, of which it captures parts
-    for instance, last in parts_of(instances, together):
-        for first, end in parts_of(vertices, most):
+    instances_per_draw = max(most // max(greatest(vertices), 1), 1)
+    for instance, last in parts_of(instances, instances_per_draw):
+        for first, end in parts_of(vertices, most):  # several only where a draw has one instance
             offset = (instance * vertices + first) * stride
             yield Draw(end - first, last - instance, first, instance, offset)

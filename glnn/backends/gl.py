@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
 from glnn.backends.backend_choice_cache import BackendChoiceCache
-from glnn.backends.launch import GlLaunch, bound
+from glnn.backends.launch import GlLaunch, bind_launches
 from glnn.backends.programs import Programs
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
@@ -40,16 +40,16 @@ from glnn.runtime.store import Store, T
 from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)
-MOST_CHOICES = 1024  # that are remembered
-SMALL = 1 << 16  # bytes of weights that the host keeps: other texels may be made of them
+MOST_CHOICES = 1024  # in the cache of `choose`
+SMALL = 1 << 16  # bytes up to which the host keeps a weight's array
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 LONGEST_LOW = 0.01  # of a device of low priority: others wait no longer for their turn
-# Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
-# GL brings the host's sooner: on an H200 runs of mobilenet_v2 that upload 1.2, 4.8 and 6.0 MB are
-# 93, 94 and 102 us shorter by it, steps of an MLP that upload 6.4 MB are as long. The device writes
-# its own there itself. NVIDIA's driver (580) keeps a buffer that GL read back in the host's memory,
-# and waits for all commands to read it: an H200's convolution that wrote 1.9 MB to one took 957 us,
-# not 17.
+# Bytes from which on transfers of a GPU with dedicated memory go by way of mapped staging memory.
+# Smaller uploads are faster by GL: on an H200 runs of mobilenet_v2 that upload 1.2, 4.8 and 6.0 MB
+# are 93, 94 and 102 us shorter by it, steps of an MLP that upload 6.4 MB are as long. For downloads
+# the device copies to staging memory: NVIDIA's driver (580) moves a buffer that GL reads back to
+# the host's memory, and waits for all commands to read it. An H200's convolution that wrote 1.9 MB
+# to such a buffer took 957 us, not 17.
 STAGED = {Transfer.TO_DEVICE: 6 << 20, Transfer.TO_HOST: 1 << 16}
 
 
@@ -70,13 +70,14 @@ class GlBackend(Programs):
         self.trusts_kernels = settings.trust
         """True where kernels are used without a comparison with NumPy."""
         self._choices: dict[tuple[OpSpec, str | None], Kernel] = {}
-        self._chosen = (0, 0, revision())  # the revisions of what choices depend on
+        self._choices_revisions = (0, 0, revision())  # of the tuning, the verdicts, the kernels
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], DataTexture]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
         if device.low_priority:
             longest = LONGEST_LOW
-        self._longest = longest if settings.launch is None else settings.launch
+        self._longest_launch = longest if settings.launch is None else settings.launch
+        """The most seconds of a launch; 0 without a limit."""
 
     @cached_property
     def choice_cache(self) -> BackendChoiceCache:
@@ -91,9 +92,9 @@ class GlBackend(Programs):
 
     def choose(self, spec: OpSpec, kernel: str | None = None) -> Kernel:
         revisions = self.tuned.revision, self.verdicts.revision, revision()
-        if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
+        if revisions != self._choices_revisions or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
-            self._chosen = revisions
+            self._choices_revisions = revisions
         result = self._choices.get((spec, kernel))
         if result is None:
             offers = self.device.capabilities
@@ -119,11 +120,11 @@ class GlBackend(Programs):
         assert isinstance(choice, Kernel)
         offers = self.device.capabilities
         others = alternatives(self.name, spec, offers, choice, self.verdicts, self.choose)
-        of = pace(architecture(offers))
-        return [Alternative(k, predicted(spec.hinted, k, of)) for k in (choice, *others)]
+        rates = pace(architecture(offers))
+        return [Alternative(k, predicted(spec.hinted, k, rates)) for k in (choice, *others)]
 
     def unset_uniforms(self, launch: Launch) -> tuple[str, ...]:
-        """Return the uniforms of the program of `launch` that it sets no value of."""
+        """Return the uniforms of the program of `launch` that it does not set."""
         return launch.unset_uniforms if isinstance(launch, GlLaunch) else ()
 
     def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
@@ -133,14 +134,14 @@ class GlBackend(Programs):
 
     @property
     def watched(self) -> bool:
-        return self._longest > 0
+        return self._longest_launch > 0
 
     @property
     def takes_bytes(self) -> bool:
         return any(kernel.int8_operands for kernel in declared() if kernel.backend == self.name)
 
     def launches(self, kernel: Kernel, spec: OpSpec) -> int:
-        """Return the number of launches among which the work of `spec` is divided."""
+        """Return the number of launches that share the work of `spec`."""
         return 1
 
     def part(self, kernel: Kernel, spec: OpSpec) -> int | None:
@@ -152,8 +153,8 @@ class GlBackend(Programs):
         if self.watched:
             units = greatest(work(spec)) / self.launches(kernel, spec)
             seconds = units / (verdict.pace or SLOWEST)
-            if seconds > self._longest:
-                bounds.append(max(int(size * self._longest / seconds), 1))
+            if seconds > self._longest_launch:
+                bounds.append(max(int(size * self._longest_launch / seconds), 1))
         most = min(bounds, default=size)
         return most if most < size else None
 
@@ -186,17 +187,17 @@ class GlBackend(Programs):
 
     def reads(self, choice: Choice, spec: OpSpec) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        beside = (*names_of(spec.prologue), *spec.extents)
-        kinds = dict.fromkeys((*choice.bindings, *beside), "buffer")
+        fused = (*names_of(spec.prologue), *spec.extents)
+        kinds = dict.fromkeys((*choice.bindings, *fused), "buffer")
         kinds |= {choice.in_place: "buffer"} if choice.in_place else {}
         kinds |= dict.fromkeys(choice.attributes, "attribute")
         kinds |= self._samplers(choice, spec)
         return {k: kinds[k] for k in spec.shapes if k in kinds}
 
-    def fetched(
+    def texture_operands(
         self, spec: OpSpec, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, TextureOperand]:
-        """Return the textures by which `kernel` reads operands of `spec` in `buffers`."""
+        """Return the operands of `spec` in `buffers` that `kernel` fetches from textures."""
         texels = textures(kernel, spec.epilogue, spec.fp16_operands)
         result: dict[str, TextureOperand] = {}
         for name, sampler in self._samplers(kernel, spec).items():
@@ -206,22 +207,22 @@ class GlBackend(Programs):
             result[name] = TextureOperand(buffer, texels[name], sampler, changes)
             if buffer.fixed and result[name].copied and isinstance(buffer, Buffer):
                 view = TextureView(0, buffer.first, buffer.words, texels[name], sampler)
-                self.texture(buffer, view)  # at once: then the buffer goes before the next comes
+                self.texture(buffer, view)  # now, to free the buffer before the next is allocated
         return result
 
     def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
-        """Return a texture of `buffer`; one for all kernels where the buffer never changes."""
+        """Return a texture of `buffer`; kernels share that of a buffer that never changes."""
         if not buffer.fixed:
-            made = DataTexture(self.device, buffer.words, view.texel, view.sampler)
-            made.copy_from(buffer.push(self.device), buffer.first)
-            return made
-        known, key = self._textures.setdefault(buffer, {}), (view.texel, view.sampler)
-        if key not in known:
-            known[key] = DataTexture(self.device, buffer.words, *key)
-            known[key].copy_from(buffer.push(self.device), buffer.first)
-            if known[key].copied:  # which needs the buffer no more
+            result = DataTexture(self.device, buffer.words, view.texel, view.sampler)
+            result.copy_from(buffer.push(self.device), buffer.first)
+            return result
+        textures, key = self._textures.setdefault(buffer, {}), (view.texel, view.sampler)
+        if key not in textures:
+            textures[key] = DataTexture(self.device, buffer.words, *key)
+            textures[key].copy_from(buffer.push(self.device), buffer.first)
+            if textures[key].copied:  # the buffer is not needed any more
                 buffer.release()
-        return known[key]
+        return textures[key]
 
     def allocate(
         self,
@@ -302,7 +303,7 @@ class GlBackend(Programs):
         self.device.activate()
 
     def combine(self, launches: Sequence[Launch]) -> Launch:
-        return bound(self, launches)
+        return bind_launches(self, launches)
 
     def finish(self) -> None:
         self.device.finish()

@@ -1,4 +1,4 @@
-"""Launches on a GL device: the commands that compute a spec."""
+"""Launches on a GL device: the commands that compute a spec; their order, flushes and binding."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class FlushPolicy:
     """Schedule of flushes between launches, and between the dispatches of a launch."""
 
     def __init__(self, device: Device) -> None:
-        self._batches = _batches(architecture(device.capabilities), device.low_priority)
+        self._batches = _batch_sizes(architecture(device.capabilities), device.low_priority)
         self._left = next(self._batches)
+        """Launches until the next flush."""
 
-    def next(self, encoder: CommandEncoder) -> None:
-        """Flush the launches recorded so far where they are enough; call it before the next."""
+    def before_launch(self, encoder: CommandEncoder) -> None:
+        """Flush where the launches since the last flush are enough; call it before each launch."""
         if not self._left:
             encoder.flush()
             self._left = next(self._batches)
@@ -66,7 +67,7 @@ class GlLaunch(ABC):
 
     @property
     def memory_access(self) -> MemoryAccess | None:
-        """The memory it reads and writes; None where it must not be reordered."""
+        """The memory that it reads and writes; None where it must not be reordered."""
         return None
 
     @abstractmethod
@@ -75,12 +76,12 @@ class GlLaunch(ABC):
 
     @property
     def unset_uniforms(self) -> tuple[str, ...]:
-        """The names of the program's uniforms that it sets no value of."""
+        """The names of the program's uniforms that no dispatch or draw sets."""
         return tuple(sorted(self._program.uniforms - {n for s in self.uniform_sets() for n in s}))
 
     @cached_property
     def _commands(self) -> BoundCommands:
-        return bound(self._backend, [self])
+        return bind_launches(self._backend, [self])
 
     def __call__(self) -> None:
         self._commands()
@@ -96,31 +97,31 @@ class LaunchResources:
         self.arrays: list[Any] = []
 
 
-def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
+def bind_launches(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
     """Return the commands of `launches`, in order, bound to allocated buffers."""
     encoder = CommandEncoder()
     host = encode(encoder, launches, backend.device)
     commands = encoder.finish()
-    device, programs, shown = backend.device, tuple(encoder.programs), LaunchResources()
-    parts = [part for part in encoder.parts.values() if isinstance(part, Buffer)]
+    device, programs, resources = backend.device, tuple(encoder.programs), LaunchResources()
+    buffers = [part for part in encoder.parts.values() if isinstance(part, Buffer)]
 
-    def buffer(place: int) -> Any:
-        return parts[place].push(device)
+    def buffer(number: int) -> Any:
+        return buffers[number].push(device)
 
-    shown.textures = [backend.texture(parts[view.buffer], view) for view in commands.textures]
-    for one in commands.arrays:
-        attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
-        shown.arrays.append(programs[one.program].vertex_array(attributes))
-    made = BoundCommands(device, commands, programs, buffer, shown)
-    made.bind((), host)
-    return made
+    resources.textures = [backend.texture(buffers[view.buffer], view) for view in commands.textures]
+    for array in commands.arrays:
+        attributes = {name: (buffer(i), floats) for name, i, floats in array.attributes}
+        resources.arrays.append(programs[array.program].vertex_array(attributes))
+    result = BoundCommands(device, commands, programs, buffer, resources)
+    result.bind((), host)
+    return result
 
 
 def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) -> list[Launch]:
     """Record `launches` in order; return those that run on the host."""
     flush_policy, host = FlushPolicy(device), list[Launch]()
     for launch in launches:
-        flush_policy.next(encoder)
+        flush_policy.before_launch(encoder)
         if isinstance(launch, GlLaunch):
             encoder.step(launch.name)
             launch.record(encoder, flush_policy)
@@ -131,41 +132,41 @@ def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) 
     return host
 
 
-def in_levels(launches: Iterable[Launch]) -> list[Launch]:
+def order_by_level(launches: Iterable[Launch]) -> list[Launch]:
     """Reorder `launches`, each as early as its dependences allow, for fewer barriers.
 
-    A launch depends on those that wrote memory which it accesses, and on those that read memory
-    which it writes.
+    A launch depends on those that write memory which it accesses, and on those that read memory
+    which it writes. Its level is one above the greatest level of these.
     """
     result: list[Launch] = []
-    together: list[tuple[int, Launch]] = []
-    wrote, read = AccessLog(), AccessLog()
+    levels: list[tuple[int, Launch]] = []
+    writes, reads = AccessLog(), AccessLog()
 
-    def end() -> None:
-        result.extend(launch for _, launch in sorted(together, key=lambda each: each[0]))
-        together.clear()
-        wrote.clear()
-        read.clear()
+    def append_sorted() -> None:
+        result.extend(launch for _, launch in sorted(levels, key=lambda each: each[0]))
+        levels.clear()
+        writes.clear()
+        reads.clear()
 
     for launch in launches:
-        touched = launch.memory_access if isinstance(launch, GlLaunch) else None
-        if touched is None:
-            end()
+        access = launch.memory_access if isinstance(launch, GlLaunch) else None
+        if access is None:
+            append_sorted()
             result.append(launch)
             continue
-        before = [wrote.latest(one) for one in (*touched.reads, *touched.writes)]
-        level = 1 + max(*before, *(read.latest(one) for one in touched.writes), -1)
-        together.append((level, launch))
-        for one in touched.writes:
-            wrote.mark(one, level)
-        for one in touched.reads:
-            read.mark(one, level)
-    end()
+        dependences = [writes.latest(one) for one in (*access.reads, *access.writes)]
+        level = 1 + max(*dependences, *(reads.latest(one) for one in access.writes), -1)
+        levels.append((level, launch))
+        for one in access.writes:
+            writes.mark(one, level)
+        for one in access.reads:
+            reads.mark(one, level)
+    append_sorted()
     return result
 
 
-def _batches(family: str | None, low: bool = False) -> Iterator[int]:
-    """Yield the number of launches between two flushes, batch by batch.
+def _batch_sizes(family: str | None, low: bool = False) -> Iterator[int]:
+    """Yield the number of launches up to each flush.
 
     Drivers collect commands until a wait, which flushes the rest. Flushing after the first launch,
     then after two, then after four keeps the device busy while the host records others: on an H200

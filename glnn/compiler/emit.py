@@ -17,7 +17,7 @@ import numpy as np
 
 from glnn.backends.backend import Backend, Launch, Operand, Transfer
 from glnn.backends.cpu import NumpyStep
-from glnn.backends.launch import encode, in_levels
+from glnn.backends.launch import encode, order_by_level
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
@@ -250,7 +250,7 @@ class _Emitter:
         order = launches
         states = () if self.outline is None else self.outline.states
         if states:  # many small launches, few of which depend on one another
-            order = in_levels(launches)
+            order = order_by_level(launches)
         device = self.backend.device
         if device is not None:
             encode(self.encoder, order, device)

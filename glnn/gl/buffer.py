@@ -178,7 +178,7 @@ class Buffer:
             0  # the segment of the device's work after which the host sees its content
         )
         self._download_fences: list[Fence] = []  # behind each part that is on its way to the host
-        self._part = (0, -1) if offset is None else (4 * offset, self.nbytes)
+        self._byte_range = (0, -1) if offset is None else (4 * offset, self.nbytes)
         if memory is not None:
             if memory.size < (offset or 0) + self.size:
                 raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
@@ -237,14 +237,14 @@ class Buffer:
         return self if self._memory is None else self._memory
 
     @property
-    def part(self) -> tuple[int, int]:
-        """The first byte of its memory that it has, and how many; -1 for all that follow."""
-        return self._part
+    def byte_range(self) -> tuple[int, int]:
+        """The first byte in its memory, and the bytes; -1 for all to the memory's end."""
+        return self._byte_range
 
     @property
     def first(self) -> int:
         """The byte of the copy on its device that it begins at."""
-        return self._part[0]
+        return self._byte_range[0]
 
     def _mirror(self, device: Device, content: NDArray[np.uint32] | None) -> moderngl.Buffer:
         """A new copy on `device`."""
@@ -266,9 +266,9 @@ class Buffer:
                 self._write_to_host_memory(self._memory, self._memory.host, self._host)
             elif self._dense:
                 dense = np.ascontiguousarray(self._host, self._number)
-                device.write_buffer(copy, dense, self._part[0])
+                device.write_buffer(copy, dense, self._byte_range[0])
             else:
-                device.write_buffer(copy, self.layout.pack(self._host), self._part[0])
+                device.write_buffer(copy, self.layout.pack(self._host), self._byte_range[0])
             if device.debug:
                 device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
@@ -434,7 +434,7 @@ class Buffer:
     def release(self) -> None:
         """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
         self._copy = self._device = self._memory = self._view = None
-        self._part = (0, -1)
+        self._byte_range = (0, -1)
         self._host_newer = self._host is not None
 
 

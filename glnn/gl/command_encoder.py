@@ -1,4 +1,4 @@
-"""CommandEncoder: writes a CommandBuffer, without commands that would change nothing."""
+"""CommandEncoder: writes a CommandBuffer, without redundant commands, with barriers."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from glnn.gl.command_buffer import (
 from glnn.gl.program import Program, Value
 
 MemoryRange = tuple[Hashable, int, int]
-"""A part of a buffer: what tells that from others, the first byte, and the one behind the last."""
-END = 1 << 62  # behind the last byte of any buffer
+"""A part of a buffer: the buffer's key, the first byte, and the end."""
+END = 1 << 62  # bytes: beyond the end of any buffer
 
 
 class AccessLog:
-    """The last step that accessed each range of memory, by its number; -1 where none did."""
+    """The number of the last step that accessed each range of memory."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
+        self._steps: dict[Hashable, dict[tuple[int, int], int]] = {}
+        """The number of the last step, by buffer and by range."""
 
     def __bool__(self) -> bool:
-        """Return True where any range is marked."""
-        return bool(self._found)
+        """Return True where any access is recorded."""
+        return bool(self._steps)
 
     def mark(self, part: MemoryRange, number: int) -> None:
-        """Mark `part` with the step `number`, unless a later one is there."""
-        name, *ends = part
-        marks = self._found.setdefault(name, {})
-        key = ends[0], ends[1]
-        marks[key] = max(number, marks.get(key, -1))
+        """Record that the step `number` accesses `part`."""
+        buffer, start, end = part
+        steps = self._steps.setdefault(buffer, {})
+        steps[start, end] = max(number, steps.get((start, end), -1))
 
     def latest(self, part: MemoryRange) -> int:
-        """Return the last step that accessed memory which overlaps with `part`."""
-        name, start, stop = part
-        marks = self._found.get(name, {})
-        return max((n for (a, b), n in marks.items() if a < stop and start < b), default=-1)
+        """Return the last step that accessed memory which overlaps with `part`; -1 for none."""
+        buffer, start, end = part
+        steps = self._steps.get(buffer, {})
+        return max((n for (a, b), n in steps.items() if a < end and start < b), default=-1)
 
     def clear(self) -> None:
-        """Remove all marks."""
-        self._found.clear()
+        """Remove all records."""
+        self._steps.clear()
 
 
 Groups = tuple[int, int, int]
@@ -70,11 +70,11 @@ class BufferPart(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """A key that is the same for all parts of one buffer."""
+        """The key of the buffer, the same for all its parts."""
 
     @property
-    def part(self) -> tuple[int, int]:
-        """The first byte, and how many; -1 for all that follow."""
+    def byte_range(self) -> tuple[int, int]:
+        """The first byte, and the bytes; -1 for all to the buffer's end."""
 
     @property
     def first(self) -> int:
@@ -87,8 +87,8 @@ class BlockPart:
 
     block: int
     words: int
-    part: tuple[int, int] = (0, -1)
-    """The first byte, and how many; -1 for all that follow."""
+    byte_range: tuple[int, int] = (0, -1)
+    """The first byte, and the bytes; -1 for all to the block's end."""
 
     @property
     def shared(self) -> bool:
@@ -104,13 +104,13 @@ class BlockPart:
 
     @property
     def first(self) -> int:
-        return self.part[0]
+        return self.byte_range[0]
 
 
 def memory_range(part: BufferPart) -> MemoryRange:
-    """Return the range of memory that `part` is."""
-    first, size = part.part
-    return part.key, first, END if size == -1 else first + size
+    """Return the range of memory of `part`."""
+    first, nbytes = part.byte_range
+    return part.key, first, END if nbytes == -1 else first + nbytes
 
 
 @dataclass(frozen=True)
@@ -123,21 +123,21 @@ class TextureOperand:
     sampler: str
     """GLSL's name of the sampler."""
     changes: bool
-    """Whether it may be another one in every run; what does not is copied once."""
+    """True where its content may differ in every run; other content is copied once."""
 
     @property
     def copied(self) -> bool:
-        """Return True where the texture has memory of its own, as buffer textures have not."""
+        """Return True where the texture is a copy: only a buffer texture is the buffer itself."""
         return not self.sampler.endswith("samplerBuffer")
 
     @property
     def source(self) -> MemoryRange | None:
-        """The memory that it shows, where a step may write that; None where nobody does."""
+        """The memory of its content; None where no step writes it."""
         return memory_range(self.buffer) if self.changes else None
 
     @property
     def read(self) -> MemoryRange | None:
-        """The memory that the shader reads directly, where a step may write that: not of a copy."""
+        """The memory that the shader itself reads; None of a copy, or where no step writes it."""
         return None if self.copied else self.source
 
 
@@ -151,7 +151,7 @@ class FeedbackDraw:
     """The number of instances."""
     first: int
     """The first of the vertices."""
-    to: int
+    offset: int
     """The byte of the buffer that it captures to."""
 
 
@@ -160,19 +160,20 @@ class _ProgramUse:
     """The sets of uniforms that a program uses between two `host` commands."""
 
     first: int
-    """The set that its first use wants."""
-    at: int
-    """The place among the commands where that is set."""
+    """The set of its first dispatch or draw."""
+    command: int
+    """The index of the command that sets it."""
     last: int
-    """The set that the last use so far wanted."""
+    """The set of its last dispatch or draw so far."""
 
 
 @dataclass
 class CommandEncoder:
-    """Writes commands down, and leaves out those that change nothing, as binding a bound buffer.
+    """Writes commands, and leaves out those without effect, as the binding of a bound buffer.
 
-    Nothing is assumed of the context before the first command: others may have used it. Barriers
-    are written where what follows must see, or must not overwrite, what came before.
+    Nothing is assumed of the context before the first command: others may have used it. A barrier
+    comes before a command that reads or writes what an earlier one wrote, or writes what an earlier
+    one read.
     """
 
     sizes: SizeTable = field(default_factory=SizeTable)
@@ -187,20 +188,20 @@ class CommandEncoder:
     _textures: list[TextureView] = field(default_factory=list)
     _texture_numbers: dict[tuple[TextureView, int], int] = field(default_factory=dict)
     _copies: list[TextureOperand | None] = field(default_factory=list)
-    """Operands with a texture of their own, kept alive since their `id` is a key."""
+    """The operand of each texture that is refreshed, kept alive as its `id` is a key."""
     _arrays: dict[VertexInput, int] = field(default_factory=dict)
     _sets: list[Mapping[str, UniformValue]] = field(default_factory=list)
     _set_numbers: dict[str, int] = field(default_factory=dict)
     _bound: dict[int, Command] = field(default_factory=dict)
-    """What each storage binding has."""
+    """The last `bind` command of each storage binding."""
     _units: dict[int, int] = field(default_factory=dict)
     """The texture of each unit."""
     _current: Program | None = None
-    """The current program; None where that is not known."""
-    _read: AccessLog = field(default_factory=AccessLog)
-    """The memory that was read since the last barrier."""
-    _written: AccessLog = field(default_factory=AccessLog)
-    """The memory that compute shaders wrote since then."""
+    """The current program; None where unknown."""
+    _reads: AccessLog = field(default_factory=AccessLog)
+    """The reads since the last barrier."""
+    _writes: AccessLog = field(default_factory=AccessLog)
+    """The writes of compute shaders since the last barrier."""
     _uses: dict[Program, _ProgramUse] = field(default_factory=dict)
 
     def step(self, name: str) -> None:
@@ -208,9 +209,9 @@ class CommandEncoder:
         self._commands.append(("step", name))
 
     def host(self, number: int) -> None:
-        """Call the host's function of that number; then nothing of the context is known."""
+        """Call the host's function of that number, after which the context's state is unknown."""
         self._barrier()
-        self._close()
+        self._complete_uniforms()
         self._commands.append(("host", number))
         self._bound.clear()
         self._units.clear()
@@ -219,24 +220,24 @@ class CommandEncoder:
     def declare_accesses(
         self, reads: Sequence[MemoryRange], writes: Sequence[MemoryRange] = ()
     ) -> None:
-        """Say what the next command reads and writes; a barrier comes first where it must wait.
+        """Declare what the next command reads and writes, and write a barrier if it needs one.
 
-        writes: by a compute shader. GL itself keeps what transform feedback captures in order.
+        writes: by a compute shader. GL itself orders the captures of transform feedback.
         """
-        after = any(self._written.latest(one) >= 0 for one in (*reads, *writes))
-        if after or any(self._read.latest(one) >= 0 for one in writes):
+        needs_barrier = any(self._writes.latest(one) >= 0 for one in (*reads, *writes))
+        if needs_barrier or any(self._reads.latest(one) >= 0 for one in writes):
             self._barrier()
         for one in reads:
-            self._read.mark(one, 0)
+            self._reads.mark(one, 0)
         for one in writes:
-            self._written.mark(one, 0)
+            self._writes.mark(one, 0)
 
     def _barrier(self) -> None:
-        """Put a barrier if something was written since the last one."""
-        if self._written:
+        """Write a barrier if there are writes since the last one."""
+        if self._writes:
             self._commands.append(("barrier",))
-        self._read.clear()
-        self._written.clear()
+        self._reads.clear()
+        self._writes.clear()
 
     def copy(self, target: BufferPart, source: BufferPart) -> None:
         """Copy the tensor in `source` to `target`."""
@@ -254,19 +255,19 @@ class CommandEncoder:
             if one.changes and one.copied:
                 self.declare_accesses([(one.buffer.key, one.buffer.first, END)])
                 self._commands.append(("refresh", number))
-                self._units.pop(0, None)  # the copy goes by way of unit 0
-        for unit, number in enumerate(numbers):  # only now, for that reason
+                self._units.pop(0, None)  # the copy binds its texture to unit 0
+        for unit, number in enumerate(numbers):  # after all copies, for that reason
             if self._units.get(unit) != number:
                 self._units[unit] = number
                 self._commands.append(("texture", unit, number))
 
-    def _texture(self, one: TextureOperand) -> int:
+    def _texture(self, operand: TextureOperand) -> int:
         size = self.sizes.size
-        words = size(one.buffer.words)
-        part = self.buffer(one.buffer), size(one.buffer.first), words
-        view = TextureView(*part, one.texel, one.sampler)
-        # A copy that changes is of the launch that has it made.
-        refreshed = one if one.changes and one.copied else None
+        words = size(operand.buffer.words)
+        part = self.buffer(operand.buffer), size(operand.buffer.first), words
+        view = TextureView(*part, operand.texel, operand.sampler)
+        # Launches do not share a copy that changes.
+        refreshed = operand if operand.changes and operand.copied else None
         number = self._texture_numbers.setdefault((view, id(refreshed)), len(self._textures))
         if number == len(self._textures):
             self._textures.append(view)
@@ -275,10 +276,10 @@ class CommandEncoder:
 
     def bind(self, part: BufferPart, binding: int) -> None:
         """Bind a part of a buffer for compute shaders."""
-        self.bind_range(part, binding, *part.part)
+        self.bind_range(part, binding, *part.byte_range)
 
     def bind_range(self, part: BufferPart, binding: int, first: int, nbytes: int) -> None:
-        """Bind `nbytes` of the buffer of `part`, from the byte `first` of it on."""
+        """Bind `nbytes` of the buffer of `part`, from its byte `first` on."""
         ends: tuple[Size, Size] = self.sizes.size((first, nbytes))
         command = "bind", self.buffer(part), binding, *ends
         if self._bound.get(binding) != command:
@@ -287,22 +288,22 @@ class CommandEncoder:
 
     def uniforms(self, program: Program, values: Mapping[str, Value]) -> None:
         """Set the uniforms of `program`."""
-        number, wanted = self._program(program), self._set(values)
-        known = self._uses.get(program)
-        if known is None:
-            self._uses[program] = _ProgramUse(wanted, len(self._commands), wanted)
-            self._commands.append(("uniforms", number, wanted, wanted))
-            self._current = None  # it is this one only where there was something to set
-        elif known.last != wanted:
+        number, new_set = self._program(program), self._set(values)
+        use = self._uses.get(program)
+        if use is None:
+            self._uses[program] = _ProgramUse(new_set, len(self._commands), new_set)
+            self._commands.append(("uniforms", number, new_set, new_set))
+            self._current = None  # unknown, as the call makes it current only if it sets something
+        elif use.last != new_set:
             if self._current is not program:
                 self._current = program
                 self._commands.append(("use", number))
-            old = self._sets[known.last]
-            for name, value in self._sets[wanted].items():
-                other = name not in old or repr(old[name]) != repr(value)
-                if other and name in program.uniforms:
+            old = self._sets[use.last]
+            for name, value in self._sets[new_set].items():
+                differs = name not in old or repr(old[name]) != repr(value)
+                if differs and name in program.uniforms:
                     self._commands.append(("uniform", number, name, value))
-            known.last = wanted
+            use.last = new_set
 
     def _set(self, values: Mapping[str, Value]) -> int:
         sized: Mapping[str, UniformValue] = self.sizes.size(values)
@@ -323,16 +324,16 @@ class CommandEncoder:
         draw: FeedbackDraw,
         out: BufferPart,
     ) -> None:
-        """Run a vertex shader. attributes: the buffer, and the floats that a vertex takes."""
-        known = ((name, self.buffer(one), floats) for name, (one, floats) in attributes.items())
-        array = VertexInput(self._program(program), tuple(known))
+        """Run a vertex shader. attributes: the buffer of each, and its floats per vertex."""
+        inputs = ((name, self.buffer(one), floats) for name, (one, floats) in attributes.items())
+        array = VertexInput(self._program(program), tuple(inputs))
         number = self._arrays.setdefault(array, len(self._arrays))
-        ends = draw.vertices, draw.instances, draw.first, draw.to
+        ends = draw.vertices, draw.instances, draw.first, draw.offset
         self._commands.append(("capture", number, *self.sizes.size(ends), self.buffer(out)))
         self._current = program
 
     def flush(self) -> None:
-        """Send the commands so far to the device, so that it begins with them."""
+        """Flush, so that the device begins with the commands so far."""
         self._commands.append(("flush",))
 
     def buffer(self, part: BufferPart) -> int:
@@ -347,7 +348,7 @@ class CommandEncoder:
     def finish(self) -> CommandBuffer:
         """Return the command buffer; it ends with a barrier, so that results can be read."""
         self._barrier()
-        self._close()
+        self._complete_uniforms()
         return CommandBuffer(
             tuple(program.key for program in self.programs),
             tuple(self._textures),
@@ -358,15 +359,15 @@ class CommandEncoder:
 
     def fork(self) -> CommandEncoder:
         """Return an encoder for other commands, with the same numbers of programs and buffers."""
-        made = CommandEncoder(self.sizes, dict(self.parts), dict(self.programs))
-        made._numbers, made._sets = dict(self._numbers), list(self._sets)
-        made._textures, made._arrays = list(self._textures), dict(self._arrays)
-        made._texture_numbers = dict(self._texture_numbers)
-        made._set_numbers = dict(self._set_numbers)
-        return made
+        result = CommandEncoder(self.sizes, dict(self.parts), dict(self.programs))
+        result._numbers, result._sets = dict(self._numbers), list(self._sets)
+        result._textures, result._arrays = list(self._textures), dict(self._arrays)
+        result._texture_numbers = dict(self._texture_numbers)
+        result._set_numbers = dict(self._set_numbers)
+        return result
 
-    def _close(self) -> None:
-        """Complete the `uniforms` command of each program, and forget what they are set to."""
+    def _complete_uniforms(self) -> None:
+        """Write the last set into the `uniforms` command of each program, and end its use."""
         for program, use in self._uses.items():
-            self._commands[use.at] = "uniforms", self.programs[program], use.first, use.last
+            self._commands[use.command] = "uniforms", self.programs[program], use.first, use.last
         self._uses.clear()

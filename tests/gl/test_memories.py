@@ -294,7 +294,7 @@ def test_several_that_lie_beside_one_another(device: Device, layout) -> None:
     parts[3].copy_row(2, row, device)
     np.testing.assert_array_equal(parts[3].fetch()[2], np.arange(129))
     np.testing.assert_array_equal(parts[3].fetch()[3:], -arrays[3][3:])
-    assert parts[1].part == (4096, 256)
+    assert parts[1].byte_range == (4096, 256)
     with pytest.raises(DeviceError, match="do not fit"):
         Buffer((65,), parse(layout), memory=memory, offset=4 * 1024 - 64)
 

@@ -71,9 +71,12 @@ def test_more_shapes_take_no_more(backend, compiled) -> None:
         executor = session._executor
         runs(session, sample, (*range(1, 20), 64))
         before, kept = len(compiled), len(executor._weights._device_weights)
-        programs, texts = len(device.programs), len(session.backend._texts)
+        programs, texts = len(device.programs), len(session.backend._program_keys)
         runs(session, sample, range(20, 20 + SHAPES))
         assert len(compiled) == before and len(device.programs) == programs
-        assert len(session.backend._texts) == texts and _op_spec.cache_info().maxsize is not None
+        assert (
+            len(session.backend._program_keys) == texts
+            and _op_spec.cache_info().maxsize is not None
+        )
         assert len(session.backend._choices) <= MOST_CHOICES
         assert len(executor._plans) <= PLANS_KEPT and len(executor._weights._device_weights) == kept
