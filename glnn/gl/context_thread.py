@@ -19,20 +19,20 @@ T = TypeVar("T")
 B = TypeVar("B", bound="PendingWork")
 AnswerQueue = SimpleQueue[tuple[Any, BaseException | None]]
 
-MAX_IN_FLIGHT = 2  # one is computed while another's inputs are uploaded
-POLL_SECONDS = 1e-4  # seconds after which whoever waits for the device looks for further work
-EXIT_SECONDS = 10.0  # that the process's end waits for work that is being done
+MAX_IN_FLIGHT = 2  # the device computes one while another's inputs are uploaded
+POLL_SECONDS = 1e-4  # seconds after which the worker, waiting for the device, checks its queue
+EXIT_SECONDS = 10.0  # the longest that the process's exit waits for the worker's queue
 
 
 class StoppedError(Exception):
-    """The thread has been told to end."""
+    """The worker was stopped."""
 
 
 class PendingWork(Protocol):
-    """Work that the device is at."""
+    """Work that the device has not finished."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait no longer than `seconds` for the device; whether it is done with it."""
+        """Wait no longer than `seconds` for the device; return True where the work is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class WorkItem:
     work: Callable[[], Any]
     """The function to call; with `end` it returns a `PendingWork`."""
     end: Callable[[Any], Any] | None = None
-    """Makes the result of the pending work, once the device is done; other work may run before."""
+    """Returns the result of the pending work; other work may run between `work` and `end`."""
     answer: AnswerQueue = field(default_factory=SimpleQueue)
-    """Gets the result, and the error or None."""
+    """The queue for the result, and the error or None."""
 
     def resolve(self, result: Any, error: BaseException | None = None) -> None:
         """Put the result, or the error that was raised, into the caller's queue."""
@@ -52,13 +52,13 @@ class WorkItem:
 
 
 WorkQueue = SimpleQueue[WorkItem | Callable[[], object]]
-"""The tasks in the order in which they came, and what is to be done last."""
+"""The tasks in order, and at the end the function that the worker calls last."""
 
 
 class Worker:
-    """A thread that does what others ask, one after the other. It begins with `start`.
+    """A thread that performs the calls of other threads in order. It begins with `start`.
 
-    first: what it does before all else.
+    first: a function that it calls before all tasks.
     """
 
     def __init__(self, name: str, first: Callable[[], object] | None = None) -> None:
@@ -66,59 +66,61 @@ class Worker:
         self._tasks: WorkQueue = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.started = False
-        """Whether the thread was begun."""
+        """True once the thread was started."""
         self._lock = threading.Lock()
         self._stopped = False
-        self._waiting = 0
+        self._callers = 0
+        """The threads that wait for a result."""
         self._at_exit: weakref.finalize[[WorkQueue], Worker] | None = None
 
     @property
     def is_busy(self) -> bool:
         """Return True where a thread waits for the worker."""
-        return self._waiting > 0
+        return self._callers > 0
 
     def start(self) -> None:
-        """Let the thread begin. Harmless when repeated."""
+        """Start the thread. Harmless when repeated."""
         with self._lock:
             if self._thread is None and not self._stopped:
-                # It knows the tasks only: neither the device nor this object is kept by it.
+                # It refers to the queue only, so that it keeps neither device nor worker alive.
                 thread = threading.Thread(
                     target=_serve, args=(self._tasks, self._first), name=self._name, daemon=True
                 )
                 thread.start()
                 self._thread, self.started = thread, True
-                # No driver is to be torn down in the middle of its work.
+                # So that the driver does not shut down in the middle of the thread's work.
                 self._at_exit = weakref.finalize(self, _wait_for_queue, self._tasks)
 
     def call(self, work: Callable[[], T]) -> T:
         """Call `work` in the worker's thread and return its result. Raises StoppedError after
         `stop`.
 
-        Whoever is interrupted while waiting leaves: the work goes on.
+        The work goes on where the caller is interrupted while it waits.
         """
-        result: T = self._answered(WorkItem(work))
+        result: T = self._submit(WorkItem(work))
         return result
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
         """Call `end` on the result of `begin` in the worker's thread and return its result.
 
-        Others may begin in between, so that the device is at one while another is uploaded. They
-        end in the order in which they came.
+        Other tasks may begin in between, so that the device computes one while the inputs of
+        another are uploaded. They end in the order of their calls.
         """
-        result: T = self._answered(WorkItem(begin, end))
+        result: T = self._submit(WorkItem(begin, end))
         return result
 
-    def _answered(self, task: WorkItem) -> Any:
+    def _submit(self, task: WorkItem) -> Any:
+        """Queue `task`, wait for its result and return it, or raise its error."""
         with self._lock:
             if self._stopped:
                 raise StoppedError
             self._tasks.put(task)
-            self._waiting += 1
+            self._callers += 1
         try:
             result, error = task.answer.get()
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._callers -= 1
         if error is not None:
             try:
                 raise error
@@ -127,7 +129,7 @@ class Worker:
         return result
 
     def stop(self, last: Callable[[], object], *, wait: bool = True) -> None:
-        """Let the thread do what it was asked for, then `last`, and end; wait for that if told."""
+        """Have the thread finish its tasks, call `last`, and end. wait: True to wait for that."""
         with self._lock:
             thread, stopped, self._stopped = self._thread, self._stopped, True
             if stopped:
@@ -141,26 +143,28 @@ class Worker:
 
 
 def _serve(tasks: WorkQueue, first: Callable[[], object] | None) -> None:
-    """Do what comes, until that is no task: it is called once nothing is under way."""
+    """Perform the tasks until the queue gives another function, and call that at the end."""
     if first is not None:
         first()
     in_flight: deque[tuple[WorkItem, Any]] = deque()
     while isinstance(task := tasks.get(), WorkItem):
-        more = _begin(task, in_flight)
+        may_begin_another = _begin(task, in_flight)
         del task  # else it lives until the next one
-        # Whoever begins nothing does not keep the first waiting for ever.
+        # After a task that is not in flight one ends: many such tasks must not delay it for ever.
         while in_flight and not (
-            more and len(in_flight) < MAX_IN_FLIGHT and _more_queued(tasks, in_flight[0][1])
+            may_begin_another
+            and len(in_flight) < MAX_IN_FLIGHT
+            and _wait_for_task(tasks, in_flight[0][1])
         ):
             _finish(*in_flight.popleft())
-            more = True
+            may_begin_another = True
     while in_flight:
         _finish(*in_flight.popleft())
     task()
 
 
 def _begin(task: WorkItem, in_flight: deque[tuple[WorkItem, Any]]) -> bool:
-    """Do the work of `task`, or begin with it; whether it is under way."""
+    """Perform the work of `task`; return True where its end is pending, and it is in flight."""
     try:
         run = task.work()
     except BaseException as error:  # whatever it is, the caller gets it
@@ -173,9 +177,9 @@ def _begin(task: WorkItem, in_flight: deque[tuple[WorkItem, Any]]) -> bool:
     return True
 
 
-def _more_queued(tasks: WorkQueue, first: PendingWork) -> bool:
-    """Wait until others ask for something or `first` is done; whether others do."""
-    with suppress(Exception):  # which comes again with the end
+def _wait_for_task(tasks: WorkQueue, first: PendingWork) -> bool:
+    """Wait for a task or for the end of `first`; return True where a task came."""
+    with suppress(Exception):  # which `end` raises again
         while tasks.empty():
             if first.wait(POLL_SECONDS):
                 return False
@@ -184,7 +188,7 @@ def _more_queued(tasks: WorkQueue, first: PendingWork) -> bool:
 
 
 def _finish(task: WorkItem, pending: Any) -> None:
-    """Pass the result of `task` to its caller, once `pending`, the work under way, has ended."""
+    """End `pending`, the work of `task`, and pass the result to its caller."""
     assert task.end is not None
     try:
         task.resolve(task.end(pending))
@@ -193,14 +197,14 @@ def _finish(task: WorkItem, pending: Any) -> None:
 
 
 class _FinishedWork:
-    """A fence that has been passed already."""
+    """Pending work that is done."""
 
     def wait(self, seconds: float) -> bool:
         return True
 
 
 def _wait_for_queue(tasks: WorkQueue) -> None:
-    """Wait for the tasks that were asked for."""
+    """Wait until all tasks in the queue are done, no longer than EXIT_SECONDS."""
     if not GL_PROCESS.forked:
         task = WorkItem(_FinishedWork, lambda over: None)
         tasks.put(task)
@@ -208,33 +212,38 @@ def _wait_for_queue(tasks: WorkQueue) -> None:
             task.answer.get(timeout=EXIT_SECONDS)
 
 
-KEPT_SECONDS = 1.0  # to wait for a thread that keeps the context
+KEPT_SECONDS = 1.0  # the longest wait for a thread that keeps the context
 
 
 class ContextLock:
     """Lock by which one thread at a time has a context current.
 
-    GL gives a context to a thread only after the one that has it let go of it. So a thread has it
-    from `take` to `give`, which nest, and leaves it then; or, after `hold`, until `release`. While
-    there is no other thread it keeps it after `give`, if it had no other context before, until it
-    starts a thread, takes another context, or calls `release`.
+    GL makes a context current in a thread only after another thread has left it. A thread has it
+    current
+
+    - from `take` to `give`, which nest;
+    - after `hold`, until `release`: it *holds* the context;
+    - in a process without other threads after `give`, too, if it had no other context before, until
+      it starts a thread, takes another context, or calls `release`: it *keeps* the context.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.RLock()  # in C: see `process_lock`
-        self._unkept = threading.Condition(self._lock)
-        """Notified when a thread keeps the context no more."""
+        self._keeping_ended = threading.Condition(self._lock)
+        """Notified when no thread keeps the context any more."""
         self._depth = 0
+        """The calls of `take` without their `give`."""
         self.user: threading.Thread | None = None
         """The thread that is between `take` and `give`."""
         self._holder: threading.Thread | None = None
-        """The thread that did `hold`."""
+        """The thread that holds it."""
         self._keeper: threading.Thread | None = None
-        """The thread that keeps it, at work or not."""
+        """The thread that keeps it, also between `take` and `give`."""
         self.wanted = False
-        """Whether another thread asks for it: the one that keeps it leaves it in `give`."""
+        """True where another thread waits for it: `give` does not keep it then."""
         self._restore: Callable[[], object] | None = None
+        """Makes the context current that the thread had before `take`."""
 
     @property
     def is_held(self) -> bool:
@@ -246,14 +255,14 @@ class ContextLock:
         return self.user is thread or self._holder is thread
 
     def take(self, thread: threading.Thread) -> None:
-        """Have the context current in this thread, `thread`, once no other uses it.
+        """Make the context current in the calling thread, `thread`, once no other uses it.
 
-        Raises DeviceError where another thread holds or keeps it, StepError where GL refuses.
+        Raises DeviceError where another thread holds or keeps it, StepError where GL refuses it.
         """
         try:
             self._lock.acquire()
             if self._keeper is None:
-                KEEPING.leave()  # another device's
+                KEEPING.leave()  # the context of another device
             elif self._keeper is not thread:
                 self._wait_for_keeper(self._keeper)
             if self._holder is not None and self._holder is not thread:
@@ -267,23 +276,23 @@ class ContextLock:
             if not current:
                 self._context.make_current()
         except BaseException:
-            with suppress(RuntimeError):  # Ctrl-C while it waited: it does not have the lock
+            with suppress(RuntimeError):  # after Ctrl-C in `acquire` the lock is not taken
                 self._lock.release()
             raise
         self._depth += 1
         self.user = thread
 
     def _wait_for_keeper(self, keeper: threading.Thread) -> None:
-        """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
+        """Wait until `keeper` leaves the context. Raises DeviceError where it does not."""
         self.wanted = True
-        if not self._unkept.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
+        if not self._keeping_ended.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
             raise DeviceError(
                 f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
                 "(C libraries start some by themselves): let it call the device's release()"
             )
 
     def give(self) -> None:
-        """End what the last `take` began."""
+        """End the last `take`."""
         self._depth -= 1
         try:
             if not self._depth:
@@ -294,13 +303,13 @@ class ContextLock:
             self._lock.release()
 
     def hold(self) -> None:
-        """Keep the context after the `give` that ends the outermost `take`, if that is the last."""
+        """Hold the context after the next `give`, where that ends the outermost `take`."""
         if self._depth == 1 and self._holder is None:
             self._holder, self._restore = threading.current_thread(), None
             self._end_keeping()
 
     def release(self) -> None:
-        """End what `hold` began, and keeping. Harmless in a thread that does neither."""
+        """Stop holding and keeping the context. Harmless in a thread that does neither."""
         with self._lock:
             if threading.current_thread() in (self._holder, self._keeper):
                 self._holder = None
@@ -318,8 +327,8 @@ class ContextLock:
     def _keep_or_leave(self) -> None:
         """Keep the context, where this thread may, else leave it."""
         may_keep = self._restore is None and not self.wanted
-        # Kept since an earlier run, it is kept: KEEPING ends that where another thread begins. It
-        # is both that say so, as Ctrl-C may come between the two.
+        # A context that is kept already stays: KEEPING leaves it where another thread begins. Both
+        # conditions are needed, as Ctrl-C may come between the two assignments.
         if may_keep and self._keeper is not None and KEEPING.kept is self:
             return
         if may_keep and KEEPING.possible and self._context.may_stay and is_single_threaded():
@@ -338,30 +347,31 @@ class ContextLock:
         self._end_keeping()
 
     def _end_keeping(self) -> None:
-        """Note that no thread keeps it, and tell who waits for that."""
+        """Note that no thread keeps the context, and notify the threads that wait for it."""
         if self._keeper is not None:
-            if KEEPING.kept is self:  # first: else a thread that begins has `hold` ended
+            if KEEPING.kept is self:  # first: else a thread that begins would end `hold`
                 KEEPING.forget()
             self._keeper = None
-            self._unkept.notify_all()
+            self._keeping_ended.notify_all()
 
 
 class SharedContext:
     """A context for all threads.
 
-    As long as only the thread that opened it asks, that thread does the work, and leaves the
-    context after it unless there is no other thread. The first request of another thread begins a
-    worker that does it for all from then on: drivers take long to get ready for a thread (NVIDIA's
-    38 ms), and a server's are many.
+    As long as only the thread that opened it calls `perform`, that thread runs the work, and leaves
+    the context after it where there are other threads. The first call of another thread starts a
+    worker that runs the work of all from then on: drivers take long to prepare for a thread
+    (NVIDIA's 38 ms), and servers have many threads.
 
-    worker: not yet started, so that whoever destroys the context can stop it.
+    worker: not started yet; an argument, so that the context's owner can stop it.
     """
 
     def __init__(self, context: Context, worker: Worker) -> None:
         self._context, self._worker = context, worker
         self._opener = threading.current_thread()
         self._context_lock = ContextLock(context)
-        self._deciding = threading.Lock()
+        self._start_lock = threading.Lock()
+        """Held to decide between this thread and the worker, and to start the worker."""
 
     def perform(
         self,
@@ -369,34 +379,34 @@ class SharedContext:
         ready: Callable[[], object],
         done: Callable[[], object] | None = None,
     ) -> T:
-        """Call `work` and return its result; the outermost call first calls `ready` with the
-        context current, and behind `work` `done`, where the context is not held.
+        """Call `work` with the context current and return its result. The outermost call first
+        calls `ready`, and after `work`, where the context is not held, `done`.
 
         Raises DeviceError where another thread holds the context, StepError where GL refuses it,
         StoppedError after `end`.
         """
         lock, thread = self._context_lock, threading.current_thread()
         if lock.is_inside(thread):
-            return work() if self._context.is_current() else self._switched(work)
+            return work() if self._context.is_current() else self._switch_and_call(work)
         try:
-            with self._deciding:
-                here = self._opener is thread and not self._worker.started
-                if here:
+            with self._start_lock:
+                in_this_thread = self._opener is thread and not self._worker.started
+                if in_this_thread:
                     lock.take(thread)
-            if here:
+            if in_this_thread:
                 ready()
                 result = work()
                 if done is not None and not lock.is_held:
                     done()
                 return result
-        finally:  # Ctrl-C may have come right behind `take`, and may come right before `give`
+        finally:  # Ctrl-C may have come right after `take`, and may come right before `give`
             try:
                 if lock.user is thread:
                     lock.give()
             finally:
                 if lock.user is thread:
                     lock.give()
-        return self._call_worker(lambda: self._work_there(work, ready))
+        return self._call_worker(lambda: self._work_in_worker(work, ready))
 
     @property
     def contended(self) -> bool:
@@ -410,14 +420,14 @@ class SharedContext:
         """Call `end` on the result of `begin` and return its result; both are called as by
         `perform`.
 
-        By the worker, others may begin in between: see `Worker.overlap`.
+        In the worker, the work of other threads may begin in between: see `Worker.overlap`.
         """
         if not self._worker.started or self.is_inside:
             return self.perform(lambda: end(begin()), ready)
         KEEPING.leave()
         return self._worker.overlap(
-            lambda: self._work_there(begin, ready),
-            lambda pending: self._work_there(lambda: end(pending), ready),
+            lambda: self._work_in_worker(begin, ready),
+            lambda pending: self._work_in_worker(lambda: end(pending), ready),
         )
 
     @property
@@ -431,9 +441,9 @@ class SharedContext:
         """Return True where this thread may use GL: inside `perform`, or behind `hold`."""
         return self._context_lock.is_inside(threading.current_thread())
 
-    def _switched(self, work: Callable[[], T]) -> T:
-        """Return what `work` gives with the context current, in a thread that may use GL by it and
-        has another's current: of a device that is held, too, or in whose work this is.
+    def _switch_and_call(self, work: Callable[[], T]) -> T:
+        """Call `work` with the context current and return its result, in a thread that may use it
+        but has another device's current, which it holds or whose work calls this.
         """
         restore = self._context.remember()
         try:
@@ -444,21 +454,21 @@ class SharedContext:
                 restore()
 
     def _call_worker(self, work: Callable[[], T]) -> T:
-        """Return what `work` gives in the worker's thread, which begins now unless it did."""
-        with self._deciding:
+        """Call `work` in the worker's thread, started on first use, and return its result."""
+        with self._start_lock:
             KEEPING.leave()
             self._context_lock.wanted = True
             self._worker.start()
         return self._worker.call(work)
 
-    def _work_there(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
-        self._hold(ready)  # for good: the first thread can have left it by now
+    def _work_in_worker(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
+        self._hold(ready)  # for good: only the worker uses the context from now on
         return work()
 
     def hold(self, ready: Callable[[], object]) -> None:
-        """Have the context current, outside `perform` until `release`, and call `ready`.
+        """Make the context current until `release`, also outside `perform`, and call `ready`.
 
-        Only for the thread that opened it, and inside `perform`. Raises what `perform` raises.
+        Only in the thread that opened it, and inside `perform`. Raises what `perform` raises.
         """
         inside = self.is_inside
         if not inside and self._opener is not threading.current_thread():
@@ -480,10 +490,12 @@ class SharedContext:
             self._context_lock.give()
 
     def release(self) -> None:
-        """End what `hold` began, and keeping. Harmless in a thread that does neither."""
+        """Stop holding and keeping the context. Harmless in a thread that does neither."""
         self._context_lock.release()
 
     def end(self, destroy: Callable[[], object]) -> None:
-        """Finish what was asked for, end the worker and call `destroy`, all once nobody works."""
+        """Finish the queued work, end the worker, and call `destroy` once no thread uses the
+        context.
+        """
         self._worker.stop(self._context.leave_thread, wait=not self.is_inside)
         self._context_lock.end(destroy)

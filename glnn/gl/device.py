@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 BLOCK, SPIN, SLEEP = "block", "spin", "sleep"
 MIN_SLEEP, MAX_SLEEP = 5e-5, 1e-3  # seconds of one sleep
-SLEEP_SHARE = 0.25  # of the time waited so far, which the answer is late by at the most
+SLEEP_SHARE = 0.25  # of the time waited so far: the most that a sleep delays the answer by
 
 
 def poll(over: Callable[[], bool], how: str, seconds: float) -> bool:
-    """Ask `over` until it says so, or `seconds` have passed; whether it does.
+    """Call `over` until it returns True, or `seconds` have passed; return its last result.
 
-    how: `spin` asks again at once, `sleep` after a pause of 50 us to 1 ms that grows with the wait.
+    how: `spin` calls again at once, `sleep` after a pause of 50 us to 1 ms, longer with the wait.
     """
     start = time.perf_counter()
     while not over():
@@ -60,31 +60,31 @@ MAX_WAIT = 1.0  # seconds of one wait, so that Ctrl-C is seen
 
 
 class Timeline:
-    """The commands of a context, in segments: fences end them, and waits for all.
+    """The commands of a context, in segments that end with fences and with waits for all commands.
 
-    wait_mode: one of WAITS, in which fences are waited for.
+    wait_mode: how fences are waited for: BLOCK, SPIN or SLEEP.
     """
 
     def __init__(self, wait_mode: str = BLOCK) -> None:
         self.wait_mode = wait_mode
         self.current = 1
-        """The segment that commands given now belong to."""
+        """The segment of the commands that are submitted now."""
         self.completed = 0
-        """The last segment known to be over."""
+        """The last segment whose commands are known to be done."""
         self.latest: Callable[[], Fence | None] = no_fence
-        """Returns the last fence, unless nobody has it any more."""
+        """Returns the last fence; None once nobody refers to it."""
 
     @property
     def idle(self) -> bool:
-        """Return True where all segments that were ended are known to be over."""
+        """Return True where the commands of all ended segments are known to be done."""
         return self.completed + 1 == self.current
 
     def end(self, *, over: bool = False) -> int:
-        """End the segment, and say which it was. over: whether all its commands are done."""
-        ended, self.current = self.current, self.current + 1
+        """End the current segment and return it. over: True where all its commands are done."""
+        segment, self.current = self.current, self.current + 1
         if over:
-            self.completed = ended
-        return ended
+            self.completed = segment
+        return segment
 
 
 class FenceFunctions:
@@ -97,7 +97,7 @@ class FenceFunctions:
 
 
 class Fence:
-    """The end of a segment of a device's commands, to be waited for. Only inside `perform`."""
+    """The end of a segment of a device's commands. Only inside `perform`."""
 
     __slots__ = ("__weakref__", "_check", "_functions", "_sync", "_timeline", "segment")
 
@@ -112,14 +112,14 @@ class Fence:
 
     @property
     def is_signaled(self) -> bool:
-        """Return True where the segment is known to be over."""
+        """Return True where the segment's commands are known to be done."""
         return self._timeline.completed >= self.segment
 
     def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:
-        """Wait for it no longer than `seconds`; whether it is over.
+        """Wait no longer than `seconds`; return True where the commands are done.
 
-        checked: whether to raise DeviceError where the driver has reset the context, which closes
-        the device: what is mapped is gone then.
+        checked: True to raise DeviceError where the driver has reset the context. That closes the
+        device, and mapped memory becomes invalid.
         """
         timeline, functions = self._timeline, self._functions
         if timeline.wait_mode != BLOCK and not self._poll(seconds):
@@ -128,14 +128,14 @@ class Fence:
         if sync is None:
             return True
         while timeline.completed < self.segment:
-            part = min(seconds, MAX_WAIT)
-            said = functions.wait(sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
-            if said == TIMEOUT_EXPIRED:
-                seconds -= part
+            timeout = min(seconds, MAX_WAIT)
+            status = functions.wait(sync, SYNC_FLUSH_COMMANDS, int(1e9 * timeout))
+            if status == TIMEOUT_EXPIRED:
+                seconds -= timeout
                 if seconds <= 0:
                     return False
                 continue
-            if said != WAIT_FAILED:
+            if status != WAIT_FAILED:
                 timeline.completed = max(timeline.completed, self.segment)
             break
         self.delete()
@@ -144,7 +144,7 @@ class Fence:
         return True
 
     def _poll(self, seconds: float) -> bool:
-        """Ask for no longer than `seconds` whether it is over, or cannot be; whether that is so."""
+        """Poll no longer than `seconds`; return True where the commands are done or waits fail."""
         wait = self._functions.wait
 
         def over() -> bool:
@@ -155,7 +155,7 @@ class Fence:
         return poll(over, self._timeline.wait_mode, seconds)
 
     def delete(self) -> None:
-        """Give up what GL keeps for it: nobody waits for it any more."""
+        """Delete GL's sync object: nobody waits for it any more."""
         sync, self._sync = self._sync, None
         if sync is not None:
             self._functions.delete(sync)
@@ -171,23 +171,23 @@ RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
 def load_reset_status(
     gl: Context, offers: Capabilities, extensions: set[str], load: Callable[..., Any]
 ) -> Callable[[], int]:
-    """GL's function that says whether the context was reset; one that says no if it has none.
+    """Return GL's function for the reset status; one that returns 0, no reset, where it has none.
 
-    Which a driver does that was not asked to tell, too. load: as `Device.load`.
+    Drivers report resets also to contexts that did not request it. load: as `Device.load`.
     """
     core = offers.version >= ((3, 2) if offers.api == "es" else (4, 5))
-    named = {"": core, "KHR": "GL_KHR_robustness" in extensions}
-    named["EXT"] = "GL_EXT_robustness" in extensions
-    for suffix, there in named.items():
+    suffixes = {"": core, "KHR": "GL_KHR_robustness" in extensions}
+    suffixes["EXT"] = "GL_EXT_robustness" in extensions
+    for suffix, is_supported in suffixes.items():
         name = f"glGetGraphicsResetStatus{suffix}"
-        if there and gl.load_opengl_function(name):
+        if is_supported and gl.load_opengl_function(name):
             ask: Callable[[], int] = load(name, c_uint)
             return ask
     return lambda: 0
 
 
 def pop_errors(context: moderngl.Context) -> list[str]:
-    """The pending GL errors, which are then forgotten."""
+    """Return the pending GL errors, and clear them."""
     errors: list[str] = []
     while (error := context.error) != "GL_NO_ERROR" and len(errors) < 8:  # a lost context repeats
         errors.append(error)
@@ -205,16 +205,16 @@ class Device:
 
     gpu: an EGL device's index, or a part of the renderer's or vendor's name; None takes the first
         that opens. limits: "es31-minimum" lowers every limit to what OpenGL ES 3.1 guarantees.
-    version: the only GL version to ask for; (3, 3) and (4, 3) are desktop GL. platform: the only
-        way to try, "device", "surfaceless", "default" (all EGL) or "window" (GLFW).
+    version: the only GL version to try; (3, 3) and (4, 3) are desktop GL. platform: the only
+        platform to try: "device", "surfaceless", "default" (all EGL) or "window" (GLFW).
     priority: "low" lets other programs go first, "normal" does not. wait: how the host waits for
-        it: "block" as its driver does, "spin" or "sleep" by asking again at once or after pauses.
-    settings: stands in for the environment's; what is None falls back to it.
+        the device: "block" as the driver does, "spin" by polling, "sleep" by polling with pauses.
+    settings: replaces the environment's settings; arguments that are None fall back to it.
 
     Raises NoDeviceError, a DeviceError, where no context opens, DeviceError in a fork of a process
-    that used GL. `attempts` holds the ways that failed before one led to this device. `lost` says
-    how the driver reset the context, None unless it did: then the device is closed. `stated` has
-    the limits as the driver states them, `capabilities` those that are known to hold.
+    that used GL. `attempts` lists the attempts that failed before this device opened. `lost` is the
+    message of a reset by the driver, after which the device is closed; None without one. `stated`
+    has the limits that the driver states, `capabilities` those that are known to hold.
     """
 
     def __init__(
@@ -237,39 +237,45 @@ class Device:
         self.debug = settings.debug
         self.closed = True
         self.lost: str | None = None
-        self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
-        self.compiled, self.restored = Spans(), Spans()  # when; restored: from a binary
-        self.probe_results: dict[str, bool] = {}  # of the driver, as probes found them
-        self.staging: Any = None  # by which large content comes (staging.py), once there was some
-        self.blocks: Any = None  # of tensors that come and go (block_pool.py), once there were some
+        self.programs: dict[tuple[object, ...], Any] = {}
+        """The programs of backends by key: see `Programs.program`."""
+        self.compiled, self.restored = Spans(), Spans()
+        """The times in which programs were compiled, and loaded from binaries."""
+        self.probe_results: dict[str, bool] = {}
+        """The results of probes for the driver's faults, by the probe's name (probe.py)."""
+        self.staging: Any = None
+        """The StagingBuffers (transfer.py), created on first use."""
+        self.blocks: Any = None
+        """The BlockPool (block_pool.py), created on first use."""
         self._garbage: list[Callable[[], object]] = []
-        self._copied_in: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
+        self._copy_segments: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
         """The segment of the last copy to or from each buffer, where `reorders_copies`."""
-        self._last_copied_in = 0  # the last of these segments
+        self._last_copy_segment = 0
+        """The segment of the last copy; 0 once all copies are known to be done."""
         self.timeline = Timeline(options.wait)
         self._closing_fence: Callable[[], Fence | None] = no_fence
-        """Returns a fence that is known to be behind all commands so far."""
+        """Returns a fence that is known to be behind all commands so far; None without one."""
         self._reopen_lock = process_lock()
         self._successor: Device | None = None
         with preserve_current_context():
-            self._gl, asked, self.attempts = options.open()
-            self.stated = asked.with_minimum() if options.limits == MINIMUM_LIMITS else asked
-            self.capabilities = LimitOverrides.load(settings.cache, asked).lowered(self.stated)
-            # Not at exit: the process ends anyway, and drivers may have torn themselves down.
+            self._gl, driver, self.attempts = options.open()
+            self.stated = driver.with_minimum() if options.limits == MINIMUM_LIMITS else driver
+            self.capabilities = LimitOverrides.load(settings.cache, driver).lowered(self.stated)
+            # Not at exit: the process ends anyway, and drivers may have shut down before.
             worker = Worker("glnn device", step_back if self.low_priority else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
                 self.moderngl_loader = ModernglLoader(self._gl)
                 self._context = self._adopt()
-                self.functions = GlFunctions(self._gl, asked.renderer)
+                self.functions = GlFunctions(self._gl, driver.renderer)
                 self.binaries = ProgramBinaries(
-                    self.functions, asked, DiskCache.from_settings(settings)
+                    self.functions, driver, DiskCache.from_settings(settings)
                 )
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
-                extensions = self._context.extensions
-                known = self.capabilities, extensions, self.load
-                self._reset_status = load_reset_status(self._gl, *known)
+                self._reset_status = load_reset_status(
+                    self._gl, self.capabilities, self._context.extensions, self.load
+                )
                 self._fence_functions = FenceFunctions(self.functions)
                 self._shared_context = SharedContext(self._gl, worker)
             except Exception as error:
@@ -277,17 +283,18 @@ class Device:
                 raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
             self._gl.leave()
         if self.low_priority:
-            worker.start()  # no other thread works for it
+            worker.start()  # all work runs in the worker, which lowers its own priority
         self.closed = False
 
     def _adopt(self) -> moderngl.Context:
+        """Return moderngl's context for the GL context, with a framebuffer."""
         import moderngl
 
         code = 300 if self.capabilities.api == "es" else 330
         gl: Any = self.moderngl_loader  # the stubs know dictionaries only
         context = moderngl.create_context(require=code, context=gl)
-        context.gc_mode = "context_gc"  # __del__ may run in any thread: who uses GL frees
-        # Without a framebuffer, transform feedback captures zeros and says nothing.
+        context.gc_mode = "context_gc"  # __del__ runs in any thread: `collect_garbage` deletes
+        # Without a framebuffer, transform feedback captures zeros and reports no error.
         self._target = context.framebuffer([context.renderbuffer((1, 1))])
         self._target.use()
         pop_errors(context)  # moderngl leaves GL_INVALID_ENUM behind
@@ -312,25 +319,25 @@ class Device:
         copy = self.context.copy_buffer
         copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
         if self.capabilities.reorders_copies:
-            segment = self._last_copied_in = self.timeline.current
-            self._copied_in[target] = self._copied_in[source] = segment
+            segment = self._last_copy_segment = self.timeline.current
+            self._copy_segments[target] = self._copy_segments[source] = segment
 
     def write_buffer(self, target: moderngl.Buffer, content: NDArray[Any], offset: int = 0) -> None:
         """Write `content` to `target`, from the byte `offset` on. Only inside `perform`.
 
         Waits for earlier copies to or from that buffer where the driver might write before them.
         """
-        if self._last_copied_in:
+        if self._last_copy_segment:
             self._wait_for_copies(target)
-        target.write(content, offset=offset)  # older moderngl takes it by name only
+        target.write(content, offset=offset)  # a keyword, as moderngl 5.6 takes it no other way
 
     def _wait_for_copies(self, buffer: moderngl.Buffer) -> None:
         """Wait until the copies to or from `buffer` are done."""
-        if self._copied_in.pop(buffer, 0) > self.timeline.completed:
+        if self._copy_segments.pop(buffer, 0) > self.timeline.completed:
             self.wait()
-        if self._last_copied_in <= self.timeline.completed:  # all of them
-            self._last_copied_in = 0
-            self._copied_in.clear()
+        if self._last_copy_segment <= self.timeline.completed:  # all copies are done
+            self._last_copy_segment = 0
+            self._copy_segments.clear()
 
     @cached_property
     def timer_query(self) -> moderngl.Query:
@@ -340,51 +347,51 @@ class Device:
     def perform(self, work: Callable[[], T], *, fenced: bool = False) -> T:
         """Call `work` on the thread where GL may be used and return its result. From any thread.
 
-        fenced: whether the last command of `work` makes a fence. `finish` waits for that one then,
-        if nothing is asked for in between: another one takes a GPU some 20 us.
+        fenced: True where the last command of `work` makes a fence. If no other work follows,
+        `finish` waits for that fence: a further one takes a GPU some 20 us.
 
-        That is this thread while only the one that opened the device asks; from the first request
-        of another on it is a thread of the device's own, for all. Such calls nest. Raises
-        DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
-        where this process is a fork of the one that used GL.
+        `work` runs in the calling thread as long as only the thread that opened the device calls;
+        from the first call of another thread on, a worker thread of the device runs the work of
+        all. Calls nest. Raises DeviceError where the device is closed, where another thread holds
+        it by `activate`, or in a fork of a process that used GL.
         """
         self._check_usable()
         try:
             done = self._note_fence if fenced else None
-            return self._shared_context.perform(work, self._ready, done)
+            return self._shared_context.perform(work, self._prepare_work, done)
         except (StepError, StoppedError) as error:
             raise self._translated(error) from None
 
     def _note_fence(self) -> None:
-        """Note that a fence is behind all commands so far."""
+        """Note that the latest fence is behind all commands so far."""
         self._closing_fence = self.timeline.latest
 
     @property
     def contended(self) -> bool:
-        """Return True where other threads wait for the device, so that `overlap` may pay."""
+        """Return True where other threads wait for the device, so that `overlap` may be faster."""
         return self._shared_context.contended
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
         """Call `end` on the result of `begin` and return its result; both are called as by
         `perform`.
 
-        Where several threads ask, what others ask for may be begun with in between. Raises what
-        `perform` raises.
+        Where several threads call, the work of others may begin in between. Raises what `perform`
+        raises.
         """
         self._check_usable()
         try:
-            return self._shared_context.overlap(begin, end, self._ready)
+            return self._shared_context.overlap(begin, end, self._prepare_work)
         except (StepError, StoppedError) as error:
             raise self._translated(error) from None
 
     def _translated(self, error: StepError | StoppedError) -> DeviceError:
-        """Return the error of `perform` for one of the context's."""
+        """Return the DeviceError for an error of the context."""
         if isinstance(error, StepError):
             return self._refused(error)
         return DeviceError(self.lost or CLOSED)
 
     def activate(self) -> None:
-        """Make the context current and free what was dropped; to be called before using GL.
+        """Make the context current and delete garbage; to be called before using GL.
 
         Only inside `perform`, or in the thread that opened the device. That thread holds the
         context from then on until `release`. Raises what `perform` raises.
@@ -393,53 +400,54 @@ class Device:
             return
         self._check_usable()
         try:
-            self._shared_context.hold(self._ready)
-        except StepError as failed:
-            raise self._refused(failed) from None
+            self._shared_context.hold(self._prepare_work)
+        except StepError as error:
+            raise self._refused(error) from None
 
     def release(self) -> None:
         """Leave the context: after `activate`, so that other threads can use the device again.
 
-        Also where a run left it current, for threads and contexts that other libraries make.
-        Harmless when repeated.
+        Also where a run left it current, for threads and contexts of other libraries. Harmless when
+        repeated.
         """
         if not GL_PROCESS.forked:
             self._shared_context.release()
 
-    def _refused(self, failed: StepError) -> DeviceError:
-        if "CONTEXT_LOST" in failed.error:
-            return self._lose(failed.step, "unknown")
-        return DeviceError(f"{self._gl.what}: {failed}")
+    def _refused(self, error: StepError) -> DeviceError:
+        """Return the DeviceError for a context that cannot be made current."""
+        if "CONTEXT_LOST" in error.error:
+            return self._lose(error.step, "unknown")
+        return DeviceError(f"{self._gl.what}: {error}")
 
     def _check_usable(self) -> None:
-        if GL_PROCESS.forked:  # before any lock: a fork finds them as they were
+        if GL_PROCESS.forked:  # before any lock: the parent may have held it at the fork
             GL_PROCESS.check()
         if self.closed:
             raise DeviceError(self.lost or CLOSED)
 
-    def _ready(self) -> None:
-        """With the context, before work: delete what was queued in whatever thread."""
+    def _prepare_work(self) -> None:
+        """Check the device and delete garbage before work, once the context is current."""
         self._closing_fence = no_fence
-        self._ready_to_wait()
+        self._prepare_wait()
 
-    def _ready_to_wait(self) -> None:
-        """The same before work that gives no command but a fence."""
-        self._check_usable()  # a thread that was waited for may have closed it
+    def _prepare_wait(self) -> None:
+        """Do so before work that submits no commands but a fence."""
+        self._check_usable()  # the thread that had the context may have closed the device
         self.collect_garbage()
 
     def collect_garbage(self) -> None:
-        """Delete what `delete_later` queued, in whatever thread. Only inside `perform`."""
+        """Delete the GL objects that any thread dropped. Only inside `perform`."""
         self._context.gc()
         while self._garbage:
             self._garbage.pop()()
 
     def check_reset(self, step: str) -> None:
-        """Raise DeviceError if the driver has reset the context: `step` may have no result."""
+        """Raise DeviceError if the driver has reset the context: `step` may have failed."""
         if status := self._reset_status():
             raise self._lose(step, RESETS.get(status, f"0x{status:04x}"))
 
     def _lose(self, step: str, guilt: str) -> DeviceError:
-        """Close the device as lost."""
+        """Close the device as lost, and return the error to raise."""
         self.lost = (
             f"{step}: the context on {self.capabilities.renderer} was reset by its driver "
             f"({guilt}): what it held is lost; a session runs again, on a new device"
@@ -448,7 +456,7 @@ class Device:
         return DeviceError(self.lost)
 
     def reopen(self) -> Device:
-        """A device opened as this lost one was, the same one for whoever asks.
+        """Return a device opened as this lost one was, the same one in every call.
 
         Raises DeviceError where none opens.
         """
@@ -459,42 +467,42 @@ class Device:
         return successor if successor.lost is None else successor.reopen()
 
     def delete_later(self, delete: Callable[[], object]) -> None:
-        """Let the next use of GL call `delete`: what a finalizer frees, in whatever thread."""
+        """Queue `delete` for the next use of GL; for finalizers, which run in any thread."""
         self._garbage.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
-        """GL's function `name`, which moderngl does not offer, of these ctypes types.
+        """Return GL's function `name`, which moderngl does not offer, of these ctypes types.
 
         Raises DeviceError where the driver has none: calling address 0 would end the process.
         """
         return self.functions.slow(name, result, *arguments)
 
     def barrier(self) -> None:
-        """Let every later command see what compute shaders have written so far."""
+        """Make what compute shaders have written so far visible to all later commands."""
         if self.capabilities.compute:
             context: Any = self._context  # the stubs of moderngl 5.8 leave it out
             context.memory_barrier(BARRIERS)
 
     def check(self, step: str) -> None:
-        """In debug mode, raise DeviceError if GL met an error in `step` or before."""
+        """In debug mode, raise DeviceError if GL reports an error of `step` or before."""
         if self.debug:
             self.check_always(step)
 
     def check_always(self, step: str) -> None:
-        """Raise DeviceError if GL met an error in `step` or before, NoRoomError if of memory."""
+        """Raise DeviceError if GL reports an error of `step` or before, NoRoomError for memory."""
         if errors := pop_errors(self.context):
             self.check_reset(step)
             kind = NoRoomError if "GL_OUT_OF_MEMORY" in errors else DeviceError
             raise kind(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
 
     def flush(self) -> None:
-        """Let the GPU begin with what it was told, without waiting."""
+        """Let the GPU begin with the commands so far, without waiting."""
         self._flush()
         if self.low_priority:
             give_way()
 
     def memory_available(self) -> int | None:
-        """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
+        """Return the free bytes of the GPU's memory, else of the machine's; None if unknown."""
         dedicated = self.capabilities.dedicated_memory
 
         def available() -> int | None:
@@ -504,19 +512,19 @@ class Device:
         return self.perform(available)
 
     def finish(self) -> None:
-        """Wait until the GPU has done all it was told to, from any thread.
+        """Wait until the GPU has done all commands so far, from any thread.
 
         Raises DeviceError after a reset.
         """
         self._check_usable()
-        try:  # without the context there is no wait
-            self._shared_context.perform(self.wait, self._ready_to_wait)
+        try:
+            self._shared_context.perform(self.wait, self._prepare_wait)
         except (StepError, StoppedError) as error:
             raise self._translated(error) from None
 
     def wait(self) -> None:
         """The same as `finish`, for callers that are inside `perform`."""
-        self._check_usable()  # it may be closed in the middle of the work
+        self._check_usable()  # the work may have closed it
         self._wait_at(self._closing_fence() or self.fence())
 
     def wait_for(self, segment: int) -> None:
@@ -535,17 +543,17 @@ class Device:
         """Wait for `fence`. Raises DeviceError after a reset."""
         # Not by glFinish: with it NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
         fence.wait(checked=False)
-        if not fence.is_signaled:  # of a driver that made none, or cannot wait for it
+        if not fence.is_signaled:  # the driver created no fence, or failed to wait for it
             self._finish()
             self.timeline.end(over=True)
         self.check_reset("finish")
 
     def fence(self) -> Fence:
-        """A fence behind all that the GPU was told to do. Only inside `perform`."""
+        """Return a fence behind all commands so far. Only inside `perform`."""
         return Fence(self.timeline, self._fence_functions, self.check_reset)
 
     def close(self) -> None:
-        """Destroy the context and all that lives in it. Harmless when repeated."""
+        """Destroy the context and all its objects. Harmless when repeated."""
         if not self.closed and not GL_PROCESS.forked:
             self._shared_context.end(self._end)
         self.closed = True
@@ -574,10 +582,7 @@ def _destroy(gl: Context, worker: Worker) -> None:
 
 
 class SharedDevices:
-    """Cache of open devices, one for each combination of GPU, limits, priority and way to wait.
-
-    It is opened when it is asked for first.
-    """
+    """Cache of open devices, one for each combination of GPU, limits, priority and wait mode."""
 
     def __init__(self) -> None:
         self._lock = process_lock()
@@ -591,28 +596,28 @@ class SharedDevices:
         priority: str | None = None,
         wait: str | None = None,
     ) -> Device:
-        """The device for `gpu`, `limits` and the like; None is what the environment asks for.
+        """Return the device for these options, opened on first use, or again once it is closed.
 
-        Another one where it was closed or lost. Raises DeviceError where none opens, and in a fork
-        of a process that used GL.
+        An option that is None is the environment's. Raises DeviceError where none opens, and in a
+        fork of a process that used GL.
         """
         check_gpu(gpu)
         check_limits(limits)
         GL_PROCESS.check()  # before the lock
         with self._lock:
-            asked = DeviceOptions.from_settings(
+            options = DeviceOptions.from_settings(
                 Settings.from_environment(), gpu, limits, None, None, priority, wait
             )
-            device = self._devices.get(asked)
+            device = self._devices.get(options)
             if device is None or device.closed:
-                lost = device is not None and device.lost is not None
-                fresh = device.reopen() if device and lost else Device(**vars(asked))
-                self._devices[asked] = device = fresh
+                is_lost = device is not None and device.lost is not None
+                device = device.reopen() if device and is_lost else Device(**vars(options))
+                self._devices[options] = device
             return device
 
 
 def limits_or_default(limits: str | None) -> str | None:
-    """The limits asked for, by an argument or by the environment."""
+    """Return the argument `limits`, or the environment's where that is None."""
     return Settings.from_environment().limits if limits is None else limits
 
 
@@ -627,10 +632,10 @@ def shared_device(
     priority: str | None,
     wait: str | None,
 ) -> Device | None:
-    """The device for a session: `device`, or a shared one where `priority` or `wait` ask for that.
+    """Return the device for a session: `device`, or a shared one for `priority` and `wait`.
 
-    None where it is for the backend to say. Raises GlnnError where these are given with a device,
-    and what `SharedDevices.open` raises.
+    Return None where the backend chooses. Raises GlnnError where `priority` or `wait` come with a
+    device, and what `SharedDevices.open` raises.
     """
     if (priority, wait) == (None, None):
         return device
@@ -643,4 +648,4 @@ def shared_device(
     except NoDeviceError:
         if backend != "auto":
             raise
-        return None  # then another backend may open
+        return None  # `auto` may open a backend without a device
