@@ -12,11 +12,11 @@ from glnn.gl.buffer import MIN_WORDS, UnclearedBlock
 from glnn.gl.device import Device
 
 MAX_OVERSIZE_FACTOR = 2
-"""A free block is taken for a tensor where it has at most this many times what a new one would."""
+"""The most times the size of a new block that a free block may have to be used instead."""
 
 
 class Allocation:
-    """The use of `block`, which is the pool's again once nobody has this, in any thread."""
+    """The use of `block`: once it is garbage, in any thread, the block is the pool's again."""
 
     __slots__ = ("_pool", "block")
 
@@ -28,27 +28,27 @@ class Allocation:
 
 
 class BlockPool:
-    """Blocks of `device` that no tensor has, for the next. Only inside `Device.perform`.
+    """Free blocks of `device`, for new tensors to reuse. Only inside `Device.perform`.
 
-    It keeps no more bytes than tensors have at the time, so that two caches that take turns
-    allocate nothing. An exception, as Ctrl-C's, may end any of it anywhere: a block that it was
-    about to move is then nobody's, and Python frees it.
+    It keeps no more free bytes than tensors use at the time, which is enough for two caches that
+    take turns to allocate nothing. An exception, as of Ctrl-C, may end any method anywhere: a block
+    that was being moved is then in no list, and Python frees it.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._free: dict[UnclearedBlock, None] = {}
-        """The first has been free for the longest."""
+        """The free blocks, the one that has been free for the longest first."""
         self._used: dict[UnclearedBlock, None] = {}
-        """Those that allocations have, none of which is free."""
+        """The blocks of allocations, none of which is free."""
         self._returned: deque[UnclearedBlock] = deque()
-        """Blocks that nobody uses any more, and that are not in `_free` yet."""
+        """The blocks whose allocations are gone, and that are not in `_free` yet."""
         self._is_queued = False
-        """Whether the device puts them there with the next use of GL."""
+        """True where the next use of GL will move them to `_free`."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its blocks, those of tensors and those that are free."""
+        """Bytes of its blocks, both used and free."""
         return self._used_bytes + self._free_bytes
 
     @property
@@ -74,11 +74,10 @@ class BlockPool:
         slack: int = 0,
         available: Callable[[], int | None] = lambda: None,
     ) -> list[Allocation]:
-        """Allocate `count` blocks of at least `words` each, whose content nobody knows.
+        """Allocate `count` blocks of at least `words` each, of undefined content.
 
-        slack: further words of new ones, where larger ones will be wanted. available: returns the
-        bytes that new ones may take, None where nobody knows. Raises NoRoomError where memory runs
-        out.
+        slack: further words of new blocks, for tensors that grow. available: returns the bytes that
+        new blocks may take, None where unknown. Raises NoRoomError where memory runs out.
         """
         words = max(words, MIN_WORDS)
         allocations = self._take_fitting(count, words, slack)
@@ -93,14 +92,15 @@ class BlockPool:
 
     def _allocation(self, block: UnclearedBlock) -> Allocation:
         """Return the use of a block that is neither free nor used."""
-        result = Allocation(self, block)  # first: whatever ends this takes the block back
+        result = Allocation(self, block)  # first: its `__del__` returns the block after Ctrl-C
         self._used[block] = None
         return result
 
     def _take_fitting(self, count: int, words: int, slack: int) -> list[Allocation]:
         """Take up to `count` free blocks of fitting sizes.
 
-        Always in one order, whichever was free first: what takes turns finds its own again.
+        Always in the same order, whichever was free first, so that tensors that take turns get the
+        same blocks again.
         """
         result: list[Allocation] = []
         most = MAX_OVERSIZE_FACTOR * (words + slack)
@@ -118,37 +118,37 @@ class BlockPool:
     def _make_room(
         self, count: int, words: int, slack: int, available: Callable[[], int | None]
     ) -> int:
-        """Return the slack that there is room for in `count` new blocks; see `allocate`."""
+        """Free memory for `count` new blocks; return the slack that fits, `slack` or 0."""
         free = available()
         if free is None or 4 * count * (words + slack) <= free:
             return slack
-        self._free.clear()  # which are too small, or too large
+        self._free.clear()  # the free blocks do not fit: they are too small, or too large
         self._collect()
         free = available()
         if free is not None and 4 * count * words > free:
-            those = f"{count} tensors that stay on the device need"
-            those = "a tensor that stays on the device needs" if count == 1 else those
+            subject = f"{count} tensors that stay on the device need"
+            subject = "a tensor that stays on the device needs" if count == 1 else subject
             raise NoRoomError(
-                f"{those} {4 * count * words} bytes, {free} are free; others that were left there "
-                f"have {self._used_bytes}"
+                f"{subject} {4 * count * words} bytes, {free} are free; others that were left "
+                f"there have {self._used_bytes}"
             )
         return 0
 
     def free(self, block: UnclearedBlock) -> None:
-        """Have `block` be free with the next use of GL; in any thread."""
+        """Free `block` with the next use of GL; in any thread."""
         self._returned.append(block)
         if not self._is_queued:
             self._is_queued = True
             self._device.delete_later(self._free_returned)
 
     def _free_returned(self) -> None:
-        """Have the returned blocks be free, and keep no more bytes than tensors have."""
-        self._is_queued = False  # first: what comes from now on is queued again
+        """Free the returned blocks, and keep no more free bytes than tensors use."""
+        self._is_queued = False  # first: blocks that return from now on are queued again
         while self._returned:
             block = self._returned[0]
             self._used.pop(block, None)
             self._returned.popleft()
-            self._free[block] = None  # last: what is free is nowhere else
+            self._free[block] = None  # last: a free block is in no other list
         excess = self._free_bytes - self._used_bytes
         while excess > 0:
             block = next(iter(self._free))
@@ -157,14 +157,14 @@ class BlockPool:
 
 
 def _nbytes(blocks: Iterable[UnclearedBlock]) -> int:
-    """Return the bytes of all of them, in any thread."""
+    """Return the bytes of all blocks, in any thread."""
     return sum([block.nbytes for block in tuple(blocks)])  # a copy: another thread may add some
 
 
 def available(device: Device) -> int | None:
-    """Return the bytes that plans may take on `device`; None where nobody knows.
+    """Return the bytes that plans may take on `device`; None where unknown.
 
-    What `GLNN_MEMORY` allows is for tensors that stay there, too.
+    `GLNN_MEMORY` limits the blocks of the pool, too.
     """
     allowed, pool = Settings.from_environment().memory, device.blocks
     if allowed is None:

@@ -30,89 +30,90 @@ if TYPE_CHECKING:
     import moderngl
 
 
-MIN_WORDS = 4  # floats: GL has no empty buffers, and kernels read whole vec4
+MIN_WORDS = 4  # GL has no empty buffers, and kernels read whole vec4
 
 
 class BufferBlock:
     """A block of `floats` words of `device`, zeros at first. Raises DeviceError without room."""
 
     host: NDArray[np.uint32] | None = None
-    """The words as the host sees them, where it does."""
+    """The words in mapped memory; None where the host cannot access them."""
 
     def __init__(self, floats: int, device: Device) -> None:
         self.device = device
         self.size = max(floats, MIN_WORDS)
         self.nbytes = 4 * self.size
         device.activate()
-        self.copy = self._allocated()
+        self.copy = self._allocate()
 
-    def _allocated(self) -> moderngl.Buffer:
+    def _allocate(self) -> moderngl.Buffer:
         return allocate_buffer(self.device, self.size)
 
     def to_device(self, first: int, last: int) -> None:
-        """Have the device see the words from `first` up to `last` that the host wrote."""
+        """Make the words from `first` up to `last` that the host wrote visible to the device."""
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
-        """Have the host see words in parts, and give what tells when it sees each.
+        """Start copying the parts `cuts` to mapped memory; return a fence behind each.
 
-        None where that is when the device has done all it was told to.
+        Return an empty list where nothing is copied: the words are visible to the host once the
+        device has done all commands so far.
         """
         return []
 
 
 class UnclearedBlock(BufferBlock):
-    """A block whose words are what the driver left there: for whoever writes before it reads."""
+    """A block of undefined content: it must be written before it is read."""
 
     def __init__(self, floats: int, device: Device) -> None:
         super().__init__(floats, device)
         self.order = self.size, self.copy.glo
-        """By it the smallest come first, and of these the oldest."""
+        """The sort key: the smallest first, and of equal ones the oldest."""
 
-    def _allocated(self) -> moderngl.Buffer:
-        made = self.device.context.buffer(reserve=self.nbytes)
+    def _allocate(self) -> moderngl.Buffer:
+        buffer = self.device.context.buffer(reserve=self.nbytes)
         self.device.check_always(f"allocate {self.nbytes} bytes")
-        return made
+        return buffer
 
 
 class MappedBlock(BufferBlock):
-    """Room in the host's memory that the device reads and writes where it lies.
+    """A block of mapped memory, which host and device access directly.
 
     For devices with `buffer_storage`. The host must not write what the device still reads.
     """
 
-    def _allocated(self) -> moderngl.Buffer:
-        made, self.host = map_buffer(self.device, self.nbytes)
-        return made
+    def _allocate(self) -> moderngl.Buffer:
+        buffer, self.host = map_buffer(self.device, self.nbytes)
+        return buffer
 
 
 class StagedBlock(BufferBlock):
-    """Room on the device and, beside it, in the host's memory: one command copies to the other.
+    """A block of the device's memory, and mapped staging memory from and to which it is copied.
 
     For devices with `buffer_storage`.
     """
 
-    def _allocated(self) -> moderngl.Buffer:
+    def _allocate(self) -> moderngl.Buffer:
         self._staging, self.host = map_buffer(self.device, self.nbytes)
-        return super()._allocated()
+        return super()._allocate()
 
     def to_device(self, first: int, last: int) -> None:
-        self._move(self.copy, self._staging, first, last)
+        self._copy_words(self.copy, self._staging, first, last)
         if last < self.size:
-            self.device.flush()  # the host goes on with what follows
+            self.device.flush()  # the device copies while the host writes the next part
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
         fences: list[Fence] = []
         for first, last in cuts:
-            self._move(self._staging, self.copy, first, last)
+            self._copy_words(self._staging, self.copy, first, last)
             fences.append(self.device.fence())
         self.device.flush()
         return fences
 
-    def _move(
+    def _copy_words(
         self, target: moderngl.Buffer, source: moderngl.Buffer, first: int, last: int
     ) -> None:
-        at, size = 4 * first, 4 * (last - first)
-        self.device.copy_buffer(target, source, size, read_offset=at, write_offset=at)
+        offset, size = 4 * first, 4 * (last - first)
+        self.device.copy_buffer(target, source, size, read_offset=offset, write_offset=offset)
 
 
 MEMORIES: Mapping[str, type[BufferBlock]] = {
@@ -129,14 +130,13 @@ Shape = tuple[int, ...]
 class Buffer:
     """An array on the host and its copy on a device, brought up to date only when stale.
 
-    shape, dtype: the array's. layout: how it lies on the device, where each number takes a word of
+    shape, dtype: the array's. layout: its layout on the device, where each number takes a word of
     32 bits, uint8, int8 and bool too, and float16 half of one, unless they are packed. capacity:
-    words to allocate at least, for readers that take more than the layout holds. Before anything is
-    set, all is zero.
-    memory: where the copy lies, on that device only; it is as it is before anything is set, and
-    whoever shares it may overwrite this array. offset: the word of `memory` that it begins at,
-    where others lie beside it; None where it has all of that. fixed: set by who knows that the
-    content never changes.
+    words to allocate at least, for kernels that read beyond the layout. Before `set` all is zero.
+    memory: the block that has the copy, on its device only; before `set` the content is the
+    block's, and other buffers in the block may overwrite it. offset: the word of `memory` that it
+    begins at, where other buffers share that; None where it has the whole block. fixed: set to True
+    by the owner of content that never changes.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ class Buffer:
         self.dtype: DType = dtype
         self._numpy = dtype.numpy
         self.layout = layout
-        self._number = layout.number(dtype)  # what each is there
-        self._used = layout.size(shape)
-        self.words = -(-self._used * self._number.itemsize // 4)
+        self._device_dtype = layout.number(dtype)
+        self._layout_size = layout.size(shape)  # numbers, padding included
+        self.words = -(-self._layout_size * self._device_dtype.itemsize // 4)
         """The words of its memory that the array takes."""
         self.size = max(self.words, capacity or 0, MIN_WORDS)
         self.nbytes = 4 * self.size
@@ -171,13 +171,16 @@ class Buffer:
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
         self._memory = memory
-        self._view: NDArray[Any] | None = None  # of mapped memory that has it in rows
-        self._padded_rows: list[Part] | None = None  # of the view, in which it is copied
+        self._view: NDArray[Any] | None = None
+        """The array in mapped memory; None where its layout there is no strided array."""
+        self._padded_rows: list[Part] | None = None
+        """The parts of the view's rows that are copied at once, where these are padded."""
         self._copy_parts = [(0, self.words)]
-        self._due_segment = (
-            0  # the segment of the device's work after which the host sees its content
-        )
-        self._download_fences: list[Fence] = []  # behind each part that is on its way to the host
+        """The same parts, in words."""
+        self._due_segment = 0
+        """The device's segment whose end makes the content visible to the host; 0 for none."""
+        self._download_fences: list[Fence] = []
+        """The fence behind each part of a download."""
         self._byte_range = (0, -1) if offset is None else (4 * offset, self.nbytes)
         if memory is not None:
             if memory.size < (offset or 0) + self.size:
@@ -186,7 +189,7 @@ class Buffer:
                 raise DeviceError("what the host sees of a memory begins where that does")
             self._device, self._copy = memory.device, memory.copy
             if memory.host is not None:
-                flat = memory.host[: self.words].view(self._number)[: self._used]
+                flat = memory.host[: self.words].view(self._device_dtype)[: self._layout_size]
                 self._view = view = layout.view(flat, shape)
                 if view is not None and view.flags.c_contiguous:
                     self._copy_parts = parts_in_words(view.size, view.itemsize)
@@ -197,7 +200,7 @@ class Buffer:
         self._device_newer = False
 
     def set(self, array: object) -> None:
-        """Take `array` (of `shape` and `dtype`) as the content; it is kept, and not copied here.
+        """Make `array` (of `shape` and `dtype`) the content, without copying it.
 
         Raises ShapeError on another shape or dtype.
         """
@@ -211,17 +214,17 @@ class Buffer:
         self._device_newer = False
 
     def put(self, array: NDArray[Any]) -> None:
-        """`set`, and have it on the device, where that is known. Only inside `Device.perform`."""
+        """`set` the content and write it to the device, if any. Only inside `Device.perform`."""
         self.set(array)
         device, copy = self._device, self._copy
         if device is not None and copy is not None and not device.closed:
             self._write(device, copy)
 
     def push(self, device: Device, words: NDArray[np.uint32] | None = None) -> moderngl.Buffer:
-        """The copy on `device`, made where there is none and written only if stale.
+        """Return the copy on `device`, allocated on first use and written only if stale.
 
-        words: what was set, as `pack_words` has it, where that is known for a new copy. Raises
-        DeviceError where the newest content was on a device that is now closed, or memory runs out.
+        words: the content packed by `pack_words`, for a new copy, where known. Raises DeviceError
+        where the newest content was on a device that is now closed, or memory runs out.
         """
         copy = self._copy
         if copy is None or self._device is not device or device.closed:
@@ -243,11 +246,11 @@ class Buffer:
 
     @property
     def first(self) -> int:
-        """The byte of the copy on its device that it begins at."""
+        """The first byte of the copy on its device."""
         return self._byte_range[0]
 
     def _mirror(self, device: Device, content: NDArray[np.uint32] | None) -> moderngl.Buffer:
-        """A new copy on `device`."""
+        """Return a new copy on `device`."""
         if self._device_newer:
             self.pull()
         device.activate()
@@ -261,11 +264,11 @@ class Buffer:
         return copy
 
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
-        if self._used and self._host is not None:
+        if self._layout_size and self._host is not None:
             if self._memory is not None and self._memory.host is not None:
                 self._write_to_host_memory(self._memory, self._memory.host, self._host)
             elif self._dense:
-                dense = np.ascontiguousarray(self._host, self._number)
+                dense = np.ascontiguousarray(self._host, self._device_dtype)
                 device.write_buffer(copy, dense, self._byte_range[0])
             else:
                 device.write_buffer(copy, self.layout.pack(self._host), self._byte_range[0])
@@ -277,55 +280,56 @@ class Buffer:
     def _write_to_host_memory(
         self, memory: BufferBlock, words: NDArray[np.uint32], array: NDArray[Any]
     ) -> None:
-        """Write `array` to `memory`, which the host sees as `words`."""
+        """Write `array` to `memory`, whose mapped words are `words`."""
         view, cuts = self._view, self._copy_parts
         if view is None:
-            self.layout.fill(words[: self.words].view(self._number), array)
+            self.layout.fill(words[: self.words].view(self._device_dtype), array)
         elif len(cuts) == 1 or not memory.device.timeline.idle:
             threaded_copy(view, array)
         elif copy_in_parts(
             view, array, done=lambda part: memory.to_device(*cuts[part]), rows=self._padded_rows
         ):
-            return  # the device began with the first part
+            return  # each part is on its way to the device
         else:
             threaded_copy(view, array)
         memory.to_device(0, self.words)
 
     def copy_from(self, origin: Buffer, device: Device) -> None:
-        """Take the content of `origin`, a buffer of the same layout and shape, on the device."""
+        """Copy the content of `origin`, of the same layout and shape, on the device."""
         target, source = self.push(device), origin.push(device)
-        if self._used and (target is not source or self.first != origin.first):
-            size, at = 4 * self.words, self.first
-            device.copy_buffer(target, source, size, read_offset=origin.first, write_offset=at)
+        if self._layout_size and (target is not source or self.first != origin.first):
+            size, start = 4 * self.words, self.first
+            device.copy_buffer(target, source, size, read_offset=origin.first, write_offset=start)
             device.check(f"copy {4 * self.words} bytes")
         self.mark_written()
 
     def copy_row(self, row: int, origin: Buffer, device: Device) -> None:
-        """Take the content of `origin` as place `row` along the first dimension, on the device.
+        """Copy the content of `origin` to index `row` of the first dimension, on the device.
 
-        Both are row major. What is padded within goes by way of the host.
+        Both are row major. A padded `origin` goes by way of the host.
         """
         target, count = self.push(device), origin._count
         start = self.first + 4 * row * self.layout.dims(self.shape)[0].stride
-        if count and (origin._dense):
+        if count and origin._dense:
             source, first = origin.push(device), origin.first
             device.copy_buffer(target, source, 4 * count, read_offset=first, write_offset=start)
         elif count:
-            device.write_buffer(target, np.ascontiguousarray(origin.pull(), self._number), start)
+            dense = np.ascontiguousarray(origin.pull(), self._device_dtype)
+            device.write_buffer(target, dense, start)
         device.check(f"copy {4 * count} bytes")
         self.mark_written()
 
     def mark_written(self) -> None:
-        """Note that a kernel wrote the device's copy: the host's is stale now."""
+        """Note that a kernel wrote the device's copy: the host's array is stale."""
         self._device_newer = True
         self._host_newer = False
         self._host = None
         self._due_segment = 0
 
     def start_download(self) -> None:
-        """Have what a kernel wrote on its way to the host. Only inside `Device.perform`.
+        """Start copying what a kernel wrote to the host. Only inside `Device.perform`.
 
-        `fetch` waits for that, and need not wait where the device is known to be done.
+        `fetch` waits for the copy, unless the device is known to be done.
         """
         memory, device = self._memory, self._device
         if memory is None or memory.host is None or device is None or device.closed:
@@ -337,11 +341,11 @@ class Buffer:
             self._due_segment = fences[-1].segment if fences else device.timeline.current
 
     def pull(self) -> NDArray[Any]:
-        """The array, fetched from the device only if that has a newer one.
+        """Return the array, read from the device only if that has a newer one.
 
-        It stays the buffer's own: whoever changes it must `set` it again. Raises DeviceError
+        It stays the buffer's: a caller that changes it must `set` it again. Raises DeviceError
         where the newest content was on a device that is now closed or reset, or another thread
-        has the device.
+        holds the device.
         """
         if self._device_newer:
             if self._device is not None and not self._device.closed:
@@ -353,9 +357,9 @@ class Buffer:
         return self._host
 
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The array as `pull` gives it, but the caller's own: `out`, where given, or a new one.
+        """Return the content in `out`, or in a new array. Only inside `Device.perform`.
 
-        out: of this shape; what its dtype does not hold is rounded. Only inside `Device.perform`.
+        out: an array of this shape, to whose dtype numbers are rounded.
         """
         if self._device_newer:
             return self._read(out)
@@ -390,38 +394,39 @@ class Buffer:
         new array.
         """
         self.start_download()
-        arrivals, self._download_fences = self._download_fences, []
+        fences, self._download_fences = self._download_fences, []
         self.pulls += 1
         view = self._view
         result = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if (
-            len(arrivals) > 1
+            len(fences) > 1
             and view is not None
             and copy_in_parts(
                 result,
                 view,
-                ready=lambda part: arrivals[part].wait(checked=False),
+                ready=lambda part: fences[part].wait(checked=False),
                 rows=self._padded_rows,
             )
         ):
-            device.check_reset(f"read {result.nbytes} bytes")  # only now that nobody reads
+            # Only now: a reset closes the device, whose mapped memory the threads were reading.
+            device.check_reset(f"read {result.nbytes} bytes")
             return result
-        for fence in arrivals:
+        for fence in fences:
             fence.wait()
         device.wait_for(self._due_segment)
         if view is None:
-            flat = words[: self.words].view(self._number)[: self._used]
+            flat = words[: self.words].view(self._device_dtype)[: self._layout_size]
             result[...] = self.layout.unpack(flat, self.shape)
         else:
             threaded_copy(result, view)
         return result
 
     def _read_by_gl(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
-        """The device's words, copied by GL."""
-        flat = np.empty(self._used, self._number)
-        if self._used:
+        """Return the numbers on the device, read by GL."""
+        flat = np.empty(self._layout_size, self._device_dtype)
+        if self._layout_size:
             if not is_single_threaded():
-                device.finish()  # else Python's other threads wait, too
+                device.finish()  # `read_into` holds Python's lock: other threads would wait, too
             step = f"read {flat.nbytes} bytes"
             try:
                 copy.read_into(flat, size=flat.nbytes, offset=self.first)
@@ -432,19 +437,19 @@ class Buffer:
         return flat
 
     def release(self) -> None:
-        """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
+        """Drop the device's copy and keep the host's. GL frees it on the device's next use."""
         self._copy = self._device = self._memory = self._view = None
         self._byte_range = (0, -1)
         self._host_newer = self._host is not None
 
 
-CHUNK = 1 << 20  # bytes that are copied at once, where fewer are repeated
+CHUNK = 1 << 20  # bytes of one copy in `repeat`
 
 
 def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) -> None:
-    """Have `part` of the memory of `buffer`, in bytes, hold `numbers` over and over.
+    """Fill `part` of the memory of `buffer`, a range of bytes, with `numbers` over and over.
 
-    They go to the device once, and from there to each place. Whoever asks tells `buffer` so.
+    They are uploaded once, and copied on the device. The caller marks `buffer` as written.
     """
     first, last = part
     if first >= last or not numbers.nbytes:
@@ -454,27 +459,27 @@ def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) ->
     words = np.empty(-(-size // 4), np.uint32)
     words.view(numbers.dtype)[: times * numbers.size].reshape(times, -1)[:] = numbers
     target, source = buffer.push(device), allocate_buffer(device, len(words), words)
-    for at in range(first, last, size):
-        count = min(size, last - at)
-        device.copy_buffer(target, source, count, write_offset=buffer.first + at)
+    for start in range(first, last, size):
+        count = min(size, last - start)
+        device.copy_buffer(target, source, count, write_offset=buffer.first + start)
     device.check(f"copy {last - first} bytes")
 
 
-def gather(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[Any]:
-    """The numbers of `buffer` in `places`, as they lie there, one place behind another.
+def gather(device: Device, buffer: Buffer, ranges: Sequence[Part]) -> NDArray[Any]:
+    """Return the numbers of `buffer` in `ranges` of its memory, one range after the other.
 
-    The device puts them together, so that little is read, at once, and a driver that keeps what is
-    read with the host has no reason to move the rest there.
+    The device gathers them in a small buffer, which is read at once: a driver that moves buffers
+    that are read to the host's memory does not move the large one.
     """
     layout = PACKED if buffer.layout.narrow else DENSE
-    count = sum(last - first for first, last in places)
+    count = sum(last - first for first, last in ranges)
     gathered = Buffer((count,), layout, dtype=buffer.dtype)
     target, source = gathered.push(device), buffer.push(device)
-    size, at = layout.number(buffer.dtype).itemsize, 0
-    for first, last in places:
-        start, taken = buffer.first + size * first, size * (last - first)
-        device.copy_buffer(target, source, taken, read_offset=start, write_offset=at)
-        at += taken
-    device.check(f"copy {at} bytes")
+    size, offset = layout.number(buffer.dtype).itemsize, 0
+    for first, last in ranges:
+        start, nbytes = buffer.first + size * first, size * (last - first)
+        device.copy_buffer(target, source, nbytes, read_offset=start, write_offset=offset)
+        offset += nbytes
+    device.check(f"copy {offset} bytes")
     gathered.mark_written()
     return gathered.pull()
