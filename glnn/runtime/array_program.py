@@ -26,40 +26,40 @@ class ArrayCall:
     """A call of an array function."""
 
     function: str | Callable[..., Array]
-    """The name of one of FUNCTIONS; or one that has no name, which no file can have."""
+    """The name of one of FUNCTIONS; or a function without a name, which cannot be saved."""
     reads: tuple[int, ...]
-    """The calls whose results it is given; ~i is the constant i."""
+    """The calls whose results are its operands; ~i is the constant i."""
     attributes: tuple[Any, ...]
-    """What it is given behind these: plain data, with a SizeIndex for each size."""
+    """The arguments behind the operands: plain data, with a SizeIndex for each size."""
 
     @cached_property
-    def called(self) -> Callable[..., Array]:
-        """The function."""
+    def callable(self) -> Callable[..., Array]:
+        """The function itself."""
         return FUNCTIONS[self.function] if isinstance(self.function, str) else self.function
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayProgram:
-    """Calls of array functions, of which some are given sizes."""
+    """Calls of array functions, some of which depend on sizes."""
 
     constants: tuple[Array, ...] = ()
     calls: tuple[ArrayCall, ...] = ()
-    """Each reads from calls before it alone."""
+    """The calls in order: each reads the results of earlier ones."""
     results: Mapping[str, int] = field(default_factory=dict)
-    """The call that gives each tensor."""
+    """The call that returns each tensor, by the tensor's name."""
     nbytes: Size = 0
-    """Bytes that the results of all calls take, together."""
+    """Bytes of the results of all calls together."""
 
     @property
     def why_not_saved(self) -> str | None:
-        """Why no file can have it; None where one can."""
+        """The reason why it cannot be saved; None where it can."""
         named = all(isinstance(one.function, str) for one in self.calls)
         if named and all(array.dtype.kind in KINDS for array in self.constants):
             return None
         return "what makes a weight of sizes has no name in files"
 
     def data(self) -> list[Any]:
-        """Return it as JSON has it, of constants only what they are."""
+        """Return it as data for JSON, with dtypes and shapes in the place of constants."""
         return [
             [[one.dtype.str, one.shape] for one in self.constants],
             [[one.function, one.reads, plain(one.attributes)] for one in self.calls],
@@ -69,7 +69,10 @@ class ArrayProgram:
 
     @classmethod
     def from_data(cls, data: Any, words: Sequence[NDArray[np.uint32]]) -> ArrayProgram:
-        """Return what `data` gave. words: of each constant. Raises anything where it gave none."""
+        """Return the program that `data()` returned; any exception for other data.
+
+        words: the content of each constant.
+        """
         constants, calls, results, nbytes = data
         return cls(
             tuple(_constant(*one) for one in zip(constants, words, strict=True)),
@@ -77,13 +80,13 @@ class ArrayProgram:
                 ArrayCall(str(f), tuple(reads), size_of(attributes))
                 for f, reads, attributes in calls
             ),
-            {str(name): place for name, place in results.items()},
+            {str(name): call for name, call in results.items()},
             size_of(nbytes),
         )
 
     @cached_property
     def needs(self) -> Sequence[frozenset[int]]:
-        """The expressions that each call's result depends on, by their places."""
+        """The indices of the expressions that the result of each call depends on."""
         result: list[frozenset[int]] = []
         for one in self.calls:
             operands = (result[i] for i in one.reads if i >= 0)
@@ -91,21 +94,21 @@ class ArrayProgram:
         return result
 
     def check(self, expressions: int) -> None:
-        """Raise FormatError where it speaks of what is not there. expressions: how many are."""
+        """Raise FormatError where an index is out of range. expressions: how many there are."""
         count = len(self.calls)
         for i, one in enumerate(self.calls):
             if isinstance(one.function, str) and one.function not in FUNCTIONS:
                 raise FormatError(f"there is no array function {one.function!r:.80}")
-            if not all(type(at) is int and -len(self.constants) <= at < i for at in one.reads):
+            if not all(type(j) is int and -len(self.constants) <= j < i for j in one.reads):
                 raise FormatError(f"there is nothing to read at {one.reads!r:.80}")
-        if not all(type(at) is int and 0 <= at < count for at in self.results.values()):
+        if not all(type(i) is int and 0 <= i < count for i in self.results.values()):
             raise FormatError(f"there are no results of {count} calls at {self.results!r:.200}")
-        for place in size_indices([self.nbytes, *(one.attributes for one in self.calls)]):
-            if type(place) is not int or not 0 <= place < expressions:
-                raise FormatError(f"there is no expression {place!r:.80}")
+        for index in size_indices([self.nbytes, *(one.attributes for one in self.calls)]):
+            if type(index) is not int or not 0 <= index < expressions:
+                raise FormatError(f"there is no expression {index!r:.80}")
 
     def compute(self, names: tuple[str, ...], numbers: Sequence[int]) -> tuple[Array, ...]:
-        """Return the results called `names` for these numbers of the table of expressions."""
+        """Return the results called `names` for these values of the expressions."""
         if names not in self._computers:
             self._computers[names] = self._computer(names)
         result: tuple[Array, ...] = self._computers[names](numbers)
@@ -113,49 +116,54 @@ class ArrayProgram:
 
     @cached_property
     def _computers(self) -> dict[tuple[str, ...], Callable[[Sequence[int]], tuple[Array, ...]]]:
-        """Functions from numbers to results, by the names of these."""
+        """The functions from numbers to results, by the names of the results."""
         return {}
 
     def _computer(self, names: tuple[str, ...]) -> Callable[[Sequence[int]], tuple[Array, ...]]:
-        """Return one flat Python function that calls what `names` need, and keeps no more of it."""
+        """Generate a flat Python function that computes `names`.
+
+        Its lines are generated from the last one to the first, so that a variable can be deleted
+        behind its last reader.
+        """
         scope: dict[str, Any] = {"__builtins__": {}}
-        ends = [self.results[name] for name in names]
-        wanted, read, lines = set(ends), set(ends), list[str]()
+        outputs = [self.results[name] for name in names]
+        needed, live, lines = set(outputs), set(outputs), list[str]()
         for i in reversed(range(len(self.calls))):
             one = self.calls[i]
-            if i in wanted and self.needs[i]:
-                wanted.update(one.reads)
-                over = {at for at in one.reads if at >= 0 and self.needs[at]} - read
-                read |= over
-                operands = [self._operand(at, scope) for at in one.reads]
+            if i in needed and self.needs[i]:
+                needed.update(one.reads)
+                last_read = {j for j in one.reads if j >= 0 and self.needs[j]} - live
+                live |= last_read
+                operands = [self._operand(j, scope) for j in one.reads]
                 operands += [_text(value, scope) for value in one.attributes]
-                scope[f"f{i}"] = one.called
-                lines += [f"del {', '.join(f'v{at}' for at in sorted(over))}"] if over else []
+                scope[f"f{i}"] = one.callable
+                if last_read:
+                    lines.append(f"del {', '.join(f'v{j}' for j in sorted(last_read))}")
                 lines.append(f"v{i} = f{i}({', '.join(operands)})")
         lines.append("")
-        results = "".join(f"{self._operand(at, scope)}, " for at in ends)
+        results = "".join(f"{self._operand(i, scope)}, " for i in outputs)
         body = "".join(f"    {line}\n" for line in reversed(lines))
         text = f"def compute(n):\n{body}    return ({results})\n"
         exec(compile(text, "<arrays of sizes>", "exec"), scope)
         result: Callable[[Sequence[int]], tuple[Array, ...]] = scope["compute"]
         return result
 
-    def _operand(self, at: int, scope: dict[str, Any]) -> str:
-        """Return the text of what a call reads; what needs no sizes is put into `scope`."""
-        if at >= 0 and self.needs[at]:
-            return f"v{at}"
-        name = f"k{at}" if at >= 0 else f"c{~at}"
-        scope[name] = self.constant_results[at]
+    def _operand(self, index: int, scope: dict[str, Any]) -> str:
+        """Return the text of an operand; one that depends on no sizes is put into `scope`."""
+        if index >= 0 and self.needs[index]:
+            return f"v{index}"
+        name = f"k{index}" if index >= 0 else f"c{~index}"
+        scope[name] = self.constant_results[index]
         return name
 
     @cached_property
     def constant_results(self) -> Sequence[Array | None]:
-        """The results of calls that need no sizes, None for the others, then the constants."""
+        """The results of calls that depend on no sizes, None for others, then the constants."""
         result: list[Any] = [None] * len(self.calls) + [*self.constants[::-1]]
         for i, one in enumerate(self.calls):
             if not self.needs[i]:
-                result[i] = one.called(*[result[at] for at in one.reads], *one.attributes)
-        read = {at for one, needs in zip(self.calls, self.needs) if needs for at in one.reads}
+                result[i] = one.callable(*[result[j] for j in one.reads], *one.attributes)
+        read = {j for one, needs in zip(self.calls, self.needs) if needs for j in one.reads}
         for i in range(len(self.calls)):
             if i not in read and i not in self.results.values():
                 result[i] = None
@@ -166,7 +174,7 @@ NO_ARRAYS = ArrayProgram()
 
 
 def _constant(declared: tuple[str, list[int]], words: NDArray[np.uint32]) -> Array:
-    """Return an array of its own. Raises FormatError where `words` are not those of one."""
+    """Return a copy of a constant. Raises FormatError where `words` do not fit its declaration."""
     dtype, shape = declared
     kind = np.dtype(dtype)
     nbytes = kind.itemsize * prod(shape)
@@ -176,7 +184,7 @@ def _constant(declared: tuple[str, list[int]], words: NDArray[np.uint32]) -> Arr
 
 
 def _text(value: Any, scope: dict[str, Any]) -> str:
-    """Return the text of an attribute, of the numbers `n`; what is known is put into `scope`."""
+    """Return the text of an attribute; sizes are read from `n`, other values from `scope`."""
     if isinstance(value, SizeIndex):
         return f"n[{value.index}]"
     if isinstance(value, tuple) and depends(value):
@@ -187,31 +195,33 @@ def _text(value: Any, scope: dict[str, Any]) -> str:
 
 
 class SizedArrays:
-    """The results of an ArrayProgram in one binding after another."""
+    """The results of an ArrayProgram for a sequence of bindings."""
 
     def __init__(self, program: ArrayProgram) -> None:
-        self._program, self._checked = program, 0
-        needs = {name: sorted(program.needs[at]) for name, at in program.results.items()}
-        self._needs = [
-            (name, itemgetter(*some) if some else lambda _: ()) for name, some in needs.items()
+        self._program, self._checked_nbytes = program, 0
+        needs = {name: sorted(program.needs[call]) for name, call in program.results.items()}
+        self._key_functions = [
+            (name, itemgetter(*indices) if indices else lambda _: ())
+            for name, indices in needs.items()
         ]
-        """What picks the numbers that each tensor depends on."""
+        """The function that picks the numbers that each tensor depends on."""
         self._keys: dict[str, Any] = {}
 
     def changed(self, numbers: Sequence[int]) -> dict[str, Array]:
-        """Return the tensors that are others for these `numbers` of the expressions than before.
+        """Return the tensors that differ from those of the last binding.
 
-        Raises LimitError, before anything is computed, where the host has too little memory.
+        numbers: the values of the expressions. Raises LimitError, before anything is computed,
+        where the host has too little memory.
         """
-        keys = {name: pick(numbers) for name, pick in self._needs}
+        keys = {name: key_function(numbers) for name, key_function in self._key_functions}
         names = tuple([name for name, key in keys.items() if self._keys.get(name) != key])
         if not names:
             return {}
         program, self._keys = self._program, keys
         nbytes = number(program.nbytes, numbers)
-        if nbytes > self._checked:
+        if nbytes > self._checked_nbytes:
             check_memory(nbytes, lambda: "what follows from the sizes of a run")
-            self._checked = nbytes
+            self._checked_nbytes = nbytes
         with np.errstate(all="ignore"):
             arrays = program.compute(names, numbers)
         pairs = zip(names, arrays, strict=True)

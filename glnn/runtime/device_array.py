@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FLOATS = (DType.float32, DType.float16)
-"""The types that lie on a device: numbers of others are checked by the host before a run."""
+"""The types of DeviceArrays on a device: the host checks the numbers of others before a run."""
 
 
 class DeviceArray:
-    """A tensor of which no number changes, on the device whose runs made it or read it last.
+    """An immutable tensor on the device whose runs wrote it or read it last.
 
-    `InferenceSession.run` gives one for each output whose `out` is this class, and takes it for an
-    input, of any session: on the same device it is read where it lies, on another it goes by way of
-    the host. On a device it is row major, float16 as float32. Integers stay with the host, and so
-    does everything on the `cpu` backend. It outlives its session. Any thread may use it.
+    `InferenceSession.run` returns one for each output whose `out` is this class, and takes it as an
+    input of any session: on the same device it is read in place, on another it goes by way of the
+    host. On a device it is row major, float16 as float32. Integers stay in the host's memory, and
+    so does everything on the `cpu` backend. It outlives its session. Any thread may use it.
     """
 
     def __init__(self, array: Array) -> None:
-        """array: the numbers, which are copied. They go to a device with the first run there.
+        """array: the numbers, which are copied. The first run on a device uploads them.
 
-        Raises ShapeError for what is no array of numbers.
+        Raises ShapeError for anything but an array of numbers.
         """
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             got = f"a {array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
@@ -50,15 +50,15 @@ class DeviceArray:
         self.dtype = dtype
         """NumPy's type of its numbers."""
         self._host, self._block = host, block
-        self._moved: DeviceArray | None = None
-        """The one that has the block, where that is not this one's own."""
+        self._uploaded: DeviceArray | None = None
+        """The array that owns the block, where an upload created that; None where this one does."""
         self._allocation: Allocation | None = None
-        """The use of the block, where that is this one's own."""
+        """The allocation of the block, where this array owns it."""
         return self
 
     @classmethod
     def of_host(cls, array: Array) -> Self:
-        """Return one that has `array` itself, which nobody changes any more."""
+        """Return one of `array` itself, which must not change any more."""
         return cls.__new__(cls)._make(array.shape, array.dtype, array, None)
 
     @classmethod
@@ -69,7 +69,7 @@ class DeviceArray:
         dtype: DType,
         available: Callable[[], int | None] = lambda: None,
     ) -> Self:
-        """Return one of FLOATS on `device` that is yet to be written. Only inside `perform`.
+        """Return one of undefined content on `device`. Only inside `perform`. dtype: of FLOATS.
 
         available: see `BlockPool.allocate`, whose errors it raises.
         """
@@ -79,29 +79,29 @@ class DeviceArray:
 
     @classmethod
     def from_allocation(cls, shape: Shape, dtype: DType, allocation: Allocation) -> Self:
-        """Return one of FLOATS in memory that is yet to be written. Only inside `perform`."""
+        """Return one of undefined content in `allocation`. Only inside `perform`."""
         result = cls.__new__(cls)._make(shape, dtype.numpy, None, allocation.block)
         result._allocation = allocation
         return result
 
     def hand_over(self, dtype: DType) -> DeviceArray:
-        """Return one with this one's memory, which a run writes to, and give this one up.
+        """Return a new DeviceArray with this one's memory, for an output, and give this one up.
 
-        Only inside `perform`, and where `is_at` says that there is such memory.
+        Only inside `perform`, and where this one has memory (`is_at`).
         """
-        owner = self._moved or self
+        owner = self._uploaded or self
         allocation, owner._allocation = owner._allocation, None
         assert allocation is not None
         self.give_up()
         return self.from_allocation(self.shape, dtype, allocation)
 
     def is_at(self, block: object) -> bool:
-        """Return True where its numbers lie in `block`."""
+        """Return True where its memory is `block`."""
         return self._block is block
 
     def give_up(self) -> None:
-        """Have no numbers any more: a run was given the memory for an output."""
-        self._moved = self._block = self._host = None
+        """Drop the numbers, as a run writes an output to their memory."""
+        self._uploaded = self._block = self._host = None
 
     @property
     def ndim(self) -> int:
@@ -120,12 +120,12 @@ class DeviceArray:
 
     @property
     def device(self) -> Device | None:
-        """The device that it lies on; None where it is with the host."""
+        """The device that has it; None for the host."""
         block = self._block
         return None if block is None else block.device
 
     def __repr__(self) -> str:
-        """The type, the shape, and where it is."""
+        """Return the type, the shape, and the device."""
         where = "with the host" if self.device is None else f"on {self.device}"
         return f"DeviceArray({self.dtype} {self.shape} {where})"
 
@@ -138,36 +138,36 @@ class DeviceArray:
         return array.copy() if array is self._host else array
 
     def _on_host(self) -> Array:
-        """Return the numbers: the array that it keeps, if there is one, else a new one."""
-        host, block = self._host, self._block  # in this order: `_move` sets them in the other
+        """Return the numbers: its own array, if it has one, else a new one."""
+        host, block = self._host, self._block  # in this order: `_move_to` sets them in the other
         if host is not None:
             return host
         if block is None:
-            raise self._given_up()
-        return self._open(block).perform(lambda: self._read(block))
+            raise self._given_up_error()
+        return self._open_device(block).perform(lambda: self._read(block))
 
-    def _open(self, block: UnclearedBlock) -> Device:
+    def _open_device(self, block: UnclearedBlock) -> Device:
         """Return the device of `block`. Raises DeviceError where that is closed."""
         device = block.device
         if device.closed:
             why = device.lost or "its device was closed"
-            raise DeviceError(f"the numbers of {self._text()} are lost: {why}")
+            raise DeviceError(f"the numbers of {self._description()} are lost: {why}")
         return device
 
-    def _given_up(self) -> DeviceError:
+    def _given_up_error(self) -> DeviceError:
         return DeviceError(
-            f"the numbers of {self._text()} are gone: a run was given its memory, as `out`, for an "
-            "output"
+            f"the numbers of {self._description()} are gone: a run was given its memory, as `out`, "
+            "for an output"
         )
 
-    def _text(self) -> str:
+    def _description(self) -> str:
         return f"a DeviceArray of {self.dtype} {self.shape}"
 
     def block(self, device: Device) -> UnclearedBlock:
-        """Return its memory on `device`, where `located` had it. Only inside `perform`."""
+        """Return its memory on `device`, after `located(device)`. Only inside `perform`."""
         block = self._block
-        if block is None:  # by another thread, since `located` had it
-            raise self._given_up()
+        if block is None:  # another thread gave it up since `located`
+            raise self._given_up_error()
         assert block.device is device
         return block
 
@@ -191,13 +191,12 @@ class DeviceArray:
     def wait(self) -> None:
         """Wait for the runs that compute it. Raises DeviceError where its device was closed."""
         if self._block is not None:
-            self._open(self._block).finish()
+            self._open_device(self._block).finish()
 
     def located(self, device: Device | None) -> DeviceArray | Array:
-        """Return what a run on `device` reads: this or another one there, or an array of the host.
+        """Return the array that a run on `device` reads: a DeviceArray on it, or the host's array.
 
-        Not inside `perform` of any device but that one. Raises DeviceError where its own was
-        closed.
+        Not inside `perform` of another device. Raises DeviceError where its own device was closed.
         """
         block = self._block
         if block is not None and block.device is device and not block.device.closed:
@@ -212,21 +211,21 @@ class DeviceArray:
             result.buffer(device).put(numbers)
             return result
 
-        return self._move(device.perform(upload))
+        return self._move_to(device.perform(upload))
 
-    def _move(self, uploaded: DeviceArray) -> DeviceArray:
-        """Be where `uploaded` is, of the same numbers, from now on; return it for this run."""
-        self._moved, self._block = uploaded, uploaded._block
+    def _move_to(self, uploaded: DeviceArray) -> DeviceArray:
+        """Share the memory of `uploaded`, of the same numbers, from now on, and return that."""
+        self._uploaded, self._block = uploaded, uploaded._block
         self._host = None
         return uploaded
 
 
 Feed = Array | DeviceArray
-"""What a run is given for an input."""
+"""The argument of a run for an input."""
 
 
 def stays_on_device(out: object) -> bool:
-    """Return True where an output stays on the device: `out` is DeviceArray, or one to give up."""
+    """Return True where an output stays on the device: `out` is the class or an instance."""
     return out is DeviceArray or isinstance(out, DeviceArray)
 
 
@@ -239,7 +238,7 @@ def any_on_device(feeds: Mapping[str, Feed]) -> bool:
 
 
 def located(feeds: Mapping[str, Feed], device: Device | None) -> Mapping[str, Feed]:
-    """Return `feeds` with each DeviceArray as a run on `device` reads it; see that."""
+    """Return `feeds` with each DeviceArray as a run on `device` reads it (`located`)."""
     if not any_on_device(feeds):
         return feeds
     return {
@@ -254,16 +253,15 @@ def host_arrays(feeds: Mapping[str, Feed]) -> dict[str, Array]:
 
 
 def deciding_types(feeds: Mapping[str, Feed], *, small: bool = False) -> ArrayTypes | None:
-    """Return the shapes and dtypes of `feeds`, if these decide which plan runs them.
+    """Return the shapes and dtypes of `feeds`, if these alone decide which plan runs them.
 
-    Return None where numbers decide, too, which they do in int64 arrays, or where one lies on the
-    device. small: True where the numbers of int64 arrays need not be looked at, because the runs of
-    the plan check that they are small.
+    Return None where the numbers of int64 arrays decide, too, or where one is on a device. small:
+    True where the numbers need no check, because the plan's runs check that they are small.
     """
-    arrays, wide = host_arrays(feeds), DType.int64.numpy
+    arrays, int64 = host_arrays(feeds), DType.int64.numpy
     if len(arrays) < len(feeds):
         return None
-    if not small and any(one.dtype == wide for one in arrays.values()):
+    if not small and any(one.dtype == int64 for one in arrays.values()):
         return None
     return ArrayTypes(arrays)
 

@@ -1,4 +1,4 @@
-"""Requests: the queue behind `run_async`. Two runs are under way; those that wait may be joined."""
+"""Requests: the queue behind `run_async`, which joins waiting requests to batches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from glnn.core.process import GL_PROCESS, THIS, process_lock
 from glnn.core.types import Array
 from glnn.runtime.runner import ModelExecutor, Out, Run
 
-UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
-LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
+MAX_IN_FLIGHT = 2  # the device computes one run while the inputs of the next are uploaded
+POLL_SECONDS = 1e-4  # seconds after which the thread, waiting for the device, checks the queue
 LOG = logging.getLogger(__name__)
-EXIT_SECONDS = 10.0  # that the process's end waits for requests under way
+EXIT_SECONDS = 10.0  # the longest that the process's exit waits for requests
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +33,31 @@ class RunRequest:
     feeds: Mapping[str, Array]
     """The inputs."""
     outputs: tuple[str, ...]
-    """The names of those that are wanted."""
+    """The names of the requested outputs."""
     out: Mapping[str, Out]
-    """Arrays to write some of them to."""
+    """Arrays to write outputs to, by name."""
     requests: Requests
-    """The queue that it is in, kept alive as long as it waits."""
+    """The session's requests, kept alive as long as this one waits."""
     future: Future[list[Array]] = field(default_factory=Future)
-    """Gets the outputs, in the order of `outputs`."""
+    """The future of the outputs, in the order of `outputs`."""
 
     @property
     def samples(self) -> int:
-        """The size of its batch; 1 where it has none."""
+        """The size of its batch; 1 without one."""
         return next((array.shape[0] for array in self.feeds.values() if array.shape), 1)
 
     @property
     def joinable(self) -> bool:
-        """True where it may share a run: as many samples in each input, and no `out`."""
+        """True where it may share a run: all inputs have equally many samples, and no `out`."""
         batches = {array.shape[:1] for array in self.feeds.values()}
         return not self.out and len(batches) == 1 and () not in batches
 
     def joins(self, request: RunRequest) -> bool:
-        """Return True where one run does both: samples of the same shapes, the same outputs."""
-        alike = all(a.shape[1:] == request.feeds[k].shape[1:] for k, a in self.feeds.items())
-        return alike and self.outputs == request.outputs and self.joinable and request.joinable
+        """Return True where one run can serve both: the same sample shapes and outputs."""
+        same_shapes = all(a.shape[1:] == request.feeds[k].shape[1:] for k, a in self.feeds.items())
+        return (
+            same_shapes and self.outputs == request.outputs and self.joinable and request.joinable
+        )
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,16 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class BatchedRun:
-    """A run under way for `requests`, in the order of its samples; then comes padding."""
+    """A run under way: its batch has the samples of `requests` in order, and padding behind."""
 
     run: Run
     requests: tuple[RunRequest, ...]
 
     def answers(self) -> list[Answer]:
-        """Wait for the run, and return what each request gets."""
+        """Wait for the run, and return the answer to each request."""
         try:
             results = self.run.results()
-        except BaseException as error:  # whatever it is, those who wait get it
+        except BaseException as error:  # of any kind: each future gets it
             return [Answer(request, [], error) for request in self.requests]
         if len(self.requests) == 1:
             return [Answer(self.requests[0], [results[name] for name in self.requests[0].outputs])]
@@ -100,10 +102,10 @@ class BatchedRun:
 
 
 class Requests:
-    """The requests of a session, done in the order in which they came, by a thread of its own.
+    """The requests of a session, served in order by a thread of its own.
 
-    executor: runs them. max_batch: how many samples those that wait are joined to at the most,
-    along the first dimension of all inputs and outputs.
+    executor: runs them. max_batch: the most samples to which waiting requests are joined, along the
+    first dimension of all inputs and outputs.
     """
 
     def __init__(self, executor: ModelExecutor, max_batch: int = 1) -> None:
@@ -121,7 +123,7 @@ class Requests:
     def submit(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Out]
     ) -> Future[list[Array]]:
-        """Ask for a run; the arguments are those of `Runner.run`.
+        """Request a run; the arguments are those of `Runner.run`.
 
         Raises DeviceError in a fork of the process that used its device.
         """
@@ -130,7 +132,7 @@ class Requests:
         return request.future
 
     def put(self, request: RunRequest) -> None:
-        """Ask for a run, whose future there is already."""
+        """Queue a request."""
         if self.executor.device is not None:
             GL_PROCESS.check()
         with self._lock:
@@ -148,23 +150,31 @@ class Requests:
 
 
 def _serve(queue: SimpleQueue[RunRequest | None]) -> None:
-    """Do what comes, until that is None. A session that nothing is asked of is not kept alive."""
+    """Serve the requests of the queue until None, the end, comes.
+
+    It refers to a session only as long as that has requests.
+    """
     waiting: deque[RunRequest] = deque()
-    flying: deque[BatchedRun] = deque()
+    in_flight: deque[BatchedRun] = deque()
     ended = False
-    while waiting or flying or not ended:
-        ended |= _take(queue, waiting, block=not waiting and not flying)
-        if waiting or flying:
-            for answer in _answered(queue, waiting, flying):
+    while waiting or in_flight or not ended:
+        ended |= _receive(queue, waiting, block=not waiting and not in_flight)
+        if waiting or in_flight:
+            for answer in _answered(queue, waiting, in_flight):
                 try:
                     answer.give()
-                except BaseException:  # of a future's callback: the others are waited for, too
+                except BaseException:  # of a future's callback: other callers wait, too
                     LOG.exception("a callback of a run failed")
                 del answer  # it keeps the session alive
 
 
-def _take(queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], block: bool) -> bool:
-    """Have all that came wait; block: for one at least. Returns whether None came, the end."""
+def _receive(
+    queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], block: bool
+) -> bool:
+    """Move all requests of the queue to `waiting`; return True once None, the end, came.
+
+    block: True to wait for a request.
+    """
     with suppress(Empty):
         while request := queue.get(block):
             waiting.append(request)
@@ -174,78 +184,83 @@ def _take(queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], blo
 
 
 def _answered(
-    queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], flying: deque[BatchedRun]
+    queue: SimpleQueue[RunRequest | None], waiting: deque[RunRequest], in_flight: deque[BatchedRun]
 ) -> list[Answer]:
-    """Some answers, none where others came in the meantime that can be begun with."""
-    requests = waiting[0].requests if waiting else flying[0].requests[0].requests
+    """Return the answers of the oldest run; none where new requests came that may begin."""
+    requests = waiting[0].requests if waiting else in_flight[0].requests[0].requests
     try:
-        return requests.executor.perform(partial(_serve_next, requests, queue, waiting, flying))
+        return requests.executor.perform(partial(_serve_next, requests, queue, waiting, in_flight))
     except BaseException as error:  # no device opens
-        lost = [request for flight in flying for request in flight.requests]
-        lost += _joined(waiting, 1)
-        flying.clear()
-        return [Answer(request, [], error) for request in lost]
+        failed = [request for run in in_flight for request in run.requests]
+        failed += _take_batch(waiting, 1)
+        in_flight.clear()
+        return [Answer(request, [], error) for request in failed]
 
 
 def _serve_next(
     requests: Requests,
     queue: SimpleQueue[RunRequest | None],
     waiting: deque[RunRequest],
-    flying: deque[BatchedRun],
+    in_flight: deque[BatchedRun],
 ) -> list[Answer]:
-    """Begin with as much as may be under way, and wait for the first of it or for requests."""
-    while waiting and len(flying) < UNDER_WAY:
-        joined = _joined(waiting, requests.max_batch)
+    """Begin MAX_IN_FLIGHT runs, and wait for the oldest one or for a request."""
+    while waiting and len(in_flight) < MAX_IN_FLIGHT:
+        batch = _take_batch(waiting, requests.max_batch)
         try:
-            flying += [BatchedRun(_begin(requests, joined), joined)] if joined else []
+            in_flight += [BatchedRun(_begin(requests, batch), batch)] if batch else []
         except Exception as error:
-            if len(joined) == 1:
-                return [Answer(joined[0], [], error)]
-            return [_run_alone(requests, request) for request in joined]
-    longest = float("inf") if len(flying) == UNDER_WAY else LOOK
-    with suppress(Exception):  # which comes again with the answers
-        while flying and not flying[0].run.wait(longest):
+            if len(batch) == 1:
+                return [Answer(batch[0], [], error)]
+            return [_run_alone(requests, request) for request in batch]
+    timeout = float("inf") if len(in_flight) == MAX_IN_FLIGHT else POLL_SECONDS
+    with suppress(Exception):  # which the answers have, too
+        while in_flight and not in_flight[0].run.wait(timeout):
             if not queue.empty():
                 return []
-    if not flying:
+    if not in_flight:
         return []
-    answers = flying.popleft().answers()
+    answers = in_flight.popleft().answers()
     requests.executor.settle()
     return answers
 
 
-def _joined(waiting: deque[RunRequest], most: int) -> tuple[RunRequest, ...]:
-    """The first that waits and those behind it that one run does, too; without the cancelled."""
-    joined: list[RunRequest] = []
+def _take_batch(waiting: deque[RunRequest], most: int) -> tuple[RunRequest, ...]:
+    """Take the first waiting request, and those behind it that one run can serve, too.
+
+    most: the most samples of the run. Cancelled requests are dropped.
+    """
+    batch: list[RunRequest] = []
     samples = 0
     while waiting:
         request = waiting[0]
-        more = most > 1 and samples + request.samples <= most
-        if joined and not (more and request.joins(joined[0])):
+        has_room = most > 1 and samples + request.samples <= most
+        if batch and not (has_room and request.joins(batch[0])):
             break
         waiting.popleft()
         if request.future.set_running_or_notify_cancel():
-            joined.append(request)
+            batch.append(request)
             samples += request.samples
-    return tuple(joined)
+    return tuple(batch)
 
 
-def _begin(requests: Requests, joined: tuple[RunRequest, ...]) -> Run:
-    """Begin a run for `joined`: several are padded to a batch of a power of two, or the largest."""
-    first = joined[0]
-    if len(joined) == 1:
+def _begin(requests: Requests, batch: tuple[RunRequest, ...]) -> Run:
+    """Begin a run for `batch`; several requests are padded to a power of two of samples, or to
+    `max_batch`.
+    """
+    first = batch[0]
+    if len(batch) == 1:
         return requests.executor.begin(first.feeds, first.outputs, first.out)
-    samples = sum(request.samples for request in joined)
-    batch = min(1 << (samples - 1).bit_length(), requests.max_batch)
+    samples = sum(request.samples for request in batch)
+    padded = min(1 << (samples - 1).bit_length(), requests.max_batch)
     feeds = {}
     for name, array in first.feeds.items():
-        feeds[name] = np.zeros((batch, *array.shape[1:]), array.dtype)
-        np.concatenate([one.feeds[name] for one in joined], out=feeds[name][:samples])
+        feeds[name] = np.zeros((padded, *array.shape[1:]), array.dtype)
+        np.concatenate([request.feeds[name] for request in batch], out=feeds[name][:samples])
     return requests.executor.begin(feeds, first.outputs, {})
 
 
 def _run_alone(requests: Requests, request: RunRequest) -> Answer:
-    """Run a request by itself that was joined to others, of which some cannot be run."""
+    """Run a request by itself, after the batch that it was joined to failed."""
     try:
         run = requests.executor.begin(request.feeds, request.outputs, request.out)
     except Exception as error:
@@ -254,7 +269,7 @@ def _run_alone(requests: Requests, request: RunRequest) -> Answer:
 
 
 def _end(queue: SimpleQueue[RunRequest | None], thread: threading.Thread) -> None:
-    """Let the thread finish what was asked for, and end."""
+    """Have the thread finish its requests, and end."""
     queue.put(None)
     if thread is not threading.current_thread():  # whose last answer can end the session
         thread.join(EXIT_SECONDS)

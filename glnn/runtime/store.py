@@ -15,12 +15,11 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """The memory of one tensor, in the host's or a device's.
+    """The memory of one tensor, on the host or on a device.
 
-    `set` takes an array, which goes to the device when it is needed; `put` moves it there at once,
-    inside `perform`. `pull` returns the content, perhaps an array that the store keeps; `fetch`
-    copies it to a new array, or to `out`. `start_download` starts the download that `fetch` waits
-    for.
+    `set` takes an array, which is uploaded when it is needed; `put` uploads it at once, inside
+    `perform`. `pull` returns the content, perhaps an array that the store keeps; `fetch` copies it
+    to a new array, or to `out`. `start_download` starts the download that `fetch` waits for.
     """
 
     shape: Shape
@@ -35,7 +34,7 @@ class Store(Protocol):
     def start_download(self) -> None: ...
     def fetch(self, out: Array | None = None) -> Array: ...
     def mark_written(self) -> None:
-        """Note that the device's memory of it was written by way of another store."""
+        """Note that a kernel or another store wrote the tensor's memory on the device."""
 
 
 class HostStore:
@@ -46,9 +45,9 @@ class HostStore:
         self.resize(shape)
 
     def resize(self, shape: Shape) -> None:
-        """Be of another shape from now on."""
+        """Change the shape, and drop the content."""
         self.shape = shape
-        self._array: NDArray[Any] | None = None  # most are set before somebody reads them
+        self._array: NDArray[Any] | None = None  # zeros, allocated only if read before `set`
 
     @property
     def nbytes(self) -> int:
@@ -66,34 +65,34 @@ class HostStore:
         self._array = array
 
     def release(self) -> None:
-        """Drop the content: its memory is free for others, which find it in a cache."""
+        """Drop the content, so that other arrays reuse its memory, which is in the CPU's cache."""
         self._array = None
 
     def start_download(self) -> None:
-        pass  # it is here
+        pass
 
     def mark_written(self) -> None:
-        pass  # it is nowhere else
+        pass
 
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         array = self.pull()
         if out is None:
-            return np.array(array, order="C")  # it may be a view of an input, the caller's own
+            return np.array(array, order="C")  # a copy: it may be a view of the caller's input
         np.copyto(out, array.reshape(out.shape), casting="unsafe")
         return out
 
 
 class Performer(Protocol):
-    """Calls work where the device may be used: a backend, or a device by itself (`OnDevice`)."""
+    """Calls work on the thread that may use the device: a backend, or `OnDevice`."""
 
     device: Device | None
     """The device; None where no GL is involved."""
 
     def perform(self, work: Callable[[], T]) -> T:
-        """Call `work` where the device may be used; return or raise what it does. Any thread."""
+        """Call `work` on the device's thread; return or raise what it does. From any thread."""
 
     def fence(self) -> Fence | None:
-        """Return a fence behind all commands so far; None where a call returns when it is done."""
+        """Return a fence behind all commands so far; None where calls are synchronous."""
 
 
 class OnDevice:
@@ -101,14 +100,14 @@ class OnDevice:
 
     def __init__(self, device: Device) -> None:
         self.device: Device | None = device
-        self._own = device
+        self._device = device  # the same, never None
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Performer`."""
-        return self._own.perform(work)
+        return self._device.perform(work)
 
     def fence(self) -> Fence:
         """See `Performer`."""
-        fence = self._own.fence()
-        self._own.flush()  # nobody may wait for a while
+        fence = self._device.fence()
+        self._device.flush()  # nobody may wait for a while
         return fence

@@ -57,7 +57,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     def held(*arguments: Any) -> Any:
         assert event.wait(SECONDS)
-        requests._take(arguments[0], arguments[1], False)
+        requests._receive(arguments[0], arguments[1], False)
         return answered(*arguments)
 
     monkeypatch.setattr(requests, "_answered", held)
