@@ -1,8 +1,8 @@
 """Comparison of kernels with NumPy before their first use, as drivers miscompile silently.
 
-A kernel computes few results with sums of full depth, with NaN, infinities and the ends of exp
-among its operands; and as many results as its largest launch will have. Where only large launches
-are wrong, a size that is right is searched for; where all are wrong, the kernel is not used.
+A kernel computes few results with sums of full depth, from operands with NaN, infinities and the
+ends of exp; and as many results as its largest launch will have. Where only large launches are
+wrong, the largest right launch is searched for; where all are wrong, the kernel is not used.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from glnn.validation.reference_case import (
     special_value_operands,
 )
 
-SHORTEST = 5e-3  # seconds that tell of a kernel's pace
-FAR = 1e-3  # of the greatest result: what is off by more is where a launch begins to be wrong
-SURE = 0.5  # of the error that is allowed: up to here a result of float32 is enough to see it
+SHORTEST = 5e-3  # seconds, below which a time says nothing about a kernel's pace
+FAR = 1e-3  # of the greatest result: the first number that is off by more is the first wrong one
+SURE = 0.5  # of the allowed error, up to which a float32 reference suffices
 PIECE = 1 << 20  # results compared at once
 POISON = np.full(1 << 10, np.nan, np.float32)
 Piece = tuple[int, Array, Array]
@@ -146,8 +146,8 @@ class Trial:
 
     special_values: True to put special values among the operands. whole: True to have all samples
     differ, for small specs. seeds: seeds of the random operands; of several the one with the least
-    cancellation in its results is taken. update: the operand that the epilogue updates whose new
-    content is compared; None for the result.
+    cancellation in its results is taken. update: compare the new content of this operand, which the
+    epilogue updates; None for the result.
     """
 
     fault: Fault | None = None
@@ -178,19 +178,21 @@ class Trial:
         self._refills = list[Callable[[], None]]()
         self._stores = {
             name: self._allocate_operand(
-                name, array, self._pattern(name, layouts[name], array.shape, case)
+                name, array, self._create_pattern(name, layouts[name], array.shape, case)
             )
             for name, array in case.operands.items()
         }
         compared = update or "out"
-        self._lies = self._pattern(compared, layouts[compared], case.result.shape, case)
+        layout = layouts[compared]
+        self._pattern = self._create_pattern(compared, layout, case.result.shape, case)
+        """The memory of the tensor that is compared."""
         self._result = self._out if update is None else self._stores[update]
         self._expect(case)
 
     def _expect(self, case: ReferenceCase) -> None:
-        """Set `case` as the expected result."""
+        """Set the result of `case` as the expected one."""
         self._case = case
-        self._expected = self._lies.packed(case.result)
+        self._expected = self._pattern.packed(case.result)
         self._greatest = greatest(case.result)
 
     def _best_case(
@@ -199,17 +201,17 @@ class Trial:
         """Compute the reference case of the best seed; of several seeds, its tolerance, too."""
         self._whole, self._seed = whole, seeds[0]
         if len(seeds) == 1:
-            return self._one(special_values, quick=True), None
-        made = [
+            return self._first_case(special_values, quick=True), None
+        cases = (
             ReferenceCase.create(
                 self._compared_spec, special_values=special_values, whole=whole, seed=seed
             )
             for seed in seeds
-        ]
-        both = [(case, case.tolerance()) for case in made]
-        return min(both, key=lambda each: each[1].condition)
+        )
+        pairs = [(case, case.tolerance()) for case in cases]
+        return min(pairs, key=lambda pair: pair[1].condition)
 
-    def _one(self, special_values: bool, *, quick: bool) -> ReferenceCase:
+    def _first_case(self, special_values: bool, *, quick: bool) -> ReferenceCase:
         """Compute the reference case of the first seed."""
         return ReferenceCase.create(
             self._compared_spec,
@@ -219,23 +221,25 @@ class Trial:
             quick=quick,
         )
 
-    def _compared(self, tolerance: Tolerance) -> Array | None:
+    def _compared_mask(self, tolerance: Tolerance) -> Array | None:
         """Return the mask of the numbers compared in a period of the result; None for all."""
-        mask = self._lies.element_mask
+        mask = self._pattern.element_mask
         if tolerance.open is None:
             return mask
-        shut: Array = self._lies.packed((~tolerance.open).astype(np.float32)) != 0
-        return shut if mask is None else mask & shut
+        reliable: Array = self._pattern.packed((~tolerance.open).astype(np.float32)) != 0
+        return reliable if mask is None else mask & reliable
 
-    def _pattern(self, name: str, layout: Layout, few: Shape, case: ReferenceCase) -> Pattern:
-        """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
+    def _create_pattern(
+        self, name: str, layout: Layout, few: Shape, case: ReferenceCase
+    ) -> Pattern:
+        """Return the pattern of the tensor `name`, which repeats one of the shape `few`."""
         return Pattern(layout, self._op_spec.shape(name), few, case.stacks.get(name, 1))
 
     def _allocate_operand(self, name: str, array: Array, pattern: Pattern) -> Buffer:
-        """Allocate and fill an operand from `array`, all of it or few samples."""
+        """Allocate an operand and fill it from `array`, the whole operand or few samples of it."""
         backend, epilogue = self._backend, self._op_spec.epilogue
         in_result = backend.in_place and name == self._op_spec.op.updates
-        if in_result or (epilogue is not None and name in epilogue.updated):  # anew for each run
+        if in_result or (epilogue is not None and name in epilogue.updated):  # filled in each run
             memory = self._memory if in_result else None
             store = backend.allocate(pattern.shape, pattern.layout, memory)
             self._refills.append(
@@ -256,93 +260,93 @@ class Trial:
         the terms that the results are sums of. pace: the kernel's throughput, where it is known.
         """
         verdicts, device = self._backend.verdicts, self._backend.device
-        before = verdicts.found.get(self._key)
-        verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
+        previous = verdicts.found.get(self._key)
+        verdicts.found[self._key] = Verdict(part=part, pace=pace)  # by which launches are split
         try:
-            self.sent = self._backend.part(self._kernel, self._op_spec) or self.size
+            self.largest_launch = self._backend.part(self._kernel, self._op_spec) or self.size
             self._perform = self._backend.prepare(
                 self._kernel, self._op_spec, self._stores, self._out
             )
         finally:
             del verdicts.found[self._key]
-            verdicts.found |= {} if before is None else {self._key: before}
+            verdicts.found |= {} if previous is None else {self._key: previous}
         repeat(device, self._out, (0, 4 * self._out.size), POISON)
         for refill in self._refills:
             refill()
         self._perform()
         self.fault = None
-        looked, most = compared_ranges(self._lies.size), allowed(self._kernel, self._op_spec)
-        pieces, error = self._judged(looked, self._tolerance or Tolerance())
+        ranges, most = compared_ranges(self._pattern.size), allowed(self._kernel, self._op_spec)
+        pieces, error = self._compare(ranges, self._tolerance or Tolerance())
         if self._case.quick and not error <= SURE * most:
-            self._expect(self._one(self._case.special_values, quick=False))
-            pieces, error = self._judged(looked, Tolerance())
+            self._expect(self._first_case(self._case.special_values, quick=False))
+            pieces, error = self._compare(ranges, Tolerance())
         if not error <= most and self._tolerance is None:
             self._tolerance = self._case.tolerance()
-            pieces, error = self._judged(looked, self._tolerance)
+            pieces, error = self._compare(ranges, self._tolerance)
         if error <= most:
             return error, None
         self.fault = self._fault(pieces, error)
-        first = self._first_wrong(looked, pieces)
+        first = self._first_wrong(pieces)
         words = first * self._out.words // self._out.layout.size(self._op_spec.result_shape)
         return error, self._backend.right_until(self._kernel, self._op_spec, words)
 
-    def _judged(self, looked: Sequence[Part], tolerance: Tolerance) -> tuple[list[Piece], float]:
+    def _compare(self, ranges: Sequence[Part], tolerance: Tolerance) -> tuple[list[Piece], float]:
         """Return the result in these ranges, and its error by `tolerance`."""
-        self._seen = self._compared(tolerance)
-        pieces = list(self._pieces(looked))
+        self._mask = self._compared_mask(tolerance)
+        pieces = list(self._pieces(ranges))
         sums = [squares(got, expected) for _, got, expected in pieces]
         error = quotient(sum(one for one, _ in sums), sum(one for _, one in sums))
         return pieces, error / tolerance.condition
 
-    def _pieces(self, looked: Sequence[Part]) -> Iterator[Piece]:
+    def _pieces(self, ranges: Sequence[Part]) -> Iterator[Piece]:
         """Yield the pieces of the result in these ranges; numbers not compared are as expected."""
-        numbers = gather(self._backend.device, self._result, looked)
-        taken = 0
-        for first, last in looked:
+        numbers = gather(self._backend.device, self._result, ranges)
+        offset = 0
+        for first, last in ranges:
             for start in range(first, last, PIECE):
                 end = min(start + PIECE, last)
-                got = measured(numbers[taken : taken + end - start])
-                expected = measured(self._lies.at(self._expected, start, end))
-                if self._seen is not None:
-                    got = np.where(self._lies.at(self._seen, start, end), got, expected)
-                taken += end - start
+                got = measured(numbers[offset : offset + end - start])
+                expected = measured(self._pattern.at(self._expected, start, end))
+                if self._mask is not None:
+                    got = np.where(self._pattern.at(self._mask, start, end), got, expected)
+                offset += end - start
                 yield start, got, expected
 
-    def _first_wrong(self, looked: Sequence[Part], pieces: Sequence[Piece]) -> int:
+    def _first_wrong(self, pieces: Sequence[Piece]) -> int:
         """Return the first position of the result's memory that is far off; 0 where none is."""
-        before = 0  # up to there nothing was wrong
+        right_until = 0
         for start, got, expected in pieces:
             wrong = find_wrong(got, expected, FAR * self._greatest)
             if wrong.any():
                 break
-            before = start + len(got)
+            right_until = start + len(got)
         else:
             return 0
-        for first in range(before, start, MOST):  # what lies between two places
-            for at, some, right in self._pieces([(first, min(first + MOST, start))]):
-                if (off := find_wrong(some, right, FAR * self._greatest)).any():
-                    return at + int(off.argmax())
+        for first in range(right_until, start, MOST):  # between two of the compared ranges
+            for position, got, expected in self._pieces([(first, min(first + MOST, start))]):
+                if (off := find_wrong(got, expected, FAR * self._greatest)).any():
+                    return position + int(off.argmax())
         return start + int(wrong.argmax())
 
     def _fault(self, pieces: Iterable[Piece], error: float) -> Fault:
         """Return the worst fault in `pieces`. error: the error of the whole result."""
         worst = -1.0, 0, 0.0, 0.0
-        for start, there, right in pieces:
+        for start, numbers, references in pieces:
             with np.errstate(all="ignore"):
-                away = np.abs(there.astype(np.float64) - right)
-            same = (there == right) | (np.isnan(there) & np.isnan(right))
-            away = np.where(same, 0.0, np.where(np.isnan(away), np.inf, away))
-            at = int(away.argmax())
-            if away[at] > worst[0]:
-                worst = float(away[at]), start + at, float(there[at]), float(right[at])
-        _, number, got, expected = worst
-        return Fault(self._op_spec.shapes, self._lies.element(number), got, expected, error)
+                distance = np.abs(numbers.astype(np.float64) - references)
+            same = (numbers == references) | (np.isnan(numbers) & np.isnan(references))
+            distance = np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+            i = int(distance.argmax())
+            if distance[i] > worst[0]:
+                worst = float(distance[i]), start + i, float(numbers[i]), float(references[i])
+        _, position, got, expected = worst
+        return Fault(self._op_spec.shapes, self._pattern.element(position), got, expected, error)
 
     def details(self) -> str:
-        """Return the worst number, and the uniforms that have no value, to follow the error."""
+        """Return the worst number, and the uniforms without a value, as a suffix of a message."""
         unset = ", ".join(self._backend.unset_uniforms(self._perform))
-        number = f": {self.fault.text}" if self.fault else ""
-        return number + (f"; glnn sets no uniform {unset}, which is 0" if unset else "")
+        fault = f": {self.fault.text}" if self.fault else ""
+        return fault + (f"; glnn sets no uniform {unset}, which is 0" if unset else "")
 
     def pace(self) -> float:
         """Measure the kernel's throughput, a lower bound, in units of `work` a second."""
@@ -351,24 +355,24 @@ class Trial:
         self._perform()
         self._backend.finish()
         seconds = perf_counter() - start
-        least = SLOWEST if seconds < SHORTEST else 0.0  # so short, it tells of the launch alone
+        least = SLOWEST if seconds < SHORTEST else 0.0  # so short a time is that of the launch
         return max(work(self._op_spec) / max(seconds, SHORTEST), least)
 
 
 LOG = logging.getLogger(__name__)
-LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
-SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
-SEEDS = 1, 2, 3, 4  # of the operands of a second look, of which the best are taken
-MORE = 64  # samples of a second look, where a kernel is seen with few
-WRITTEN = 1.0  # seconds after which what was found is written: a process may be ended
-CONFIRMED = 1 << 16  # numbers of a spec of which all samples may differ then
+LEAST_PART = 64  # vertices or workgroups: smaller launches cost more than what they compute
+SHORT = 64  # terms of a sum in trials of large launches: no tile is longer
+SEEDS = 1, 2, 3, 4  # of the operands of a second trial
+MORE = 64  # samples of a second trial, where the first one had few
+WRITTEN = 1.0  # seconds after which new verdicts are written, as the process may be killed
+CONFIRMED = 1 << 16  # numbers of a spec up to which all samples differ in a second trial
 
 
 def examine_choices(backend: ExaminedBackend, choices: Iterable[tuple[object, OpSpec]]) -> bool:
     """Compare the kernels of a plan with NumPy where no verdict is known, the largest first.
 
     Returns True where some are wrong: they are not chosen again, so that others must be chosen.
-    What is no kernel, and all where kernels are trusted, is not compared.
+    Choices that are no kernels are not compared, and none where kernels are trusted.
     """
     if backend.trusts_kernels:
         return False
@@ -386,8 +390,8 @@ def are_right(backend: ExaminedBackend, choices: Iterable[tuple[object, OpSpec]]
     pairs, offers = list(choices), backend.device.capabilities
     if examine_choices(backend, pairs):
         return False
-    seen = [backend.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
-    return all(one.wrong is None and one.part is None for one in seen)
+    verdicts = [backend.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
+    return all(one.wrong is None and one.part is None for one in verdicts)
 
 
 def examine(
@@ -410,11 +414,11 @@ def examine(
             verdict = _verdict(backend, kernel, spec, launch, earlier, wide, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch[:3], verdict.outcome)
-            # One that is wrong is so at these sizes: others are looked at by themselves.
+            # A wrong kernel is wrong at these sizes: other sizes are examined by themselves.
             key = sizes_key if verdict.wrong is not None else verdict_key
-            one = {key(kernel, spec, offers): verdict}
-            verdicts.take(one)
-            new |= one
+            entry = {key(kernel, spec, offers): verdict}
+            verdicts.take(entry)
+            new |= entry
             wrong |= verdict.wrong is not None
             if verdict.wrong is not None or perf_counter() - written > WRITTEN:
                 verdicts.keep(new)
@@ -439,49 +443,50 @@ def _verdict(
     wide: the launches, by program, whose results were right, for sums of any depth.
     """
     program = program_key(kernel, spec, backend.device.capabilities)
-    where, part = backend.device.capabilities.renderer, earlier.part
+    renderer, part = backend.device.capabilities.renderer, earlier.part
     covered = not backend.watched and wide.get(program, Verdict()).covers(launch)
-    wrong = f"its results on {where} are wrong, off by"
+    wrong = f"its results on {renderer} are wrong, off by"
     try:
         trial: Trial | None = None
-        for seen, special_values, update in _specs_to_try(backend, kernel, spec, launch, earlier):
+        for tried, special_values, update in _specs_to_try(backend, kernel, spec, launch, earlier):
             if covered and part is None and (trial or earlier.right):
-                break  # sums of this length were seen
-            trial = None  # its memory is free for the next
-            trial = Trial(backend, kernel, seen, special_values=special_values, update=update)
+                break  # sums of this length were tried
+            trial = None  # first, so that the next one can have its memory
+            trial = Trial(backend, kernel, tried, special_values=special_values, update=update)
             error, right = trial.look(part, earlier.pace)
             if right is not None:
                 fault = trial.fault
                 trial = None
                 again = wrong_again(
-                    backend, kernel, seen, special_values, part, earlier.pace, update
+                    backend, kernel, tried, special_values, part, earlier.pace, update
                 )
-                trial = Trial(backend, kernel, seen, special_values=special_values, update=update)
+                trial = Trial(backend, kernel, tried, special_values=special_values, update=update)
                 error, right = trial.look(part, earlier.pace)
-                if not again:  # by chance, as its terms cancel, or in some few numbers
+                if not again:  # wrong by chance: its terms cancel, or few numbers are off
                     right = None
                 elif tell and fault:
                     tell(kernel, spec, fault)
             while right is not None:
-                most = trial.sent
-                if most <= LEAST_PART:
+                largest = trial.largest_launch
+                if largest <= LEAST_PART:
                     return Verdict(wrong=f"{wrong} {error:.1e}{trial.details()}")
-                part = max(min(right or most, most // 2), LEAST_PART)
+                part = max(min(right or largest, largest // 2), LEAST_PART)
                 error, right = trial.look(part, earlier.pace)
-            sent = trial.sent
-            if backend.watched and trial.size > 1:  # in parts another program may compute it
-                error, right = trial.look(max(sent // 2, 1), earlier.pace)
+            right_launch = trial.largest_launch
+            if backend.watched and trial.size > 1:  # split launches may use another program
+                half = max(right_launch // 2, 1)
+                error, right = trial.look(half, earlier.pace)
                 if right is not None:
-                    return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
+                    return Verdict(wrong=f"{wrong} {error:.1e} in launches of {half}")
         pace = None
         if trial and backend.watched:
             pace = trial.pace()
-            if trial.look(part, pace)[1] is not None:  # as long as may be now
-                part, pace = sent, None
-    except Exception:  # of a lost device anything may be raised
+            if trial.look(part, pace)[1] is not None:  # in launches as large as `pace` allows
+                part, pace = right_launch, None
+    except Exception:  # a lost device may raise any
         if backend.device.lost is not None:
             key = verdict_key(kernel, spec, backend.device.capabilities)
-            backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})
+            backend.verdicts.keep({key: Verdict(wrong=f"{renderer} was reset while it ran")})
         raise
     if part is None:
         wide[program] = wide.get(program, Verdict()).and_right(launch)
@@ -499,23 +504,23 @@ def wrong_again(
 ) -> bool:
     """Return True where a kernel that was wrong once is wrong with other operands, too.
 
-    It is tried on as many operands, then on more. Of several random sets the one with the least
-    cancellation in its results is taken. update: see Trial.
+    It is tried with as many samples, then with more. Of several random sets of operands the one
+    with the least cancellation in its results is taken. update: see Trial.
     """
     small = sum(map(prod, spec.shapes.values())) + prod(spec.result_shape) <= CONFIRMED
-    looks = [spec]
+    specs = [spec]
     if small and spec.op.sample_operands(spec.op_shapes):
         few = spec.result_shape[0]
         more = spec.of_samples(max(2 * few, min(CONFIRMED // prod(spec.result_shape[1:]), MORE)))
         offers = backend.device.capabilities
         fault = why_not_spec(kernel, more) or why_not_here(kernel, more, offers)
         if fault is None and verdict_key(kernel, more, offers) == verdict_key(kernel, spec, offers):
-            looks.append(more)
-    for look in looks:
+            specs.append(more)
+    for tried in specs:
         trial = Trial(
             backend,
             kernel,
-            look,
+            tried,
             special_values=special_values,
             whole=small,
             seeds=SEEDS,
@@ -529,8 +534,7 @@ def wrong_again(
 def _specs_to_try(
     backend: ExaminedBackend, kernel: Kernel, spec: OpSpec, launch: Launched, earlier: Verdict
 ) -> Iterator[tuple[OpSpec, bool, str | None]]:
-    """Yield the specs to try `kernel` on, each with True for special values in the operands, and
-    with what is compared: see `Trial`.
+    """Yield the specs to try `kernel` on, each with the `special_values` and `update` of its Trial.
 
     First few results of full-depth sums, with special values, where `earlier` has no right launch;
     then a launch as large as `launch`, of short sums, without special values.
@@ -543,28 +547,26 @@ def _specs_to_try(
         fault = why_not_spec(kernel, candidate) or why_not_here(kernel, candidate, offers)
         return fault is None and program_key(kernel, candidate, offers) == program
 
-    def enough(candidate: OpSpec) -> bool:
-        """Return True where it does so in a launch at least as large as `launch`."""
+    def is_large(candidate: OpSpec) -> bool:
+        """Return True where it can in a launch at least as large as `launch`."""
         return fits(candidate) and is_no_larger(launch, backend.launched(kernel, candidate))
 
     whole, shapes = spec.op.whole_problem(spec.op_shapes)
-    if whole is not spec.op and enough(one := replace(spec, op=whole).resized(shapes)):
-        spec = one
+    if whole is not spec.op and is_large(wider := replace(spec, op=whole).resized(shapes)):
+        spec = wider
     op, shapes = spec.op, spec.op_shapes
     depth = op.depth(shapes)
     large = spec.resized(op.of_depth(shapes, min(depth, SHORT)))
-    large = large if large is spec or enough(large) else spec
-    results = None, *(() if spec.epilogue is None else spec.epilogue.updated)
+    large = large if large is spec or is_large(large) else spec
+    updates = None, *(() if spec.epilogue is None else spec.epilogue.updated)
     if earlier.right:
-        yield from ((large, False, one) for one in results)
+        yield from ((large, False, update) for update in updates)
         return
     few: dict[str, Shape] = dict(shapes)
     if spec.result_shape[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.sample_operands(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
     small = next(filter(fits, map(spec.resized, chain(map(op.shrink, deep), deep))), spec)
-    if special_value_operands(spec) or (
-        op.has_depth and small != large
-    ):  # else it would tell nothing more
-        yield from ((small, True, one) for one in results)
-    yield from ((large, False, one) for one in results)
+    if special_value_operands(spec) or (op.has_depth and small != large):
+        yield from ((small, True, update) for update in updates)
+    yield from ((large, False, update) for update in updates)

@@ -148,8 +148,8 @@ def test_the_step_that_was_not_believed_is_named(timed) -> None:
 def test_steps_that_do_not_add_up_are_not_shown(timed) -> None:
     """Each is proved by itself, and the whole is: yet they contradict each other."""
     made = timed(HONEST)
-    whole = made.now.commands  # what `run` and `launch` share
-    made.now.commands = lambda: (whole(), made.query.wait(0.05))[0]
+    whole = made.arrangement.commands  # what `run` and `launch` share
+    made.arrangement.commands = lambda: (whole(), made.query.wait(0.05))[0]
     found = made.profile()
     check(found)
     assert found.timer is not None and "are not the whole's" in found.timer

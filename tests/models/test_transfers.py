@@ -201,9 +201,9 @@ def test_a_run_that_cannot_be_taken_out_tells_who_asked(backends: dict[str, Back
 
         def work(plan: Plan = plan, alone: Any = alone, fail: Any = fail) -> None:
             runs = [plan.begin(one, None) for one in feeds[:2]]
-            take, runs[0]._take = runs[0]._take, fail
+            take, runs[0]._fetch = runs[0]._fetch, fail
             runs += [plan.begin(one, None) for one in feeds[2:]]
-            runs[0]._take = take
+            runs[0]._fetch = take
             with pytest.raises(MemoryError):
                 runs[0].results()
             for run, one in zip(runs[1:], alone[1:], strict=True):
