@@ -1,7 +1,8 @@
-"""Index: what is stored of a model, and what its plans depend on: files, device and settings.
+"""Index: the stored plans of a model, and keys of what they depend on: files, device, settings.
 
-No model is read for it. A file is taken for unchanged as long as its path, size and times are. One
-that was written a moment ago is not: it may change again within the resolution of the clock.
+It is found without reading the model. A file counts as unchanged as long as its path, size and
+times are the same, unless it was written a moment ago: it may change again within the resolution of
+the clock.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have th
 STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
 TUNED = "choices", "certificates"
-"""Folders of the cache whose files say which kernels are taken, or which a doctor saw."""
+"""Folders of the cache whose files influence the choice of kernels."""
 OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
 FileState = tuple[str, int, int]
-"""A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
-FORM = 6  # of the index; another one is not read
+"""A file: its path, its bytes, and the time of its last change, in nanoseconds since 1970."""
+FORM = 6  # of the index; an index of another form is not read
 MOST_PLANS = 12  # of a model: the latest
 PLAIN = "biuf"
-"""The kinds of NumPy's numbers that arrays are stored of."""
+"""The kinds of NumPy's dtypes that stored arrays may have."""
 
 
 @dataclass(frozen=True)
 class FileStamp:
-    """A file as the system knew it."""
+    """A file's path and status at one time."""
 
     path: str
-    """Where it was read, links and all: another file is there once a link leads elsewhere."""
+    """The path that was opened, with its links unresolved, as a link may change."""
     device: int
-    """The file system that it is on."""
+    """The number of its file system."""
     inode: int
-    """Its number there."""
+    """Its number in the file system."""
     nbytes: int
     """Its size."""
     modified: int
-    """When its content changed, in nanoseconds."""
+    """The time of the last change of its content, in nanoseconds."""
     changed: int
-    """When anything of it changed."""
+    """The time of the last change of its content or status."""
 
     def __post_init__(self) -> None:
         numbers = self.device, self.inode, self.nbytes, self.modified, self.changed
@@ -76,7 +77,7 @@ class FileStamp:
         return cls(path, status.st_dev, status.st_ino, status.st_size, *times)
 
     def unchanged(self) -> bool:
-        """Return True where such a file is there now."""
+        """Return True where the file has the same status now."""
         try:
             return FileStamp.from_status(self.path, os.stat(self.path)) == self
         except (OSError, ValueError):
@@ -84,18 +85,18 @@ class FileStamp:
 
 
 def stamp_files(read: Iterable[OpenedFile]) -> tuple[FileStamp, ...] | None:
-    """Return stamps of the files that were read; None where a change could go unseen."""
+    """Return stamps of the files that were read; None where a change could go unnoticed."""
     stamps: dict[str, FileStamp] = {}
-    for noted in read:
-        one = FileStamp.from_status(noted.path, noted.known)
-        young = max(one.modified, one.changed) > noted.at - YOUNG
-        if young or stamps.setdefault(noted.path, one) != one:
+    for file in read:
+        stamp = FileStamp.from_status(file.path, file.known)
+        is_young = max(stamp.modified, stamp.changed) > file.at - YOUNG
+        if is_young or stamps.setdefault(file.path, stamp) != stamp:
             return None
     return tuple(stamps.values())
 
 
 def source_key(source: object) -> tuple[str, ...] | None:
-    """Return what identifies a model before it is read; None where it is an object in Python."""
+    """Return the key of a model before it is read; None where it is an object in Python."""
     if isinstance(source, bytes):
         return "bytes", digest(source)
     if not isinstance(source, (str, os.PathLike)):
@@ -104,7 +105,7 @@ def source_key(source: object) -> tuple[str, ...] | None:
     if not isinstance(path, str):
         return None
     if os.path.splitext(path)[1] not in SUFFIXES:
-        return "name", path  # one of glnn's own
+        return "name", path  # a bundled model
     try:
         return "file", os.path.abspath(path), os.path.realpath(path)
     except (OSError, ValueError):
@@ -113,16 +114,16 @@ def source_key(source: object) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class GlnnFiles:
-    """The files that plans are made by: path, bytes, and when they were changed."""
+    """The state of glnn's files, which plans depend on."""
 
     own: tuple[FileState, ...]
-    """Those of glnn's modules, as they were when this process first asked."""
+    """The files of glnn's package, as this process first saw them."""
     others: tuple[FileState, ...]
-    """Shaders, the user's kernels, what tuning found."""
+    """Shaders, the user's kernels, and results of tuning."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> GlnnFiles:
-        """Return the files that there are now."""
+        """Return the present state of the files."""
         others = list(_files(shaders_folder(), None))
         if settings.kernels is not None:
             others += _files(settings.kernels, None)
@@ -150,22 +151,23 @@ def environment_key(device: Device, settings: Settings, files: GlnnFiles) -> tup
     """Return texts of all that plans depend on beside the model and the options."""
     chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
     chosen += str(settings.kernels), settings.backends, device.low_priority
-    versions = VERSION, sys.version, np.__version__, sys.byteorder  # an image's files have no times
+    # Versions, too: the files of a container image may all have the same time.
+    versions = VERSION, sys.version, np.__version__, sys.byteorder
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 
 
 def options_key(options: Options) -> tuple[str, ...]:
     """Return texts of the options that plans depend on."""
     parts: list[Any] = []
-    for one in fields(options):
-        value = getattr(options, one.name)
-        if one.name == "kernels":
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name == "kernels":
             value = sorted((value or {}).items())
-        elif one.name == "without" and isinstance(value, tuple):
+        elif field.name == "without" and isinstance(value, tuple):
             value = sorted(str(getattr(each, "value", each)) for each in value)
-        if one.name not in OPENING:
-            parts.append((one.name, value))
-    if options.backend == "auto":  # which it took, it took beside so many
+        if field.name not in OPENING:
+            parts.append((field.name, value))
+    if options.backend == "auto":  # its choice depends on the CPU's speed
         parts.append(("processors", processors()))
     return tuple(map(repr, parts))
 
@@ -193,12 +195,12 @@ def _files(
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """The place of a weight: parts of another entry."""
+    """A weight on disk: adjacent parts of an entry of weights."""
 
     entry: str
     """The entry's name."""
     pieces: tuple[str, ...]
-    """The names of its parts, which are one behind the other there."""
+    """The names of the parts, in order."""
 
     def __post_init__(self) -> None:
         names = (self.entry, *self.pieces)
@@ -208,16 +210,16 @@ class StoredWeight:
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """An output that no run changes; its array is a part of the index's own entry."""
+    """An output that no command computes; its array is a part of the index's entry."""
 
     name: str
-    """The output's."""
+    """The name of the output."""
     part: str
-    """The part's."""
+    """The name of the part."""
     dtype: str
-    """NumPy's text for what its numbers are."""
+    """NumPy's text of its dtype."""
     shape: Shape
-    """Its own."""
+    """Its shape."""
 
     def __post_init__(self) -> None:
         numbers = np.dtype(self.dtype)
@@ -225,28 +227,28 @@ class StoredOutput:
             raise ValueError(f"{self.name!r} is no array of {self.dtype!r} {self.shape!r}")
 
     def array(self, content: bytes) -> Array:
-        """Return the array that `content` holds. Raises ValueError where it is not as long."""
+        """Return the array of these bytes. Raises ValueError where their number is wrong."""
         return np.frombuffer(content, self.dtype).reshape(self.shape)
 
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A stored plan: the shapes that it is for, and the parts that have it."""
+    """A stored plan: the shapes that it admits, and its parts on disk."""
 
     range: ShapeRange
-    """The shapes of the inputs that it is for."""
+    """The shapes of the inputs that it admits."""
     small: bool
     """True where int64 inputs must be small."""
     part: str
-    """The part of the index's own entry that has it."""
+    """The part of the index's entry with its executable."""
     weights: tuple[StoredWeight, ...]
-    """Its weights, and behind them the constants that its weights of sizes are made of."""
+    """Its weights, and behind them the constants of its array program."""
     fixed: tuple[StoredOutput, ...]
-    """Its outputs that no run changes."""
+    """Its outputs that no command computes."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of the index's own entry that are its."""
+        """The parts of the index's entry that belong to it."""
         return self.part, *(one.part for one in self.fixed)
 
     @property
@@ -257,7 +259,7 @@ class StoredPlan:
 
 @dataclass(frozen=True)
 class Index:
-    """A model for a device and options, and its plans. Raises what is wrong with it."""
+    """A model for a device and options, and its plans. Raises ValueError for wrong types."""
 
     info: ModelInfo
     """The model's description for users."""
@@ -266,7 +268,7 @@ class Index:
     files: tuple[FileStamp, ...]
     """The files that it was read from."""
     plans: tuple[StoredPlan, ...] = ()
-    """The latest last."""
+    """The plans, the latest last."""
 
     def __post_init__(self) -> None:
         known = self.info
@@ -277,16 +279,16 @@ class Index:
             raise ValueError("random_weights is true or false")
 
     def unchanged(self) -> bool:
-        """Return True where the files are what they were."""
+        """Return True where the model's files have not changed."""
         return all(one.unchanged() for one in self.files)
 
     def find(self, shapes: Mapping[str, Shape], small: bool) -> StoredPlan | None:
-        """Return the plan for inputs of `shapes`, that of just these where there is one."""
+        """Return the plan for inputs of `shapes`, the one with the fewest open dimensions."""
         admitting = (one for one in self.plans if one.small == small and one.range.admits(shapes))
         return min(admitting, key=lambda one: len(one.range.symbols), default=None)
 
     def data(self) -> dict[str, Any]:
-        """Return all of it as JSON has it."""
+        """Return all of it as data for JSON."""
         return {
             "form": FORM,
             "name": self.info.name,

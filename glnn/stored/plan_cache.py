@@ -1,4 +1,4 @@
-"""Plans on disk: where sessions find those of a model, and how new ones are written."""
+"""Plans on disk: sessions find a model's plans here, and a thread writes new ones."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ from glnn.stored.index import (
 
 LOG = logging.getLogger(__name__)
 INDEX = "index"
-"""The part of an entry that says what there is."""
-LEFT = 600.0  # seconds after which weights that no plan names are not being written any more
-PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
+"""The part of an entry that has the index."""
+LEFT = 600.0  # seconds after which weights that no plan names are left over, not being written
+PIECE = 32 << 20  # bytes of a part: several threads check the checksums of a large weight
 MOST_THREADS = 8
-"""Threads that look at checksums: more read no faster than memory."""
+"""The most threads that check checksums: more read no faster than memory."""
 
 
 class RestoredWeight:
-    """A weight on `device`, as its words lie in memory: a buffer, copies in textures, or both.
+    """A weight on `device`, of packed words: a buffer, copies in textures, or both.
 
-    size: the words of the buffer. content: those that it begins with; zeros are behind. Only
+    size: the words of the buffer. content: the words at its beginning; zeros are behind. Only
     inside `Device.perform`.
     """
 
@@ -76,25 +76,26 @@ class RestoredWeight:
         self._textures: WeakValueDictionary[TextureView, DataTexture] = WeakValueDictionary()
 
     def buffer(self) -> Any:
-        """Return the buffer, which stays from now on."""
+        """Return the buffer, created on first use."""
         if self._buffer is None:
-            self._buffer = self._made()
+            self._buffer = self._create_buffer()
         return self._buffer
 
-    def _made(self) -> Any:
+    def _create_buffer(self) -> Any:
         return allocate_buffer(self._device, self._size, self._content)
 
     def texture(self, view: TextureView) -> DataTexture:
-        """Return the texture that shows it; the same one for whoever asks for such a one."""
+        """Return the texture of `view`, the same one for equal views."""
         key = TextureView(0, view.first, view.words, view.texel, view.sampler)
         result = self._textures.get(key)
         if result is None:
             if not (isinstance(view.words, int) and isinstance(view.first, int)):
                 raise FormatError("a weight is of no known size")
             result = DataTexture(self._device, view.words, view.texel, view.sampler)
-            # A copy needs the buffer no more.
-            kept = not result.copied or self._buffer is not None
-            result.copy_from(self.buffer() if kept else self._made(), view.first)
+            # A copy needs no buffer afterwards.
+            keep_buffer = not result.copied or self._buffer is not None
+            buffer = self.buffer() if keep_buffer else self._create_buffer()
+            result.copy_from(buffer, view.first)
             self._textures[key] = result
         return result
 
@@ -106,11 +107,11 @@ def make_runner(
     fixed: Mapping[str, Array],
     shapes: Mapping[str, Shape],
 ) -> Runner:
-    """Return what runs `executable` on `device`, whose `weights` are there.
+    """Return a runner of `executable` on `device`, whose `weights` are there.
 
-    fixed: the arrays of the outputs that no run changes. shapes: those of the first run's inputs.
-    Only inside `Device.perform`. Raises FormatError where the device is not such a one any more,
-    and what Runner raises.
+    fixed: the arrays of the outputs that no command computes. shapes: the shapes of the first run's
+    inputs. Only inside `Device.perform`. Raises FormatError where the driver refuses a program, and
+    what Runner raises.
     """
     programs = [_program(device, key) for key in executable.commands.programs]
     resources = Resources(
@@ -127,7 +128,7 @@ def make_runner(
 
 
 def _program(device: Device, key: str | None) -> Program:
-    """Return a program; those of which an executable has several have their own uniforms."""
+    """Return a stored program. Programs of an executable are not shared, as each has uniforms."""
     result = None if key is None else Program.load_stored(device, key)
     if result is None:
         raise FormatError(f"there is no program {key}, or the driver does not take it")
@@ -139,11 +140,11 @@ class CacheSlot:
     """The entries in the cache of one model's plans, for a device and options."""
 
     disk: DiskCache
-    """The user's."""
+    """The user's disk cache."""
     key: str
     """The key that identifies it, in hexadecimal digits."""
     device: Device
-    """On which it runs."""
+    """The device of the plans."""
     fresh: bool
     """True where all files that plans depend on are older than this process."""
 
@@ -156,26 +157,26 @@ class CacheSlot:
     def find(cls, source: object, options: Options, device: Device | None) -> CacheSlot | None:
         """Return the slot of the model that `source` names; None where nothing is to be stored.
 
-        device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
+        device: None opens, or shares, the device of `options`; also None where it does not open.
         """
         settings = Settings.from_environment()
         disk, model = DiskCache.from_settings(settings), source_key(source)
-        left = options.backend == "auto"
-        hosts = options.backend == "cpu" or (left and settings.backends[:1] == ("cpu",))
-        if not disk.keeps or settings.debug or model is None or hosts:
+        auto_cpu = options.backend == "auto" and settings.backends[:1] == ("cpu",)
+        on_cpu = options.backend == "cpu" or auto_cpu
+        if not disk.keeps or settings.debug or model is None or on_cpu:
             return None
         try:
             opened, files = _open_and_stat(options, settings, device)
-        except GlnnError as error:  # which whoever makes a plan meets again
+        except GlnnError as error:  # which compiling a plan raises again
             LOG.debug("nothing stored is looked for: %s", error)
             return None
         if not files.suited or opened.debug:
             return None
-        around = environment_key(opened, settings, files)
-        return cls(disk, digest(*model, *around, *options_key(options)), opened, files.fresh)
+        environment = environment_key(opened, settings, files)
+        return cls(disk, digest(*model, *environment, *options_key(options)), opened, files.fresh)
 
     def index(self) -> tuple[Index, CacheEntry] | None:
-        """Return the index on disk and its entry; None where there is none that is sound."""
+        """Return the index on disk and its entry; None without a sound one."""
         entry = self.disk.map(self.name)
         if entry is None:
             return None
@@ -183,7 +184,7 @@ class CacheSlot:
             if not entry.check(INDEX):
                 raise DamagedError("a checksum is wrong")
             return Index.from_data(json.loads(bytes(entry.part(INDEX)))), entry
-        except Exception as error:  # whatever a file may say
+        except Exception as error:  # a damaged file may raise any
             LOG.debug("%s: not used: %s", self.name, error)
             self.disk.remove(self.name)
             return None
@@ -194,50 +195,49 @@ def _open_and_stat(
 ) -> tuple[Device, GlnnFiles]:
     """Open the device and stat glnn's files, both at once, as both take long."""
     stats: list[GlnnFiles] = []
-    looking = Thread(target=lambda: stats.append(GlnnFiles.from_settings(settings)), daemon=True)
+    stat_thread = Thread(
+        target=lambda: stats.append(GlnnFiles.from_settings(settings)), daemon=True
+    )
     try:
-        looking.start()
-    except RuntimeError:  # there may be no threads to be had
-        looking.run()
+        stat_thread.start()
+    except RuntimeError:  # the system may allow no further thread
+        stat_thread.run()
     try:
         if device is None:
-            asked_device = options.device
-            device = (
-                asked_device
-                if asked_device is not None
-                else SHARED.open(options.gpu, options.limits)
-            )
+            device = options.device
+        if device is None:
+            device = SHARED.open(options.gpu, options.limits)
         if not isinstance(device, Device):
             raise DeviceError(f"device must be a glnn.Device, got {shown(device)}")
     finally:
-        if looking.ident is not None:
-            looking.join()
+        if stat_thread.ident is not None:
+            stat_thread.join()
     return device, stats[0]
 
 
 class PackedWords(Protocol):
-    """A weight on the device, whose packed words are written."""
+    """A weight on the device, whose packed words are written to disk."""
 
     def words(self) -> NDArray[np.uint32]:
         """Return its words, without zeros at the end."""
 
     def current(self) -> bool:
-        """Return True where it was not assigned since the plan was made."""
+        """Return True where it was not assigned since the plan was compiled."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConstantWords:
-    """A constant of an executable's arrays, which is written as weights are."""
+    """A constant of an executable's array program, written as a weight."""
 
     array: Array
 
     def words(self) -> NDArray[np.uint32]:
-        """Return its bytes, filled up to whole words."""
+        """Return its bytes, padded to whole words."""
         content = np.ascontiguousarray(self.array).tobytes()
         return np.frombuffer(content + bytes(-len(content) % 4), np.uint32)
 
     def current(self) -> bool:
-        """Return True: nobody assigns it."""
+        """Return True: constants are not assigned."""
         return True
 
 
@@ -250,16 +250,16 @@ class PlanToWrite:
     weights: tuple[PackedWords, ...]
     """Its weights."""
     fixed: Mapping[str, Array]
-    """Its outputs that no run changes."""
+    """Its outputs that no command computes."""
     small: bool
     """True where int64 inputs must be small."""
 
 
 class PlanWriter:
-    """Writes plans of one model, one after the other, in a thread that is there meanwhile.
+    """Writes plans of one model, one after the other, in a thread that ends with the last one.
 
-    slot: where. index: the model, without plans. What the disk refuses is not kept; nothing of
-    that is an error. The process's end waits for what is being written.
+    slot: the entries to write. index: the model, without plans. A plan that the disk refuses is not
+    stored, which is no error. The process's exit waits for the thread.
     """
 
     def __init__(self, slot: CacheSlot, index: Index) -> None:
@@ -267,7 +267,8 @@ class PlanWriter:
         self._lock = process_lock()
         self._jobs: deque[PlanToWrite] = deque()
         self._count = 0  # of weights that were written
-        self._there: dict[StoredWeight, NDArray[np.uint32]] = {}  # while a plan is being written
+        self._mapped: dict[StoredWeight, NDArray[np.uint32]] = {}
+        """The weights on disk and their mapped words, while a plan is written."""
         self._thread: threading.Thread | None = None
         self._written: WeakKeyDictionary[PackedWords, StoredWeight] = WeakKeyDictionary()
 
@@ -278,10 +279,9 @@ class PlanWriter:
         fixed: Mapping[str, Array],
         small: bool,
     ) -> None:
-        """Write an executable to disk, in a thread of its own.
+        """Write an executable to disk, in the writer's thread.
 
-        weights: what gives its weights. fixed: its outputs that no run changes. small: whether
-        inputs of int64 are `all_small`.
+        fixed: its outputs that no command computes. small: True where int64 inputs are `all_small`.
         """
         with self._lock:
             constants = map(ConstantWords, plan.array_program.constants)
@@ -290,11 +290,11 @@ class PlanWriter:
                 self._thread = threading.Thread(target=self._work, name="glnn saves")
                 try:
                     self._thread.start()
-                except RuntimeError:  # there may be none to be had, or the process ends
+                except RuntimeError:  # the system may allow no thread, or the process ends
                     self._jobs.clear()
 
     def wait(self) -> None:
-        """Wait until all is written."""
+        """Wait until all plans are written."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -310,22 +310,22 @@ class PlanWriter:
                 self._write(job)
             except (ValueError, GlnnError, MemoryError, InterruptedError) as error:
                 LOG.debug("%s: a plan is not kept: %s", self._index.info.name, error)
-            except Exception:  # nobody asked for this: it must not be an error of theirs
+            except Exception:  # an error must not reach the user, who did not ask for the plan
                 LOG.debug("%s: a plan is not kept", self._index.info.name, exc_info=True)
-            self._there = {}  # which keeps the files open
+            self._mapped = {}  # closes the files
 
     def _write(self, job: PlanToWrite) -> None:
-        """Write a plan: first its weights, then that it is there."""
+        """Write a plan: first its weights, then the index with the plan."""
         stored_index = self._slot.index()
         index, entry = self._index, None
         if stored_index is not None and stored_index[0].files == index.files:
             index, entry = stored_index
-        elif stored_index is not None:  # of files that are no more
+        elif stored_index is not None:  # an index of files that have changed
             for name in {one.entry for stored in stored_index[0].plans for one in stored.weights}:
                 self._slot.disk.remove(name)
         shapes = job.plan.range
         self._map_weights(index)
-        if self._is_there(index, shapes, job.small):
+        if self._is_stored(index, shapes, job.small):
             return  # another process was faster
         weights = self._weights(job)
         number = 1 + max((int(one.part.removeprefix("plan")) for one in index.plans), default=-1)
@@ -334,9 +334,7 @@ class PlanWriter:
         text = json.dumps(job.plan.data(), separators=(",", ":"))
         stored = StoredPlan(shapes, job.small, part, weights, fixed)
         others = [
-            one
-            for one in index.plans
-            if one.small != job.small or not shapes.includes(one.range)  # that were written before
+            one for one in index.plans if one.small != job.small or not shapes.includes(one.range)
         ][1 - MOST_PLANS :]
         if entry is not None:
             others = [one for one in others if all(map(entry.check, one.parts))]
@@ -348,13 +346,13 @@ class PlanWriter:
         if self._slot.disk.write(self._slot.name, {**parts, **contents}, **self._about()):
             self._sweep(index)
 
-    def _is_there(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
-        """Return True where such a plan is on disk with all its weights."""
-        known = next((one for one in index.plans if one.key == (shapes, small)), None)
-        return known is not None and set(known.weights) <= self._there.keys()
+    def _is_stored(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
+        """Return True where a plan for `shapes` is on disk with all its weights."""
+        plan = next((one for one in index.plans if one.key == (shapes, small)), None)
+        return plan is not None and set(plan.weights) <= self._mapped.keys()
 
     def _sweep(self, index: Index) -> None:
-        """Remove what several processes wrote of the same weights, but for those of `index`."""
+        """Remove the model's weights that no plan of `index` uses, as of another process."""
         disk, used = self._slot.disk, {one.entry for each in index.plans for one in each.weights}
         for one in disk.entries():
             is_of_model = one.name.startswith(f"weights/{self._slot.key[:32]}-")
@@ -362,13 +360,13 @@ class PlanWriter:
                 disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
-        """Return what `glnn cache` shows of an entry."""
+        """Return the description of an entry that `glnn cache` shows."""
         return {"device": self._slot.device.capabilities.renderer, "model": self._index.info.name}
 
     def _fixed(
         self, job: PlanToWrite, part: str
     ) -> tuple[tuple[StoredOutput, ...], dict[str, Any]]:
-        """Return the outputs that no run changes, and the parts with their arrays."""
+        """Return the outputs that no command computes, and the parts with their arrays."""
         outputs: list[StoredOutput] = []
         contents: dict[str, Any] = {}
         for i, (name, array) in enumerate(job.fixed.items()):
@@ -386,16 +384,16 @@ class PlanWriter:
             entry = entries[one.entry]
             with suppress(KeyError, DamagedError):  # it is damaged
                 if entry is not None:
-                    self._there[one] = np.frombuffer(entry.span(one.pieces), np.uint32)
+                    self._mapped[one] = np.frombuffer(entry.span(one.pieces), np.uint32)
 
     def _weights(self, job: PlanToWrite) -> tuple[StoredWeight, ...]:
-        """Return where the weights of a plan are on disk; those that are not there are written."""
+        """Write the weights of a plan that are not on disk; return all of them."""
         entry_name = f"weights/{self._slot.key[:32]}-{urandom(8).hex()}"
         weights: list[StoredWeight] = []
         with self._slot.disk.writer(entry_name, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
-                if part is None or part not in self._there:
+                if part is None or part not in self._mapped:
                     part = self._append(draft, entry_name, weight.words())
                 self._written[weight] = part
                 weights.append(part)
@@ -406,24 +404,24 @@ class PlanWriter:
         return tuple(weights)
 
     def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> StoredWeight:
-        """Return where a weight is on disk; it is written to `draft` if it is not there."""
+        """Return a weight on disk with these words; without one write them to `draft`."""
         if not threading.main_thread().is_alive() and _interrupted():
             raise InterruptedError("the process was interrupted")
-        for part, known in self._there.items():
-            if len(known) == len(words) and _same(known, words):
+        for part, stored_words in self._mapped.items():
+            if len(stored_words) == len(words) and _same(stored_words, words):
                 return part
         name = f"weight{self._count}"
         self._count += 1
-        cuts = range(0, max(words.nbytes, 1), PIECE)
-        pieces = tuple(f"{name}.{i}" for i in range(len(cuts)))
-        for piece, first in zip(pieces, cuts, strict=True):
+        offsets = range(0, max(words.nbytes, 1), PIECE)
+        pieces = tuple(f"{name}.{i}" for i in range(len(offsets)))
+        for piece, first in zip(pieces, offsets, strict=True):
             if not draft.append(piece, words[first // 4 : (first + PIECE) // 4]):
                 raise ValueError("the disk refuses its weights")
         return StoredWeight(entry, pieces)
 
 
 def _same(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> bool:
-    """Return True where these words are equal; most that are not differ at the beginning."""
+    """Return True for equal words; most others differ in the first ones, which is faster."""
     return np.array_equal(first[:64], second[:64]) and np.array_equal(first, second)
 
 
@@ -442,14 +440,15 @@ class StoredModel:
     def __init__(self, slot: CacheSlot, index: Index, entry: CacheEntry) -> None:
         self.info = index.info
         self.backend = index.backend
-        """The name of the backend that its plans were made by."""
+        """The name of the backend that compiled its plans."""
         self.device = slot.device
         """The device that the plans run on."""
         self._slot, self._index, self._entry = slot, index, entry
-        self._packed: WeakValueDictionary[StoredWeight, RestoredWeight] = WeakValueDictionary()
+        self._weights: WeakValueDictionary[StoredWeight, RestoredWeight] = WeakValueDictionary()
+        """The weights on the device, which plans share."""
 
     def unchanged(self) -> bool:
-        """Return True where the files that the model is loaded from are what they were."""
+        """Return True where the model's files have not changed."""
         return self._index.unchanged()
 
     def refuse(self) -> None:
@@ -457,9 +456,9 @@ class StoredModel:
         self._slot.disk.remove(self._entry.name)
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
-        """Return a plan for inputs of `shapes`; None where none is stored that can be used.
+        """Return a runner of a stored plan for inputs of `shapes`; None without a usable one.
 
-        small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
+        small: True where int64 inputs are `all_small`. Only inside `Device.perform`.
         """
         start = perf_counter()
         try:
@@ -467,7 +466,7 @@ class StoredModel:
             if stored is None:
                 return None
             result = self._make_runner(stored, shapes)
-        except Exception as error:  # whatever a file may say
+        except Exception as error:  # a damaged file may raise any
             LOG.debug("%s: not restored: %s", self.info.name, error)
             if not isinstance(error, (LimitError, MemoryError)):
                 self.refuse()
@@ -483,9 +482,9 @@ class StoredModel:
         return result
 
     def _make_runner(self, stored: StoredPlan, shapes: Mapping[str, Shape]) -> Runner:
-        """Return a runner of the plan, bound to `shapes`. Checksums are looked at while it is made.
+        """Return a runner of the plan, bound to `shapes`, while threads check its checksums.
 
-        Raises what is wrong with it.
+        Raises an exception of any kind for a damaged plan.
         """
         entry, disk = self._entry, self._slot.disk
         if not all(map(entry.check, stored.parts)):
@@ -493,7 +492,7 @@ class StoredModel:
         data = json.loads(bytes(entry.part(stored.part)))
         entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         contents = [_content(entries[one.entry], one) for one in stored.weights]
-        sources = stored.weights[: len(data["weights"])]  # behind them the constants
+        sources = stored.weights[: len(data["weights"])]  # the others are constants
         plan = Executable.from_data(data, [content for _, content in contents[len(sources) :]])
         if plan.range != stored.range:
             raise DamagedError("a plan is of other shapes")
@@ -501,44 +500,47 @@ class StoredModel:
         if {one.name for one in plan.io.outputs if one.fixed} - fixed.keys():
             raise DamagedError("an output is missing")
         free = available(self.device)
-        there = sum(
+        resident_bytes = sum(
             4 * words
-            for words, part in zip(plan.weights, sources, strict=True)
-            if part in self._packed
+            for words, source in zip(plan.weights, sources, strict=True)
+            if source in self._weights
         )
-        if free is not None and plan.nbytes - there > free:
+        if free is not None and plan.nbytes - resident_bytes > free:
             raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
-        weights, checks = [], []
-        for i, (part, (within, content)) in enumerate(zip(stored.weights, contents, strict=True)):
-            packed = self._packed.get(part) if i < len(sources) else None
-            if packed is None:
-                checks += [(within, piece) for piece in part.pieces]
+        weights, unchecked_parts = [], []
+        pairs = zip(stored.weights, contents, strict=True)
+        for i, (source, (weight_entry, content)) in enumerate(pairs):
+            resident = self._weights.get(source) if i < len(sources) else None
+            if resident is None:
+                unchecked_parts += [(weight_entry, piece) for piece in source.pieces]
             if i < len(sources):
                 if len(content) > plan.weights[i]:
-                    raise DamagedError(f"{part.entry} has too many words: {len(content)}")
-                weights.append(packed or RestoredWeight(self.device, plan.weights[i], content))
-        checking = ChecksumThreads(checks)
+                    raise DamagedError(f"{source.entry} has too many words: {len(content)}")
+                weights.append(resident or RestoredWeight(self.device, plan.weights[i], content))
+        checksums = ChecksumThreads(unchecked_parts)
         try:
-            made = make_runner(plan, self.device, weights, fixed, shapes)
+            runner = make_runner(plan, self.device, weights, fixed, shapes)
         finally:
-            wrong = checking.wrong()
-        for odd in wrong:
-            disk.remove(odd)
-        if wrong:
+            damaged = checksums.wrong()
+        for name in damaged:
+            disk.remove(name)
+        if damaged:
             raise DamagedError("a weight's checksum is wrong")
-        self._packed.update(zip(sources, weights, strict=True))
-        return made
+        self._weights.update(zip(sources, weights, strict=True))
+        return runner
 
 
-def _content(entry: CacheEntry | None, part: StoredWeight) -> tuple[CacheEntry, NDArray[np.uint32]]:
-    """Return the entry that has a part, and its words. Raises DamagedError where there is none."""
+def _content(
+    entry: CacheEntry | None, weight: StoredWeight
+) -> tuple[CacheEntry, NDArray[np.uint32]]:
+    """Return the entry of a weight, and its words. Raises DamagedError without an entry."""
     if entry is None:
-        raise DamagedError(f"{part.entry} is not kept any more")
-    return entry, np.frombuffer(entry.span(part.pieces), np.uint32)
+        raise DamagedError(f"{weight.entry} is not kept any more")
+    return entry, np.frombuffer(entry.span(weight.pieces), np.uint32)
 
 
 class ChecksumThreads:
-    """Threads that look at the checksums of parts of entries."""
+    """Threads that check the checksums of parts of entries."""
 
     def __init__(self, parts: Sequence[tuple[CacheEntry, str]]) -> None:
         self._parts, self._next = parts, count()
@@ -557,7 +559,7 @@ class ChecksumThreads:
                 self._wrong.append(entry.name)
 
     def wrong(self) -> list[str]:
-        """The names of the entries in which a part is not as it was written, once all are seen."""
+        """Wait for the threads, and return the names of entries with a wrong checksum."""
         for thread in self._threads:
             thread.join()
         return self._wrong
@@ -567,10 +569,11 @@ class PlanCache:
     """The user's cache of plans. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._empty: WeakKeyDictionary[Options, CacheSlot] = WeakKeyDictionary()  # as found
+        self._empty: WeakKeyDictionary[Options, CacheSlot] = WeakKeyDictionary()
+        """The slots in which `find` found no plans, for `writer`."""
 
     def find(self, source: object, options: Options) -> StoredModel | None:
-        """Return what was stored of the model that `source` names or is; None if nothing was."""
+        """Return the stored plans of the model `source`; None without any."""
         slot = CacheSlot.find(source, options, None)
         if slot is None:
             return None
@@ -589,9 +592,9 @@ class PlanCache:
         info: ModelInfo,
         read: Sequence[OpenedFile],
     ) -> PlanWriter | None:
-        """Return what writes plans of that model, just loaded to run on the `backend` of `device`.
+        """Return a writer of the model's plans, as it was loaded to run on `backend` of `device`.
 
-        read: the files that were read for it. None where nothing is to be kept.
+        read: the files that the model was read from. Return None where nothing is to be stored.
         """
         files = stamp_files(read)
         slot = self._empty.pop(options, None)

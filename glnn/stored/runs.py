@@ -1,4 +1,4 @@
-"""Runs of a model by plans from disk, without loading it, as long as there are some."""
+"""Runs of a model by stored plans, without loading it, as long as they admit the inputs."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
 
 Found = TypeVar("Found")
-KEPT = 8  # plans that were stored
+KEPT = 8  # stored plans on the device
 
 
 class StoredRuns:
-    """Runs a model by stored plans, as long as there is one for the inputs and the device is there.
+    """Runs a model by stored plans, as long as one admits the inputs and the device is not lost.
 
-    stored: has the plans. otherwise: returns the executor that runs the model from then on, for
-    good; it is called inside `Device.perform` or not. keep: how many plans are kept. Any thread may
-    use it.
+    stored: the plans. load_executor: returns the executor that runs the model from then on; called
+    inside `Device.perform` or outside. keep: how many plans stay on the device. Any thread may use
+    it.
     """
 
     def __init__(
-        self, stored: StoredModel, otherwise: Callable[[], ModelExecutor], keep: int = KEPT
+        self, stored: StoredModel, load_executor: Callable[[], ModelExecutor], keep: int = KEPT
     ) -> None:
         self._stored: StoredModel | None = stored
-        self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
+        self._on, self._keep = OnDevice(stored.device), keep
+        self._load_executor = load_executor
         self._names = frozenset(one.name for one in stored.info.outputs)
         self._lock = process_lock()
         self._plans: list[tuple[bool, Runner]] = []
-        """Each with whether inputs of int64 must be small for it; the one used last first."""
+        """True where int64 inputs must be small, and the plan; the most recently used one first."""
         self._latest: tuple[dict[str, Shape], bool] | None = None
-        """The shapes, and whether int64 inputs were small, of what the first of them ran last."""
+        """The shapes of the inputs that the first plan ran last, and True if int64 ones were small.
+        """
         self._latest_types: ArrayTypes | None = None
-        """The types of inputs for which that is the plan; None where numbers matter, or nobody
-        knows."""
+        """The types of inputs that the first plan runs; None where numbers matter, or unknown."""
 
     def give_up(self) -> None:
         """Drop all stored plans, for good."""
@@ -51,7 +52,7 @@ class StoredRuns:
             self._plans.clear()
 
     def _fallback(self) -> ModelExecutor:
-        result = self._otherwise()
+        result = self._load_executor()
         if self._stored is not None:
             self.give_up()
         return result
