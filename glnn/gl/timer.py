@@ -16,20 +16,20 @@ from glnn.core.trace_spans import duration
 from glnn.errors import DeviceError
 from glnn.gl.device import Device
 
-LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
+LEAST_WALL = 20e-3  # seconds: in less, the delay until a driver submits commands weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
-SHARE = 0.1  # of the wall time: what the timer may miss
-AHEAD = 0.01  # of the wall time: what two clocks may differ by
-ASKING = 16  # queries of nothing: what asking for one piece of work takes at most
-TRIES = 3  # something else may have kept the machine busy
+SHARE = 0.1  # of the wall time that the timer may miss
+AHEAD = 0.01  # of the wall time by which two clocks may differ
+ASKING = 16  # times the submission of an empty query: the longest submission of a piece of work
+TRIES = 3  # as other processes may disturb a measurement
 GPU_DISJOINT = 0x8FBB
 
 
 @dataclass(frozen=True)
 class TimerSample:
-    """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer.
+    """Seconds of the same work, from its submission to its end, by the wall clock and by the timer.
 
-    runs: by the timer, where they are medians of several runs, of each that counts.
+    runs: the timer's seconds of each undisturbed run, where the sample is the medians of several.
     """
 
     wall: float
@@ -38,10 +38,10 @@ class TimerSample:
 
 
 class Timer:
-    """Measures the GPU time of work, where the driver's timer can be believed.
+    """Measures the GPU time of work, where the driver's timer is reliable.
 
-    One that was caught is believed no more, whatever the work: drivers that count all but the first
-    of several commands, or nothing of some, are right now and then.
+    A timer that was wrong once is not used any more, whatever the work: drivers that count all but
+    the first of several commands, or nothing of some, are right now and then.
     """
 
     def __init__(self, device: Device) -> None:
@@ -51,28 +51,28 @@ class Timer:
 
     @property
     def doubt(self) -> str | None:
-        """Why the timer is not believed, in a few words; None while it is."""
+        """Why the timer is not reliable, in a few words; None while it is."""
         return "not proved yet" if self._doubt is None and not self._proved else self._doubt
 
     @cached_property
     def overhead(self) -> float:
         """Seconds by which a run's wall time may exceed its GPU time, however short it is.
 
-        That is asking for a piece of work and hearing of its end, as a query of nothing shows them.
+        It is the time to submit work and to learn of its end, measured by empty queries.
         """
-        waited, asked = [], []
+        waits, submits = [], []
         for _ in range(9):
-            sample, _, asking = self._run(lambda: None, 1)
-            waited.append(sample.wall - sample.gpu)
-            asked.append(asking)
-        return _median(waited) + ASKING * _median(asked)
+            sample, _, submit = self._run(lambda: None, 1)
+            waits.append(sample.wall - sample.gpu)
+            submits.append(submit)
+        return _median(waits) + ASKING * _median(submits)
 
     def prove(self, work: Callable[[], None]) -> str | None:
         """Return why the timer cannot be trusted for repeated `work`, in a few words; None if it
         can.
 
         Repeats `work` (GL commands, nothing that waits) for at least 20 ms, then twice as often:
-        the timer must agree with the wall clock on both and on what the second took more.
+        the timer must agree with the wall clock on both times, and on their difference.
         """
         if self._doubt is not None:
             return self._doubt
@@ -89,32 +89,32 @@ class Timer:
         return result
 
     def measure(self, work: Callable[[], None], repeat: int = 1) -> TimerSample | None:
-        """Median seconds of a run of `work`; None where the timer is not believed.
+        """Return the median seconds of a run of `work`; None where the timer is not reliable.
 
-        Both times are of the same `repeat` runs and the timer's is the shorter one in each. What
-        the wall clock shows besides must be no more than asking and waiting take: this is the proof
-        at the length that is measured. `work` is to be `prove`d first.
+        Both times are of the same `repeat` runs, and the timer's is the shorter one in each. They
+        must not differ by more than submission and waiting take, which proves the timer at this
+        length of work. Call `prove` for `work` first.
         """
         if self.doubt is not None:
             return None
         return self._device.perform(partial(self._measure, work, repeat))
 
     def _measure(self, work: Callable[[], None], repeat: int) -> TimerSample | None:
-        kept = []
+        samples = []
         for _ in range(repeat):
             sample, disturbed, _ = self._run(work, 1)
             if not disturbed and sample.wall <= MOST_WALL and not exceeds_wall_clock(sample):
-                kept.append(TimerSample(sample.wall, min(sample.gpu, sample.wall)))
-        if len(kept) <= repeat // 2:
+                samples.append(TimerSample(sample.wall, min(sample.gpu, sample.wall)))
+        if len(samples) <= repeat // 2:
             self._doubt = "the timer was disturbed or above the wall clock in most runs"
             return None
-        runs = tuple(s.gpu for s in kept)
-        sample = TimerSample(_median([s.wall for s in kept]), _median(runs), runs)
+        runs = tuple(s.gpu for s in samples)
+        sample = TimerSample(_median([s.wall for s in samples]), _median(runs), runs)
         self._doubt = self._missing(sample)
         return sample if self._doubt is None else None
 
     def contradiction(self, sample: TimerSample) -> str | None:
-        """Why the two times in `sample` cannot both be right; None where they can."""
+        """Return why the two times in `sample` cannot both be right; None where they can."""
         if exceeds_wall_clock(sample):
             return f"{_says(sample)}; it cannot be more"
         return self._missing(sample)
@@ -130,22 +130,22 @@ class Timer:
         if once.wall > MOST_WALL:
             return f"it takes {duration(once.wall)}, the timer counts to {duration(MOST_WALL)}"
         if 2 * once.wall > MOST_WALL:
-            twice, again = TimerSample(2 * once.wall, 2 * once.gpu), False
+            twice, twice_disturbed = TimerSample(2 * once.wall, 2 * once.gpu), False
         else:
-            twice, again, _ = self._run(work, 2 * repeats)
-        if disturbed or again:
+            twice, twice_disturbed, _ = self._run(work, 2 * repeats)
+        if disturbed or twice_disturbed:
             return "the timer was disturbed, as by a GPU that changes its speed"
         for sample in (once, twice):
             if reason := self.contradiction(sample):
                 return reason
-        more = TimerSample(twice.wall - once.wall, twice.gpu - once.gpu)
-        if abs(more.wall - more.gpu) > SHARE * twice.wall:
+        difference = TimerSample(twice.wall - once.wall, twice.gpu - once.gpu)
+        if abs(difference.wall - difference.gpu) > SHARE * twice.wall:
             most = f"they may differ by {duration(SHARE * twice.wall)}"
-            return f"of twice the work, {_says(more)} more; {most}"
+            return f"of twice the work, {_says(difference)} more; {most}"
         return None
 
     def _missing(self, sample: TimerSample) -> str | None:
-        """Return a message where the timer has less than the wall clock beyond the tolerance, else
+        """Return a message where the timer misses more of the wall time than the tolerance, else
         None.
         """
         most = self.overhead + SHARE * sample.wall
@@ -154,21 +154,21 @@ class Timer:
         return f"{_says(sample)}; at most {duration(most)} may be missing"
 
     def _run(self, work: Callable[[], None], repeats: int) -> tuple[TimerSample, bool, float]:
-        """Time `repeats` calls: return the sample, True if the timer was disturbed, and seconds to
-        submit.
+        """Time `repeats` calls of `work`; return the sample, True if the timer was disturbed, and
+        the seconds that the submission took.
         """
         device = self._device
         query = device.timer_query
         device.finish()
-        self.disturbed()  # asking resets it
+        self.disturbed()  # a call resets it
         start = perf_counter()
         with query:
             for _ in range(repeats):
                 work()
-        asked = perf_counter() - start
+        submit = perf_counter() - start
         device.finish()
         wall = perf_counter() - start
-        return TimerSample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
+        return TimerSample(wall, 1e-9 * query.elapsed), self.disturbed(), submit
 
     def disturbed(self) -> bool:
         """Return True where the driver reports that timings since the last call are invalid."""
@@ -191,7 +191,7 @@ def _says(sample: TimerSample) -> str:
 
 
 def _median(seconds: Sequence[float]) -> float:
-    return float(np.median(seconds))  # Python's brings fractions and decimals to each start
+    return float(np.median(seconds))  # `statistics` imports fractions and decimals: slow starts
 
 
 TIMESTAMP, QUERY_COUNTER_BITS, QUERY_RESULT = 0x8E28, 0x8864, 0x8866
@@ -201,36 +201,36 @@ class Timestamps:
     """The device's time at `count` points among its commands, for use inside `Device.perform`.
 
     A point is passed once all commands before it are done (glQueryCounter, of
-    EXT_disjoint_timer_query and ARB_timer_query). To be `release`d. Raises DeviceError where the
-    driver has none.
+    EXT_disjoint_timer_query and ARB_timer_query). Call `release` at the end. Raises DeviceError
+    where the driver has no timestamps.
     """
 
     def __init__(self, device: Device, count: int) -> None:
         if not device.capabilities.timer_query:
             raise DeviceError(f"{device.capabilities.renderer} has no timer query")
         self._device, self._count = device, count
-        end = "EXT" if device.capabilities.api == "es" else ""
+        suffix = "EXT" if device.capabilities.api == "es" else ""
         load = device.load
         bits = c_int()
-        load(f"glGetQueryiv{end}", None, c_uint, c_uint, c_void_p)(
+        load(f"glGetQueryiv{suffix}", None, c_uint, c_uint, c_void_p)(
             TIMESTAMP, QUERY_COUNTER_BITS, byref(bits)
         )
         if not bits.value:
             raise DeviceError(f"{device.capabilities.renderer} has no timestamps")
-        self._turn = 1 << min(bits.value, 64)  # nanoseconds after which it counts from 0 again
-        self._mark = load(f"glQueryCounter{end}", None, c_uint, c_uint)
-        self._result = load(f"glGetQueryObjectui64v{end}", None, c_uint, c_uint, c_void_p)
-        self._delete = load(f"glDeleteQueries{end}", None, c_int, c_void_p)
-        self._now = load(f"glGetInteger64v{end}", None, c_uint, c_void_p)
+        self._period = 1 << min(bits.value, 64)  # nanoseconds after which it counts from 0 again
+        self._mark = load(f"glQueryCounter{suffix}", None, c_uint, c_uint)
+        self._result = load(f"glGetQueryObjectui64v{suffix}", None, c_uint, c_uint, c_void_p)
+        self._delete = load(f"glDeleteQueries{suffix}", None, c_int, c_void_p)
+        self._now = load(f"glGetInteger64v{suffix}", None, c_uint, c_void_p)
         self._names = (c_uint * count)()
-        load(f"glGenQueries{end}", None, c_int, c_void_p)(count, self._names)
+        load(f"glGenQueries{suffix}", None, c_int, c_void_p)(count, self._names)
 
     def mark(self, point: int) -> None:
-        """Have the device note its time at `point` when it comes here."""
+        """Submit the command that records the device's time at `point`."""
         self._mark(self._names[point], TIMESTAMP)
 
     def read(self, count: int) -> list[float]:
-        """The seconds from the first point to each of the first `count`, all of them marked.
+        """Return the seconds from the first point to each of the first `count` marked points.
 
         Waits for the device.
         """
@@ -238,16 +238,16 @@ class Timestamps:
         for name in self._names[:count]:
             self._result(name, QUERY_RESULT, byref(value))
             times.append(value.value)
-        return [1e-9 * ((time - times[0]) % self._turn) for time in times]
+        return [1e-9 * ((time - times[0]) % self._period) for time in times]
 
     def since_first(self) -> float:
-        """The seconds from the first point until now, on the device's clock."""
+        """Return the seconds from the first point until now, on the device's clock."""
         first, now = c_uint64(), c_int64()
         self._now(TIMESTAMP, byref(now))
         self._result(self._names[0], QUERY_RESULT, byref(first))
-        return 1e-9 * ((now.value - first.value) % self._turn)
+        return 1e-9 * ((now.value - first.value) % self._period)
 
     def release(self) -> None:
-        """Give the queries back to the driver."""
+        """Delete the queries."""
         if not self._device.closed:
             self._delete(self._count, self._names)

@@ -29,7 +29,7 @@ class WorkTimes:
     """The times of a few pieces of work, in seconds of `time.perf_counter`."""
 
     submit_spans: tuple[Span, ...]
-    """The times at which the host asked for each piece."""
+    """The times at which the host submitted each piece."""
     wait_spans: tuple[Span, ...]
     """The times at which the host waited."""
     device_spans: tuple[Span, ...]
@@ -37,12 +37,12 @@ class WorkTimes:
 
 
 class Clock(ABC):
-    """Measures when work is done. To be used inside `Backend.perform`."""
+    """Measures when the device works. Only inside `Backend.perform`."""
 
     about: ClassVar[str]
     """The clock's name, for people."""
     on_device: ClassVar[bool] = True
-    """Whether the clock is the device's."""
+    """True for a clock of the device."""
 
     @abstractmethod
     def perform(self, works: Works) -> WorkTimes | None:
@@ -59,22 +59,22 @@ class HostClock(Clock):
     finish: Callable[[], None]
 
     def perform(self, works: Works) -> WorkTimes:
-        asked, waited, done = [], [], []
+        submits, waits, steps = [], [], []
         for name, work in works:
             start = perf_counter()
             work()
-            issued = perf_counter()
+            submitted = perf_counter()
             self.finish()
             end = perf_counter()
-            asked.append(Span(name, start, issued))
-            waited.append(Span("wait", issued, end))
-            done.append(Span(name, start, end))
-        return WorkTimes(tuple(asked), tuple(waited), tuple(done))
+            submits.append(Span(name, start, submitted))
+            waits.append(Span("wait", submitted, end))
+            steps.append(Span(name, start, end))
+        return WorkTimes(tuple(submits), tuple(waits), tuple(steps))
 
 
 @dataclass(frozen=True)
 class StampClock(Clock):
-    """The device notes its time before and after every piece."""
+    """A clock of the device's timestamps before and after every piece."""
 
     about: ClassVar[str] = "the device's timestamps"
 
@@ -85,22 +85,22 @@ class StampClock(Clock):
         stamps, count = Timestamps(self.device, 2 * len(works)), 2 * len(works)
         try:
             self.device.finish()
-            self.timer.disturbed()  # asking resets it
-            asked = []
+            self.timer.disturbed()  # a call resets it
+            submits = []
             for i, (name, work) in enumerate(works):
                 start = perf_counter()
                 stamps.mark(2 * i)
                 work()
                 stamps.mark(2 * i + 1)
-                asked.append(Span(name, start, perf_counter()))
+                submits.append(Span(name, start, perf_counter()))
             self.device.finish()
             end = perf_counter()
-            ago = stamps.since_first()
-            first = (end + perf_counter()) / 2 - ago
+            since_first = stamps.since_first()
+            first = (end + perf_counter()) / 2 - since_first
             points = stamps.read(count)
         finally:
             stamps.release()
-        start, last = asked[0].start, points[-1]
+        start, last = submits[0].start, points[-1]
         backwards = any(a > b for a, b in pairwise(points))
         if (
             backwards
@@ -110,13 +110,16 @@ class StampClock(Clock):
             return None
         scale = min(1.0, (end - start) / last) if last else 1.0
         first = max(start, min(first, end - scale * last))  # two clocks differ a little
-        at = [first + scale * point for point in points]
-        done = (Span(span.name, at[2 * i], min(at[2 * i + 1], end)) for i, span in enumerate(asked))
-        return WorkTimes(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
+        times = [first + scale * point for point in points]
+        steps = (
+            Span(span.name, times[2 * i], min(times[2 * i + 1], end))
+            for i, span in enumerate(submits)
+        )
+        return WorkTimes(tuple(submits), (Span("wait", submits[-1].end, end),), tuple(steps))
 
     def doubt(self, works: Works) -> str | None:
-        """Return why the timestamps of `works` are unreliable, each waited for; None where they are
-        reliable.
+        """Time each of `works` by itself; return why the timestamps are unreliable, None where they
+        are reliable.
         """
         for work in works:
             for _ in range(TRIES):  # something else may have kept the machine busy
@@ -138,7 +141,7 @@ class StampClock(Clock):
 
 @dataclass(frozen=True)
 class TimerClock(Clock):
-    """The device's timer knows how long each piece takes, not when it begins."""
+    """A clock of the device's timer, which measures durations: steps are placed end to end."""
 
     about: ClassVar[str] = (
         "the device's timer, medians of other runs: steps are placed one after the other, from "
@@ -146,37 +149,37 @@ class TimerClock(Clock):
     )
 
     finish: Callable[[], None]
-    whole: float
-    """Seconds of all steps."""
+    total: float
+    """Seconds of all steps together."""
     steps: Sequence[float]
-    """Seconds of each."""
+    """Seconds of each step."""
 
     def perform(self, works: Works) -> WorkTimes:
-        asked = []
+        submits = []
         for name, work in works:
             start = perf_counter()
             work()
-            asked.append(Span(name, start, perf_counter()))
+            submits.append(Span(name, start, perf_counter()))
         self.finish()
-        start, end = asked[0].start, perf_counter()
-        seconds = self.steps if len(works) == len(self.steps) else [self.whole]
-        scale = min(1.0, (end - start) / max(sum(seconds), 1e-12))
-        done, at = [], start
-        for span, one in zip(asked, seconds, strict=True):
-            done.append(Span(span.name, at, min(at + scale * one, end)))
-            at = done[-1].end
-        return WorkTimes(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
+        start, end = submits[0].start, perf_counter()
+        durations = self.steps if len(works) == len(self.steps) else [self.total]
+        scale = min(1.0, (end - start) / max(sum(durations), 1e-12))
+        steps, time = [], start
+        for span, seconds in zip(submits, durations, strict=True):
+            steps.append(Span(span.name, time, min(time + scale * seconds, end)))
+            time = steps[-1].end
+        return WorkTimes(tuple(submits), (Span("wait", submits[-1].end, end),), tuple(steps))
 
 
 def works_of(plan: Plan) -> Works:
-    """Return the steps of `plan`, each by itself."""
+    """Return the launch of each step of `plan`, by the step's name."""
     return [(s.name, launch) for s, launch in zip(plan.steps, plan.launches, strict=True)]
 
 
 def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str | None]:
-    """Return the best reliable clock of the steps of `plan`, and why no better one is.
+    """Return the best reliable clock for the steps of `plan`, and why no better one is reliable.
 
-    To be called inside `Backend.perform`; runs the steps a few times.
+    Only inside `Backend.perform`. Runs the steps a few times.
     """
     host, device = HostClock(plan.backend.finish), plan.backend.device
     if device is None:
@@ -188,7 +191,7 @@ def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str
     if not works:
         return host, None
     plan.upload(feeds)
-    host.perform(works)  # what is done for the first time takes longer
+    host.perform(works)  # the first run takes longer
     plan.upload(feeds)
     try:
         doubt = stamped.doubt(works)
@@ -202,7 +205,7 @@ def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str
 def _by_timer(
     plan: Plan, feeds: Mapping[str, NDArray[Any]], host: HostClock, why: str
 ) -> tuple[Clock, str | None]:
-    """Return the timer's clock where there are no timestamps, as `why` says."""
+    """Return a clock by the timer, as there are no timestamps. why: the reason for that."""
     profiled = profile(plan, feeds, repeat=3)
     seconds = [1e-3 * step.kernel_ms for step in profiled.layers if step.kernel_ms is not None]
     if profiled.kernel_ms is None or len(seconds) < len(profiled.layers):

@@ -33,9 +33,9 @@ WARM_UP = 3
 class StepTime:
     """The medians of one step, in milliseconds.
 
-    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
-    wall_ms: from asking for the step to the device having done it. kernel_ms: the device's own
-    time in the same runs, None where no timer is to be believed. gflop: 1e9 operations of one run.
+    layer: the layer that it belongs to. via: the kernel whose stage it is; None for a whole kernel.
+    wall_ms: from the submission of the step to its end on the device. kernel_ms: the device's own
+    time in the same runs; None without a reliable timer. gflop: 1e9 operations of one run.
     """
 
     name: str
@@ -52,13 +52,13 @@ class StepTime:
 class Profile:
     """A plan's medians, in milliseconds.
 
-    total_ms: input in, output out, all transfers included. upload_ms, perform_ms, download_ms: its
-    parts, each waited for, so that their sum exceeds the total. kernel_ms: the device's own time
-    for all steps, no less than the steps' together. timer: why kernel times are missing, and at
-    which step that was seen, None where they are not. cpu_ms: the time of the host's processors
-    that a whole run takes, in all threads of this process, the driver's too; a mean. rss_bytes,
-    peak_rss_bytes: of this process, after these runs and at the most since `begin_peak`; None where
-    nobody knows. gpu_bytes: what the plan takes on the device, None of one for the cpu.
+    total_ms: a run from arrays to arrays, all transfers included. upload_ms, perform_ms,
+    download_ms: its parts, each waited for, so that their sum exceeds the total. kernel_ms: the
+    device's own time for all steps together, no less than the sum over the steps. timer: why kernel
+    times are missing, and at which step; None where they are not. cpu_ms: the mean time of the
+    host's processors in a run, in all threads of this process, the driver's too. rss_bytes,
+    peak_rss_bytes: the process's resident memory after these runs, and its peak since `begin_peak`;
+    None where unknown. gpu_bytes: the plan's memory on the device; None on the cpu.
     """
 
     backend: str
@@ -76,7 +76,7 @@ class Profile:
 
     @property
     def layers_ms(self) -> float:
-        """The sum of the layers' wall times, each of which is timed by itself and waited for."""
+        """The sum of the steps' wall times, each timed by itself and waited for."""
         return sum(step.wall_ms for step in self.layers)
 
     @property
@@ -134,11 +134,10 @@ def profile(
     repeat: int = 20,
     advance: Callable[[], None] = lambda: None,
 ) -> Profile:
-    """Time `plan` on `feeds`, each thing `repeat` times, and take medians.
+    """Time `plan` on `feeds`: medians of `repeat` runs, of their parts, and of each step.
 
-    plan: a plan for the shapes of `feeds`, or a session, which makes it. Raises GlnnError for
-    others.
-    advance: called after each of the `2 + len(plan.steps)` stages, for a progress bar.
+    plan: a plan for the shapes of `feeds`, or a session, which plans them. Raises GlnnError for
+    others. advance: called after each of the `2 + len(plan.steps)` stages, for a progress bar.
     """
     planned = _plan_of(plan, feeds)
     return planned.backend.perform(lambda: _profile(planned, feeds, repeat, advance))
@@ -183,7 +182,7 @@ def _profile(
         doubt, kernel, layers = _check_agreement(
             kernel, layers, min(total, parts[1]), 1e3 * timer.overhead
         )
-    if doubt is not None:  # what was measured before the doubt arose is not believed either
+    if doubt is not None:  # times measured before the doubt arose are unreliable, too
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
     gpu = None if device is None else plan.nbytes
     times = (backend.name, total, *parts, kernel, doubt, tuple(layers))
@@ -191,7 +190,7 @@ def _profile(
 
 
 def _doubt(timer: Timer | None, what: str) -> str | None:
-    """Return why the timer is unreliable since `what` was timed, None where it is reliable."""
+    """Return why the timer became unreliable when `what` was timed, None where it did not."""
     return None if timer is None or timer.doubt is None else f"{what}: {timer.doubt}"
 
 
@@ -205,9 +204,9 @@ def _check_agreement(
 ) -> tuple[str | None, float | None, list[StepTime]]:
     """Return why the kernel times contradict each other, None where they do not, and the times.
 
-    kernel: the whole's milliseconds. wall: those by the clock on the wall. rest: those in which the
-    device may wait for a step to be asked for. What was measured in other runs differs a little:
-    within that, nothing is left above what it is part of.
+    kernel: milliseconds of all steps together. wall: the same by the wall clock. rest: the most
+    milliseconds for which the device may wait for the submission of a step. Times of different runs
+    differ a little: within the tolerance, a sum is scaled down to the whole that it is part of.
     """
     times = [layer.kernel_ms for layer in layers if layer.kernel_ms is not None]
     if kernel is None or len(times) < len(layers):
@@ -231,7 +230,7 @@ def _spent(
     """Return the median milliseconds of `work` by the wall clock and, in the same runs, by the
     timer.
 
-    None for the latter where the timer is not believed. Once it is not, it is asked no more.
+    The latter is None where the timer is unreliable, and from then on.
     """
 
     def once() -> None:
@@ -279,7 +278,7 @@ def _parts(
         plan.launch()
         plan.backend.finish()
 
-    for _ in range(min(WARM_UP, repeat)):  # a whole run goes other ways
+    for _ in range(min(WARM_UP, repeat)):  # whole runs have not warmed these paths up
         upload()
         launch()
         plan.download()
@@ -292,24 +291,24 @@ def _parts(
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-PEAK = "5"  # what has Linux begin anew with the peak
+PEAK = "5"  # has Linux reset the peak
 
 
 def resident() -> tuple[int | None, int | None]:
     """Return the resident bytes of this process: now, and the peak since `begin_peak`.
 
-    None where the system has no /proc that tells.
+    None where the system has no such files in /proc.
     """
     try:
         lines = STATUS.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None, None
-    told = dict(line.split(":", 1) for line in lines if ":" in line)
-    return _bytes(told.get("VmRSS")), _bytes(told.get("VmHWM"))
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return _bytes(fields.get("VmRSS")), _bytes(fields.get("VmHWM"))
 
 
 def begin_peak() -> None:
-    """Let go of what nobody needs, and have the peak of `resident` begin here, where Linux may."""
+    """Collect garbage, and reset the peak of `resident` where Linux allows it."""
     gc.collect()
     with suppress(OSError):
         CLEAR.write_text(PEAK)

@@ -19,9 +19,9 @@ LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too
 
 @dataclass(frozen=True)
 class Timing:
-    """The median seconds of one run; `by_timer` says whether they are the GPU's own.
+    """The median seconds of one run. by_timer: True where they are the GPU's own.
 
-    runs: seconds of one in each of the repeated measures, fewer where some were disturbed.
+    runs: the seconds of one run in each repeated measurement, without disturbed ones.
     """
 
     seconds: float
@@ -37,8 +37,9 @@ def warm_up(
 ) -> float:
     """Keep the device busy with `work`, and return the seconds of a run by the clock.
 
-    seconds: until the runs of a new process are over, if not given. finish: waits for what `work`
-    asked for, where that does not wait itself. hopeless: seconds; work that needs more is run less.
+    seconds: how long; by default until the runs of a new process are not slower any more. finish:
+    waits for `work`, where that does not wait itself. hopeless: seconds; work that takes longer is
+    run less often.
     """
     start, runs, chunk = perf_counter(), 0, 1
     while True:
@@ -62,7 +63,7 @@ def time_work(
 ) -> Timing:
     """Measure `work`, GL commands that do not wait, after `warm` seconds of them.
 
-    hopeless: seconds; work that needs more by a first look is not measured any closer.
+    hopeless: seconds; work that takes longer in its first run is not repeated.
     """
     return backend.perform(lambda: _time_work(backend, work, repeat, warm, hopeless))
 
@@ -70,7 +71,7 @@ def time_work(
 def _time_work(
     backend: Backend, work: Callable[[], None], repeat: int, warm: float, hopeless: float
 ) -> Timing:
-    once = _wall(work, backend.finish)  # it may still compile
+    once = _wall(work, backend.finish)  # the driver may still compile
     if once <= max(hopeless, LEAST_SECONDS):
         once = warm_up(work, warm, backend.finish, hopeless)
     if once > hopeless or backend.device is None:

@@ -50,8 +50,9 @@ class TracedPlan:
 class Trace:
     """Events of plans and their runs, collected by `run` and written by `save`.
 
-    Each plan is a process, with what the host does as one thread and the steps as another. For one
-    thread at a time; meanwhile no other may run the same plans, which are kept as long as it is.
+    Each plan is a process of the trace, with the host's work as one thread and the steps as
+    another. Only one thread at a time may use it, and no other may run the same plans meanwhile. It
+    keeps the plans alive.
     """
 
     _events: list[dict[str, Any]] = field(default_factory=list)
@@ -60,9 +61,10 @@ class Trace:
     def run(self, plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run `plan` twice for `feeds`, arrays as `Plan.run` takes them, and return the outputs.
 
-        Once as ever, for what the host does; then step by step, each with its own barriers and
-        flush, for when the device was at each. The first run of a plan adds how it was planned, and
-        runs it a few times more, to see which clock is to be believed. Raises what `Plan.run` does.
+        The first run is as usual, to time the host; the second is step by step, each step with
+        barriers and a flush of its own, to time the device. The first call for a plan adds its
+        planning, and runs it a few times more to choose a reliable clock. Raises what `Plan.run`
+        raises.
         """
         return plan.backend.perform(lambda: self._run(plan, feeds))
 
@@ -83,16 +85,14 @@ class Trace:
         self._add(traced, "host", Span(f"run {traced.runs}", start, perf_counter()))
         if plan.steps:
             start = perf_counter()
-            self._upload(
-                traced, feeds, weights=False
-            )  # what a run leaves of them may be overwritten
+            self._upload(traced, feeds, weights=False)  # the first run may have overwritten inputs
             self._perform(traced, feeds, works_of(plan))
             steps = Span(f"run {traced.runs}, step by step", start, perf_counter())
             self._add(traced, "host", steps)
         return results
 
     def _begin(self, plan: Plan, feeds: Mapping[str, Array]) -> TracedPlan:
-        """Take `plan` up: how it was planned, its first run, and its clock."""
+        """Add `plan` with its planning and a first run, and choose its clock."""
         start = perf_counter()
         plan.run(feeds)
         ran = perf_counter()
@@ -129,7 +129,7 @@ class Trace:
         )
 
     def _perform(self, traced: TracedPlan, feeds: Mapping[str, Array], works: Works) -> None:
-        """Run `works` of a plan; where its clock fails, again by the host's."""
+        """Run `works` of a plan; where its clock fails repeatedly, by the host's clock."""
         for _ in range(TRIES):
             if (sample := traced.clock.perform(works)) is not None:
                 break
@@ -140,14 +140,14 @@ class Trace:
             sample = traced.clock.perform(works)
             assert sample is not None
         steps = traced.plan.steps
-        single = [_step_arguments(step) for step in steps] if len(works) == len(steps) else [{}]
+        arguments = [_step_arguments(step) for step in steps] if len(works) == len(steps) else [{}]
         for span in sample.submit_spans:
             self._add(traced, "host", Span(f"issue {span.name}", span.start, span.end))
         for span in sample.wait_spans:
             self._add(traced, "wait", span)
         clock = {"clock": traced.clock.about}
         thread = GPU if traced.clock.on_device else WAITED
-        for span, args in zip(sample.device_spans, single, strict=True):
+        for span, args in zip(sample.device_spans, arguments, strict=True):
             self._add(traced, "step", span, {**args, **clock}, thread)
 
     def _name(self, traced: TracedPlan, what: str, name: str, thread: int = 0) -> None:
@@ -209,10 +209,11 @@ def _order(event: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _micro(event: dict[str, Any], first: float) -> dict[str, Any]:
-    """Return `event` with its times in microseconds from `first` on, to the nanosecond."""
+    """Return `event` with its times in microseconds since `first`, rounded to nanoseconds."""
     if "ts" not in event:
         return event
-    start, end = (round(1e6 * (at - first), 3) for at in (event["ts"], event["ts"] + event["dur"]))
+    times = event["ts"], event["ts"] + event["dur"]
+    start, end = (round(1e6 * (time - first), 3) for time in times)
     return {**event, "ts": start, "dur": round(end - start, 3)}
 
 

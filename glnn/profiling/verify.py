@@ -1,9 +1,9 @@
 """Verification of every layer of a plan against NumPy in float64.
 
-All layers are computed in float64, one behind another, and each is compared with what the plan has.
-Where that is off by more than is allowed, the layers before may be why: the layer alone is computed
-in float64 then, of the operands that the plan has. Where the terms of its results cancel, float32
-cannot have them: what counts is the error over the magnitudes of the terms.
+NumPy computes all layers in float64, one after another, and each result is compared with the
+plan's. Where that is off by more than the tolerance, the error may come from earlier layers: then
+the layer alone is computed in float64, from the plan's operands. As the terms of a result may
+cancel, this error is relative to the magnitudes of the terms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LayerError:
     error: float
     """The error with all layers before it in float64, too."""
     ok: bool
-    """Whether `error`, or else `own`, is within the tolerance."""
+    """True where `error`, or else `own`, is within the tolerance."""
     own: float | None = None
     """The error of this layer alone, relative to the terms of its results; None where `error`
     is enough."""
@@ -71,7 +71,7 @@ class Verification:
 
 
 def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE) -> Verification:
-    """Run `plan` on `feeds` and compare what each layer left with the ops' float64 references.
+    """Run `plan` on `feeds` and compare each layer's result with the operators in float64.
 
     The plan must keep its tensors (`keep=True`). Raises GlnnError for a tolerance that is no
     number of at least 0.
@@ -111,30 +111,29 @@ class _PlanValues:
     """The values of a graph as a plan's last run left them."""
 
     def __init__(self, plan: Plan, expected: Mapping[Value, Array]) -> None:
-        """expected: the inputs and what no run changes, in float64."""
+        """expected: the inputs and the values that no run changes, in float64."""
         self._plan, self._expected = plan, expected
         self.results = frozenset(step.output for step in plan.steps)
-        """The names of those that steps made."""
+        """The names of the values that steps computed."""
         self._producers = plan.outline.graph.producers
 
     def __getitem__(self, value: Value) -> Array:
-        """Return the value in float64; what no step made, as a view, is computed of what was."""
+        """Return the value in float64; one without a step, as a view, is computed from others."""
         if value.name in self.results:
             return _exact(self._plan.value(value.name))
         node = self._producers.get(value)
         if node is None or value in self._plan.outline.graph.fixed:
             return self._expected[value]
-        made = node.reference(self.operands(node))
-        return _exact(made[node.outputs.index(value)])
+        results = node.reference(self.operands(node))
+        return _exact(results[node.outputs.index(value)])
 
     def operands(self, node: Node) -> dict[Value, Array]:
-        """Return all that `node` reads."""
+        """Return the values that `node` reads."""
         return {value: self[value] for value in node.reads}
 
 
 def _own_error(node: Node, values: _PlanValues) -> float:
-    """Return the error of `node` alone, over the magnitudes of the terms that it adds up."""
-
+    """Return the error of `node` alone, relative to the magnitudes of the terms that it sums."""
     named = {str(i): value for i, value in enumerate(node.reads)}  # constants share names
 
     def compute(operands: Mapping[str, Array]) -> Array:
@@ -145,9 +144,9 @@ def _own_error(node: Node, values: _PlanValues) -> float:
 
 
 def _narrow(array: Array, value: Value) -> Array:
-    """Return `array`, int64 as int32 where the plan has `value` so: its run saw that it fits."""
-    both = DType.from_array(array), value.type.dtype
-    return array.astype(np.int32) if both == (DType.int64, DType.int32) else array
+    """Return `array`, int64 as int32 where the plan narrows `value`, whose numbers a run checks."""
+    types = DType.from_array(array), value.type.dtype
+    return array.astype(np.int32) if types == (DType.int64, DType.int32) else array
 
 
 def _exact(array: Array) -> Array:
