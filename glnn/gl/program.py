@@ -39,15 +39,15 @@ class Source:
             raise ValueError(f"{self.name}: a line without an origin")
 
     def explain(self, message: str) -> str:
-        """The driver's `message` with each position as file and line, and that line's text."""
+        """Return the driver's `message` with file, line and text for each position."""
         lines = self.text.splitlines()
         explained: list[str] = []
         for line in message.splitlines():
             match = POSITION.match(line.strip())
             number = int(match[1] or match[2]) if match else 0
             if match and 1 <= number <= len(lines):
-                file, at = self.origin[number - 1]
-                explained += [f"{file}:{at}: {match[3]}", f"    {lines[number - 1].strip()}"]
+                file, file_line = self.origin[number - 1]
+                explained += [f"{file}:{file_line}: {match[3]}", f"    {lines[number - 1].strip()}"]
             elif line.strip():
                 explained.append(line.strip())
         return "\n".join(explained)
@@ -61,9 +61,9 @@ STUB = "layout(local_size_x = 1) in;\n" + EMPTY
 
 
 def compute_program(device: Device, source: Source, keep: bool = False) -> int:
-    """GL's name of the linked compute shader.
+    """Compile and link a compute shader, and return GL's name of the program.
 
-    keep: whether its binary is asked for later. Raises ShaderError with the driver's message.
+    keep: True where its binary will be retrieved. Raises ShaderError with the driver's message.
     """
     return _program(device, source, {COMPUTE: source}, (), keep)
 
@@ -71,17 +71,20 @@ def compute_program(device: Device, source: Source, keep: bool = False) -> int:
 def feedback_program(
     device: Device, source: Source, varyings: Sequence[str], keep: bool = False
 ) -> int:
-    """GL's name of the linked vertex shader whose `varyings` are captured, interleaved.
+    """Compile and link a vertex shader whose `varyings` are captured, interleaved; return GL's name
+    of the program.
 
-    Raises ShaderError with the driver's message.
+    keep: True where its binary will be retrieved. Raises ShaderError with the driver's message.
     """
-    header = device.capabilities.header("feedback")  # without a second stage none links
+    header = device.capabilities.header(
+        "feedback"
+    )  # a program without a second stage does not link
     stages = {VERTEX: source, FRAGMENT: _source_of("(no pixels)", header + EMPTY)}
     return _program(device, source, stages, varyings, keep)
 
 
 def compile_stub(device: Device, stage: int) -> int:
-    """GL's name of some shader of `stage` that compiled, for as long as the device."""
+    """Compile a minimal shader of `stage`, and return GL's name of it."""
     kind, body = ("compute", STUB) if stage == COMPUTE else ("feedback", EMPTY)
     return _shader(device, stage, _source_of("(nothing)", device.capabilities.header(kind) + body))
 
@@ -122,7 +125,7 @@ def _program(
 
 @contextmanager
 def delete_on_error(device: Device, program: int) -> Iterator[int]:
-    """GL's name of a program, which is deleted where what is done inside fails."""
+    """Delete the program of this GL name where the body raises an exception."""
     try:
         yield program
     except BaseException:
@@ -170,7 +173,7 @@ def _log(device: Device, kind: str, name: int) -> str:
 
 def _failed(device: Device, step: str, source: Source, log: str) -> ShaderError:
     while device.context.error != "GL_NO_ERROR":
-        device.check_reset(f"{step} {source.name}")  # a lost context fails at everything
+        device.check_reset(f"{step} {source.name}")  # a lost context repeats its error
     device.check_reset(f"{step} {source.name}")
     offers = device.capabilities
     limits = (
@@ -200,32 +203,31 @@ WRITTEN = {
 }
 """By uniform type: components, struct format of one, and suffix of GL's function."""
 INT = 0x1404
-UNIT = 1, "i", "iv"  # of what is none of these: a sampler
+UNIT = 1, "i", "iv"  # the same of samplers, which are texture units
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """A uniform of a program, written while that is the current one."""
+    """A uniform of a program. Its calls run while the program is current."""
 
     location: int
-    """GL's number of it."""
+    """Its location in the program."""
     type: int
     """GL's number of its type."""
     count: int
-    """The elements that the program uses, where it is an array; else 1."""
+    """The elements of an array that the program uses; 1 for others."""
 
     def uniform_call(self, gl: GlFunctions, value: Value) -> GlCall:
-        """Return the command that sets the uniform to `value`, cut to the elements that the program
-        has.
+        """Return the call that sets the uniform to `value`, cut to the elements in use.
 
-        Raises struct.error where that is none of its type.
+        Raises struct.error for a value of another type.
         """
         if type(value) is int and self.type == INT and -(1 << 31) <= value < 1 << 31:
-            return gl.quick("glUniform1i"), (self.location, value)  # as most are
+            return gl.quick("glUniform1i"), (self.location, value)  # the common case
         components, letter, ending = WRITTEN.get(self.type, UNIT)
         values = value if isinstance(value, tuple) else (value,)
         if self.count == 1 and letter != "f" and len(values) == components:
-            # Integers go as they are, which takes less than to pack them.
+            # Integers are passed as arguments, which is faster than packing them.
             least = 0 if letter == "I" else -(1 << 31)
             if all(type(one) is int and least <= one < least + (1 << 32) for one in values):
                 return gl.quick(f"glUniform{components}{ending[:-1]}"), (self.location, *values)
@@ -235,37 +237,37 @@ class Uniform:
 
     @property
     def ctype(self) -> Any:
-        """The type of its numbers in memory."""
+        """The ctypes type of its numbers in memory."""
         return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.type, UNIT)[1]]
 
     def uniform_call_from(self, gl: GlFunctions, memory: Any) -> GlCall:
-        """Return the command that sets the uniform from `memory`, an array of `ctype`, read when it
-        runs.
+        """Return the call that sets the uniform from `memory`, an array of `ctype`, which GL reads
+        when the call runs.
         """
         components, _, ending = WRITTEN.get(self.type, UNIT)
         return gl.quick(f"glUniform{components}{ending}"), (self.location, self.count, memory)
 
     @property
     def components(self) -> int:
-        """The numbers that it holds."""
+        """The count of its numbers."""
         return self.count * WRITTEN.get(self.type, UNIT)[0]
 
 
 def active_uniforms(device: Device, program: int) -> dict[str, Uniform]:
-    """The uniforms of a program by name, those in blocks left out."""
-    place = device.functions.slow("glGetUniformLocation", c_int, c_uint, c_void_p)
+    """Return the uniforms of a program by name, without those in blocks."""
+    locate = device.functions.slow("glGetUniformLocation", c_int, c_uint, c_void_p)
     result: dict[str, Uniform] = {}
     for name, count, kind in _active(device, program, UNIFORMS, "glGetActiveUniform"):
-        at = place(program, ctypes.create_string_buffer(name))
-        if at >= 0:
-            result[name.decode().removesuffix("[0]")] = Uniform(at, kind, count)
+        location = locate(program, ctypes.create_string_buffer(name))
+        if location >= 0:
+            result[name.decode().removesuffix("[0]")] = Uniform(location, kind, count)
     return result
 
 
 def _active(
     device: Device, program: int, what: int, function: str
 ) -> Iterator[tuple[bytes, int, int]]:
-    """The name, the elements and the type of each uniform, or of each captured varying."""
+    """Yield the name, the elements and the type of each uniform, or of each captured varying."""
     total, length, count, kind = c_int(), c_int(), c_int(), c_uint()
     text = ctypes.create_string_buffer(LONGEST)
     slow: Any = device.functions.slow
@@ -314,9 +316,8 @@ def check_compute(device: Device, name: str, program: int) -> None:
 
 
 def check_feedback(device: Device, name: str, program: int) -> int:
-    """The bytes that a vertex captures; LimitError where they are too many.
-
-    Raises ShaderError where a varying is none of floats or ints.
+    """Return the bytes that a vertex captures. Raises LimitError where they are too many,
+    ShaderError where a varying is neither of floats nor of ints.
     """
     components = 0
     captured = _active(device, program, VARYINGS, "glGetTransformFeedbackVarying")
@@ -331,7 +332,7 @@ def check_feedback(device: Device, name: str, program: int) -> int:
 
 
 POINTS = 0
-MOST_KNOWN = 64  # sets of uniforms of a program
+MOST_KNOWN = 64  # sets of uniforms that `Program.intern_uniforms` keeps
 
 
 @dataclass(eq=False)
@@ -360,23 +361,24 @@ class Program:
     stride: int
     """The bytes that a vertex captures, 0 for a compute program."""
     key: str | None = None
-    """What `load_stored` gives it by in a later process; None where its binary is not kept."""
+    """The key by which `load_stored` finds it in a later process; None without a stored binary."""
     compiled: bool = True
-    """True where it was compiled here, False where it was loaded from a binary."""
+    """True where this process compiled it, False where it loaded a binary."""
 
     def __init__(
         self, device: Device, name: str, program: int, varyings: tuple[str, ...] = ()
     ) -> None:
-        """program: GL's name of one that is linked, which is this one's from here on.
+        """program: GL's name of a linked program, which this object owns from now on. varyings: the
+        varyings that it captures, none for a compute program.
 
-        varyings: those that it captures, none for a compute program. Raises LimitError where it
-        exceeds the device's limits, ShaderError where it captures what is none of floats or ints.
+        Raises LimitError where it exceeds the device's limits, ShaderError where it captures
+        varyings that are neither of floats nor of ints.
         """
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
         self._last: object = None  # the uniforms set last: a mapping, or UniformUse.last
         self._last_use: UniformUse | None = None
-        self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
+        self._interned: dict[str, Mapping[str, Value]] = {}  # sets of uniforms, by their text
         self._use = self._gl.quick("glUseProgram")
         with delete_on_error(device, program):
             self._members = active_uniforms(device, program)
@@ -391,7 +393,7 @@ class Program:
 
     @classmethod
     def compute(cls, device: Device, source: Source) -> Program:
-        """Compile a compute shader, or take what was compiled in an earlier process.
+        """Compile a compute shader, or load the binary that an earlier process stored.
 
         Raises ShaderError where it does not compile or link, LimitError where it exceeds the
         device's limits, DeviceError where the device has no compute shaders.
@@ -407,7 +409,7 @@ class Program:
 
     @classmethod
     def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
-        """Compile a vertex shader whose `varyings` are captured, or take what was compiled.
+        """Compile a vertex shader whose `varyings` are captured, or load its stored binary.
 
         Raises ShaderError where it does not compile or link, LimitError where it captures more
         than the device allows.
@@ -421,26 +423,26 @@ class Program:
 
     @classmethod
     def load_stored(cls, device: Device, key: str) -> Program | None:
-        """The program that an earlier process, or this one, had by `key`.
+        """Load the stored program of this `key`.
 
-        None where it is not kept any more, or the driver does not take it.
+        Return None where it is not stored any more, or the driver refuses it.
         """
         device.activate()
         start = perf_counter()
-        made = cls._from_binary(device, key, None)
-        if made is not None:
-            device.restored.append(Span(made.name, start, perf_counter()))
-        return made
+        result = cls._from_binary(device, key, None)
+        if result is not None:
+            device.restored.append(Span(result.name, start, perf_counter()))
+        return result
 
     @classmethod
     def _from_binary(cls, device: Device, key: str, stage: str | None) -> Program | None:
-        kept = device.binaries.load(key, stage)
-        if kept is None:
+        loaded = device.binaries.load(key, stage)
+        if loaded is None:
             return None
-        made = cls(device, kept.name, kept.program, kept.varyings)
-        made.key, made.compiled = key, False
-        device.check(f"load {made.name}")
-        return made
+        result = cls(device, loaded.name, loaded.program, loaded.varyings)
+        result.key, result.compiled = key, False
+        device.check(f"load {result.name}")
+        return result
 
     @classmethod
     def _from_source(
@@ -452,43 +454,41 @@ class Program:
         stage: str,
         varyings: tuple[str, ...],
     ) -> Program:
-        made = cls(device, source.name, program, varyings)
+        result = cls(device, source.name, program, varyings)
         device.check(f"compile {source.name}")
         if key is not None and device.binaries.save(key, stage, source.name, program, varyings):
-            made.key = key
-        return made
+            result.key = key
+        return result
 
     def _check_open(self) -> None:
         if self._device.closed:
             raise DeviceError(f"{self.name}: the device is closed")
 
     def set(self, values: Mapping[str, Value]) -> None:
-        """Write uniforms; names that the program does not use are passed over.
+        """Write uniforms; names that the program does not use are ignored.
 
-        The mapping that was set last is not written again: make a new one for new values.
+        The mapping that was set last is not written again: pass a new one for new values.
         """
         if values is self._last:
             return
         self._check_open()
-        before = self._last if isinstance(self._last, Mapping) else {}
+        previous = self._last if isinstance(self._last, Mapping) else {}
         self.invalidate_uniforms()
         self._use(self.glo)
-        for function, arguments in self.changes(before, values):
+        for function, arguments in self.changes(previous, values):
             function(*arguments)
         self._last = values
         self._device.check(f"uniforms of {self.name}")
 
     def intern_uniforms(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return `values`, the same mapping for equal ones, so that `set` knows it."""
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        return self._known.setdefault(repr(sorted(values.items())), values)
+        """Return a mapping equal to `values`, the same object for all equal ones."""
+        if len(self._interned) >= MOST_KNOWN:
+            self._interned.clear()
+        return self._interned.setdefault(repr(sorted(values.items())), values)
 
     def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[GlCall]:
-        """Return the commands that write those uniforms whose values in `old` and `new` differ (-0
-        is not 0).
-
-        To be called while the program is the current one.
+        """Return the calls that write the uniforms whose values in `old` and `new` differ (-0 is
+        not 0), to be run while the program is current.
         """
         return [
             self._members[name].uniform_call(self._gl, value)
@@ -497,15 +497,15 @@ class Program:
         ]
 
     def uniform_call(self, name: str, value: Value) -> GlCall:
-        """Return the command that sets uniform `name`, to be run while the program is current."""
+        """Return the call that sets uniform `name`, to be run while the program is current."""
         return self._members[name].uniform_call(self._gl, value)
 
     def uniform_memory(self, name: str, count: int) -> Any:
-        """Return memory for numbers of one of its uniforms, in which they are as GL has them."""
+        """Return memory for `count` numbers of uniform `name`, in GL's type."""
         return (self._members[name].ctype * count)()
 
     def uniform_call_from(self, name: str, memory: Any) -> GlCall:
-        """Return the command that sets uniform `name` from `memory`, read when it runs."""
+        """Return the call that sets uniform `name` from `memory`, which GL reads when it runs."""
         return self._members[name].uniform_call_from(self._gl, memory)
 
     def apply_uniforms(self, use: UniformUse) -> None:
@@ -529,11 +529,11 @@ class Program:
         self._last = self._last_use = None
 
     def use_call(self) -> GlCall:
-        """Return the command that makes the program current, as running it does by itself."""
+        """Return the call that makes the program current, as a dispatch or draw does by itself."""
         return self._use, (self.glo,)
 
     def dispatch_call(self, groups: tuple[int, int, int]) -> GlCall:
-        """Return the command that makes the program current and dispatches its compute shader.
+        """Return the call that makes the program current and dispatches its compute shader.
 
         Raises LimitError on more workgroups than the device allows.
         """
@@ -566,9 +566,9 @@ class Program:
             for name, (buffer, floats) in (attributes or {}).items()
             if name in self._program
         ]
-        made = self._device.context.vertex_array(self._program, content)
+        array = self._device.context.vertex_array(self._program, content)
         self._device.check_always(f"vertices of {self.name}")
-        return made
+        return array
 
     def capture_call(
         self,
@@ -579,11 +579,11 @@ class Program:
         first: int = 0,
         offset: int = 0,
     ) -> GlCall:
-        """Return the command that captures `vertices` of `array`, once for each instance.
+        """Return the call that makes the program current and captures `vertices` of `array`, once
+        for each instance, to `out` from the byte `offset` on.
 
-        It makes the program the current one. first: the first of the vertices. Its varyings land
-        in `out` from the byte `offset` on. Raises DeviceError where that is too small: GL would
-        drop the rest without a word.
+        first: the first vertex. Raises DeviceError where `out` is too small: GL would drop the rest
+        without an error.
         """
         self._check_open()
         if offset + vertices * instances * self.stride > out.size:
@@ -591,18 +591,18 @@ class Program:
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
-        draw, to = array.mglo, out.mglo
-        return draw.transform, ([to], POINTS, vertices, first, instances, offset)
+        draw, target = array.mglo, out.mglo
+        return draw.transform, ([target], POINTS, vertices, first, instances, offset)
 
     def capture(self, array: moderngl.VertexArray, vertices: int, *rest: Any) -> None:
-        """Run what `capture_call` gives, and raise DeviceError where GL met an error."""
+        """Run the call of `capture_call`, and raise DeviceError where GL reports an error."""
         function, arguments = self.capture_call(array, vertices, *rest)
         function(*arguments)
-        self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only
+        self._device.check_always(f"capture {self.name}")  # else a wrong state gives zeros
 
 
 def _same(old: Value | None, new: Value) -> bool:
-    """Return True where a uniform is `new` already; -0 is not 0, nor a float an int."""
+    """Return True for equal values; -0 is not 0, nor a float an int."""
     if old is new:
         return True
     kind = type(old)

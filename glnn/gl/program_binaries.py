@@ -1,4 +1,4 @@
-"""Programs as the driver compiled them, kept on disk for the next process."""
+"""Binaries of compiled programs on disk, for later processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = "programs"
 
 @dataclass(frozen=True)
 class LoadedProgram:
-    """A program that was kept."""
+    """A program that was loaded from its binary."""
 
     name: str
     """The program's name for people: its shader."""
@@ -40,7 +40,8 @@ class LoadedProgram:
 class ProgramBinaries:
     """The binaries of one device's programs on `disk`.
 
-    A driver takes its own alone: what it refuses, as after an update, is removed and compiled anew.
+    A driver loads only its own binaries: one that it refuses, as after an update, is removed, and
+    the program is compiled again.
     """
 
     def __init__(self, gl: GlFunctions, offers: Capabilities, disk: DiskCache) -> None:
@@ -58,15 +59,15 @@ class ProgramBinaries:
                 self._gl.slow(name, None)
         except DeviceError:
             return False
-        count = c_int()  # what GL does not know it leaves at 0
+        count = c_int()  # stays 0 where GL does not know FORMATS
         self._gl.slow("glGetIntegerv", None, c_uint, c_void_p)(FORMATS, byref(count))
         self._drain()
         return count.value > 0
 
     def key(self, stage: str, name: str, text: str, varyings: Sequence[str] = ()) -> str | None:
-        """The key of the program of a shader's text; None where nothing is kept.
+        """Return the key of the program of a shader's text; None where nothing is stored.
 
-        name: the shader's name, which is kept too: errors must not name a file of another folder.
+        name: the shader's name, part of the key: errors must not name a file of another folder.
         """
         if not self.is_supported:
             return None
@@ -75,15 +76,15 @@ class ProgramBinaries:
         return digest(FORM, *driver, VERSION, stage, name, text, *varyings)
 
     def load(self, key: str, stage: str | None = None) -> LoadedProgram | None:
-        """The linked program kept by `key`; None where there is none or the driver refuses it.
+        """Load the program of `key`; None where it is not stored or the driver refuses it.
 
-        stage: what it has to be. To be called where GL may be used, as all below.
+        stage: the stage that it must have, None for any. Only where GL may be used, as `save`.
         """
-        kept = self._disk.read(f"{KIND}/{key}") if self.is_supported else None
-        if kept is None:
+        stored = self._disk.read(f"{KIND}/{key}") if self.is_supported else None
+        if stored is None:
             return None
         try:
-            known = json.loads(kept["known"])
+            known = json.loads(stored["known"])
             name, form, varyings = str(known["name"]), int(known["form"]), tuple(known["varyings"])
             if stage not in (None, known["stage"]) or not 0 <= form < 1 << 32:
                 raise ValueError("another stage, or no number")
@@ -92,7 +93,7 @@ class ProgramBinaries:
             return None
         if not self._offers.compute and known["stage"] == "compute":
             return None
-        program = self._linked(form, kept.get("binary", b""))
+        program = self._link(form, stored.get("binary", b""))
         if program is None:
             self._refuse(key, "the driver refuses it")
             return None
@@ -106,8 +107,8 @@ class ProgramBinaries:
         LOG.debug("the program %s is not used: %s", key, why)
         self._disk.remove(f"{KIND}/{key}")
 
-    def _linked(self, form: int, binary: bytes) -> int | None:
-        """A program made of `binary`; None where that is refused."""
+    def _link(self, form: int, binary: bytes) -> int | None:
+        """Return the program of `binary`; None where the driver refuses it."""
         program: int = self._gl.slow("glCreateProgram", c_uint)()
         try:
             put = self._gl.slow("glProgramBinary", None, c_uint, c_uint, c_void_p, c_int)
@@ -118,13 +119,15 @@ class ProgramBinaries:
             self._delete(program)
             raise
         self._delete(program)
-        self._drain()  # some drivers say so
+        self._drain()  # some drivers report a refusal as an error, too
         return None
 
     def save(
         self, key: str, stage: str, name: str, program: int, varyings: Sequence[str] = ()
     ) -> bool:
-        """Keep what was linked, and had been asked to be kept; whether that was possible."""
+        """Store the binary of a program that was linked to be retrievable; return False where the
+        driver or the disk does not allow it.
+        """
         size = self._get_parameter(program, LENGTH)
         if not 0 < size <= MOST:
             return False
@@ -155,9 +158,7 @@ class ProgramBinaries:
         self._gl.slow("glDeleteProgram", None, c_uint)(program)
 
     def _drain(self) -> bool:
-        """Clear GL's error flags; return True where an error was set. Nothing depends on the
-        errors.
-        """
+        """Clear GL's error flags; return True where one was set."""
         ask = self._gl.slow("glGetError", c_uint)
         errors = 0
         while errors < 8 and ask():  # a lost context repeats

@@ -1,4 +1,4 @@
-"""Arrays that shaders fetch from: vertex shaders have no storage buffers on many boards."""
+"""Textures of arrays, for shaders that fetch: on many boards vertex shaders have no buffers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ FLOAT, HALF_FLOAT, INT = 0x1406, 0x140B, 0x1404
 
 @dataclass(frozen=True)
 class Texel:
-    """A texel's format. components: numbers in it. kind, internal, pixel: GL's."""
+    """A texel's format."""
 
     components: int
+    """The numbers in a texel."""
     kind: int
+    """GL's type of these numbers."""
     internal: int
+    """GL's internal format."""
     pixel: int
+    """GL's pixel format."""
 
     @property
     def number(self) -> str:
-        """A number of it as moderngl writes it: its kind and bytes."""
+        """The type of its numbers in moderngl's notation: kind and bytes."""
         return {FLOAT: "f4", HALF_FLOAT: "f2", INT: "i4"}[self.kind]
 
     @property
@@ -61,11 +65,10 @@ TARGETS = {BUFFER: 0x8C2A, PLANE: 0x0DE1, LAYERS: 0x8C1A}
 class DataTexture:
     """An array that a shader fetches from with `texel` of shaders/common/texel.glsl.
 
-    floats: how many words of memory it takes. texel: the format, a key of TEXELS. sampler: what it
-    is to the shader (see `sampler_for`), an i before it where the texels are integers. As
-    `samplerBuffer` it is the buffer itself; otherwise it is a copy, with texel i at (i & 2047,
-    i >> 11), or in layers of 2048 such rows. Raises LimitError where the device's textures are too
-    small.
+    floats: the words of the array. texel: the format, a key of TEXELS. sampler: GLSL's sampler type
+    (see `sampler_for`), with an i before it for integers. A `samplerBuffer` is the buffer itself;
+    other textures are copies, with texel i at (i & 2047, i >> 11), or in layers of 2048 such rows.
+    Raises LimitError where the device's textures are too small.
     """
 
     WIDTH: ClassVar[int] = 2048
@@ -86,7 +89,7 @@ class DataTexture:
         device.collect_garbage()
         self._device, self._sampler = device, sampler
         self.attached: tuple[moderngl.Buffer, int] | None = None
-        """The buffer that it is, and the first byte, where it is no copy."""
+        """The buffer and first byte of a buffer texture; None for a copy."""
         self._texture: Any
         if sampler == BUFFER:
             self._texture = _BufferTexture(device, self._format.internal)
@@ -103,12 +106,12 @@ class DataTexture:
 
     @staticmethod
     def sampler_for(device: Capabilities, floats: int, texel: str, buffers: bool = True) -> str:
-        """The best sampler for `floats`: of the buffer itself if it may be, else of a copy.
+        """Return the best sampler for `floats`: of the buffer itself if possible, else of a copy.
 
-        buffers: whether a buffer may be taken. Raises LimitError where all are too small.
+        buffers: True where a buffer texture may be used. Raises LimitError where all are too small.
         """
         samplers = (BUFFER, PLANE, LAYERS) if buffers else (PLANE, LAYERS)
-        for most in (greatest(floats), floats):  # one for all sizes, or for those that guards admit
+        for most in (greatest(floats), floats):  # for all sizes, else for those that guards admit
             texels = _texels(most, TEXELS[texel])
             for sampler in samplers:
                 if _why_not(device, texels, sampler) is None:
@@ -126,14 +129,14 @@ class DataTexture:
 
     @staticmethod
     def buffer_for(device: Capabilities, floats: int, texel: str) -> str:
-        """The sampler of a buffer itself. Raises LimitError where the device has none so large."""
+        """Return the sampler of a buffer texture. Raises LimitError where `floats` are too many."""
         if reason := _why_not(device, _texels(floats, TEXELS[texel]), BUFFER):
             raise LimitError(f"{floats} floats take {reason}")
         return TEXELS[texel].prefix + BUFFER
 
     @staticmethod
     def bytes_for(floats: int, texel: str, sampler: str) -> int:
-        """Device memory that it takes besides the buffer."""
+        """Return the bytes of device memory that it takes beside the buffer."""
         sampler = sampler.removeprefix(TEXELS[texel].prefix)
         if sampler == BUFFER:
             return 0
@@ -143,10 +146,10 @@ class DataTexture:
         return total
 
     def copy_from(self, buffer: moderngl.Buffer, start: int = 0, words: int | None = None) -> None:
-        """Show the shader what `buffer` holds, now or, as `samplerBuffer`, from now on.
+        """Copy the content of `buffer`; a buffer texture is attached to it instead.
 
-        start: the first byte, a multiple of 256. words: how many are copied, None for all that
-        there is room for. Raises DeviceError where the buffer is too short.
+        start: the first byte, a multiple of 256. words: how many are copied, None for the texture's
+        capacity. Raises DeviceError where the buffer is too short.
         """
         if self.attached == (buffer, start):
             return
@@ -164,26 +167,26 @@ class DataTexture:
         self._device.check("copy a buffer to a texture")
 
     def _copy(self, buffer: int, start: int, texels: int) -> None:
-        """Copy the whole rows of each layer and then the rest."""
-        if self._device.capabilities.reorders_copies:  # which no barrier holds back
+        """Copy the whole rows of each layer, and then the partial row."""
+        if self._device.capabilities.reorders_copies:  # a barrier does not order them
             self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)
-        target, form, deep = TARGETS[self._sampler], self._format, self._sampler == LAYERS
-        layer = self.LAYER if deep else texels
-        for first in range(0, texels, layer):
-            depth, one = ((first // layer,), (1,)) if deep else ((), ())
-            rows, rest = divmod(min(layer, texels - first), self.WIDTH)
+        target, form, has_layers = TARGETS[self._sampler], self._format, self._sampler == LAYERS
+        layer_texels = self.LAYER if has_layers else texels
+        for first in range(0, texels, layer_texels):
+            layer, depth = ((first // layer_texels,), (1,)) if has_layers else ((), ())
+            rows, rest = divmod(min(layer_texels, texels - first), self.WIDTH)
             for row, width, height in ((0, self.WIDTH, rows), (rows, rest, 1)):
                 if width and height:
-                    place, size = (0, row, *depth), (width, height, *one)
+                    position, size = (0, row, *layer), (width, height, *depth)
                     offset = start + (first + row * self.WIDTH) * form.nbytes
-                    self._write(target, 0, *place, *size, form.pixel, form.kind, offset)
+                    self._write(target, 0, *position, *size, form.pixel, form.kind, offset)
         self._bind(PIXEL_UNPACK_BUFFER, 0)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory that it takes besides the buffer."""
+        """Bytes of device memory that it takes beside the buffer."""
         return 0 if not self.copied else self._texels * self._format.nbytes
 
     @property
@@ -192,19 +195,20 @@ class DataTexture:
         return self._sampler != BUFFER
 
     def bind(self, unit: int) -> None:
-        """Make it the texture of `unit`, for samplers set to that number."""
+        """Bind it to texture unit `unit`."""
         bind, arguments = self.bind_call(unit)
         bind(*arguments)
 
     def bind_call(self, unit: int) -> GlCall:
-        """Return the call that makes it the texture of `unit`."""
-        made: Any = self._texture
-        bind = made.use if self._sampler == BUFFER else made.mglo.use  # what its Python would call
+        """Return the call that binds it to texture unit `unit`."""
+        texture: Any = self._texture
+        # moderngl's Python wraps `mglo`.
+        bind = texture.use if self._sampler == BUFFER else texture.mglo.use
         return bind, (unit,)
 
 
 class _BufferTexture:
-    """A texture whose texels are a buffer's: moderngl has none."""
+    """A buffer texture, which moderngl does not have."""
 
     def __init__(self, device: Device, internal: int) -> None:
         name = c_uint()
@@ -220,7 +224,7 @@ class _BufferTexture:
         weakref.finalize(self, device.delete_later, dropped).atexit = False
 
     def attach(self, buffer: int, start: int, nbytes: int) -> None:
-        """Let the texels be those of `buffer`, or of a part that does not begin where it does."""
+        """Attach `buffer`: all of it, or `nbytes` from `start` on where that is not 0."""
         self.use(0)
         if start:
             self._part(TARGETS[BUFFER], self._internal, buffer, start, nbytes)
