@@ -59,7 +59,7 @@ class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
     name: ClassVar[str]
-    operands: ClassVar[int] = 16  # what a vertex shader has textures for
+    operands: ClassVar[int] = 16  # the textures that every vertex shader can have
     """The most operands of a fused op; a fusion with more is undone."""
     joins: ClassVar[int] = 16
     """The most tensors that one concatenation joins."""

@@ -17,8 +17,8 @@ from glnn.gl.device_file import DeviceFile
 from glnn.runtime.options import BackendChoice
 
 LOG = logging.getLogger(__name__)
-FORM = 2  # of the file; what one of another form says is measured anew: 1 judged by first runs
-MOST = 2000  # choices that are kept, the latest
+FORM = 2  # of the file; a file of another form is ignored: form 1 timed first runs
+MOST = 2000  # choices in the file, the latest
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class BackendChoiceCache:
     def keep(self, key: str, choice: BackendChoice, model: str, shapes: str) -> None:
         """Remember `choice`, and write the file where that is possible."""
         if self.file.path is not None:
-            self.found = self.file.reread(_cached_choice)  # another process may have kept something
+            self.found = self.file.reread(_cached_choice)  # another process may have written it
         self.found[key] = CachedChoice(choice, model, shapes, int(time()))
         latest = sorted(self.found, key=lambda name: self.found[name].at)[-MOST:]
         self.found = {name: self.found[name] for name in latest}

@@ -28,10 +28,10 @@ class NumpyKernel:
 
 
 class NumpyStep:
-    """A step made ready.
+    """An op prepared to run on stores.
 
-    compute: gives the result for an array of each operand. operands: where these are, shapes:
-    theirs, None where the arrays have these anyway, and out: where the result is put.
+    compute: returns the result for the arrays of the operands. operands: their stores. shapes:
+    their shapes, None where the arrays always have them. out: the store of the result.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class NumpyStep:
         self._operands = tuple(zip(operands, shapes, strict=True))
 
     def __call__(self) -> None:
-        with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
+        with np.errstate(all="ignore"):  # overflows and undefined results are inf or NaN
             self.compute()
 
     def compute(self) -> None:
@@ -53,13 +53,13 @@ class NumpyStep:
         arrays = []
         for store, shape in self._operands:
             array = store.pull()
-            known = shape is None or array.shape == shape
-            arrays.append(array if known else array.reshape(shape))
+            fits = shape is None or array.shape == shape
+            arrays.append(array if fits else array.reshape(shape))
         self._out.set(self._function(arrays))
 
 
 class Cpu(Backend):
-    """NumPy, and the BLAS that NumPy brings."""
+    """NumPy, and the BLAS that NumPy is built with."""
 
     name: ClassVar[str] = "cpu"
     shares: ClassVar[bool] = True
@@ -81,7 +81,7 @@ class Cpu(Backend):
         return "R", "R"
 
     def stored(self, dtype: DType) -> DType:
-        # Float32 at once: to widen halves in each run takes longer than to multiply by them.
+        # Float32: to widen float16 in each run takes longer than the multiplication.
         return DType.float32 if dtype is DType.float16 else dtype
 
     def keep(self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None) -> Store:
@@ -118,11 +118,11 @@ class Cpu(Backend):
         return NumpyStep(compute, stores, shapes, out)
 
     def combine(self, launches: Sequence[Launch]) -> Launch:
-        works = [one.compute if isinstance(one, NumpyStep) else one for one in launches]
+        steps = [one.compute if isinstance(one, NumpyStep) else one for one in launches]
 
         def launch() -> None:
             with np.errstate(all="ignore"):
-                for work in works:
-                    work()
+                for step in steps:
+                    step()
 
         return launch

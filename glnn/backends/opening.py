@@ -1,4 +1,4 @@
-"""Opening backends: which device they get, and what is said when none opens."""
+"""Opening backends: the choice of backend and device, and the error where none opens."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def open_backend(
     limits: str | None = None,
     gl_kernels: bool = False,
 ) -> Backend:
-    """Open the backend `name`; for `auto` the first that opens of those that `tried` gives.
+    """Open the backend `name`; for `auto` the first that opens of those that `tried` returns.
 
     Where that is on a software renderer, `auto` takes the CPU instead: NumPy computes faster on
-    the same processors. It does not where `GLNN_BACKEND`, a device, a GPU or limits say what is
-    wanted. device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU
-    that was asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says. gl_kernels: True
-    where kernels are asked for, which only a device has: a software renderer is as good as a GPU.
-    Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
+    the same processors. It does not where `GLNN_BACKEND`, a device, a GPU or limits are given.
+    device: the device to run on; None shares one per `gpu` and `limits`. A requested device or GPU
+    is not replaced by the CPU, whatever `GLNN_BACKEND` says. gl_kernels: True where kernels are
+    requested, which only a device has: then `auto` may take a software renderer. Raises GlnnError
+    for an unknown name, DeviceError where the backend cannot run here.
     """
     if not isinstance(name, str):
         raise GlnnError(f"a backend must be a name, got {shown(name)}")
@@ -63,9 +63,9 @@ def open_backend(
     if name == "auto":
         backend = next(open_each(device, gpu=gpu, limits=limits))
         settings = Settings.from_environment()
-        asked = device, gpu, settings.gpu, limits_or_default(limits)
-        named = gl_kernels or settings.backends or any(one is not None for one in asked)
-        return backend if named else _no_renderer(backend)
+        requests = device, gpu, settings.gpu, limits_or_default(limits)
+        is_requested = gl_kernels or settings.backends or any(one is not None for one in requests)
+        return backend if is_requested else _no_renderer(backend)
     if name not in GL:
         raise GlnnError(
             f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}{meant_backend(name)}"
@@ -89,13 +89,14 @@ def opened(backend: str | Backend) -> Backend:
 def open_each(
     device: Device | None = None, *, gpu: int | str | None = None, limits: str | None = None
 ) -> Iterator[Backend]:
-    """Yield the backends that open of those that `tried` gives, in order.
+    """Yield the backends that open of those that `tried` returns, in order.
 
-    device, gpu, limits: as of `open_backend`. Raises DeviceError where none opens.
+    device, gpu, limits: see `open_backend`. Raises DeviceError where none opens.
     """
     reasons: list[str] = []
-    GL_PROCESS.check()  # nor is being a fork
-    check_limits(limits_or_default(limits))  # a mistake, and no reason to take the CPU
+    # Wrong limits, and a fork, are errors, and no reason to take the CPU.
+    GL_PROCESS.check()
+    check_limits(limits_or_default(limits))
     names = tried(device, gpu)
     for name in names:
         try:
@@ -120,11 +121,11 @@ def _no_renderer(backend: Backend) -> Backend:
 def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[str, ...]:
     """Return the backends that `auto` may choose, in order: those of `GLNN_BACKEND`, or all.
 
-    A GPU that was asked for is not replaced by the CPU, but where `GLNN_BACKEND` names that alone
-    and the caller names neither a device nor a GPU.
+    A requested GPU excludes the CPU, unless it is the environment's and `GLNN_BACKEND` names the
+    CPU alone.
     """
     settings = Settings.from_environment()
-    names, named = settings.backends or NAMES, device is not None or gpu is not None
-    if not named and (settings.gpu is None or names == ("cpu",)):
+    names, by_caller = settings.backends or NAMES, device is not None or gpu is not None
+    if not by_caller and (settings.gpu is None or names == ("cpu",)):
         return names
     return tuple(name for name in names if name in GL) or tuple(GL)

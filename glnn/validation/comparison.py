@@ -12,31 +12,31 @@ from glnn.core.types import Array
 
 ULP = 2.0**-23
 """The relative distance of neighbouring float32 numbers."""
-DRAWS = 2  # of moved operands, each of them the other way, too
-TINY = 2.0**-40  # of an operand: a move that shows slopes in float64, and no step but at a step
-FAR = 8 * ULP  # of an operand: a move beyond what float32 rounds it by
-SHARE = 2.0**-8  # of the change by FAR: by TINY a step changes as much, all else 2**-20 of it
-WILD = 16  # times what slopes explain, or what other results have
-ROUNDED = 2.0**-10  # of the greatest number: what float32 is off by at most, where it is no fault
+DRAWS = 2  # of random perturbations, each with both signs
+TINY = 2.0**-40  # of an operand: a perturbation for slopes in float64, which crosses few steps
+FAR = 8 * ULP  # of an operand: a perturbation larger than the rounding to float32
+SHARE = 2.0**-8  # of the change by FAR: TINY changes a step as much, other results by 2**-20 of it
+WILD = 16  # times the change that slopes explain, or the usual magnitude of terms
+ROUNDED = 2.0**-10  # of the greatest number: the largest rounding error of float32
 Compute = Callable[[Mapping[str, Array]], Array]
-"""Returns an operator's result of operands by name, computed in the precision that they have."""
+"""Returns an operator's result for operands by name, computed in their precision."""
 
 
 def relative_error(got: Array, expected: Array) -> float:
-    """|got - expected| / |expected| over the finite elements; inf where the others differ."""
+    """Return |got - expected| / |expected| over the finite elements; inf where others differ."""
     return quotient(*squares(got, expected))
 
 
 def squares(got: Array, expected: Array) -> tuple[float, float]:
-    """|got - expected|^2 and |expected|^2 over the finite elements; inf where the others differ.
+    """Return |got - expected|^2 and |expected|^2 over the finite elements; inf where others differ.
 
-    So that those of parts of a result may be added up: see `quotient`.
+    The sums over parts of a result may be added: see `quotient`.
     """
     got, expected = _subtracted(got), _subtracted(expected)
     with np.errstate(all="ignore"):
-        away = np.subtract(got, expected).reshape(-1)
-        distance, norm = float(np.vdot(away, away)), float(np.vdot(expected, expected))
-    if np.isfinite(distance) and np.isfinite(norm):  # so are all elements
+        error = np.subtract(got, expected).reshape(-1)
+        distance, norm = float(np.vdot(error, error)), float(np.vdot(expected, expected))
+    if np.isfinite(distance) and np.isfinite(norm):  # then all elements are finite
         return distance, norm
     finite = np.isfinite(expected)
     if not finite.all():
@@ -44,28 +44,26 @@ def squares(got: Array, expected: Array) -> tuple[float, float]:
             return float("inf"), 0.0
         return squares(np.where(finite, got, 0), np.where(finite, expected, 0))
     wide = expected.astype(np.float64)
-    away = got.astype(np.float64) - wide
-    distance = float(np.vdot(away, away))
+    error = got.astype(np.float64) - wide
+    distance = float(np.vdot(error, error))
     return distance if np.isfinite(distance) else float("inf"), float(np.vdot(wide, wide))
 
 
 def quotient(distance: float, norm: float) -> float:
-    """The relative error of a result whose `squares` these are."""
+    """Return the relative error of a result with these `squares`."""
     return float(np.sqrt(distance / norm if norm else distance))
 
 
 def _subtracted(array: Array) -> Array:
-    """Convert to numbers whose differences and squares are right: bytes would wrap, bools have
-    none.
-    """
+    """Convert integers and bools to float64: bytes would wrap around, bools have no differences."""
     return array.astype(np.float64) if array.dtype.kind in "biu" else array
 
 
 def nudged(array: Array, draw: int, name: str) -> Array:
-    """Return `array`, as float32 at least, with each float off by up to two ulps of that.
+    """Return `array`, as float32 at least, with each float off by up to two ulps.
 
-    draw, name: what the random numbers depend on. Equal ones are off alike, those of several
-    operands where `name` is empty.
+    draw, name: the seed. Equal numbers are off alike; with an empty `name` also those of different
+    operands.
     """
     if array.dtype.kind != "f":
         return array
@@ -81,13 +79,13 @@ def nudged(array: Array, draw: int, name: str) -> Array:
 
 
 def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> float:
-    """Return |got - expected| over |expected|, or over the norm of the terms where that is more.
+    """Return |got - expected| over |expected|, or over the norm of the terms where that is greater.
 
-    operands, got: in float64. A term's magnitude is the slope by the operands, or what rounding in
-    float32 adds, in ulps. A change that does not shrink with the move of the operands is a step
-    (of Floor, Mod, a comparison) and no term. A result at a step must be right, unless NumPy in
-    float32 has another one near some step; one there, or some ulps away from a step or a kink, may
-    be anything between those that were seen in float64.
+    operands, got: in float64. The magnitude of a term is the slope by the operands, or the rounding
+    error of float32, in ulps. A change that does not shrink with the perturbation of the operands
+    is a step (of Floor, Mod, a comparison) and no term. A result at a step must be right, unless
+    NumPy in float32 differs near some step. Such results, and those within some ulps of a step or a
+    kink, may have any value between the perturbed results in float64.
     """
     with np.errstate(all="ignore"):
         expected = compute(operands)
@@ -97,22 +95,22 @@ def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> f
         rounding = np.abs(_finite(compute(_single(operands)) - expected))
         least, most, tiny, far = (np.zeros(expected.shape) for _ in range(4))
         for draw, side in product(range(DRAWS), (1, -1)):
-            change, more = (
+            by_tiny, by_far = (
                 _finite(compute(_perturb(operands, draw, side * scale)) - expected)
                 for scale in (TINY, FAR)
             )
-            least = np.minimum(least, np.minimum(change, more))
-            most = np.maximum(most, np.maximum(change, more))
-            tiny, far = np.maximum(tiny, np.abs(change)), np.maximum(far, np.abs(more))
+            least = np.minimum(least, np.minimum(by_tiny, by_far))
+            most = np.maximum(most, np.maximum(by_tiny, by_far))
+            tiny, far = np.maximum(tiny, np.abs(by_tiny)), np.maximum(far, np.abs(by_far))
         sizes, slopes = np.abs(_finite(expected)), np.minimum(tiny / TINY, far / FAR)
         at_step = tiny > SHARE * np.maximum(np.maximum(far, rounding), ULP * sizes)
         near_step = ~at_step & (far > WILD * FAR * np.maximum(slopes, sizes))
         smooth = ~(at_step | near_step)
         unsure = near_step
-        if (rounding > SHARE * far)[~smooth].any():  # the places of steps are rounded themselves
+        if (rounding > SHARE * far)[~smooth].any():  # float32 itself crosses steps
             unsure = ~smooth
-        away = _finite(got - expected)
-        away -= np.where(unsure, np.clip(away, least, most), 0.0)
+        distance = _finite(got - expected)
+        distance -= np.where(unsure, np.clip(distance, least, most), 0.0)
         greatest = max(float(np.abs(_finite(one)).max(initial=0.0)) for one in operands.values())
         greatest = max(greatest, float(sizes.max(initial=0.0)))
         noise = np.where(rounding <= ROUNDED * greatest, rounding / ULP, 0.0)
@@ -121,11 +119,11 @@ def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> f
         usual = max(usual, float(sizes.max(initial=0.0)))
         terms[terms > WILD * np.maximum(slopes, usual)] = 0.0  # a step that only float32 crosses
         norm = max(float(np.linalg.norm(sizes)), float(np.linalg.norm(terms)))
-        return float(np.linalg.norm(away)) / (norm or 1.0)
+        return float(np.linalg.norm(distance)) / (norm or 1.0)
 
 
 def _perturb(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str, Array]:
-    """Return `operands`, each float off by `scale` of it, this way or that; equal ones alike."""
+    """Return `operands`, each float off by `scale` of it, with a random sign; equal ones alike."""
     result = dict(operands)
     for name, array in operands.items():
         if array.dtype.kind == "f":
@@ -136,7 +134,7 @@ def _perturb(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str
 
 
 def _single(operands: Mapping[str, Array]) -> dict[str, Array]:
-    """Return `operands`, those of floats in float32."""
+    """Return `operands` with floats as float32."""
     return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in operands.items()}
 
 

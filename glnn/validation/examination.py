@@ -224,9 +224,9 @@ class Trial:
     def _compared_mask(self, tolerance: Tolerance) -> Array | None:
         """Return the mask of the numbers compared in a period of the result; None for all."""
         mask = self._pattern.element_mask
-        if tolerance.open is None:
+        if tolerance.unreliable is None:
             return mask
-        reliable: Array = self._pattern.packed((~tolerance.open).astype(np.float32)) != 0
+        reliable: Array = self._pattern.packed((~tolerance.unreliable).astype(np.float32)) != 0
         return reliable if mask is None else mask & reliable
 
     def _create_pattern(

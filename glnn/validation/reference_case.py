@@ -1,4 +1,4 @@
-"""Operands that kernels are examined with: values, NumPy's result, memory of repeated samples."""
+"""Reference cases for kernels: operands, NumPy's result, and memory that repeats samples."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from glnn.kernels.op_spec import ALONG, OpSpec
 from glnn.kernels.reference import computed
 from glnn.validation.comparison import ULP, nudged
 
-PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen
-EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
-LARGE = 1 << 25  # bytes: above, or above so many flops, FEWER samples differ
+PERIOD, FEWER = 7, 3  # different samples: primes, to notice offsets by powers of two
+EXACT = 1 << 28  # flops up to which the reference is float64, which takes the CPU longer
+LARGE = 1 << 25  # bytes above which, or above EXACT flops, only FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
-RANDOM = 1_000_003  # floats that are drawn; larger operands have them over and over: a prime, too
+RANDOM = 1_000_003  # random floats, which larger operands repeat: a prime, too
 REACHES = 1, 16, 256  # of operands: a comparison with 5, or 99, is the same for all small numbers
-CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
-WILD = 16  # times the greatest result and the median magnitude: such a result tells nothing
-JUMP = 1e-2  # of the greatest result: a change this large in one nudge is a discontinuity
+CANCELLED = 5e-6  # of the greatest result: the error that float32 has by cancellation alone
+WILD = 16  # times the greatest result or the median magnitude: larger results are not judged
+JUMP = 1e-2  # of the greatest result: a change this large by one nudge is a discontinuity
 FEW_RESULTS, SOME_RESULTS = 64, 4096  # below, magnitudes are estimated from 8 nudges, and from 2
 
 
 @dataclass(frozen=True)
 class ReferenceCase:
-    """Test operands, of few samples perhaps, and their result."""
+    """Operands for a trial, perhaps of few samples, and their result."""
 
     spec: OpSpec
     """The spec with all samples."""
     op: Operator
     """The operator for these operands: the spec's, or its version for few samples."""
     operands: Mapping[str, Array]
-    """The whole of each operand, or a few samples, to be repeated."""
+    """The operands, whole or of few samples, which memory repeats."""
     result: Array
     """NumPy's result."""
     stacks: Mapping[str, int]
-    """The number of runs of each tensor to be repeated, `out` among them: see `Few`."""
+    """The number of runs of each repeated tensor, `out` among them: see `Pattern`."""
     exact: bool
     """True where NumPy computed it in float64; False for float32, where float64 takes too long."""
     quick: bool
-    """True where it is float32 though float64 would not take too long."""
+    """True where NumPy computed it in float32 on request, though float64 is possible."""
     special_values: bool
     """True where NaN, infinities and the ends of exp are among the operands."""
 
@@ -66,19 +66,19 @@ class ReferenceCase:
         special_values: True to put special values among the operands. whole: True to have all
         samples differ. seed: seed of the random operands. quick: True to compute in float32.
         """
-        few = None if whole else _few(spec, special_values)
+        subset = None if whole else _few(spec, special_values)
         op, shapes, stacks = spec.op, spec.op_shapes, dict[str, int]()
-        if few is not None:
-            op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
-        taken = dict(shapes)
+        if subset is not None:
+            op, shapes, stacks = subset.op, subset.shapes, dict(subset.stacks)
+        operand_shapes = dict(shapes)
         if spec.epilogue is not None:
-            taken |= spec.epilogue.shapes(op.shape_of(shapes))
-        tried = (
-            cls._draw(spec, op, taken, stacks, special_values, reach, seed, quick)
+            operand_shapes |= spec.epilogue.shapes(op.shape_of(shapes))
+        cases = (
+            cls._draw(spec, op, operand_shapes, stacks, special_values, reach, seed, quick)
             for reach in REACHES
         )
-        first = next(tried)
-        return next((one for one in chain([first], tried) if _varies(one.result)), first)
+        first = next(cases)
+        return next((case for case in chain([first], cases) if _varies(case.result)), first)
 
     @classmethod
     def _draw(
@@ -98,7 +98,7 @@ class ReferenceCase:
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise, quick = operands, quick and exact
-        if exact and not quick and (cost.flops or spec.epilogue):  # what is moved stays as it is
+        if exact and not quick and (cost.flops or spec.epilogue):  # moves are exact in float32
             precise = {
                 name: array.astype(np.float64) if array.dtype.kind == "f" else array
                 for name, array in operands.items()
@@ -109,9 +109,9 @@ class ReferenceCase:
         return cls(spec, op, operands, result, stacks, exact and not quick, quick, special_values)
 
     def tolerance(self) -> Tolerance:
-        """Estimate how far a right kernel's results may be off, at several times the result's cost.
+        """Estimate the errors of a right kernel, at several times the cost of the result.
 
-        It is not needed where the error relative to the results themselves is small enough.
+        It is not needed where the error relative to the results is small enough.
         """
         types = {name: TensorType.from_array(self.operands[name]) for name in self.spec.op_shapes}
         if not (self.op.cost_of(types).flops or self.spec.epilogue):
@@ -135,8 +135,8 @@ class ReferenceCase:
     def _near_steps(self) -> Array:
         """Return the mask of results that are near a step of the epilogue, as where it rounds.
 
-        A right kernel may be on the other side of it: they jump where the epilogue is given what
-        float32 may be off by.
+        A right kernel may be on the other side of the step. Such results jump when the epilogue's
+        argument changes by an error of float32.
         """
         epilogue = self.spec.epilogue
         if epilogue is None or not any(one.is_step for one in epilogue.expr.functions):
@@ -145,10 +145,10 @@ class ReferenceCase:
         first = computed(self.op, plain, None)[0]
         if first.dtype.kind != "f":
             return np.zeros(self.result.shape, bool)
-        away = CANCELLED * greatest(first)
+        error = CANCELLED * greatest(first)
         low, high = (
             measured(computed(self.op, self.operands, shift.then(epilogue))[0])
-            for shift in (Epilogue(call("add", Arg(0), Scalar(one))) for one in (-away, away))
+            for shift in (Epilogue(call("add", Arg(0), Scalar(one))) for one in (-error, error))
         )
         with np.errstate(all="ignore"):
             change = np.where(np.isfinite(high - low), np.abs(high - low), 0.0)
@@ -158,14 +158,14 @@ class ReferenceCase:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on the error of results, and the places that cannot be judged."""
+    """Bounds on the error of results, and the results that cannot be judged."""
 
     condition: float = 1.0
     """Norm of the magnitudes of the terms that the results are sums of, over the results' norm.
 
     At least 1. Where terms cancel it is large, and so is the relative error of a right kernel.
     """
-    open: Array | None = None
+    unreliable: Array | None = None
     """Mask of results that float32 cannot represent reliably; None without any."""
 
 
@@ -179,14 +179,15 @@ def _condition(
 ) -> float:
     """Return `Tolerance.condition` of the results `expected`; mark unreliable ones in `unsure`.
 
-    NumPy computes them in float32 from operands off by an ulp or so, each number by a random part
-    of its own: the changes, in ulps, are the root of the sum of the squares of a result's terms,
-    whatever the operator and the epilogue, with what rounding on the way there adds.
+    NumPy computes the results from operands whose numbers are each off by a random part of an ulp
+    or so. Whatever the operator and the epilogue, the change of a result in ulps estimates the root
+    of the sum of the squares of its terms, rounding included.
     """
     dtype, exact = spec.results[0].dtype.numpy, expected.astype(np.float64)
     finite = np.isfinite(exact)
     squares, most = np.zeros(exact.shape), greatest(expected)
-    order = (*range(0, draws, 2), *range(1, draws, 2))  # those nudged alike in all operands first
+    # First the draws in which equal numbers of all operands are nudged alike.
+    order = (*range(0, draws, 2), *range(1, draws, 2))
     for done, draw in enumerate(order):
         near = {
             name: nudged(array, draw, name if draw % 2 and name not in op.compared_operands else "")
@@ -196,11 +197,11 @@ def _condition(
             got = computed(op, near, spec.epilogue)[0].astype(dtype).astype(np.float64)
             same = (got == exact) | (np.isnan(got) & np.isnan(exact))
             unsure |= ~np.where(finite, np.isfinite(got), same)
-            away = np.where(finite & np.isfinite(got), (got - exact) / ULP, 0.0)
-            if draw % 2:  # equal operands are equal no more, which no kernel is given
-                most_here = JUMP * np.maximum(most, np.sqrt(squares / done)) / ULP
-                away = np.where(np.abs(away) > most_here, 0.0, away)
-            squares += away * away
+            change = np.where(finite & np.isfinite(got), (got - exact) / ULP, 0.0)
+            if draw % 2:  # equal operands differ now, unlike a kernel's: steps may be crossed
+                largest = JUMP * np.maximum(most, np.sqrt(squares / done)) / ULP
+                change = np.where(np.abs(change) > largest, 0.0, change)
+            squares += change * change
     norms = np.maximum(squares / draws, np.where(finite, exact * exact, 0.0))
     judged = finite & ~unsure
     if judged.any():
@@ -213,12 +214,12 @@ def _condition(
 
 def _varies(result: Array) -> bool:
     """Return True where its numbers differ, so that a misplaced one would be noticed."""
-    first, few = result.flat[:1], result.flat[:SOME_RESULTS]  # which tell as a rule
+    first, few = result.flat[:1], result.flat[:SOME_RESULTS]  # few suffice as a rule
     return result.size < 2 or bool((few != first).any() or (result != first).any())
 
 
 def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
-    """Return `spec` with few samples; None where it has no more.
+    """Return `spec` with few samples; None where it has no more samples.
 
     special_values: see `ReferenceCase.create`.
     """
@@ -229,11 +230,12 @@ def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
         along = (name for name, extent in spec.extents.items() if extent in ALONG)
         stacks = {**few.stacks, **dict.fromkeys(along, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
-        much = cost.flops > EXACT or cost.bytes > LARGE
-        apart = special_values and not stacks.keys().isdisjoint(special_value_operands(spec))
-        if apart or not much or count == FEWER:  # a special value needs a sample of its own
-            less = few.op.shape_of(few.shapes)[0] < spec.result_shape[0]
-            return replace(few, stacks=stacks) if less else None
+        is_costly = cost.flops > EXACT or cost.bytes > LARGE
+        # Each special value needs a sample of its own.
+        needs_all = special_values and not stacks.keys().isdisjoint(special_value_operands(spec))
+        if needs_all or not is_costly or count == FEWER:
+            is_smaller = few.op.shape_of(few.shapes)[0] < spec.result_shape[0]
+            return replace(few, stacks=stacks) if is_smaller else None
     return None
 
 
@@ -247,7 +249,7 @@ def _operands(
     spec: OpSpec, shapes: Mapping[str, Shape], special_values: bool, reach: int, seed: int
 ) -> dict[str, Array]:
     """Draw random operands of these shapes: floats up to `reach`, integers up to 100 times it."""
-    generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
+    generator, stream, offset = np.random.default_rng(2026 + seed), _stream(seed), 0
     result: dict[str, Array] = {}
     for name, shape in shapes.items():
         kind = spec.types[name].dtype
@@ -255,24 +257,24 @@ def _operands(
             least, most = 0, 1
             if kind is not DType.bool:
                 bounds = np.iinfo(kind.numpy)
-                least, most = bounds.min, bounds.max  # the sign, too
+                least, most = bounds.min, bounds.max  # negative numbers, too
                 if spec.layouts.get(name) != PACKED.name and name not in spec.int8_operands:
                     most = min(100 * reach - 1, most)
                     least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
-            start, size = at % RANDOM, prod(shape)
-            drawn, at = stream.part(start, size), at + size
+            start, size = offset % RANDOM, prod(shape)
+            drawn, offset = stream.part(start, size), offset + size
             numbers = drawn.reshape(shape) * np.float32(reach)
-        made = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
+        operand = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
         if special_values and name in special_value_operands(spec):
-            _insert_special_values(made, 1 + seed)
-        result[name] = made
+            _insert_special_values(operand, 1 + seed)
+        result[name] = operand
     return result
 
 
 class Stream:
-    """A cycle of RANDOM floats between -1 and 1, drawn as needed, that operands are filled from."""
+    """A cycle of RANDOM floats between -1 and 1, drawn as needed, for operands."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -289,8 +291,8 @@ class Stream:
     def _first(self, count: int) -> Array:
         """Return at least the first `count` floats."""
         if count > len(self._drawn):
-            more = min(max(count, 2 * len(self._drawn)), RANDOM) - len(self._drawn)
-            new = self._generator.random(more, np.float32) * 2 - 1
+            missing = min(max(count, 2 * len(self._drawn)), RANDOM) - len(self._drawn)
+            new = self._generator.random(missing, np.float32) * 2 - 1
             self._drawn = np.concatenate((self._drawn, new))
         return self._drawn
 
@@ -302,15 +304,17 @@ def _stream(seed: int) -> Stream:
 
 
 def _insert_special_values(array: Array, seed: int) -> None:
-    """Put one special value into each sample but the first; half of a single one's stay."""
+    """Put one special value into each sample but the first, or several into a single sample, at
+    most into half of its numbers.
+    """
     generator = np.random.default_rng(seed)
     if array.ndim > 1 and len(array) > 1 and array.size:
         for row, value in zip(array[1:], SPECIAL, strict=False):
             row.reshape(-1)[generator.integers(row.size)] = value
     elif array.size > 1:
         flat = array.reshape(-1)
-        places = generator.choice(flat.size, min(flat.size // 2, len(SPECIAL)), replace=False)
-        flat[places] = SPECIAL[: len(places)]
+        indices = generator.choice(flat.size, min(flat.size // 2, len(SPECIAL)), replace=False)
+        flat[indices] = SPECIAL[: len(indices)]
 
 
 def measured(array: Array) -> Array:
@@ -328,17 +332,19 @@ def greatest(array: Array) -> float:
 
 
 def find_wrong(got: Array, expected: Array, most: float) -> Array:
-    """Return the mask of places where `got` is off by more than `most`, or in a NaN or infinity."""
+    """Return the mask of numbers of `got` that are off by more than `most`, NaN and infinities
+    included.
+    """
     with np.errstate(all="ignore"):
         near = np.where(np.isfinite(expected), np.abs(got - expected) <= most, got == expected)
         near |= np.isnan(got) & np.isnan(expected)
     return np.asarray(~near)
 
 
-MOST = 1 << 22  # numbers: where there are more, some are looked at:
-ENDS = 1 << 20  # the first and the last so many,
-STRETCHES, SPAN = 256, 1 << 13  # in each of so many equal stretches so many at random,
-AROUND = 1 << 10  # and so many before and behind each power of two
+MOST = 1 << 22  # numbers up to which all are compared; of more:
+ENDS = 1 << 20  # the first and the last ENDS,
+STRETCHES, SPAN = 256, 1 << 13  # SPAN at random in each of STRETCHES equal stretches,
+AROUND = 1 << 10  # and AROUND before and behind each power of two
 
 
 @dataclass(frozen=True)
