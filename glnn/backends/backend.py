@@ -201,14 +201,14 @@ class Backend(ABC):
             return str(error)
         return None
 
-    def memory(self, floats: int, way: Transfer | None = None) -> Memory | None:
+    def memory(self, floats: int, transfer: Transfer | None = None) -> Memory | None:
         """Allocate `floats` for tensors to share; None where each tensor has its own memory.
 
-        way: the direction in which its content is transferred in every run; None without one.
+        transfer: the direction in which its content is transferred in every run; None without one.
         """
         return None
 
-    def memory_kind(self, floats: int, way: Transfer | None = None) -> str:
+    def memory_kind(self, floats: int, transfer: Transfer | None = None) -> str:
         """Return the key in `gl.buffer.MEMORIES` of the memory that `memory` allocates."""
         return "shared"
 

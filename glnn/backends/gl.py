@@ -241,15 +241,15 @@ class GlBackend(Programs):
     def holds(self, dtype: DType) -> bool:
         return dtype.on_gpu
 
-    def memory(self, floats: int, way: Transfer | None = None) -> BufferBlock:
-        return MEMORIES[self.memory_kind(floats, way)](floats, self.device)
+    def memory(self, floats: int, transfer: Transfer | None = None) -> BufferBlock:
+        return MEMORIES[self.memory_kind(floats, transfer)](floats, self.device)
 
-    def memory_kind(self, floats: int, way: Transfer | None = None) -> str:
+    def memory_kind(self, floats: int, transfer: Transfer | None = None) -> str:
         offers = self.device.capabilities
-        if way is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
-            if offers.dedicated_memory and 4 * floats >= STAGED[way]:
+        if transfer is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
+            if offers.dedicated_memory and 4 * floats >= STAGED[transfer]:
                 return "staged"
-            if (way is Transfer.TO_HOST or not offers.dedicated_memory) and self.mappable():
+            if (transfer is Transfer.TO_HOST or not offers.dedicated_memory) and self.mappable():
                 return "mapped"
         return "shared"
 

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A failed attempt to open a context: the configuration tried, the step that failed and why."""
+    """A failed attempt to open a context."""
 
     what: str
+    """The configuration."""
     step: str
+    """The step that failed."""
     error: str
+    """The error of that step."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.step}: {self.error}"
@@ -76,7 +79,7 @@ class Context(ABC):
 
     @abstractmethod
     def load_opengl_function(self, name: str) -> int:
-        """The address of GL's function `name`, 0 where there is none."""
+        """Return the address of GL's function `name`, 0 where there is none."""
 
     @abstractmethod
     def is_current(self) -> bool:
@@ -84,25 +87,25 @@ class Context(ABC):
 
     @abstractmethod
     def make_current(self) -> None:
-        """Make it this thread's context. Raises StepError."""
+        """Make the context current in this thread. Raises StepError."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave this thread without a context, if it is this one: others may take it then."""
+        """Leave the context, if it is current in this thread: other threads may take it then."""
 
     @property
     def may_stay(self) -> bool:
-        """Return True where the context may stay current while the thread does other things."""
+        """Return True where the context may stay current while the thread does other work."""
         return False
 
     def leave_thread(self) -> None:
-        """Leave this thread, which ends, without anything of GL."""
+        """Leave the context and free all of GL's data of this thread, which ends."""
         self.leave()
 
     @abstractmethod
     def remember(self) -> Callable[[], object] | None:
-        """Return a callable that restores the thread's current context, of any owner; None if it
-        has none.
+        """Return a function that restores the thread's current context, of any owner; None without
+        one.
         """
 
     @abstractmethod
@@ -117,50 +120,50 @@ class Context(ABC):
 
 
 GlCall = tuple[Callable[..., object], tuple[Any, ...]]
-"""A function, and what it is called with."""
+"""A function and its arguments."""
 
 
 class GlFunctions:
     """The functions of one context.
 
-    What is called in every run is `quick`: Python looks at no types of most arguments, and its
-    other threads wait, which takes less than to have them go on. `slow` functions may take long.
+    The functions of every run are `quick`: calls keep Python's lock, and most arguments are not
+    converted, which takes less time. `slow` functions release the lock, as they may take long.
     """
 
     def __init__(self, gl: Context, renderer: str) -> None:
         self._gl, self._renderer = gl, renderer
-        self._quick: dict[tuple[Any, ...], Any] = {}
-        self._slow: dict[tuple[Any, ...], Any] = {}  # both by their types, too
+        self._quick: dict[tuple[Any, ...], Any] = {}  # by name, type of the result, and arguments
+        self._slow: dict[tuple[Any, ...], Any] = {}  # likewise
 
     def _address(self, name: str) -> int:
-        """Raises DeviceError where there is none: calling address 0 would end the process."""
+        """Return a function's address. Raises DeviceError for 0: a call would end the process."""
         if not (address := self._gl.load_opengl_function(name)):
             raise DeviceError(f"{self._renderer} has no {name}")
         return address
 
     def slow(self, name: str, result: Any, *arguments: Any) -> Any:
-        """The function of these ctypes types. Python's other threads run while it does.
+        """Return the function `name` of these ctypes types. It releases Python's lock.
 
-        Raises DeviceError where the driver has none.
+        Raises DeviceError where the driver does not have it.
         """
-        known = self._slow.get((name, result, arguments))
-        if known is None:
-            known = ctypes.CFUNCTYPE(result, *arguments)(self._address(name))
-            self._slow[name, result, arguments] = known
-        return known
+        function = self._slow.get((name, result, arguments))
+        if function is None:
+            function = ctypes.CFUNCTYPE(result, *arguments)(self._address(name))
+            self._slow[name, result, arguments] = function
+        return function
 
     def quick(self, name: str, result: Any = None, *arguments: Any) -> Any:
-        """The function of these ctypes types.
+        """Return the function `name` of these ctypes types. It keeps Python's lock.
 
-        Without `arguments` it takes ints of at most 32 bits, or objects of ctypes, which takes less
-        time than to convert them. Raises as `slow` does.
+        Without `arguments` it takes ints of at most 32 bits, or objects of ctypes, without the time
+        for conversions. Raises what `slow` raises.
         """
-        known: Any = self._quick.get((name, result, arguments))
-        if known is None:
-            known = ctypes.PYFUNCTYPE(result, *arguments)(self._address(name))
-            known.__name__ = name
-            self._quick[name, result, arguments] = known
-        return known
+        function: Any = self._quick.get((name, result, arguments))
+        if function is None:
+            function = ctypes.PYFUNCTYPE(result, *arguments)(self._address(name))
+            function.__name__ = name
+            self._quick[name, result, arguments] = function
+        return function
 
 
 COMPUTE, VERTEX = 0x91B9, 0x8B31
@@ -168,7 +171,7 @@ STUBBED = (
     *("glShaderSource", "glCompileShader", "glAttachShader", "glDetachShader", "glDeleteShader"),
     *("glTransformFeedbackVaryings", "glLinkProgram"),
 )
-NO_OP = "glIsShader"  # changes nothing, and is no error whatever it is asked
+NO_OP = "glIsShader"  # without effect, and without an error for any argument
 
 
 class ModernglLoader:
@@ -180,15 +183,15 @@ class ModernglLoader:
         self._shaders: dict[int, int] = {}
         program = ctypes.CFUNCTYPE(c_uint)(self._programs.pop)
         shader = ctypes.CFUNCTYPE(c_uint, c_uint)(self._shaders.get)
-        nothing = ctypes.CFUNCTYPE(None, c_uint)(int)  # the rest of the arguments it does not see
+        nothing = ctypes.CFUNCTYPE(None, c_uint)(int)  # ignores all further arguments
         self._stubs = dict.fromkeys(STUBBED, nothing)
         self._stubs |= {"glCreateProgram": program, "glCreateShader": shader}
 
     def load_opengl_function(self, name: str) -> int:
-        """The address that moderngl is to call for the function `name`, 0 where there is none."""
+        """Return the address that moderngl calls for the function `name`, 0 where there is none."""
         if name in self._stubs:
             return ctypes.cast(self._stubs[name], ctypes.c_void_p).value or 0
-        # moderngl flushes behind every capture: 5 us on an H200. Commands do where it helps.
+        # moderngl flushes after every capture: 5 us on an H200. Command buffers flush instead.
         return self._gl.load_opengl_function(NO_OP if name == "glFlush" else name)
 
     def adopt(
@@ -198,10 +201,10 @@ class ModernglLoader:
         varyings: tuple[str, ...],
         shader: Callable[[int], int],
     ) -> Any:
-        """The linked `program` as moderngl's `context` has one; it is freed by that.
+        """Return moderngl's object for the linked `program`, which owns it from now on.
 
-        varyings: those that it captures; a compute program has none. shader: makes some shader of
-        a stage, any that compiles, which is asked for once.
+        varyings: those that it captures; none for a compute program. shader: compiles a minimal
+        shader of a stage; called once for each stage.
         """
         stage = VERTEX if varyings else COMPUTE
         if stage not in self._shaders:
@@ -212,7 +215,7 @@ class ModernglLoader:
         return context.compute_shader("")
 
     def release(self) -> None:
-        """Destroy the context, as moderngl may ask for."""
+        """Destroy the context; moderngl may call it."""
         self._gl.release()
 
     def __enter__(self) -> Self:  # moderngl asks for these two

@@ -1,4 +1,4 @@
-"""A file in the user's cache that keeps what was found of one device."""
+"""A file in the user's cache with a table of results for one device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from glnn.errors import printable
 from glnn.gl.device_info import Capabilities
 
 Entry = TypeVar("Entry")
-TABLES = "certificates", "choices", "fastest", "limits", "verdicts"  # of glnn, whatever is in them
+TABLES = "certificates", "choices", "fastest", "limits", "verdicts"  # glnn's, even if damaged
 MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 
@@ -47,7 +47,7 @@ class TableFile:
 
 
 def table_files(folder: Path | None) -> list[TableFile]:
-    """The tables that `folder` keeps of whatever device; other files there are passed over."""
+    """Return the tables in `folder`, of all devices; other files are ignored."""
     result: list[TableFile] = []
     for path in sorted(folder.glob("*/*.json")) if folder is not None else ():
         table = path.parent.name
@@ -58,7 +58,7 @@ def table_files(folder: Path | None) -> list[TableFile]:
                 text = json.loads(fileio.read_bytes(path, MOST))
                 device, entries = str(text["device"]), len(text[table])
             except (ValueError, KeyError, TypeError, RecursionError):
-                if table not in TABLES:  # somebody else's
+                if table not in TABLES:  # another program's
                     continue
             result.append(TableFile(table, path, device, entries, known.st_size, known.st_mtime))
     return result
@@ -66,10 +66,10 @@ def table_files(folder: Path | None) -> list[TableFile]:
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """A table of entries by name, found on `device` by this `version` of glnn.
+    """A table of entries by name, of results on `device` by this `version` of glnn.
 
-    path: the file; None where nothing is kept. table: the name that the file has for it. form: of
-    the entries; those of others are not read.
+    path: the file; None where nothing is stored. table: the table's name in the file. form: the
+    form of the entries; a file of another form is not read.
     """
 
     path: Path | None
@@ -82,19 +82,19 @@ class DeviceFile:
     def for_device(
         cls, folder: Path | None, table: str, form: int, device: Capabilities, version: str
     ) -> DeviceFile:
-        """The file that `folder` keeps for `device` and its driver's version."""
-        called = f"{device.vendor} {device.renderer} {device.version_text}"
+        """Return the file in `folder` for `device` and its driver's version."""
+        device_name = f"{device.vendor} {device.renderer} {device.version_text}"
         if device.minimum:
-            called += " es31-minimum"
-        name = re.sub(r"[^a-z0-9.]+", "-", called.lower()).strip("-")[:150]
+            device_name += " es31-minimum"
+        name = re.sub(r"[^a-z0-9.]+", "-", device_name.lower()).strip("-")[:150]
         path = folder / table / f"{name}.json" if folder else None
-        return cls(path, called, version, table, form)
+        return cls(path, device_name, version, table, form)
 
     def read(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
         """Read the entries of the file; return none where it is missing or of another version.
 
-        entry: makes one of what JSON has, or raises. What another version found is not used, since
-        kernels change. A file that cannot be read is passed over with a warning.
+        entry: returns an entry from its JSON data, or raises. Results of another version are not
+        used, since kernels change. A file that cannot be read is ignored with a warning.
         """
         if self.path is None:
             return {}
@@ -107,23 +107,24 @@ class DeviceFile:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except Exception as error:  # damage can raise nearly anything: RecursionError, KeyError
-            why = getattr(error, "strerror", None) or error  # without the path once more
+            why = getattr(error, "strerror", None) or error  # without the path, which precedes it
             fault = printable(f"{self.path}: not used, as it is damaged: {why!s:.200}")
             warnings.warn(fault, stacklevel=4)
             return {}
 
     def reread(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
-        """Read the file anew without warnings, which its loader has been given already."""
+        """Read the file again, without the warnings that the first read gave."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.read(entry)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the file's folder, so that nobody writes the file between a read and a write.
+        """Lock the file's folder, so that no other process writes the file between a read and a
+        write.
 
-        Where folders cannot be locked, the last to write the file wins. Raises OSError where there
-        can be no such folder.
+        Where folders cannot be locked, the last process to write the file wins. Raises OSError
+        where the folder cannot be created.
         """
         if self.path is None or fcntl is None:
             yield
@@ -138,7 +139,7 @@ class DeviceFile:
             os.close(handle)
 
     def write(self, entries: Mapping[str, Any]) -> None:
-        """Write the file whole or not at all. Raises OSError where it cannot be written."""
+        """Write the file atomically. Raises OSError where it cannot be written."""
         if self.path is None:
             return
         known = {"form": self.form, "device": self.device, "glnn": self.version}
@@ -156,7 +157,7 @@ class DeviceFile:
     def remove(self) -> None:
         """Remove the file. Raises OSError where it cannot be removed."""
         if self.path is not None:
-            with suppress(NotADirectoryError):  # then it keeps nothing
+            with suppress(NotADirectoryError):  # then there is no file
                 self.path.unlink(missing_ok=True)
 
     def probe(self) -> None:

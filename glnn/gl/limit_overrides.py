@@ -1,7 +1,7 @@
-"""Limits that a driver states and does not keep: what holds in their place, kept by device.
+"""Limits that a driver states and does not keep, and the values that hold, in a file by device.
 
-What `glnn doctor` found so is read whenever such a device opens, and its capabilities are lowered
-to what holds. It is the driver that is wrong, so that another version of glnn believes it as well.
+`glnn doctor` finds them, and a device that opens lowers its capabilities to the values that hold.
+They depend on the driver alone, so all versions of glnn use them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from glnn.gl.device_file import DeviceFile
 from glnn.gl.device_info import Capabilities, Triple
 
-FORM = 1  # of the file; one of another form is not used
+FORM = 1  # of the file; a file of another form is not used
 TABLE = "limits"
 UPWARD = frozenset({"shader_storage_buffer_offset_alignment"})
-"""Limits of which a larger number asks for less of the driver."""
+"""Limits of which a larger number is the weaker requirement."""
 Limit = int | Triple
 
 
@@ -44,9 +44,9 @@ class BrokenLimit:
 
 @dataclass
 class LimitOverrides:
-    """The limits that one device's driver does not keep, by GL's names as `Capabilities` has them.
+    """The limits that one device's driver does not keep, by their names in `Capabilities`.
 
-    file: what keeps them.
+    file: the file that stores them.
     """
 
     file: DeviceFile
@@ -63,7 +63,7 @@ class LimitOverrides:
         return cls(file, {name: one for name, one in kept.items() if name in known})
 
     def lowered(self, device: Capabilities) -> Capabilities:
-        """`device` with the limits that hold, where these are the lesser ones."""
+        """Return `device` with the limits that hold, where these are stricter."""
         if not self.limits:
             return device
         lowered: dict[str, Any] = {
@@ -73,28 +73,31 @@ class LimitOverrides:
         return replace(device, **lowered)
 
     def add(self, limits: Mapping[str, BrokenLimit]) -> None:
-        """Take the limits `limits`, and write the file, where it may be written."""
+        """Add `limits`, and write the file where that is possible."""
         for name, one in limits.items():
             known = self.limits.get(name)
             holds = one.holds if known is None else _stricter(name, known.holds, one.holds)
             said = one.said if known is None else known.said
             self.limits[name] = BrokenLimit(said, holds, one.why)
-        kept = {**self.file.reread(_broken), **self.limits}  # another process may have kept some
-        with suppress(OSError):  # what is not kept is found again
-            self.file.write({name: asdict(one) for name, one in kept.items()})
+        entries = {
+            **self.file.reread(_broken),
+            **self.limits,
+        }  # another process may have added some
+        with suppress(OSError):  # the doctor finds them again
+            self.file.write({name: asdict(one) for name, one in entries.items()})
 
     def forget(self) -> None:
-        """Drop all, and the file. Raises OSError where it cannot be removed."""
+        """Drop all limits, and remove the file. Raises OSError where that fails."""
         self.limits.clear()
         self.file.remove()
 
 
 def _stricter(name: str, a: Any, b: Any) -> Any:
-    """The number of the limit called `name` that asks for less, along each axis."""
+    """Return the stricter number of the limit called `name`, along each axis."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return tuple(_stricter(name, x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, tuple) or isinstance(b, tuple):
-        return a  # of a file that is not for this
+        return a  # the file has a wrong kind of number
     return max(a, b) if name in UPWARD else min(a, b)
 
 

@@ -1,4 +1,4 @@
-"""Faults of drivers that are asked for by a small computation, never by a driver's name."""
+"""Probes for faults of drivers, by small computations and never by a driver's name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ void main() {{
 """
 CAPTURED = "flat out highp int result;\nvoid main() { result = gl_VertexID + 7; }\n"
 VERTICES = WORDS = 4
-STARTS = (100, 200)  # what tells the two programs apart
+STARTS = (100, 200)  # the constants of the two programs
 DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
 
 
@@ -47,10 +47,10 @@ def asked_once(probe: Callable[[Device], bool]) -> Callable[[Device], bool]:
 def confuses_values(device: Device) -> bool:
     """Return True where a program may run with the uniform values of an earlier dispatch.
 
-    zink over a CPU's Vulkan (Mesa 25.0.7) builds the values that loops end at into the code, and
-    takes the wrong one of a program's codes from the cache where the program is run with the values
-    it had last, another having run between, once for one set of values and then for another.
-    Raises DeviceError where it has no compute shaders.
+    zink over a CPU's Vulkan (Mesa 25.0.7) compiles the values of loop bounds into a program's code.
+    It takes the wrong code from its cache where another program ran since, and the program runs
+    with its last values again, for a second set of values. Raises DeviceError where the device has
+    no compute shaders.
     """
     device.activate()
     out = device.context.buffer(np.ones(4, np.float32))
@@ -78,14 +78,14 @@ def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> 
 def refuses_mapped_captures(device: Device) -> bool:
     """Return True where transform feedback fails into a buffer that stays mapped.
 
-    EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
-    raises GL_INVALID_OPERATION. Raises DeviceError where it is lost.
+    EXT_buffer_storage allows it. ANGLE (2.1) applies OpenGL ES 3.0's older rule to all maps and
+    raises GL_INVALID_OPERATION. Raises DeviceError where the device is lost.
     """
     device.activate()
     text = device.capabilities.header("feedback") + CAPTURED
     origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
-    made = feedback_program(device, Source("probe", text, origin), ("result",))
-    program = Program(device, "probe", made, ("result",))
+    linked = feedback_program(device, Source("probe", text, origin), ("result",))
+    program = Program(device, "probe", linked, ("result",))
     out, words = map_buffer(device, 4 * VERTICES)
     try:
         program.capture(program.vertex_array(), VERTICES, 1, out)
@@ -101,14 +101,14 @@ def refuses_mapped_captures(device: Device) -> bool:
 def moves_mapped_buffers(device: Device) -> bool:
     """Return True where a copy into a mapped buffer that is in use is lost to the host.
 
-    EXT_buffer_storage keeps such a buffer where it is mapped. ANGLE (2.1) gives it other memory
-    where the device is not done with it, and the map shows what was there before. Raises
-    DeviceError where it is lost.
+    EXT_buffer_storage keeps such a buffer at its address. ANGLE (2.1) gives it other memory where
+    the device still uses it, and the map shows the old memory. Raises DeviceError where the device
+    is lost.
     """
     device.activate()
     target, words = map_buffer(device, 4 * WORDS)
     sources = [device.context.buffer(np.full(WORDS, number, np.uint32)) for number in range(1, 5)]
-    for source in sources:  # the second finds the first one's copy unfinished, not even sent off
+    for source in sources:  # each copy finds the one before it unfinished, not even submitted
         device.copy_buffer(target, source, 4 * WORDS)
     device.wait()
     return bool((words != len(sources)).any())

@@ -17,7 +17,7 @@ from glnn.runtime.runner import FinishedRun, ModelExecutor, Out, Run, Runner, ru
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 KEPT = 8  # stored plans on the device
 
 
@@ -103,7 +103,7 @@ class StoredRuns:
 
     @property
     def restored(self) -> bool:
-        """Return True where a stored plan was loaded that runs."""
+        """Return True where a stored plan was loaded."""
         return bool(self._plans)
 
     def _usable(self) -> bool:
@@ -111,15 +111,15 @@ class StoredRuns:
         stored = self._stored
         return stored is not None and stored.device.lost is None
 
-    def _by_plan(self, feeds: Mapping[str, Feed], do: Callable[[Runner], Found]) -> Found | None:
-        """Call `do` with the stored plan for such inputs; None where none can be run."""
+    def _by_plan(self, feeds: Mapping[str, Feed], run: Callable[[Runner], Result]) -> Result | None:
+        """Call `run` with the stored plan for `feeds`; None without a usable plan."""
         try:
             plan = self._plan(feeds)
-            return None if plan is None else do(plan)
-        except (LimitError, MemoryError):  # others may do with less
+            return None if plan is None else run(plan)
+        except (LimitError, MemoryError):  # the executor's plan may need less memory
             self._plans.clear()
             return None
-        except (DeviceError, FormatError, ArithmeticError):  # what was stored may be at fault
+        except (DeviceError, FormatError, ArithmeticError):  # the stored plan may be damaged
             stored = self._stored
             if stored is None or stored.device.closed:
                 raise
@@ -127,17 +127,17 @@ class StoredRuns:
             return None
 
     def _plan(self, feeds: Mapping[str, Feed]) -> Runner | None:
-        """Return the stored plan that admits such inputs, if there is one."""
+        """Return the stored plan that admits `feeds`, if there is one."""
         with self._lock:
             if self._plans and self._latest_types is not None and self._latest_types.match(feeds):
                 return self._plans[0][1]
         shapes = {name: array.shape for name, array in feeds.items()}
-        known = host_arrays(feeds)
-        if any(name not in known and one.dtype == np.float16 for name, one in feeds.items()):
+        on_host = host_arrays(feeds)
+        if any(name not in on_host and one.dtype == np.float16 for name, one in feeds.items()):
             return None  # stored plans take float16 from the host
-        small = all_small(known)
-        if not small and beyond_int32(known):
-            return None  # which a GPU may refuse: what made the plan knows who takes them
+        small = all_small(on_host)
+        if not small and beyond_int32(on_host):
+            return None  # a GPU may refuse these numbers: the executor chooses a backend
         with self._lock:
             if self._latest == (shapes, small) and self._plans:
                 self._latest_types = deciding_types(feeds)
@@ -148,10 +148,10 @@ class StoredRuns:
                     self._plans.insert(0, self._plans.pop(i))
                     break
             else:
-                made = None if self._stored is None else self._stored.plan(shapes, small)
-                if made is None or not self._names.issubset(made.outputs):
-                    return None  # or of a model that calls a tensor inside it as its output
-                self._plans.insert(0, (small, made))
+                plan = None if self._stored is None else self._stored.plan(shapes, small)
+                if plan is None or not self._names.issubset(plan.outputs):
+                    return None  # an output may have the name of an inner tensor
+                self._plans.insert(0, (small, plan))
                 del self._plans[self._keep :]
             self._latest = shapes, small
             return self._plans[0][1]
