@@ -20,7 +20,7 @@ COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
 BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
 FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
 PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
-BARRIER = "#define BARRIER_SUFFICES 1\n"  # for common/wait.glsl
+BARRIER = "#define BARRIER_SUFFICES 1\n"  # read by common/wait.glsl
 SUBGROUPS = "#extension GL_KHR_shader_subgroup_arithmetic : require\n"
 
 VENDOR, RENDERER, VERSION, GLSL_VERSION, EXTENSION = 0x1F00, 0x1F01, 0x1F02, 0x8B8C, 0x1F03
@@ -43,7 +43,7 @@ COMPUTE_LIMITS = {
     "shader_storage_buffer_offset_alignment": 0x90DF,
     "max_compute_uniform_components": 0x8263,
 }
-SM_COUNT_NV = 0x933B  # of NV_shader_thread_group, which driver 580's ES answers but does not list
+SM_COUNT_NV = 0x933B  # of NV_shader_thread_group, which driver 580's ES knows but does not list
 SUBGROUP_SIZE, SUBGROUP_STAGES, SUBGROUP_FEATURES = 0x9532, 0x9533, 0x9534
 COMPUTE_STAGE, SUBGROUP_ARITHMETIC = 0x20, 0x4
 Triple = tuple[int, int, int]
@@ -64,7 +64,7 @@ MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20
     "max_compute_uniform_components": 512,
 }
 MINIMUM_ALIGNMENT = 256
-SOFTWARE = {  # what the names of renderers have in them that compute on the CPU
+SOFTWARE = {  # software renderers, by a part of GL_RENDERER
     "swiftshader": "SwiftShader",
     "llvmpipe": "llvmpipe",
     "lavapipe": "lavapipe",
@@ -80,8 +80,8 @@ SOFTWARE = {  # what the names of renderers have in them that compute on the CPU
 class Capabilities:
     """A context's version, names and limits.
 
-    `api` is "es" or "gl". Limits bear GL's names, in bytes where they are sizes of memory, and
-    are 0 where the version has no such limit. `minimum` tells that they were lowered on purpose.
+    `api` is "es" or "gl". Limits have GL's names, are in bytes where they are sizes of memory, and
+    0 where the version has no such limit. `minimum` is True where they were lowered on request.
     """
 
     api: str
@@ -112,17 +112,17 @@ class Capabilities:
     dedicated_memory: bool = False
     """True where the GPU is known to have memory of its own, and not to share the host's."""
     multiprocessors: int = 0
-    """The multiprocessors that share a launch's workgroups; 0 where the driver does not tell."""
+    """The multiprocessors that share a launch's workgroups; 0 where unknown."""
     subgroup_size: int = 0
-    """Invocations of a workgroup that compute shaders add up at once, by
-    GL_KHR_shader_subgroup_arithmetic; 0 where they cannot."""
+    """The invocations of a subgroup, where GL_KHR_shader_subgroup_arithmetic can sum over it; 0
+    where it cannot."""
     minimum: bool = False
 
     def __post_init__(self) -> None:
         if self.api not in ("es", "gl"):
             raise ValueError(f"api must be es or gl, got {self.api!r}")
 
-    def __hash__(self) -> int:  # often capabilities for
+    def __hash__(self) -> int:  # of few fields, as capabilities are a key in many look-ups
         return hash((self.renderer, self.version, self.minimum))
 
     @property
@@ -144,7 +144,7 @@ class Capabilities:
         return next((called for part, called in SOFTWARE.items() if part in name), None)
 
     def why_no_compute(self) -> str | None:
-        """Why there are no compute shaders, None where there are."""
+        """Return why there are no compute shaders, None where there are."""
         if self.compute:
             return None
         major, minor = self.version
@@ -155,10 +155,10 @@ class Capabilities:
 
     @property
     def nvidia_driver(self) -> bool:
-        """Return True for NVIDIA's own driver, whose habits others of the same GPUs do not share.
+        """Return True for NVIDIA's own driver.
 
-        Mesa's and ANGLE are made anew, and name another vendor first, as "Mesa" or "Google Inc.
-        (NVIDIA Corporation)".
+        Other drivers of the same GPUs, Mesa's and ANGLE, behave differently, and name another
+        vendor first, as "Mesa" or "Google Inc. (NVIDIA Corporation)".
         """
         return self.vendor.startswith("NVIDIA")
 
@@ -166,8 +166,8 @@ class Capabilities:
     def barrier_suffices(self) -> bool:
         """Return True where barrier() alone orders accesses to shared memory, as GLSL specifies.
 
-        So it does by NVIDIA's driver (seen on an H200, 580); for others shaders call
-        memoryBarrierShared(), too.
+        NVIDIA's driver conforms (on an H200, 580); with others, shaders call memoryBarrierShared(),
+        too.
         """
         return self.nvidia_driver
 
@@ -175,32 +175,32 @@ class Capabilities:
     def reorders_copies(self) -> bool:
         """Return True where buffer copies are not ordered with earlier or later commands.
 
-        By NVIDIA's driver (580) glBufferSubData comes before an earlier glCopyBufferSubData of the
-        same buffer (19 or 20 of 20 tries on an H200, of any size, behind glFlush and a barrier,
-        too), and a texture is copied from a buffer now and then before an earlier shader wrote it.
+        NVIDIA's driver (580) executes glBufferSubData before an earlier glCopyBufferSubData of the
+        same buffer (in 19 or 20 of 20 tries on an H200, at any size, even after glFlush and a
+        barrier), and now and then copies a buffer to a texture before an earlier shader wrote it.
         """
         return self.nvidia_driver
 
     def header(self, stage: str, buffers: bool = False) -> str:
-        """The first lines of a shader's source; `stage` is "compute" or "feedback".
+        """Return the first lines of a shader's source; `stage` is "compute" or "feedback".
 
-        buffers: whether a compute shader fetches from texture buffers, which that of feedback does
-        wherever there are some.
+        buffers: True where a compute shader fetches from buffer textures; shaders for feedback
+        always may.
         """
         if stage not in ("compute", "feedback"):
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
-        more = BARRIER if stage == "compute" and self.barrier_suffices else ""
+        directives = BARRIER if stage == "compute" and self.barrier_suffices else ""
         if stage == "compute" and self.subgroup_size:
-            more = f"{SUBGROUPS}#define SUBGROUP_SIZE {self.subgroup_size}\n{more}"
+            directives = f"{SUBGROUPS}#define SUBGROUP_SIZE {self.subgroup_size}\n{directives}"
         if self.api == "gl":
-            return f"#version {430 if stage == 'compute' else 330} core\n{more}"
+            return f"#version {430 if stage == 'compute' else 330} core\n{directives}"
         buffers = (buffers or stage == "feedback") and self.max_texture_buffer_size > 0
         number = 320 if buffers else 310 if stage == "compute" else 300
-        # An extension is asked for before anything that is none of the preprocessor's.
-        return f"#version {number} es\n{more}{PRECISION}"
+        # #extension must precede all text but the preprocessor's.
+        return f"#version {number} es\n{directives}{PRECISION}"
 
     def with_minimum(self) -> Capabilities:
-        """The same with every limit lowered to what OpenGL ES 3.1 guarantees."""
+        """Return a copy with every limit lowered to the minimum of OpenGL ES 3.1."""
         lowered = {name: _least(getattr(self, name), most) for name, most in MINIMUM.items()}
         alignment = self.compute * MINIMUM_ALIGNMENT
         return replace(
@@ -212,13 +212,13 @@ class Capabilities:
         )
 
     def limits(self) -> dict[str, int | Triple]:
-        """The limits by name."""
+        """Return the limits by name."""
         names = [f.name for f in fields(self) if f.name.startswith(("max_", "shader_storage_"))]
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def query(cls, context: Context) -> Capabilities:
-        """The capabilities of `context`, which must be current."""
+        """Query the capabilities of `context`, which must be current."""
         gl = _Queries(context)
         text = gl.string(VERSION)
         version = (gl.integer(MAJOR_VERSION), gl.integer(MINOR_VERSION))
@@ -239,7 +239,7 @@ class Capabilities:
             buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
             capabilities = replace(capabilities, max_texture_buffer_size=buffers)
         storage = "GL_EXT_buffer_storage" in extensions
-        # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
+        # By names, as ES does not have GL_NVX_gpu_memory_info, which tells the dedicated memory.
         dedicated = (
             "nvidia" in capabilities.vendor.lower() and "tegra" not in capabilities.renderer.lower()
         )
@@ -292,8 +292,8 @@ class _Queries:
         return value.value
 
     def integer_if_known(self, key: int) -> int:
-        """The integer `key`, 0 where the driver does not know it."""
-        self._error()  # of before
+        """Return the integer `key`, 0 where the driver does not know it."""
+        self._error()  # clears an earlier error
         value = self.integer(key)
         return 0 if self._error() else value
 
@@ -331,7 +331,7 @@ class _NvmlMemory(ctypes.Structure):
 
 @cache
 def nvml_library() -> Any:
-    """The library, begun with; None where there is none."""
+    """Return NVIDIA's management library, initialized; None without one."""
     try:
         library = ctypes.CDLL(NVML_LIBRARY)
         return library if library.nvmlInit_v2() == 0 else None
@@ -340,7 +340,7 @@ def nvml_library() -> Any:
 
 
 def nvml_free_memory(uuid: bytes) -> int | None:
-    """Bytes that are free on the GPU with these 16 bytes of UUID; None where nobody knows."""
+    """Return the free bytes of the GPU with this UUID of 16 bytes; None where unknown."""
     nvml, handle, memory = nvml_library(), c_void_p(), _NvmlMemory()
     text = uuid.hex()
     name = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
@@ -358,13 +358,13 @@ DEVICE_UUID, UUID_SIZE = 0x9597, 16
 def memory_available(
     context: moderngl.Context, load: Callable[..., Any], dedicated: bool
 ) -> int | None:
-    """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown.
+    """Return the free bytes of the GPU's memory, else of the machine's; None if unknown.
 
-    load: gives GL's functions, as `Device.load` does. dedicated: whether the GPU has its own
-        memory, so that the machine's says nothing.
+    load: returns GL's functions, as `Device.load` does. dedicated: True where the GPU has memory of
+        its own, so that the machine's does not count.
     """
-    answers = [_free_by_gl(context, load), _free_by_nvml(context, load) if dedicated else None]
-    if known := [free for free in answers if free is not None]:
+    results = [_free_by_gl(context, load), _free_by_nvml(context, load) if dedicated else None]
+    if known := [free for free in results if free is not None]:
         return min(known)
     try:
         lines = [] if dedicated else Path("/proc/meminfo").read_text("ascii").splitlines()

@@ -1,4 +1,4 @@
-"""GPUs, the options of a device, and the ways to a GL context, tried in order."""
+"""GPUs, the options of a device, and the candidates for its GL context, tried in order."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from glnn.gl.egl import (
 from glnn.gl.window import WindowContext
 
 OF_LLVM = "LLVMContextCreate"
-"""A function that a process has for all to see where some library brought LLVM so."""
+"""A symbol that is global in a process where a library loaded LLVM with global symbols."""
 
 
 def load_triton() -> None:
-    """Load Triton's library, where PyTorch was imported and may do it later.
+    """Load Triton's library where PyTorch was imported, which may load it later.
 
-    To be called before GL is opened, and, since another may have opened it, before PyTorch does
-    more than count. Where all see an LLVM already, Triton's looks at its own names first. A library
-    that is loaded stays as it is; Python's import of it finds that one. Its code in Python is not
-    imported, and nothing is raised: PyTorch does without Triton, too.
+    Call it before GL is opened, and, as another library may have opened GL, before PyTorch loads
+    Triton. Where LLVM's symbols are global already, Triton's library is bound to its own ones
+    first. A loaded library stays loaded, and Python's import of Triton uses it. Triton's Python
+    code is not imported, and no error is raised: PyTorch works without Triton, too.
     """
     if "torch" not in sys.modules or not hasattr(os, "RTLD_NOW"):
         return
@@ -61,8 +61,8 @@ def load_triton() -> None:
 
 
 def _mode() -> int:
-    seen = hasattr(ctypes.CDLL(None), OF_LLVM)
-    return os.RTLD_NOW | (getattr(os, "RTLD_DEEPBIND", 0) if seen else 0)
+    is_global = hasattr(ctypes.CDLL(None), OF_LLVM)
+    return os.RTLD_NOW | (getattr(os, "RTLD_DEEPBIND", 0) if is_global else 0)
 
 
 WINDOW = "window"
@@ -72,9 +72,9 @@ NO_DRIVER = {
     *("eglQueryDevicesEXT", "eglGetPlatformDisplayEXT", "eglGetDisplay", "eglInitialize"),
     "glfwInit",
 }
-"""Steps that fail where EGL is there, and no driver for it."""
+"""Steps that fail where EGL is installed without a driver."""
 INDICES = "the indices are"
-"""Begin of the error of an index that no GPU has, where there are others."""
+"""The beginning of the error for a wrong index, where there are GPUs."""
 MINIMUM_LIMITS = "es31-minimum"
 
 Candidate = tuple[str, Callable[[Sequence[Version]], Context]]
@@ -97,35 +97,35 @@ class Gpu:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that EGL offers, by index; none where EGL cannot list them.
+    """Return the GPUs that EGL offers, by index; none where EGL cannot list them.
 
     Raises DeviceError in a fork of a process that used GL.
     """
     GL_PROCESS.opening()
     load_triton()
-    listed: list[Gpu] = []
+    result: list[Gpu] = []
     try:
         with preserve_current_context():
             egl = Egl()
-            ways = zip(egl.candidates(DEVICE), cuda_numbers(egl), strict=True)
-            for index, ((_, way), number) in enumerate(ways):
+            candidates = zip(egl.candidates(DEVICE), cuda_numbers(egl), strict=True)
+            for index, ((_, open_candidate), number) in enumerate(candidates):
                 try:
-                    context = way(ES_VERSIONS)
-                except StepError as failed:
-                    listed.append(Gpu(index, error=str(failed), cuda=number))
+                    context = open_candidate(ES_VERSIONS)
+                except StepError as error:
+                    result.append(Gpu(index, error=str(error), cuda=number))
                     continue
-                asked = Capabilities.query(context)
+                offers = Capabilities.query(context)
                 context.release()
-                listed.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
+                result.append(Gpu(index, offers.renderer, offers.vendor, cuda=number))
     except StepError:
         pass
-    GL_PROCESS.opened(any=any(gpu.error is None for gpu in listed))
-    return tuple(listed)
+    GL_PROCESS.opened(any=any(gpu.error is None for gpu in result))
+    return tuple(result)
 
 
 @contextmanager
 def preserve_current_context() -> Iterator[None]:
-    """Let the thread's current context be in the end what it was before.
+    """Restore the thread's current context at the end.
 
     Raises DeviceError in a fork of a process that used GL.
     """
@@ -168,7 +168,7 @@ def check_arguments(
 
 
 def parse_gpu(gpu: int | str | None) -> int | str | None:
-    """Return `gpu`, text of digits as an index: the environment has numbers as text."""
+    """Return `gpu`, as an index where it is a text of digits, as from the environment."""
     return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
 
 
@@ -178,31 +178,31 @@ def open_context(
     platform: str | None,
     low_priority: bool = False,
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
-    """The first context that fits, its capabilities, and the attempts that failed before it.
+    """Open the first context that fits; return it, its capabilities, and the failed attempts.
 
-    low_priority: whether others are to go first. It is current. Raises NoDeviceError.
+    The context is current. low_priority: True to let other programs go first. Raises NoDeviceError.
     """
     GL_PROCESS.opening()
     load_triton()
     attempts: list[Attempt] = []
-    for what, way in _candidates(gpu, platform, low_priority, attempts):
-        default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
+    for what, open_candidate in _candidates(gpu, platform, low_priority, attempts):
+        default = WINDOW_VERSIONS if open_candidate is WindowContext else ES_VERSIONS
         versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
         try:
-            context = way(versions)
-        except StepError as failed:
-            attempts.append(Attempt(what, failed.step, failed.error))
+            context = open_candidate(versions)
+        except StepError as error:
+            attempts.append(Attempt(what, error.step, error.error))
             continue
-        asked = Capabilities.query(context)
-        named = isinstance(gpu, str) and parse_cuda_number(gpu) is None
-        if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
-            attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
+        offers = Capabilities.query(context)
+        is_name = isinstance(gpu, str) and parse_cuda_number(gpu) is None
+        if is_name and str(gpu).lower() not in f"{offers.renderer}\n{offers.vendor}".lower():
+            attempts.append(Attempt(what, "its name", f"{offers.renderer} by {offers.vendor}"))
             context.release()
             continue
         GL_PROCESS.opened(any=True)
-        before = "".join(f"; this had failed: {attempt}" for attempt in attempts)
-        LOG.info("opened %s, %s, by %s%s", asked.renderer, asked.version_text, what, before)
-        return context, asked, tuple(attempts)
+        failed = "".join(f"; this had failed: {attempt}" for attempt in attempts)
+        LOG.info("opened %s, %s, by %s%s", offers.renderer, offers.version_text, what, failed)
+        return context, offers, tuple(attempts)
     GL_PROCESS.opened(any=False)
     message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
     missing = isinstance(gpu, int) and any(one.error.startswith(INDICES) for one in attempts)
@@ -210,7 +210,7 @@ def open_context(
 
 
 def _advice(attempts: Sequence[Attempt]) -> str:
-    """Return what to install where EGL is there and finds no driver, else an empty text."""
+    """Return advice on what to install where EGL finds no driver, else an empty text."""
     steps = {attempt.step for attempt in attempts}
     if not steps <= NO_DRIVER:
         return ""
@@ -223,9 +223,10 @@ def _advice(attempts: Sequence[Attempt]) -> str:
 def open_low_priority_context(
     gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
-    """A context that lets others go first, as `open_context` gives it.
+    """Open a context that lets other programs go first; return what `open_context` returns.
 
-    It is made in a thread that steps back, as those do that the driver starts there.
+    A thread of low priority opens it, so that the threads that the driver starts there inherit the
+    priority.
     """
 
     def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
@@ -241,44 +242,44 @@ def open_low_priority_context(
     except NoDeviceError:
         if platform not in (None, WINDOW):
             raise
-        opened = open_context(
-            gpu, version, platform, low_priority=True
-        )  # windows are this thread's
+        # Windows must be created in this thread.
+        opened = open_context(gpu, version, platform, low_priority=True)
     return opened
 
 
 def _candidates(
     gpu: int | str | None, platform: str | None, low_priority: bool, attempts: list[Attempt]
 ) -> Iterator[Candidate]:
-    """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
+    """Yield the candidates for a context in the order to try them; add failures to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
     number = parse_cuda_number(gpu)
     if isinstance(gpu, int) or number is not None:
         platforms = (DEVICE,)
     try:
         egl = Egl(low_priority) if set(platforms) - {WINDOW} else None
-    except StepError as failed:
-        attempts.append(Attempt("EGL", failed.step, failed.error))
+    except StepError as error:
+        attempts.append(Attempt("EGL", error.step, error.error))
         egl = None
     for name in platforms:
         if name == WINDOW:
             yield WindowContext.what, WindowContext
         elif egl is not None:
             try:
-                ways = list(egl.candidates(name))
+                candidates = list(egl.candidates(name))
                 if number is not None:
                     gpu = cuda_device_index(egl, number)
-            except StepError as failed:
-                attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
+            except StepError as error:
+                attempts.append(Attempt(f"EGL {name}", error.step, error.error))
                 continue
             if isinstance(gpu, int):
-                offered = f"{INDICES} 0 to {len(ways) - 1}" if ways else "there are none"
-                if not 0 <= gpu < len(ways):
+                count = len(candidates)
+                offered = f"{INDICES} 0 to {count - 1}" if candidates else "there are none"
+                if not 0 <= gpu < count:
                     attempts.append(Attempt(f"EGL device {gpu}", "eglQueryDevicesEXT", offered))
-                ways = ways[gpu : gpu + 1] if gpu >= 0 else []
-            elif not ways:
+                candidates = candidates[gpu : gpu + 1] if gpu >= 0 else []
+            elif not candidates:
                 attempts.append(Attempt(f"EGL {name}", "eglQueryDevicesEXT", "there are none"))
-            yield from ways
+            yield from candidates
 
 
 LOW = "low"
@@ -293,9 +294,9 @@ class DeviceOptions:
     limits: str | None
     """MINIMUM_LIMITS, or None for its own."""
     version: tuple[int, int] | None
-    """The only version of GL to ask for; None is any."""
+    """The only version of GL to try; None is any."""
     platform: str | None
-    """The only way to try; None is any."""
+    """The only platform to try; None is any."""
     priority: str
     """A member of PRIORITIES."""
     wait: str
@@ -322,7 +323,7 @@ class DeviceOptions:
         priority: str | None = None,
         wait: str | None = None,
     ) -> DeviceOptions:
-        """Return the options given, with those that are None taken from `settings`."""
+        """Return these options; those that are None are the settings'."""
         return cls(
             settings.gpu if gpu is None else gpu,
             settings.limits if limits is None else limits,
