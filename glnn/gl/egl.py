@@ -183,7 +183,7 @@ EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class ContextOpener(Protocol):
-    """Opens a context of the first of `versions` that this way offers. Raises StepError."""
+    """Opens a context of the first of `versions` that the display has. Raises StepError."""
 
     def __call__(self, versions: Sequence[Version]) -> EglContext: ...
 
@@ -191,7 +191,7 @@ class ContextOpener(Protocol):
 class Egl:
     """The EGL library of this process. Raises StepError where there is none.
 
-    low_priority: whether its contexts are to let others go first, where the driver can.
+    low_priority: True where its contexts let others go first, if the driver can.
     """
 
     def __init__(self, low_priority: bool = False) -> None:
@@ -205,7 +205,7 @@ class Egl:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-        # Asked for each run: beside other threads, to let Python's lock go takes twice as long.
+        # Called in each run: with other threads, releasing Python's lock takes twice as long.
         address = ctypes.cast(library.eglGetCurrentContext, c_void_p).value
         self.eglGetCurrentContext: Any = ctypes.PYFUNCTYPE(c_void_p)(address or 0)
         self.extensions = self._extensions(None)
@@ -274,7 +274,7 @@ class Egl:
         return [handle or 0 for handle in handles[: count.value]]
 
     def candidates(self, platform: str) -> Iterator[tuple[str, ContextOpener]]:
-        """Each way to a context on `platform`: its name and what opens it. Raises StepError."""
+        """Yield the name and the opener of each candidate on `platform`. Raises StepError."""
         if platform == DEVICE:
             for index, handle in enumerate(self.devices()):
                 yield f"EGL device {index}", partial(self._open, index, PLATFORM_DEVICE, handle)
