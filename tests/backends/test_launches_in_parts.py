@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.backends.compute import Compute, in_parts
+from glnn.backends.compute import Compute, split_dispatch
 from glnn.backends.feedback import Feedback, draws_of
 from glnn.core.settings import Settings
 from glnn.core.symint import ShapeEnv, Substitution
@@ -63,7 +63,7 @@ def test_parts_of_an_open_launch_are_right_for_every_size(seed) -> None:
     axes: list[Any] = [n, n // 3 + 1, draw.randrange(1, 4), 9 - n, n * 2]
     groups = tuple(draw.sample(axes, 3))
     most = draw.choice((1, 2, 7, 30))
-    dispatches = list(in_parts([], {"first_group": (0, 0, 0)}, groups, most))
+    dispatches = list(split_dispatch([], {"first_group": (0, 0, 0)}, groups, most))
     draws = list(draws_of(*groups[:2], most, 4))
     for size in range(ends[0], ends[1] + 1):
         at = Substitution.by_sizes({"n": size})

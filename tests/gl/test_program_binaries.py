@@ -122,7 +122,7 @@ def test_a_vertex_shader_from_a_binary(opened, source) -> None:
 
 def linked(device: Device, known: bytes, binary: bytes) -> bool:
     """Whether the driver itself makes a program of `binary`: ANGLE looks at its beginning only."""
-    program = device.binaries._linked(int(json.loads(known)["form"]), binary)
+    program = device.binaries._link(int(json.loads(known)["form"]), binary)
     if program is not None:
         device.binaries._delete(program)
     return program is not None

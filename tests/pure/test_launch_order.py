@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from glnn.backends.launch import FlushPolicy, GlLaunch, MemoryAccess, in_levels
+from glnn.backends.launch import FlushPolicy, GlLaunch, MemoryAccess, order_by_level
 from glnn.compiler.lower import updates_last
 from glnn.core.types import TensorType
 from glnn.gl.command_encoder import END, AccessLog, CommandEncoder
@@ -42,12 +42,12 @@ class Fake(GlLaunch):
 def test_launches_that_do_not_wait_for_one_another_come_together() -> None:
     a, b = Fake({0}, {1}), Fake({1}, {2})
     c, d = Fake({0}, {3}), Fake({3}, {4})
-    assert in_levels([a, b, c, d]) == [a, c, b, d]
+    assert order_by_level([a, b, c, d]) == [a, c, b, d]
 
 
 def test_what_writes_comes_behind_what_read() -> None:
     a, b, c = Fake({0}, {1}), Fake({1}, {2}), Fake(set(), {1})
-    assert in_levels([a, b, c]) == [a, b, c]
+    assert order_by_level([a, b, c]) == [a, b, c]
 
 
 def test_parts_of_a_buffer_are_told_apart() -> None:
@@ -69,7 +69,7 @@ def test_nothing_passes_what_is_unknown() -> None:
     def host() -> None:
         pass
 
-    assert in_levels([a, host, b]) == [a, host, b]
+    assert order_by_level([a, host, b]) == [a, host, b]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -79,7 +79,7 @@ def test_each_launch_stays_behind_those_that_it_waits_for(seed: int) -> None:
         Fake(set(random.integers(0, 9, 3).tolist()), set(random.integers(0, 9, 1).tolist()))
         for _ in range(30)
     ]
-    found = in_levels(launches)
+    found = order_by_level(launches)
     assert sorted(map(id, found)) == sorted(map(id, launches))
     places = {id(launch): i for i, launch in enumerate(found)}
     for i, late in enumerate(launches):
@@ -102,7 +102,7 @@ def test_there_are_fewer_barriers() -> None:
     """Four chains of three launches each, one chain after the other."""
     launches = [Fake({10 * i + j}, {10 * i + j + 1}) for i in range(4) for j in range(3)]
     assert barriers(launches) == 8
-    assert barriers([one for one in in_levels(launches) if isinstance(one, Fake)]) == 2
+    assert barriers([one for one in order_by_level(launches) if isinstance(one, Fake)]) == 2
 
 
 def graph() -> Graph:
