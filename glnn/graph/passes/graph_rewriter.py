@@ -1,5 +1,5 @@
-"""A graph that passes change: the node that produces each value by now, and the types of all
-values.
+"""A graph that passes change in place: the current producer and readers of each value, and its
+type.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from glnn.graph.operators import Identity, Reshape
 from glnn.graph.operators.views import View
 
 FusionCheck = Callable[[Operator, Mapping[str, TensorType]], bool]
-"""Predicate that is True where fusing several operators into this one, with operands of these types
-by name, pays.
+"""Predicate that is True where it pays to fuse several operators into the given one; the mapping
+has the types of its operands by name.
 """
 
 
 class GraphRewriter:
     """A graph that passes change in place.
 
-    types: of every value, sizes known; those of new ones are added. A value stays the same value
-    when another node makes it, so that names and outputs stay.
+    types: of every value, sizes known; types of new values are added. A value keeps its identity
+    when its producer is replaced, so that names and outputs stay.
     """
 
     def __init__(self, graph: Graph, types: dict[Value, TensorType]) -> None:
         self._graph, self.types = graph, types
         self._producers = dict(graph.producers)
-        self._readers: dict[Value, dict[Node, None]] = {}  # of those that were asked for
+        self._readers: dict[Value, dict[Node, None]] = {}  # filled on first use of each value
         self._outputs = frozenset(graph.outputs)
         self._changed = False
         self._count = 1
-        self._names = set[str]()  # all of them, once one is to be new
+        self._names = set[str]()  # names of all values; filled when the first new one is needed
         self._fixed = set(graph.fixed)
 
     @property
@@ -52,11 +52,11 @@ class GraphRewriter:
         return Graph(self.nodes, original.inputs, original.outputs, original.name)
 
     def producer(self, value: Value | None) -> Node | None:
-        """The node that makes `value`; None of one that is given."""
+        """Return the node that computes `value`; None for an input, a constant or a variable."""
         return None if value is None else self._producers.get(value)
 
     def runtime_producer(self, value: Value | None) -> Node | None:
-        """The node that makes `value` in each run; None of one that no run changes."""
+        """Return the node that computes `value` in each run; None where no run changes it."""
         return None if value in self._fixed else self.producer(value)
 
     def is_fixed(self, value: Value | None) -> bool:
@@ -76,7 +76,7 @@ class GraphRewriter:
         return tuple(self._reading(value))
 
     def _reading(self, value: Value) -> dict[Node, None]:
-        """The nodes that read `value`, to be changed."""
+        """Return the nodes that read `value`, a dict that the caller may change."""
         result = self._readers.get(value)
         if result is None:
             nodes = self._graph.readers.get(value, ())
@@ -88,28 +88,32 @@ class GraphRewriter:
         return value is not None and value not in self._outputs and len(self._reading(value)) == 1
 
     def behind_views(self, value: Value) -> tuple[Value, Node | None]:
-        """Return what `value` is a view of, by views that nothing else reads, and what makes that
-        in each run.
+        """Follow `value` back through views that are read only once; return the value behind them
+        and its producer in each run.
         """
-        maker = self.runtime_producer(value)
-        while maker is not None and isinstance(maker.operator, View) and self.is_read_once(value):
-            (value,) = maker.reads
-            maker = self.runtime_producer(value)
-        return value, maker
+        producer = self.runtime_producer(value)
+        while (
+            producer is not None
+            and isinstance(producer.operator, View)
+            and self.is_read_once(value)
+        ):
+            (value,) = producer.reads
+            producer = self.runtime_producer(value)
+        return value, producer
 
     def ancestors(self, *values: Value | None) -> Iterator[Node]:
-        """Yield the nodes of each run that `values` are computed from, each once."""
-        left, seen = list(values), set[Node]()
-        while left:
-            maker = self.runtime_producer(left.pop())
-            if maker is not None and maker not in seen:
-                yield maker
-                seen.add(maker)
-                left += maker.reads
+        """Yield each node that `values` are computed from in each run, once."""
+        stack, visited = list(values), set[Node]()
+        while stack:
+            producer = self.runtime_producer(stack.pop())
+            if producer is not None and producer not in visited:
+                yield producer
+                visited.add(producer)
+                stack += producer.reads
 
     def fusible_pairs(self) -> Iterator[tuple[Node, Node]]:
-        """Return each node whose first operand is computed in each run and read by it alone, after
-        the node that makes that operand.
+        """Yield pairs of a producer and its consumer: the first operand of the consumer is
+        computed in each run, and nothing else reads it.
         """
         for node in self.nodes:
             first = self.runtime_producer(node.inputs[0]) if node.inputs else None
@@ -117,21 +121,24 @@ class GraphRewriter:
                 yield first, node
 
     def constant_array(self, value: Value) -> Array | None:
-        """The numbers of a value that neither a run nor an assignment changes."""
+        """Return the numbers of `value`; None where a run or an assignment changes them."""
         return constant_value(self._graph_of(value), value)
 
     def depends_on_sizes(self, value: Value) -> bool:
-        """Return True where a value that no run changes is another one for other sizes."""
+        """Return True where `value`, which no run changes, differs with the inputs' sizes."""
         return depends_on_sizes(constant(self._graph_of(value), value, {}))
 
     def _graph_of(self, value: Value) -> Graph:
-        """Return a graph that has what makes `value`, where no run changes it."""
+        """Return a graph that has the producers of `value`, where no run changes it."""
         if value in self._producers and value in self._fixed:
             return Graph(ordered((value,), self._producers), (), (value,))
         return self._graph
 
     def add(self, name: str, operator: Operator, *inputs: Value | None) -> Value:
-        """The result of `operator`, for the node called `name`. Raises ShapeError."""
+        """Add a node called `name` that applies `operator`, and return its result.
+
+        Raises ShapeError.
+        """
         (type,) = operator.infer([None if v is None else self.types[v] for v in inputs])
         value = Value(self._fresh(f"{name}: {operator.name}"), type)
         self.types[value] = type
@@ -139,48 +146,51 @@ class GraphRewriter:
         return value
 
     def reshape(self, name: str, value: Value, shape: Shape) -> Value:
-        """Return `value` reshaped, with as many numbers."""
+        """Return `value` reshaped to `shape`, which has as many numbers."""
         if self.shape(value) == shape:
             return value
         return self.add(name, Reshape(shape, True), value)
 
     def replace(self, node: Node, operator: Operator, *inputs: Value | None) -> Node:
-        """Let `operator` make the one result of `node`, of the same type. Returns the node."""
+        """Replace `node` by one that computes its only result with `operator`, and return that.
+
+        Raises ShapeError where the result would have another type.
+        """
         (value,) = node.outputs
         (type,) = operator.infer([None if v is None else self.types[v] for v in inputs])
         if type != self.types[value]:
             raise ShapeError(f"{node.name!r}: {type} in the place of {self.types[value]}")
-        made = Node(node.name, operator, inputs, (value,))
+        replacement = Node(node.name, operator, inputs, (value,))
         self.remove(node)
-        self._put(made)
-        return made
+        self._put(replacement)
+        return replacement
 
     def replace_by(self, node: Node, value: Value) -> None:
-        """Let the maker of `value`, which was just made and which nothing reads yet, make the one
-        result of `node`.
+        """Replace `node`, whose only result is then computed by the producer of `value`; by an
+        Identity where something else reads `value`, or it has no producer.
         """
-        maker, before = self._producers.get(value), node.inputs
+        producer, inputs = self._producers.get(value), node.inputs
         self.remove(node)
-        if maker is None or self._reading(value) or value in self._outputs:
+        if producer is None or self._reading(value) or value in self._outputs:
             self._put(Node(node.name, Identity(), (value,), node.outputs))
         else:
-            self.remove(maker)
-            self._put(replace(maker, outputs=node.outputs))
-        for one in before:
-            self.prune(one)
+            self.remove(producer)
+            self._put(replace(producer, outputs=node.outputs))
+        for operand in inputs:
+            self.prune(operand)
 
     def add_node(self, node: Node) -> None:
-        """Add `node`, whose results no node makes now."""
+        """Add `node`, whose results have no producer now."""
         self._put(node)
 
     def fuse(self, first: Node, last: Node, joined: Node) -> None:
-        """Put `joined`, which is made of both, in the place of `last`, and remove `first`."""
+        """Replace `last` by `joined`, which fuses `first` and `last`, and remove `first`."""
         self.remove(last)
         self.remove(first)
         self.add_node(with_origins(joined, first, last))
 
     def remove(self, node: Node) -> None:
-        """Remove `node`; nodes that only it has read go with it."""
+        """Remove `node`. The producers of its operands stay until `prune`."""
         self._changed = True
         for value in node.outputs:
             if self._producers.get(value) is node:
@@ -189,9 +199,7 @@ class GraphRewriter:
             self._reading(value).pop(node, None)
 
     def prune(self, value: Value | None) -> None:
-        """Remove the maker of `value`, and all nodes before it, where nothing reads them any
-        more.
-        """
+        """Remove the producer of `value`, and the nodes before it, as far as nothing reads them."""
         stack = [value]
         while stack:
             node = self.producer(stack.pop())
@@ -226,6 +234,6 @@ def _is_parameter(value: Value) -> bool:
 
 
 def with_origins(joined: Node, first: Node, last: Node) -> Node:
-    """Return `joined`, which is made of both, with the names of both."""
+    """Return `joined`, which fuses `first` and `last`, with the names and origins of both."""
     names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
     return replace(joined, name=" + ".join(names), origins=(first, last))

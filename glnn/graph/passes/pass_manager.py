@@ -48,105 +48,109 @@ from glnn.graph.passes.window_attention import fuse_windows
 
 
 class Pass(Enum):
-    """A pass that may be left out: what is computed stays the same but for rounding."""
+    """A pass that may be left out: results stay the same but for rounding."""
 
     DEAD = "dead"
-    """Nodes that no output needs go."""
+    """Remove nodes that no output needs."""
     IDENTITIES = "identities"
-    """Nodes that return their operand unchanged are removed, as identities and dropouts."""
+    """Remove nodes that return their operand unchanged, as identities and dropouts."""
     NUMBERS = "numbers"
-    """Operands of one number that never changes go into expressions."""
+    """Move constant operands of a single number into expressions."""
     COMMON = "common"
-    """Common subexpressions are computed once."""
+    """Compute common subexpressions once."""
     PACKED = "packed"
-    """Products and lookups of rows read weights that are quantised by blocks as they are packed,
-    and convolutions int8.
+    """Keep weights quantised by blocks packed for the products and row lookups that read them, and
+    int8 weights for convolutions.
     """
     PARTS = "parts"
-    """Packed weights that are larger than what a kernel reads are read in parts of some rows."""
+    """Split packed weights that are larger than a kernel can read into parts of some rows."""
     RECURRENCES = "recurrences"
-    """Steps of recurrent layers become one operator, layers one on another too."""
+    """Fuse the steps of a recurrent layer, and recurrent layers on one another, into one operator.
+    """
     LAYER_NORM = "layer_norm"
-    """Layer normalisations in small pieces become one operator."""
+    """Recognise layer normalisations written in small pieces as one operator."""
     RMS_NORM = "rms_norm"
-    """RMS normalisations likewise."""
+    """Recognise RMS normalisations likewise."""
     ROTARY = "rotary"
-    """Rotary embeddings likewise."""
+    """Recognise rotary embeddings likewise."""
     SOFTMAX = "softmax"
-    """Softmaxes likewise."""
+    """Recognise softmaxes likewise."""
     ACTIVATIONS = "activations"
-    """GELU, SiLU, hardswish and mish in small pieces become functions."""
+    """Recognise GELU, SiLU, hardswish and mish written in small pieces as functions."""
     PADS = "pads"
-    """Pads of zeros go into convolutions and pooling."""
+    """Fuse pads of zeros into convolutions and pooling."""
     POOLS = "pools"
-    """Means and maxima of whole images become pooling."""
+    """Recognise means and maxima of whole images as pooling."""
     PRODUCTS = "products"
-    """Numbers that factors of a product are multiplied by are multiplied behind it."""
+    """Move scalar factors from the operands of a product to its result."""
     SINK = "sink"
-    """Views and transpositions go behind pointwise work."""
+    """Move views and transpositions behind pointwise work."""
     MOVES = "moves"
-    """Moves that follow one another become one, or none."""
+    """Merge successive moves into one, or none."""
     FOLD = "fold"
-    """Batch normalisations go into weights."""
+    """Fold batch normalisations into weights."""
     ATTENTION = "attention"
-    """Attention in pieces becomes one operator, where the backend gains by that."""
+    """Fuse attention written in pieces into one operator, where that pays on the backend."""
     SLICES = "slices"
-    """Work on rows is done for those alone that a slice takes, where nothing reads others."""
+    """Do work on rows only for the rows that a slice takes, where nothing reads the others."""
     BATCH_NORM = "batch_norm"
-    """Batch normalisations in training, and their gradients, take their sums themselves, where the
-    backend gains by that."""
+    """Fuse the sums into the batch normalisations of training and into their gradients, where that
+    pays on the backend."""
     CHANNEL_SUMS = "channel_sums"
-    """The two reductions of a batch normalisation, or of its gradient, become one, where the
-    backend gains by that."""
+    """Fuse the two reductions of a batch normalisation, or of its gradient, into one, where that
+    pays on the backend."""
     FUSE = "fuse"
-    """Pointwise work joins what it is done on."""
+    """Fuse pointwise work into the producers of its operands."""
     PERCEPTRON = "perceptron"
-    """Small products one after the other become one operator, where the backend gains by that."""
+    """Fuse small products that follow one another into one operator, where that pays on the
+    backend."""
     PROLOGUE = "prologue"
-    """Pointwise work joins the one product or convolution that reads what it makes."""
+    """Fuse pointwise work into the product or convolution that is its only consumer."""
     POOLED = "pooled"
-    """Pools over windows of 2 x 2 join the convolution before."""
+    """Fuse pools over windows of 2 x 2 into the convolution before."""
     SEPARABLE = "separable"
-    """A depthwise convolution and a pointwise one behind it become one operator, where the backend
-    gains by that."""
+    """Fuse a depthwise convolution and the pointwise one behind it into one operator, where that
+    pays on the backend."""
     CONCATS = "concats"
-    """Concatenations share what they begin with."""
+    """Share the common beginning of concatenations."""
     GROUP = "group"
-    """Updates of states that lie one behind the other in memory become one launch."""
+    """Group updates of states that are adjacent in memory into one launch."""
     CONSUMERS = "consumers"
-    """In training, pointwise work joins the kernel that makes what it and others read: an
-    optimiser's updates, the gradient of a loss."""
+    """In training, fuse pointwise work into the producer of its operand although others read that,
+    too: an optimiser's updates, the gradient of a loss."""
     STACK = "stack"
-    """Convolutions and products of the same operand become one, of which they are slices."""
+    """Fuse convolutions, or products, of the same operand into one whose slices they are."""
     NORMED = "normed"
-    """Normalisations of rows go into the products of few rows that read them, and the two products
-    of a gate become one."""
+    """Fuse normalisations of rows into the products of few rows that read them, and the two
+    products of a gate into one."""
     CACHES = "caches"
-    """A cache that grows by a token takes it where it was computed, and rotates it."""
+    """Let the operator that appends a token to a cache read the token where it was computed, and
+    rotate it."""
     SUBVIEWS = "subviews"
-    """Concatenations and slices of channels are only placed in memory, once parts of no whole vec4
-    of channels are padded to these."""
+    """Make concatenations and slices of channels subviews in memory; operands whose channels are
+    no multiple of 4 are padded to one."""
     LEAVE = "leave"
-    """Small work between steps of the host's is the host's, too."""
+    """Compute small work between steps of the host on the host, too."""
     HALVES = "halves"
-    """With weights of float16, what is computed is stored so, too, where all who read it can."""
+    """With weights of float16, store intermediates as float16, too, where all consumers can read
+    it."""
     ROWS = "rows"
-    """A launch has outputs in rows that lie otherwise, where the host would take longer."""
+    """Rearrange outputs to row-major by a launch, where NumPy would take longer."""
 
     @classmethod
     def named(cls, names: Iterable[str | Pass]) -> frozenset[Pass]:
-        """The passes so called. Raises GlnnError for a name that none has."""
+        """Return the passes called `names`. Raises GlnnError for a name that no pass has."""
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise GlnnError(f"without must be names of passes, got {shown(names)}")
-        known = {one.value: one for one in cls}
+        by_name = {each.value: each for each in cls}
         passes: set[Pass] = set()
         for name in names:
-            one = (
-                name if isinstance(name, Pass) else known.get(name if isinstance(name, str) else "")
-            )
-            if one is None:
-                raise GlnnError(f"without has {shown(name)}, which is none of {', '.join(known)}")
-            passes.add(one)
+            found = name if isinstance(name, Pass) else None
+            if isinstance(name, str):
+                found = by_name.get(name)
+            if found is None:
+                raise GlnnError(f"without has {shown(name)}, which is none of {', '.join(by_name)}")
+            passes.add(found)
         return frozenset(passes)
 
     @classmethod
@@ -185,9 +189,9 @@ class BackendTraits:
     is_profitable: FusionCheck | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""
     operand_bytes: int = 0
-    """Most bytes of an operand that a kernel reads; 0 without a limit, where NumPy computes."""
+    """Most bytes of an operand that a kernel can read; 0 without a limit, where NumPy computes."""
     phased: bool = False
-    """True where all steps of a recurrent layer are one operator also where each has two phases."""
+    """True where recurrent layers whose steps have two phases are fused into one operator, too."""
 
 
 PassFunction = Callable[[Graph, Types, BackendTraits], Graph]
@@ -202,10 +206,10 @@ def _typed_pass(change: Callable[[Graph, Types], Graph]) -> PassFunction:
 
 
 def _profitable_pass(change: Callable[[Graph, Types, FusionCheck], Graph]) -> PassFunction:
-    def changed(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    def apply(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
         return graph if traits.is_profitable is None else change(graph, types, traits.is_profitable)
 
-    return changed
+    return apply
 
 
 def _fuse_recurrences(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
@@ -215,7 +219,7 @@ def _fuse_recurrences(graph: Graph, types: Types, traits: BackendTraits) -> Grap
 
 
 def _pack_weights(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
-    # NumPy would unpack each in every run.
+    # NumPy would unpack the weights in every run.
     return pack_weights(graph, types) if traits.operand_bytes else graph
 
 
@@ -292,20 +296,20 @@ _PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
     (Pass.POOLED, _profitable_pass(fuse_conv_pool)),
     (Pass.SEPARABLE, _profitable_pass(fuse_separable_convs)),
 )
-"""In the order in which they are done, some of them again."""
+"""The passes in order; some are done more than once."""
 
 
 def optimize(
     graph: Graph, types: Types, traits: BackendTraits, without: frozenset[Pass] = frozenset()
 ) -> Graph:
-    """Return `graph` optimised to fewer steps, by all passes but those `without`.
+    """Return `graph` optimised to fewer steps, by all passes but those in `without`.
 
-    types: of every value, sizes known; those of new ones are added.
+    types: of every value, sizes known; types of new values are added.
     """
     if Pass.FUSE in without:
-        # These make pointwise work behind their operators, which FUSE puts into epilogues.
+        # These passes add pointwise nodes that only FUSE puts into epilogues.
         without |= {Pass.STACK, Pass.NORMED, Pass.SUBVIEWS}
-    for one, change in _PIPELINE:
-        if one not in without:
+    for entry, change in _PIPELINE:
+        if entry not in without:
             graph = change(graph, types, traits)
     return graph
