@@ -1,4 +1,6 @@
-"""Horizontal fusion: convolutions, or products, of the same operand as one, its result sliced."""
+"""Horizontal fusion: convolutions, or products, of the same operand become one whose result is
+sliced.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,20 @@ from glnn.graph.operators.attention import StridedView
 from glnn.graph.passes.decoder_fusion import appends_token
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
-LEAST_OUTPUTS = 32  # outputs: kernels for fewer take no slices as they lie
+LEAST_OUTPUTS = 32  # kernels for fewer outputs do not read slices in place
 
 
 def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """Return `graph` with convolutions of the same images by the same attributes stacked into one,
-    and products of the same rows, where the same is done to their results and all have whole fours
-    of outputs.
+    """Return `graph` with convolutions of the same images stacked into one, and products of the
+    same rows.
 
-    So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
-    keys and values of attention, are one launch. One without a bias gets zeros where others have
-    one. What each gave is a slice of channels, which its readers, convolutions, pools, attention
-    and rotary embeddings, take where it lies, or move. What goes into a concatenation stays by
-    itself: it is placed there. types: of every value; those of new ones are added.
+    Siblings have the same attributes and epilogue, and each a multiple of 4 outputs. So the first
+    convolutions of an Inception block's branches (Szegedy et al. 2016), and queries, keys and
+    values of attention, are one launch. A sibling without a bias gets zeros where others have one.
+    The result of each becomes a slice of channels, which its readers (convolutions, pools,
+    attention and rotary embeddings) read in place, or move. An operand of a concatenation is not
+    stacked: it is written where the concatenation needs it. types: of every value; types of new
+    values are added.
     """
     rewriter = GraphRewriter(graph, types)
     siblings: dict[_SiblingKey, list[Node]] = {}
@@ -61,11 +64,11 @@ class _SiblingKey:
     x: Value
     operator: Operator
     epilogue: Epilogue
-    """Of a node without one, a bias."""
+    """The epilogue; `BIASED` for a node without one."""
     weight: Shape
-    """The shape of the weight of an output."""
+    """The shape of the weight of one output."""
     numbers: tuple[Value | None, ...]
-    """The operands of the epilogue that are a single number; None for one of each output."""
+    """The operands of the epilogue; None for those that have a number for each output."""
 
     @classmethod
     def from_node(cls, rewriter: GraphRewriter, node: Node) -> _SiblingKey | None:
@@ -97,10 +100,10 @@ class _SiblingKey:
 
 
 def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool:
-    """Return True where `reader` reads a slice in place, or moves it and can slice in the same
-    step.
+    """Return True where `reader` can read a slice in the place of `value`: in place, or by a move
+    that slices in the same step.
     """
-    operator, made = reader.operator, reader.outputs[0]
+    operator, result = reader.operator, reader.outputs[0]
     if isinstance(operator, Attention):
         return _views_rows(rewriter, reader, operator, value)
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
@@ -108,11 +111,11 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
     if isinstance(operator, Rotary):  # which begins at any number of a row
         return True
     if isinstance(operator, Reshape):  # which moves nothing
-        rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(made)
+        rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(result)
         return rows and all(
             isinstance(other.operator, Transpose | Rearrange)
             or appends_token(rewriter, other)  # `fuse_cache_updates` replaces it
-            for other in rewriter.readers(made)
+            for other in rewriter.readers(result)
         )
     if len(rewriter.shape(value)) != 4:
         return isinstance(operator, Transpose | Rearrange)
@@ -120,8 +123,8 @@ def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool
 
 
 def _views_rows(rewriter: GraphRewriter, reader: Node, operator: Attention, value: Value) -> bool:
-    """Return True where the view that attention has of `value` is of whole rows, which may lie
-    farther apart then.
+    """Return True where the view that attention has of `value` stays within each row, so that the
+    distance between rows may grow.
     """
     shape = rewriter.shape(value)
     if len(shape) != 2 or value in reader.inputs[3:]:
@@ -131,19 +134,21 @@ def _views_rows(rewriter: GraphRewriter, reader: Node, operator: Attention, valu
         if read is not value:
             continue
         heads = 0 if divides(size, view.head) else (operator.heads - 1) * view.head
-        within = view.start % size + heads + length
-        if within > size or not (divides(size, view.sample) and divides(size, view.token)):
+        end = view.start % size + heads + length
+        if end > size or not (divides(size, view.sample) and divides(size, view.token)):
             return False
     return True
 
 
-def _farther_apart(view: StridedView, size: int, whole: int, start: int) -> StridedView:
-    """Return a view of rows of `size` numbers as one of numbers `start` on of rows of `whole`."""
+def _view_of_slice(view: StridedView, size: int, row_size: int, start: int) -> StridedView:
+    """Return `view` of rows of `size` numbers as a view of rows of `row_size` numbers, of which
+    those from `start` on are the former rows.
+    """
     sample, head, token = (
-        step // size * whole if divides(size, step) else step
+        step // size * row_size if divides(size, step) else step
         for step in (view.sample, view.head, view.token)
     )
-    first = view.start // size * whole + view.start % size + start
+    first = view.start // size * row_size + view.start % size + start
     return StridedView(first, sample, head, token, view.step)
 
 
@@ -169,13 +174,14 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
     for node, size in zip(nodes, sizes, strict=True):
         for reader in rewriter.readers(node.outputs[0]):
             if isinstance(rotary := reader.operator, Rotary):
-                rest = reader.inputs[1:]
-                rewriter.replace(reader, replace(rotary, start=rotary.start + start), value, *rest)
+                others = reader.inputs[1:]
+                shifted = replace(rotary, start=rotary.start + start)
+                rewriter.replace(reader, shifted, value, *others)
             elif isinstance(attention := reader.operator, Attention):
-                result, whole = node.outputs[0], sum(sizes)
+                result, row_size = node.outputs[0], sum(sizes)
                 pairs = zip(reader.inputs, attention.views, strict=False)
                 views = [
-                    _farther_apart(view, size, whole, start) if read is result else view
+                    _view_of_slice(view, size, row_size, start) if read is result else view
                     for read, view in pairs
                 ]
                 inputs = (value if read is result else read for read in reader.inputs)
@@ -185,7 +191,7 @@ def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) ->
 
 
 def _extra(rewriter: GraphRewriter, node: Node, i: int) -> Value:
-    """Return operand `i` of the epilogue of `node`: zeros where it has none."""
+    """Return operand `i` of the epilogue of `node`; zeros where the node has no epilogue."""
     if node.epilogue is not None:
         return node.extras[i]
     type = rewriter.types[node.outputs[0]]

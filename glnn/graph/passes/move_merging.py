@@ -29,10 +29,10 @@ from glnn.graph.operators.views import Reshape, View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 CHANNELS_LAST = (0, 2, 3, 1)
-"""The transposition of an image whose channels some layouts have last already."""
+"""The transposition of an image to channels last, which moves nothing in some layouts."""
 Factors = tuple[Axis, ...]
-"""Factors of a dimension, the outermost first: walks that begin at 0, of two or more places
-each.
+"""Factors of a dimension, the outermost first. Each starts at 0 and has a size of 2 or more; the
+start is in `MoveChain.base`.
 """
 
 
@@ -42,7 +42,7 @@ class MoveChain:
 
     shape: Shape
     base: tuple[int, ...]
-    """First place along each dimension of the tensor."""
+    """Index of the first element along each dimension of the tensor."""
     dims: tuple[Factors, ...]
     """Factors of each dimension of the result."""
 
@@ -54,100 +54,108 @@ class MoveChain:
 
     @property
     def result(self) -> Shape:
-        """The shape of what has come of it."""
+        """The shape of the result."""
         return tuple(_size(factors) for factors in self.dims)
 
     def then(self, operator: Operator, shape: Shape | None = None) -> MoveChain | None:
-        """The chain with `operator` behind it; None where that is no single walk.
+        """Return the chain followed by `operator`; None where the composition is no MoveChain.
 
         shape: of the result, where that is known.
         """
         if isinstance(operator, View):
             if shape is None:
                 shape = operator.infer([TensorType(self.result)])[0].shape
-            return self._seen(shape)
+            return self._viewed(shape)
         if isinstance(operator, Pad):
             return self._padded(operator)
         if isinstance(operator, Rearrange) and operator.padded:
             return None
         if isinstance(operator, Transpose | Slice | Flip | Expand | Rearrange):
-            return self._picked(operator.map(self.result).dims)
+            return self._composed(operator.map(self.result).dims)
         return None
 
     def _padded(self, pad: Pad) -> MoveChain | None:
-        """Return the chain with zeros behind whole dimensions of the tensor."""
+        """Return the chain followed by `pad`, where that puts zeros behind whole dimensions of the
+        tensor; None where it does not.
+        """
         if pad.edge != "constant" or pad.fill != 0 or any(n < 0 for n in pad.after):
             return None
         if not all(same(n, 0) for n in pad.before):
             return None
         dims: list[Factors] = []
-        for factors, more in zip(self.dims, pad.after, strict=True):
-            if not same(more, 0):
+        for factors, after in zip(self.dims, pad.after, strict=True):
+            if not same(after, 0):
                 (axis,) = factors if len(factors) == 1 else (Axis(0),)
                 if axis.axis is None or self.base[axis.axis]:
                     return None
                 if not _walks_whole_dimension(axis, self.shape):
                     return None
-                factors = (replace(axis, size=axis.size + more),)
+                factors = (replace(axis, size=axis.size + after),)
             dims.append(factors)
         return replace(self, dims=tuple(dims))
 
-    def _beyond(self, axis: Axis) -> bool:
+    def _exceeds_dimension(self, axis: Axis) -> bool:
         """Return True where `axis` walks beyond the end of its dimension."""
         return axis.axis is not None and not at_most(axis.size, self.shape[axis.axis])
 
-    def _seen(self, shape: Shape) -> MoveChain | None:
-        """Return the chain followed by a view in another shape."""
-        left = [axis for factors in self.dims for axis in factors]
+    def _viewed(self, shape: Shape) -> MoveChain | None:
+        """Return the chain followed by a view of `shape`; None where that would split a factor
+        unevenly.
+        """
+        remaining = [axis for factors in self.dims for axis in factors]
         dims: list[Factors] = []
         for size in shape:
-            taken: list[Axis] = []
+            axes: list[Axis] = []
             while not same(size, 1):
-                if not left:
+                if not remaining:
                     return None
-                axis = left.pop(0)
+                axis = remaining.pop(0)
                 if divides(axis.size, size):
-                    taken.append(axis)
+                    axes.append(axis)
                     size //= axis.size
-                elif divides(size, axis.size) and not self._beyond(axis):
-                    rest = axis.size // size
-                    taken.append(replace(axis, size=size, step=axis.step * rest))
-                    left.insert(0, replace(axis, size=rest))
+                elif divides(size, axis.size) and not self._exceeds_dimension(axis):
+                    inner = axis.size // size
+                    axes.append(replace(axis, size=size, step=axis.step * inner))
+                    remaining.insert(0, replace(axis, size=inner))
                     size = 1
                 else:
                     return None
-            dims.append(_merge_axes(taken))
+            dims.append(_merge_axes(axes))
         return replace(self, dims=tuple(dims))
 
-    def _picked(self, outer: Sequence[Sequence[Axis]]) -> MoveChain | None:
-        """The places that `outer`, factors of a result, walk along the dimensions so far."""
+    def _composed(self, outer: Sequence[Sequence[Axis]]) -> MoveChain | None:
+        """Return the chain followed by a move; None where the composition is no MoveChain.
+
+        outer: the factors of each dimension of the move's result, which walk along the dimensions
+        of the chain's result.
+        """
         base = list(self.base)
         dims: list[Factors] = []
         for factors in outer:
-            axes_run: list[Axis] = []
+            axes: list[Axis] = []
             for axis in factors:
                 part: Factors | None = () if same(axis.size, 1) else (Axis(axis.size),)
                 if axis.axis is not None:
-                    walked = self.dims[axis.axis]
-                    part = _walk_along(walked, axis, base)
-                    whole = (axis.start, axis.step) == (0, 1) and same(axis.size, _size(walked))
-                    if not whole and any(map(self._beyond, walked)):
+                    inner = self.dims[axis.axis]
+                    part = _walk_along(inner, axis, base)
+                    is_whole = (axis.start, axis.step) == (0, 1) and same(axis.size, _size(inner))
+                    if not is_whole and any(map(self._exceeds_dimension, inner)):
                         return None
                 if part is None:
                     return None
-                axes_run += part
-            dims.append(_merge_axes(axes_run))
+                axes += part
+            dims.append(_merge_axes(axes))
         return replace(self, base=tuple(base), dims=tuple(dims))
 
     def operators(self) -> tuple[Operator, ...]:
         """Return operators equal to the whole chain: a view where nothing moves, else one move,
         perhaps with a view behind it; none where that is impossible.
         """
-        beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
-        if not any(self.base) and not beyond:
-            if _are_equal_walks(self._flat, MoveChain.identity(self.shape)._flat):
+        is_padded = any(self._exceeds_dimension(axis) for factors in self.dims for axis in factors)
+        if not any(self.base) and not is_padded:
+            if _are_equal_walks(self._flat_factors, MoveChain.identity(self.shape)._flat_factors):
                 return (Reshape(self.result, True),)
-            if (order := self._order) is not None:
+            if (order := self._permutation) is not None:
                 transposed = Transpose(order)
                 (type,) = transposed.infer([TensorType(self.shape)])
                 if same(type.shape, self.result):
@@ -155,7 +163,7 @@ class MoveChain:
                 if self._without_ones(order) == self._without_ones(CHANNELS_LAST):
                     transposed = Transpose(CHANNELS_LAST)
                 return transposed, Reshape(self.result, True)
-        if not beyond and (cut := self._cut) is not None:
+        if not is_padded and (cut := self._slice) is not None:
             return (cut,)
         dims = [list(factors) for factors in self.dims]
         for along, start in enumerate(self.base):
@@ -169,8 +177,8 @@ class MoveChain:
             return ()
 
     @property
-    def _flat(self) -> Factors:
-        """All factors, the outermost first."""
+    def _flat_factors(self) -> Factors:
+        """Factors of the flattened result, the outermost first; their steps are in memory."""
         return _merge_axes(
             axis
             if axis.axis is None
@@ -180,35 +188,37 @@ class MoveChain:
         )
 
     def _stride_of(self, axis: Axis) -> int:
-        """Return the row-major stride of the dimension of `axis`, in numbers."""
+        """Return the row-major stride of the dimension that `axis` walks along, in numbers."""
         assert axis.axis is not None
         return prod(self.shape[axis.axis + 1 :])
 
     @property
-    def _order(self) -> tuple[int, ...] | None:
-        """The order of whole dimensions, those of size 1 too; None where these are not all."""
+    def _permutation(self) -> tuple[int, ...] | None:
+        """The permutation of whole dimensions, those of size 1 too, that the chain is; None where
+        it is none.
+        """
         order: list[int | None] = []
         for factors in self.dims:
             for axis in factors:
                 if not _walks_whole_dimension(axis, self.shape):
                     return None
             order += [axis.axis for axis in factors] or [None]
-        ones = [i for i, n in enumerate(self.shape) if i not in order]
+        ones = [i for i in range(len(self.shape)) if i not in order]
         if not all(same(self.shape[i], 1) for i in ones):
             return None
         while order.count(None) > len(ones):
             order.remove(None)
-        left = iter(ones)
-        order_known = tuple(next(left) if along is None else along for along in order)
-        return (*order_known, *left)
+        unused = iter(ones)
+        permutation = tuple(next(unused) if axis is None else axis for axis in order)
+        return (*permutation, *unused)
 
     def _without_ones(self, order: tuple[int, ...]) -> list[int]:
-        """Return the dimensions of `order` whose sizes are not 1, or not there."""
+        """Return `order` without dimensions of size 1; those beyond the tensor's rank stay."""
         return [i for i in order if i >= len(self.shape) or not same(self.shape[i], 1)]
 
     @property
-    def _cut(self) -> Slice | None:
-        """Return the chain with some of each dimension cut off; what is left stays in place."""
+    def _slice(self) -> Slice | None:
+        """The Slice that the chain is; None where it is none."""
         if len(self.dims) != len(self.shape):
             return None
         bounds: list[tuple[int, int, int, int]] = []
@@ -224,16 +234,16 @@ class MoveChain:
 
 
 def _walks_whole_dimension(axis: Axis, shape: Shape) -> bool:
-    """Return True where `axis` walks along a dimension of `shape` from its begin to its end."""
+    """Return True where `axis` walks along a dimension of `shape` from its beginning to its end."""
     if axis.axis is None:
         return False
     return (axis.start, axis.step) == (0, 1) and same(axis.size, shape[axis.axis])
 
 
-def _are_equal_walks(some: Factors, others: Factors) -> bool:
-    """Return True where both lists of factors walk alike."""
-    each = [[(one.size, one.axis, one.start, one.step) for one in part] for part in (some, others)]
-    return same(*each)
+def _are_equal_walks(first: Factors, second: Factors) -> bool:
+    """Return True where both lists of factors are equal for all sizes."""
+    fields = [[(a.size, a.axis, a.start, a.step) for a in factors] for factors in (first, second)]
+    return same(*fields)
 
 
 def _size(factors: Iterable[Axis]) -> int:
@@ -241,25 +251,26 @@ def _size(factors: Iterable[Axis]) -> int:
 
 
 def _merge_axes(factors: Iterable[Axis]) -> Factors:
-    """Merge neighbouring factors that are one walk."""
-    made: list[Axis] = []
+    """Merge neighbouring factors that one step describes."""
+    merged: list[Axis] = []
     for axis in factors:
-        last = made[-1] if made else None
+        last = merged[-1] if merged else None
         if last is not None and last.axis == axis.axis:
             if axis.axis is None:
-                made[-1] = Axis(last.size * axis.size)
+                merged[-1] = Axis(last.size * axis.size)
                 continue
             if same(last.step, axis.size * axis.step):
-                made[-1] = replace(axis, size=last.size * axis.size)
+                merged[-1] = replace(axis, size=last.size * axis.size)
                 continue
-        made.append(axis)
-    return tuple(made)
+        merged.append(axis)
+    return tuple(merged)
 
 
 def _walk_along(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
-    """The places of a dimension of `factors` that `axis` walks along; None where these are none.
+    """Return factors of the walk of `axis` along a dimension that has `factors`; None where the
+    walk has none.
 
-    base: gets where they begin.
+    base: the start of the walk is added to it.
     """
     if len(factors) == 1:
         (whole,) = factors
@@ -271,36 +282,38 @@ def _walk_along(factors: Factors, axis: Axis, base: list[int]) -> Factors | None
         inner -= 1
     if axis.size > 1 and _size(factors[inner:]) != axis.step:
         return None
-    stepped = _size(factors[inner:])
-    _advance(factors[inner:], axis.start % stepped, base)
-    first, count, taken = axis.start // stepped, axis.size, list[Axis]()
+    inner_size = _size(factors[inner:])
+    _advance(factors[inner:], axis.start % inner_size, base)
+    first, count, result = axis.start // inner_size, axis.size, list[Axis]()
     while count > 1 and inner:
         inner -= 1
-        one = factors[inner]
-        first, digit = divmod(first, one.size)
-        if digit == 0 and count % one.size == 0:
-            taken.insert(0, one)
-            count //= one.size
-        elif digit + count <= one.size:
-            taken.insert(0, replace(one, size=count))
-            _advance((one,), digit, base)
+        factor = factors[inner]
+        first, digit = divmod(first, factor.size)
+        if digit == 0 and count % factor.size == 0:
+            result.insert(0, factor)
+            count //= factor.size
+        elif digit + count <= factor.size:
+            result.insert(0, replace(factor, size=count))
+            _advance((factor,), digit, base)
             count = 1
         else:
             return None
     _advance(factors[:inner], first, base)
-    return tuple(taken)
+    return tuple(result)
 
 
-def _advance(factors: Factors, place: int, base: list[int]) -> None:
-    """Add to `base` where number `place` of a dimension of `factors` lies."""
+def _advance(factors: Factors, index: int, base: list[int]) -> None:
+    """Add to `base` the offset of element `index` of a dimension of `factors`, along each dimension
+    of the tensor.
+    """
     for axis in reversed(factors):
-        place, digit = divmod(place, axis.size)
+        index, digit = divmod(index, axis.size)
         if axis.axis is not None:
             base[axis.axis] += digit * axis.step
 
 
 def _start_at(dims: list[list[Axis]], along: int, start: int) -> None:
-    """Let the first of `dims` that walks along that dimension begin at `start`."""
+    """Set the start of the first factor in `dims` that walks along dimension `along`."""
     for factors in dims:
         for i, axis in enumerate(factors):
             if axis.axis == along:
@@ -311,17 +324,18 @@ def _start_at(dims: list[list[Axis]], along: int, start: int) -> None:
 
 
 MoveStep = tuple[Value, Operator]
-"""A move or a view, behind what it is done on."""
+"""A move or a view, behind its operand."""
 
 
 def merge_moves(graph: Graph, types: dict[Value, TensorType], *, subviews: bool = False) -> Graph:
     """Return `graph` with chains of transpositions, slices, views and the like as one move each.
 
-    types: of every value; those of new ones are added. A tensor that only moves read is not made:
-    each of them begins where it does. A look-up at one known place is a slice, one of each place
-    as often as of any other a repetition. subviews: whether
-    kernels read some channels of images where they lie: images that are cut into such channels
-    are made whole then, by one move for several.
+    A tensor that only moves read is not computed: each of these moves reads its source instead. A
+    Gather of one constant index becomes a slice; one of all indices in order, each equally often, a
+    repetition.
+
+    types: of every value; types of new values are added. subviews: whether kernels read slices of
+    an image's channels in place; an image that is only sliced so is then moved as a whole, once.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -336,7 +350,7 @@ def merge_moves(graph: Graph, types: dict[Value, TensorType], *, subviews: bool 
 
 
 def _slice_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None:
-    """A slice in the place of a look-up of one row that is known."""
+    """Replace a Gather of one constant index by a slice."""
     x, index = node.inputs
     assert x is not None and index is not None
     shape, (result,) = rewriter.shape(x), node.outputs
@@ -346,14 +360,14 @@ def _slice_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None
     if numbers is None:
         return
     axis = operator.axis % len(shape)
-    place = int(numbers.reshape(-1)[0]) % shape[axis]
-    row = rewriter.add(node.name, Slice((place,), (place + 1,), (axis,), (1,)), x)
+    position = int(numbers.reshape(-1)[0]) % shape[axis]
+    row = rewriter.add(node.name, Slice((position,), (position + 1,), (axis,), (1,)), x)
     rewriter.replace_by(node, rewriter.reshape(node.name, row, rewriter.shape(result)))
 
 
 def _repeat_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None:
-    """An expansion in the place of a known look-up of all places of images in order, each equally
-    often: nearest upsampling.
+    """Replace a Gather of images by all constant indices in order, each equally often, by an
+    expansion: nearest upsampling.
     """
     x, index = node.inputs
     assert x is not None and index is not None
@@ -382,8 +396,8 @@ class _MoveMerging:
     subviews: bool
 
     def shorten(self, last: Node) -> None:
-        """Replace all moves that end with `last`, and the views behind that alone read it, by one
-        move.
+        """Replace the chain of moves that ends with `last`, and the views behind it that are read
+        only once, by one move.
         """
         graph, value = self.rewriter, last.outputs[0]
         if (
@@ -411,17 +425,18 @@ class _MoveMerging:
             (value,) = node.inputs
             assert value is not None
             result.insert(0, (value, node.operator))
-            before = graph.runtime_producer(value)
-            if before is None or 0 in graph.shape(value):
+            producer = graph.runtime_producer(value)
+            if producer is None or 0 in graph.shape(value):
                 return result
-            view, move = isinstance(before.operator, View), isinstance(before.operator, Move)
-            if not view and (not move or self._is_needed(value)):
+            is_view = isinstance(producer.operator, View)
+            is_move = isinstance(producer.operator, Move)
+            if not is_view and (not is_move or self._is_needed(value)):
                 return result
-            node = before
+            node = producer
 
     def _is_needed(self, value: Value) -> bool:
-        """Return True where `value` is read by other nodes than moves, or by several that read
-        some channels each where they lie, or is an output.
+        """Return True where `value` is an output, or read by other nodes than moves, or cut into
+        slices of channels that are read in place.
         """
         if self.rewriter.is_output(value) or (self.subviews and self._is_cut(value)):
             return True
@@ -432,8 +447,8 @@ class _MoveMerging:
         return any(self._is_needed(node.outputs[0]) for node in views)
 
     def _is_cut(self, value: Value) -> bool:
-        """Return True where several nodes, and no others, read neighbouring channels of images
-        `value` each, from whole vec4 on.
+        """Return True where `value` is images with two or more readers, each a slice of
+        consecutive channels from a multiple of 4 on.
         """
         shape, readers = self.rewriter.shape(value), self.rewriter.readers(value)
         if len(shape) != 4 or len(readers) < 2:
@@ -447,11 +462,11 @@ class _MoveMerging:
         return True
 
     def _put(self, end: Node, steps: Sequence[MoveStep]) -> bool:
-        """Replace `steps`, of which `end` is the last, by fewer; return True where that is done."""
+        """Replace `steps`, of which `end` is the last, by fewer; return False where none are."""
         best: tuple[int, tuple[Operator, ...]] | None = None
         for start, (_, operator) in enumerate(steps):
-            operators = self._joined(steps[start:], self.rewriter.shape(end.outputs[0]))
-            if operators and self._better(steps[start:], operators):
+            operators = self._merged(steps[start:], self.rewriter.shape(end.outputs[0]))
+            if operators and self._is_better(steps[start:], operators):
                 plain = not isinstance(operators[0], Rearrange)
                 if best is None or plain:
                     best = start, operators
@@ -461,16 +476,18 @@ class _MoveMerging:
                 break
         if best is None:
             return False
-        (start, (*first, last)), before = best, end.inputs[0]
+        (start, (*first, last)), operand = best, end.inputs[0]
         value = steps[start][0]
         for operator in first:
             value = self.rewriter.add(end.name, operator, value)
         self.rewriter.replace(end, last, value)
-        self.rewriter.prune(before)
+        self.rewriter.prune(operand)
         return True
 
-    def _joined(self, steps: Sequence[MoveStep], result: Shape) -> tuple[Operator, ...]:
-        """Return operators that do all of `steps`, which give a tensor of shape `result`."""
+    def _merged(self, steps: Sequence[MoveStep], result: Shape) -> tuple[Operator, ...]:
+        """Return operators equal to all of `steps`, whose result has shape `result`; none where
+        that is impossible.
+        """
         if len(steps) == 1 and not isinstance(steps[0][1], Transpose):
             return ()
         shapes = [self.rewriter.shape(value) for value, _ in steps]
@@ -479,9 +496,9 @@ class _MoveMerging:
             chain = None if chain is None else chain.then(operator, shape)
         return () if chain is None else chain.operators()
 
-    def _better(self, steps: Sequence[MoveStep], operators: tuple[Operator, ...]) -> bool:
-        """Return True where `operators` have fewer moves than `steps`, or as many without views of
-        images as something else, or channels of images last.
+    def _is_better(self, steps: Sequence[MoveStep], operators: tuple[Operator, ...]) -> bool:
+        """Return True where `operators` have fewer moves than `steps`, or as many and either keep
+        images as images without views between, or move an image's channels last.
         """
         before, after = _count_moves([operator for _, operator in steps]), _count_moves(operators)
         if after < before:
