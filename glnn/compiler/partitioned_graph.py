@@ -477,7 +477,7 @@ def _checked_values(
     for value, output in zip(values, head.outputs, strict=True):
         source = trace_indices(head, output)
         if source.value.kind is Kind.INPUT and (name := checked_inputs.get(source.value.name)):
-            result[value.name] = name if source.whole else f"{name}, reshaped,"
+            result[value.name] = name if source.is_same_shape else f"{name}, reshaped,"
     return result
 
 

@@ -18,33 +18,36 @@ SQUARES, PRODUCTS = formula("square(a - b)"), formula("a * (b - c)")
 def fuse_channel_sums(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with ChannelSums in the place of the mean and the variance of the channels of
-    images, and of the sums of dy and of dy (x - mean), of images, or of dy and of dy x, of the
-    columns of matrices, where that pays.
+    """Return `graph` with one ChannelSums in the place of two reductions, where that pays.
 
-    Each of the two is a row of the result. types: of every value; those of new ones are added.
+    The pairs are, for each channel of images, mean and variance, or the sums of dy and of
+    dy (x - mean); and for each column of matrices, the sums of dy and of dy x. The results of the
+    two reductions are rows of ChannelSums' result. types: of every value; types of new values are
+    added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
-        if (match := _pair(rewriter, node) or _pair_of_columns(rewriter, node)) is None:
+        if (match := _match_images(rewriter, node) or _match_columns(rewriter, node)) is None:
             continue
         reductions, operands = match
-        of_each = {name: rewriter.types[value] for name, value in operands.items()}
-        if any(one.dtype is not DType.float32 for one in of_each.values()):
+        operand_types = {name: rewriter.types[value] for name, value in operands.items()}
+        if any(type.dtype is not DType.float32 for type in operand_types.values()):
             continue  # reductions are of any type, ChannelSums has float32
-        if "mean" in of_each:
-            of_each["mean"] = TensorType(of_each["x"].dims[1:2])
-        if is_profitable(ChannelSums(), of_each):
+        if "mean" in operand_types:
+            operand_types["mean"] = TensorType(operand_types["x"].dims[1:2])
+        if is_profitable(ChannelSums(), operand_types):
             _replace(rewriter, reductions, operands)
     return rewriter.graph()
 
 
-def _pair(
+def _match_images(
     rewriter: GraphRewriter, node: Node
 ) -> tuple[tuple[Node | None, Node], Mapping[str, Value]] | None:
-    """Return the two reductions of which `node` is the second, and the operands of both.
+    """Match two reductions of images, of which `node` is the second; return both and their
+    operands by name.
 
-    The first is None where dy has its sums already, as it is the gradient of two normalisations.
+    The first is None where dy's sums are computed already, as dy is the gradient of two
+    normalisations.
     """
     operator = node.operator
     if not isinstance(operator, Reduce) or operator.prologue not in (SQUARES, PRODUCTS):
@@ -64,20 +67,19 @@ def _pair(
     if others[-1] is None or rewriter.shape(others[-1]) != rewriter.shape(node.outputs[0]):
         return None
     readers = rewriter.readers(reduced)
-    alike = [one for one in readers if reduces_channels(rewriter, one, squares, prologue=X)]
-    first = alike[0] if alike else None
+    first = next((r for r in readers if reduces_channels(rewriter, r, squares, prologue=X)), None)
     if squares and (first is None or first.outputs[0] is not others[0]):
         return None
-    if not squares and any(one is first for one in rewriter.ancestors(*others)):
-        first = None  # it is needed before the other one can begin
+    if not squares and any(ancestor is first for ancestor in rewriter.ancestors(*others)):
+        first = None  # `node` depends on its result
     return (first, node), operands
 
 
-def _pair_of_columns(
+def _match_columns(
     rewriter: GraphRewriter, node: Node
 ) -> tuple[tuple[Node, Node], Mapping[str, Value]] | None:
-    """Return the sums of dy and, by `node`, of dy x, for each column of two matrices, and the
-    operands of both.
+    """Match the sums of dy and, by `node`, of dy x, for each column of two matrices; return both
+    and their operands by name.
     """
     if node.operator != Reduce("sum", (0,), False, formula("a * b")):
         return None
@@ -86,16 +88,18 @@ def _pair_of_columns(
     if len(rewriter.shape(dy)) != 2 or rewriter.shape(x) != rewriter.shape(dy):
         return None
     plain = Reduce("sum", (0,))
-    for one in rewriter.readers(dy):
-        if one.operator == plain and all(maker is not one for maker in rewriter.ancestors(x)):
-            return (one, node), {"x": x, "dy": dy}
+    ancestors = set(rewriter.ancestors(x))
+    for reader in rewriter.readers(dy):
+        if reader.operator == plain and reader not in ancestors:
+            return (reader, node), {"x": x, "dy": dy}
     return None
 
 
 def reduces_channels(
     rewriter: GraphRewriter, node: Node, means: bool, prologue: Expr | None = None
 ) -> bool:
-    """Return True where `node` is a sum, or a mean, of `prologue` for each channel of images.
+    """Return True where `node` is a sum, or with `means` a mean, of `prologue` for each channel of
+    images.
 
     prologue: None for any.
     """
@@ -111,14 +115,14 @@ def _replace(
     rewriter: GraphRewriter, reductions: Sequence[Node | None], operands: Mapping[str, Value]
 ) -> None:
     """Put the rows of one ChannelSums in the place of `reductions`."""
-    named, node = dict(operands), reductions[-1]
-    assert node is not None
-    shape, channels = rewriter.shape(node.outputs[0]), rewriter.shape(operands["x"])[1]
-    if "mean" in named:
-        named["mean"] = rewriter.reshape(node.name, named["mean"], (channels,))
-    sums = rewriter.add(node.name, ChannelSums(), *named.values())
-    for row, one in enumerate(reductions):
-        if one is not None:
+    inputs, last = dict(operands), reductions[-1]
+    assert last is not None
+    shape, channels = rewriter.shape(last.outputs[0]), rewriter.shape(operands["x"])[1]
+    if "mean" in inputs:
+        inputs["mean"] = rewriter.reshape(last.name, inputs["mean"], (channels,))
+    sums = rewriter.add(last.name, ChannelSums(), *inputs.values())
+    for row, node in enumerate(reductions):
+        if node is not None:
             cut = Slice((row, 0), (row + 1, channels), (0, 1), (1, 1))
-            value = rewriter.add(one.name, cut, sums)
-            rewriter.replace_by(one, rewriter.reshape(one.name, value, shape))
+            value = rewriter.add(node.name, cut, sums)
+            rewriter.replace_by(node, rewriter.reshape(node.name, value, shape))

@@ -1,4 +1,4 @@
-"""Inputs whose numbers are indices: the sizes of the tables that they point into."""
+"""Bounds of inputs that are indices: the sizes of the tables that they index."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ CASTABLE = frozenset(
 
 
 def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes that indices given as inputs stay below, by the names of these inputs.
+    """Return the exclusive upper bounds of inputs that are indices, by the inputs' names.
 
-    shapes: of all inputs. One size is for all numbers of an input; several are for the places
-    along its last dimension, which tuples of indices lie along. Inputs are followed through what
-    keeps all their numbers (`trace_indices`), not into the bodies of branches and loops, which may
-    never run.
+    shapes: of all inputs. A single bound is for all numbers of an input; several are for the
+    positions along its last dimension, where that holds tuples of indices. Indices are traced to
+    inputs by `trace_indices`, not out of the bodies of branches and loops, which may never run.
     """
     pairs: list[tuple[Lookup | Scatter, Value, Value, IndexSource]] = []
     for node in graph.nodes:
@@ -51,8 +50,8 @@ def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tu
             sizes = sizes[: types[index].shape[-1]]
         if len(sizes) < min(len(bounds), 1) or 0 in (*types[index].shape, *sizes):
             continue
-        same = source.whole or shapes[name][-1:] == types[index].shape[-1:]
-        if len(sizes) > 1 and not (same and source.ordered):
+        is_same_size = source.is_same_shape or shapes[name][-1:] == types[index].shape[-1:]
+        if len(sizes) > 1 and not (is_same_size and source.is_in_order):
             sizes = (max(sizes),)
         result[name] = _minimum(result.get(name, sizes), sizes)
     return result
@@ -60,33 +59,32 @@ def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tu
 
 @dataclass(frozen=True)
 class IndexSource:
-    """The value that has all numbers of another, and how they lie there."""
+    """The value that the numbers of an index come from, and their arrangement in it."""
 
     value: Value
-    whole: bool
-    """True where the other value has the same shape."""
-    ordered: bool
-    """True where the other value has the numbers in the same order."""
+    is_same_shape: bool
+    """True where the index has the same shape."""
+    is_in_order: bool
+    """True where the index has the numbers in the same order."""
 
 
 def trace_indices(graph: Graph, value: Value) -> IndexSource:
-    """Return the source of the numbers of `value`, as integers.
+    """Return the source of the numbers of the index `value`.
 
-    Views, Transpose, Expand and casts to integers are followed back to what they read.
+    Views, Transpose, Expand and casts to integers are traced back to their operands.
     """
-    whole = ordered = True
+    is_same_shape = is_in_order = True
     while (node := graph.producers.get(value)) is not None and _preserves_numbers(node):
-        whole = whole and not isinstance(node.operator, (View, Transpose, Expand))
-        ordered = ordered and not isinstance(node.operator, Transpose)
-        (first,) = (one for one in node.inputs if one is not None)
-        value = first
-    return IndexSource(value, whole, ordered)
+        if isinstance(node.operator, (View, Transpose, Expand)):
+            is_same_shape = False
+        if isinstance(node.operator, Transpose):
+            is_in_order = False
+        (value,) = (operand for operand in node.inputs if operand is not None)
+    return IndexSource(value, is_same_shape, is_in_order)
 
 
 def _preserves_numbers(node: Node) -> bool:
-    """Return True where the result has all numbers of the only operand, and no others, as
-    integers.
-    """
+    """Return True where the result consists of all numbers of the only operand, as integers."""
     operands = [value for value in node.inputs if value is not None]
     if len(operands) != 1 or node.epilogue is not None:
         return False
@@ -101,9 +99,9 @@ def _preserves_numbers(node: Node) -> bool:
 
 
 def _minimum(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-    """The lesser of both sizes at each place."""
+    """Return the lesser of both bounds at each position; a single bound is for all of them."""
     if len(first) != len(second) and 1 not in (len(first), len(second)):
-        return first  # tuples of other lengths are views: what one says must do
+        return first  # tuples of another length come from a view: either's bounds are valid
     count = max(len(first), len(second))
-    wide = ((one * count)[:count] for one in (first, second))
+    wide = ((bounds * count)[:count] for bounds in (first, second))
     return tuple(map(min, zip(*wide, strict=True)))

@@ -1,15 +1,15 @@
 """Fuse pointwise work into the producers of its operands, as an epilogue or a longer expression, or
 into the product or convolution that reads it, as a prologue.
 
-Which epilogue takes what depends on how the graph hangs together, not on the order of its nodes: of
-two producers whose results meet, the one that has more nodes before it takes the other's result,
-the first operand's of two as deep. Reference: Jouppi et al. do so in hardware; Rovder 2019, section
-5, runs every step by itself.
+Fusion depends on the structure of the graph, not on the order of its nodes: where a pointwise node
+joins the results of two producers, the deeper one, with more nodes before it, takes the node into
+its epilogue; of two equally deep ones, the producer of the first operand. Reference: Jouppi et al.
+do so in hardware; Rovder 2019, section 5, runs every step by itself.
 
-The operand of a prologue is never stored, but each number of it is computed as often as it is read.
-So a prologue is fused where kernels may read it seldom: before products, convolutions of one tap or
-of each channel by itself, and those with strides. Whether a kernel then reads it too often is
-decided once it is chosen, and the two are unfused again where it does.
+The result of a prologue is never stored, but computed anew whenever it is read. So a prologue is
+fused where kernels may read each number only a few times: before products, 1 x 1 convolutions,
+depthwise ones, and those with strides. Once a kernel is chosen and reads it too often, prologue and
+kernel are unfused again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Types = Mapping[Value, TensorType]
 def fuse_pointwise(graph: Graph, types: Types, most: int) -> Graph:
     """Return `graph` with pointwise nodes fused into the producers of their operands.
 
-    types: of every value, sizes known. most: how many operands a pointwise node may come to have.
-    A value that somebody else reads, or that is an output, is never fused away; one that is read
-    again by what is joined to its reader, as x of x sigmoid(x), is.
+    types: of every value, sizes known. most: how many operands a fused pointwise node may have.
+    A value that is an output, or has a reader outside of the fused node, is never fused away; one
+    that several parts of the fused node read, as x of x sigmoid(x), may be.
     """
     return _PointwiseFusion(graph, types, most).graph()
 
@@ -41,23 +41,23 @@ def fuse_pointwise(graph: Graph, types: Types, most: int) -> Graph:
 class _PointwiseFusion:
     def __init__(self, graph: Graph, types: Types, most: int) -> None:
         self._graph, self._types, self._most = graph, types, most
-        self._made: dict[Value, Node] = {}
+        self._producers: dict[Value, Node] = {}
         self._depth: dict[Value, int] = {}
-        self._within: dict[Node, frozenset[Node]] = {}  # the nodes that were joined into one
+        self._members: dict[Node, frozenset[Node]] = {}  # original nodes of each fused node
 
     def graph(self) -> Graph:
+        """Return the graph with all fused nodes."""
         for node in self._graph.ordered:
-            self._depth |= dict.fromkeys(node.outputs, self._below(node))
-            joined = self._joined(node)
-            self._made |= dict.fromkeys(node.outputs, joined)
-        graph, nodes = self._graph, ordered(self._graph.outputs, self._made)
+            self._depth |= dict.fromkeys(node.outputs, self._depth_of(node))
+            self._producers |= dict.fromkeys(node.outputs, self._fuse_producers(node))
+        graph, nodes = self._graph, ordered(self._graph.outputs, self._producers)
         nodes = tuple(_sort_operands(node) for node in nodes)
         return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
-    def _below(self, node: Node) -> int:
+    def _depth_of(self, node: Node) -> int:
         return 1 + max((self._depth.get(value, 0) for value in node.reads), default=0)
 
-    def _joined(self, node: Node) -> Node:
+    def _fuse_producers(self, node: Node) -> Node:
         """Return `node` with as many producers of its operands fused as possible."""
         if not isinstance(node.operator, Pointwise) or node.outputs[0] in self._graph.fixed:
             return node
@@ -70,43 +70,51 @@ class _PointwiseFusion:
     def _fuse_producer(self, node: Node) -> Node | None:
         """Return `node` fused with one of its producers; None where none can be."""
         values = [
-            v for v in dict.fromkeys(node.inputs) if v in self._made and self._only_reads(v, node)
+            value
+            for value in dict.fromkeys(node.inputs)
+            if value in self._producers and self._is_only_reader(node, value)
         ]
         depths = {v: self._depth[v] for v in values if v is not None}
         by_kind = sorted(
-            depths, key=lambda v: (isinstance(self._made[v].operator, Pointwise), -depths[v])
+            depths, key=lambda v: (isinstance(self._producers[v].operator, Pointwise), -depths[v])
         )
         for value in by_kind:
-            producer = self._made[value]
+            producer = self._producers[value]
             if isinstance(producer.operator, Pointwise):
-                joined = self._expression(producer, node, value)
+                fused = self._fuse_expression(producer, node, value)
             else:
-                joined = self._epilogue(producer, node, value)
-            if joined is not None:
-                members = (self._within.get(one, frozenset((one,))) for one in (producer, node))
-                self._within[joined] = frozenset().union(*members)
-                return joined
+                fused = self._fuse_epilogue(producer, node, value)
+            if fused is not None:
+                self._members[fused] = self._members_of(producer) | self._members_of(node)
+                return fused
         return None
 
-    def _only_reads(self, value: Value | None, node: Node) -> bool:
-        """Return True where `value` is read by nothing but `node` and the nodes joined into
-        that.
-        """
+    def _members_of(self, node: Node) -> frozenset[Node]:
+        """Return the nodes of the graph that `node` was fused from."""
+        return self._members.get(node, frozenset((node,)))
+
+    def _is_only_reader(self, node: Node, value: Value | None) -> bool:
+        """Return True where `node`, or the nodes fused into it, are the only readers of `value`."""
         if value is None or value in self._graph.outputs or value in self._graph.fixed:
             return False
-        within = self._within.get(node, frozenset((node,)))
-        return within.issuperset(self._graph.readers[value]) and len(self._made[value].outputs) == 1
+        readers = self._graph.readers[value]
+        return (
+            self._members_of(node).issuperset(readers) and len(self._producers[value].outputs) == 1
+        )
 
-    def _epilogue(self, first: Node, node: Node, value: Value) -> Node | None:
-        """Return `first`, which makes `value`, with `node` in its epilogue."""
+    def _fuse_epilogue(self, producer: Node, node: Node, value: Value) -> Node | None:
+        """Return `producer`, which computes `value`, with `node` in its epilogue; None where that
+        is impossible.
+        """
         assert isinstance(node.operator, Pointwise)
         result = self._types[value]
-        if not first.operator.has_epilogue or self._types[node.outputs[0]] != result:
+        if not producer.operator.has_epilogue or self._types[node.outputs[0]] != result:
             return None
         if result.dtype is not DType.float32:
             return None
-        extras, extents = list(first.extras), list(first.epilogue.extents if first.epilogue else ())
-        expr: Expr = first.epilogue.expr if first.epilogue else Arg(0)
+        epilogue = producer.epilogue
+        extras, extents = list(producer.extras), list(epilogue.extents if epilogue else ())
+        expr: Expr = epilogue.expr if epilogue else Arg(0)
         arguments: list[Expr] = []
         for operand in node.inputs:
             assert operand is not None
@@ -120,20 +128,19 @@ class _PointwiseFusion:
                 extras.append(operand)
                 extents.append(extent)
             arguments.append(Arg(1 + extras.index(operand)))
-        whole = node.operator.expr(*arguments)
-        if whole.calls > MOST_CALLS:
+        fused_expr = node.operator.expr(*arguments)
+        if fused_expr.calls > MOST_CALLS:
             return None
-        made = replace(
-            with_origins(first, first, node),
-            epilogue=Epilogue(whole, tuple(extents)),
+        return replace(
+            with_origins(producer, producer, node),
+            epilogue=Epilogue(fused_expr, tuple(extents)),
             extras=tuple(extras),
             outputs=node.outputs,
         )
-        return made
 
     def _extent(self, value: Value, result: Shape) -> Extent | None:
-        """Return the extent of `value` relative to a result of that shape; None where no epilogue
-        takes it.
+        """Return the extent of `value` relative to a result of shape `result`; None where no
+        epilogue takes it.
         """
         type = self._types[value]
         if type.dtype is not DType.float32:
@@ -146,31 +153,33 @@ class _PointwiseFusion:
             return "channel"
         return "full" if shape == result else None
 
-    def _expression(self, first: Node, node: Node, value: Value) -> Node | None:
-        """Return one node for `first`, which makes `value`, and its reader `node`; None where work
-        would be repeated.
+    def _fuse_expression(self, producer: Node, node: Node, value: Value) -> Node | None:
+        """Return one pointwise node for `producer`, which computes `value`, and its reader `node`;
+        None where the expression would be too long, or work repeated.
         """
-        assert isinstance(first.operator, Pointwise) and isinstance(node.operator, Pointwise)
+        assert isinstance(producer.operator, Pointwise) and isinstance(node.operator, Pointwise)
         if self._types[value].shape != self._types[node.outputs[0]].shape:
-            return None  # numbers that are spread would be computed over and over
-        operands = list(dict.fromkeys(v for v in first.inputs if v is not None))
+            return None  # a value that is broadcast would be computed over and over
+        operands = list(dict.fromkeys(v for v in producer.inputs if v is not None))
         operands += [v for v in node.inputs if v and v is not value and v not in operands]
-        inner = first.operator.expr(*(Arg(operands.index(v)) for v in first.inputs if v))
+        inner = producer.operator.expr(*(Arg(operands.index(v)) for v in producer.inputs if v))
         arguments = [
             inner if v is value else Arg(operands.index(v)) for v in node.inputs if v is not None
         ]
-        whole = node.operator.expr(*arguments)
-        if len(operands) > self._most or whole.calls > MOST_CALLS:
+        expr = node.operator.expr(*arguments)
+        if len(operands) > self._most or expr.calls > MOST_CALLS:
             return None
-        joined = with_origins(first, first, node)
         return replace(
-            joined, operator=Pointwise(whole), inputs=tuple(operands), outputs=node.outputs
+            with_origins(producer, producer, node),
+            operator=Pointwise(expr),
+            inputs=tuple(operands),
+            outputs=node.outputs,
         )
 
 
 def _sort_operands(node: Node) -> Node:
-    """Return `node` with the operands of sums and products in a fixed order, so that fewer programs
-    differ.
+    """Return `node` with the operands of sums and products in a fixed order, so that more nodes
+    share a program.
     """
     if node.epilogue is not None:
         return replace(
@@ -182,23 +191,23 @@ def _sort_operands(node: Node) -> Node:
 
 
 def _sort_expression(expr: Expr) -> Expr:
-    def part(one: Expr, parts: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
-        """The first argument that a part has, and the part."""
-        if not isinstance(one, Call):
-            return (one.index if isinstance(one, Arg) else MOST_CALLS), one
-        if one.function in ("add", "mul"):
-            parts = tuple(sorted(parts, key=lambda each: each[0]))
-        arguments = tuple(each for _, each in parts)
-        return min(place for place, _ in parts), Call(one.function, arguments)
+    def visit(part: Expr, operands: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
+        """Return the lowest index of an Arg in `part`, and the sorted part."""
+        if not isinstance(part, Call):
+            return (part.index if isinstance(part, Arg) else MOST_CALLS), part
+        if part.function in ("add", "mul"):
+            operands = tuple(sorted(operands, key=lambda pair: pair[0]))
+        arguments = tuple(operand for _, operand in operands)
+        return min(index for index, _ in operands), Call(part.function, arguments)
 
-    return expr.fold(part)[-1][1]
+    return expr.fold(visit)[-1][1]
 
 
 def fuse_prologues(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with pointwise nodes fused into their only reader, as its prologue.
 
-    types: of every value; those of new ones are added. It comes behind `fuse`: what can go into an
-    epilogue is not computed over and over.
+    It comes after `fuse_pointwise`, since an epilogue is computed once for each number. types: of
+    every value; types of new values are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -225,19 +234,20 @@ def _fuse_prologue(rewriter: GraphRewriter, node: Node, operator: Conv2d | Matmu
     )
     if source is None:
         return
-    beside = [v for v in dict.fromkeys(operands) if v is not source]
-    extents = [_prologue_extent(rewriter, v, shape) for v in beside]
+    extras = [v for v in dict.fromkeys(operands) if v is not source]
+    extents = [_prologue_extent(rewriter, v, shape) for v in extras]
     if None in extents:
         return
-    places = (Arg(0) if v is source else Arg(1 + beside.index(v)) for v in operands)
-    prologue = Prologue(first.operator.expr(*places), tuple(e for e in extents if e is not None))
-    seen = _prologue_operands(rewriter, node.name, prologue, beside, shape)
-    operator, inputs = replace(operator, prologue=prologue), (source, weight, *seen)
+    arguments = (Arg(0) if v is source else Arg(1 + extras.index(v)) for v in operands)
+    expr = first.operator.expr(*arguments)
+    prologue = Prologue(expr, tuple(e for e in extents if e is not None))
+    reshaped = _prologue_operands(rewriter, node.name, prologue, extras, shape)
+    operator, inputs = replace(operator, prologue=prologue), (source, weight, *reshaped)
     rewriter.fuse(first, node, replace(node, operator=operator, inputs=inputs))
 
 
 def _reads_x_once(rewriter: GraphRewriter, operator: Conv2d | Matmul, weight: Value) -> bool:
-    """Return True where a kernel reads each number of x for one tap alone, or for few results."""
+    """Return True where a kernel may read each number of x for a single tap, or few results."""
     shape = rewriter.shape(weight)
     if isinstance(operator, Matmul):
         return len(shape) == 2
@@ -246,7 +256,9 @@ def _reads_x_once(rewriter: GraphRewriter, operator: Conv2d | Matmul, weight: Va
 
 
 def _prologue_extent(rewriter: GraphRewriter, value: Value, x: Shape) -> Spread | None:
-    """Return the extent of `value` relative to x of that shape; None where no prologue takes it."""
+    """Return the extent of `value` relative to an operand of shape `x`; None where no prologue
+    takes it.
+    """
     shape = rewriter.shape(value)
     if len(shape) > len(x):
         return None
@@ -262,7 +274,7 @@ def _prologue_extent(rewriter: GraphRewriter, value: Value, x: Shape) -> Spread 
 def _prologue_operands(
     rewriter: GraphRewriter, name: str, prologue: Prologue, extra_operands: list[Value], x: Shape
 ) -> Iterator[Value]:
-    """Return each operand in the shape that a prologue needs."""
+    """Yield each of `extra_operands`, reshaped as `prologue` needs it."""
     shapes = prologue.shapes(x, x[0])
     for value, shape in zip(extra_operands, shapes.values(), strict=True):
         yield rewriter.reshape(name, value, shape)
