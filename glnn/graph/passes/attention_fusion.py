@@ -21,19 +21,20 @@ from glnn.graph.passes.move_merging import MoveChain
 from glnn.graph.passes.transpose_sinking import regroup
 
 StridedDims = list[tuple[int, int]]
-"""Sizes and strides of the nested dimensions that one dimension is, the outermost first."""
+"""Sizes and strides of the nested dimensions that one dimension consists of, the outermost first.
+"""
 
 
 def merge_strided_dims(dims: Iterable[tuple[int, int]]) -> StridedDims:
-    """Merge neighbours that one stride describes, and leave out those of one place."""
+    """Merge neighbours that one stride describes, and leave out those of size 1."""
     result: StridedDims = []
-    for size, apart in dims:
+    for size, stride in dims:
         if same(size, 1):
             continue
-        if result and same(result[-1][1], size * apart):
-            result[-1] = result[-1][0] * size, apart
+        if result and same(result[-1][1], size * stride):
+            result[-1] = result[-1][0] * size, stride
         else:
-            result.append((size, apart))
+            result.append((size, stride))
     return result
 
 
@@ -42,28 +43,33 @@ def strided_dims_of(chain: MoveChain, dim: int) -> StridedDims:
     chain's operand.
     """
     return merge_strided_dims(
-        (one.size, 0 if one.axis is None else one.step * prod(chain.shape[one.axis + 1 :]))
-        for one in chain.dims[dim]
+        (axis.size, 0 if axis.axis is None else axis.step * prod(chain.shape[axis.axis + 1 :]))
+        for axis in chain.dims[dim]
     )
 
 
 @dataclass(frozen=True)
 class StridedRead:
-    """A strided view of a value as rows of numbers, the tokens of heads."""
+    """A strided view of a value as rows of numbers, one for each token of each head."""
 
     value: Value
     start: int
+    """Offset of the first number."""
     stack: StridedDims
-    """Samples and heads: two dimensions at most, of masks three."""
+    """Samples and heads: at most two dimensions, for masks three."""
     token: int
+    """Stride between tokens."""
     step: int
+    """Stride between the numbers of a row."""
 
     @classmethod
     def from_chain(
         cls, value: Value, chain: MoveChain, tokens: int, most: int
     ) -> StridedRead | None:
-        """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
-        `value`, its stack of at most so many dimensions. None where it cannot be one.
+        """Return the strided view, in the memory of `value`, of the result of `chain`, a matrix of
+        (stack * tokens, numbers); None where strides cannot describe it.
+
+        most: dimensions of the stack, at most.
         """
         rows, numbers = strided_dims_of(chain, 0), strided_dims_of(chain, 1)
         token, start = 0, 0
@@ -72,32 +78,32 @@ class StridedRead:
             if size % tokens:
                 return None
             rows = merge_strided_dims([*rows, (size // tokens, token * tokens)])
-        for place, apart in zip(chain.base, _strides_of(chain.shape), strict=True):
-            start += place * apart
+        for index, stride in zip(chain.base, _strides_of(chain.shape), strict=True):
+            start += index * stride
         step = numbers[0][1] if numbers else 1
-        steps = (*(apart for _, apart in rows), token, step)
-        beyond = any(
-            one.axis is not None and not at_most(one.size, chain.shape[one.axis])
+        strides = (*(stride for _, stride in rows), token, step)
+        is_padded = any(
+            axis.axis is not None and not at_most(axis.size, chain.shape[axis.axis])
             for factors in chain.dims
-            for one in factors
+            for axis in factors
         )
-        if len(rows) > most or len(numbers) > 1 or min(steps) < 0 or beyond:
+        if len(rows) > most or len(numbers) > 1 or min(strides) < 0 or is_padded:
             return None
         return cls(value, start, rows, token, step)
 
     def strided_view(self, heads: int) -> StridedView:
-        """The same of stacks of so many heads."""
-        outer, inner = 0, 0
+        """Return the view as samples of `heads` heads each."""
+        sample, head = 0, 0
         if len(self.stack) == 2:
-            (_, outer), (_, inner) = self.stack
+            (_, sample), (_, head) = self.stack
         elif self.stack:
-            ((_, inner),) = self.stack
-            outer = heads * inner
-        return StridedView(self.start, outer, inner, self.token, self.step)
+            ((_, head),) = self.stack
+            sample = heads * head
+        return StridedView(self.start, sample, head, self.token, self.step)
 
     def mask_view(self, heads: int) -> tuple[StridedView, int] | None:
-        """Return the same of masks of so many heads, and how many samples have masks of their own,
-        0 where all have; None where neither a stride nor a repetition describes them.
+        """Return the view as masks of `heads` heads, and the number of samples after which masks
+        repeat, 0 where they do not; None where neither a stride nor a repetition describes them.
         """
         *samples, (size, head) = self.stack or [(heads, 0)]
         if not divides(heads, size):
@@ -118,17 +124,17 @@ def _strides_of(shape: Shape) -> list[int]:
 def _move_sources(
     rewriter: GraphRewriter, value: Value, last: Iterable[Operator]
 ) -> Iterator[tuple[Value, MoveChain]]:
-    """Yield the values that `value`, followed by `last`, is moved from, the farthest first and
-    `value` itself last, each with its chain of moves.
+    """Yield the sources of `value`, the farthest first and `value` itself last, each with the chain
+    of moves from the source to `value` and on through the operators `last`.
     """
     steps: list[tuple[Value, tuple[Operator, Shape] | None]] = [(value, None)]
     while (node := rewriter.runtime_producer(value)) is not None:
         operator, shape = node.operator, rewriter.shape(value)
         if node.epilogue is not None or not isinstance(operator, View | Move):
             break
-        (before,) = node.inputs
-        assert before is not None
-        value = before
+        (operand,) = node.inputs
+        assert operand is not None
+        value = operand
         steps.append((value, (operator, shape)))
     for count in range(len(steps) - 1, -1, -1):
         source = steps[count][0]
@@ -145,8 +151,8 @@ def _move_sources(
 def find_strided_read(
     rewriter: GraphRewriter, value: Value | None, tokens: int, *last: Operator, rows: bool = True
 ) -> StridedRead | None:
-    """Return a strided view of `value` as the rows of numbers that `last` would make of it; None
-    where there is none. rows: only with the numbers of a row next to each other.
+    """Return a strided view of `value` after the operators `last`, which give a matrix; None where
+    there is none. rows: True where the numbers of a row must be adjacent in memory.
     """
     if value is None:
         return None
@@ -166,10 +172,10 @@ class AttentionScores:
     scale: float
     """Factor of the product."""
     masks: tuple[tuple[Value, Shape], ...]
-    """Masks that are added to the scaled product, the last first, and the shapes that they
+    """Masks that are added to the scaled product, the last one first, and the shapes that they
     broadcast to."""
     zeros: bool
-    """True where rows without a softmax become zeros."""
+    """True where rows whose softmax is NaN become zeros."""
 
 
 def match_scores(rewriter: GraphRewriter, weighted: Node) -> AttentionScores | None:
@@ -201,8 +207,8 @@ def match_scores(rewriter: GraphRewriter, weighted: Node) -> AttentionScores | N
 
 
 def _match_softmax(rewriter: GraphRewriter, weighted: Node) -> tuple[Node, bool] | None:
-    """The softmax along rows that is the first factor of `weighted`, and whether NaN of it became
-    zeros.
+    """Return the softmax along rows that is the first factor of `weighted`, and whether its NaN
+    become zeros; None where there is none, or something else reads it.
     """
     value, zeros, is_private = weighted.inputs[0], False, False
     while (node := rewriter.runtime_producer(value)) is not None and node.epilogue is None:
@@ -227,16 +233,18 @@ def _match_nan_guard(rewriter: GraphRewriter, node: Node) -> Value | None:
     expr = node.operator.expr
     if not isinstance(expr, Call) or expr.function != "where":
         return None
-    test, instead, x = expr.arguments
-    if not isinstance(x, Arg) or not isinstance(instead, Scalar | Constant) or instead.value:
+    test, zero, x = expr.arguments
+    if not isinstance(x, Arg) or not isinstance(zero, Scalar | Constant) or zero.value:
         return None
     value, readers = node.inputs[x.index], {node}
     if isinstance(test, Arg):
-        maker = rewriter.runtime_producer(node.inputs[test.index])
-        if maker is None or maker.inputs != (value,) or not rewriter.is_read_once(maker.outputs[0]):
+        tester = rewriter.runtime_producer(node.inputs[test.index])
+        if tester is None or tester.inputs != (value,):
             return None
-        readers.add(maker)
-        test = maker.operator.expr if isinstance(maker.operator, Pointwise) else test
+        if not rewriter.is_read_once(tester.outputs[0]):
+            return None
+        readers.add(tester)
+        test = tester.operator.expr if isinstance(tester.operator, Pointwise) else test
         x = Arg(0)
     if test != Call("isnan", (x,)) or value is None or rewriter.is_output(value):
         return None
@@ -245,15 +253,15 @@ def _match_nan_guard(rewriter: GraphRewriter, node: Node) -> Value | None:
 
 def _keeps_last_dimension(rewriter: GraphRewriter, node: Node) -> bool:
     """Return True where the view `node` leaves the last dimension as it is."""
-    (before,), (after,) = node.inputs, node.outputs
-    return before is not None and rewriter.shape(before)[-1:] == rewriter.shape(after)[-1:]
+    (x,), (result,) = node.inputs, node.outputs
+    return x is not None and rewriter.shape(x)[-1:] == rewriter.shape(result)[-1:]
 
 
 def _match_scale_and_mask(
     rewriter: GraphRewriter, node: Node
 ) -> tuple[Value, float, Value | None] | None:
-    """Return x, s and m where `node` is x s + m, m perhaps left out, and x as large as the
-    result.
+    """Return x, s and m where `node` is x s + m and x has the shape of the result; m is None where
+    nothing is added.
     """
     assert isinstance(node.operator, Pointwise)
     shape = rewriter.shape(node.outputs[0])
@@ -271,33 +279,35 @@ def _match_scale_and_mask(
 
 
 def _comes_from_product(rewriter: GraphRewriter, value: Value | None) -> bool:
-    """Return True where `value` is a product, or made of one by views and pointwise work."""
+    """Return True where `value` is a product, or computed from one by views and pointwise work."""
     while (node := rewriter.runtime_producer(value)) is not None:
         if not isinstance(node.operator, View | Pointwise):
             return isinstance(node.operator, Matmul)
         if len(node.inputs) > 1:
-            return any(_comes_from_product(rewriter, one) for one in node.inputs)
+            return any(_comes_from_product(rewriter, operand) for operand in node.inputs)
         value = node.inputs[0]
     return False
 
 
-def _match_multiple(expr: Expr, place: int) -> tuple[float, int | None] | None:
-    """Return s and j where `expr` is argument `place` times s, with argument j added."""
-    if expr == Arg(place):
+def _match_multiple(expr: Expr, index: int) -> tuple[float, int | None] | None:
+    """Return s and j where `expr` is argument `index` times s plus argument j; j is None where
+    nothing is added.
+    """
+    if expr == Arg(index):
         return 1.0, None
     if not isinstance(expr, Call) or len(expr.arguments) != 2:
         return None
-    for one, other in (expr.arguments, expr.arguments[::-1]):
-        match = _match_multiple(one, place)
+    for inner, other in (expr.arguments, expr.arguments[::-1]):
+        match = _match_multiple(inner, index)
         if match is None:
             continue
-        scale, added = match
-        if expr.function == "add" and added is None and isinstance(other, Arg):
-            return None if other.index == place else (scale, other.index)
+        scale, addend = match
+        if expr.function == "add" and addend is None and isinstance(other, Arg):
+            return None if other.index == index else (scale, other.index)
         number = float(other.value) if isinstance(other, Scalar | Constant) else 0.0
-        if expr.function == "mul" and added is None and number:
+        if expr.function == "mul" and addend is None and number:
             return scale * number, None
-        if expr.function == "div" and added is None and number and one is expr.arguments[0]:
+        if expr.function == "div" and addend is None and number and inner is expr.arguments[0]:
             return scale / number, None
     return None
 
@@ -308,9 +318,10 @@ Order = tuple[int, int, int]
 def fuse_attention(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with attention as one operator, which reads and writes heads where they lie.
+    """Return `graph` with attention as one operator, which reads and writes heads in place by
+    strides instead of moves.
 
-    types: of every value; those of new ones are added.
+    types: of every value; types of new values are added.
     """
     if not any(isinstance(node.operator, Softmax) for node in graph.nodes):
         return graph
@@ -330,43 +341,45 @@ def _fuse_at(
     (q, k), (_, v) = scores.product.inputs, weighted.inputs
     if q is None or k is None or v is None or rewriter.is_fixed(k) or rewriter.is_fixed(v):
         return
-    (_, width), (*batch, keys, _), (*again, columns, _) = map(rewriter.shape, (q, k, v))
+    (_, width), (*batch, keys, _), (*v_batch, columns, _) = map(rewriter.shape, (q, k, v))
     count = batch[0] if batch else 1
     total = rewriter.shape(q)[0]
-    if again != batch or 0 in (total, count, width, keys, columns):
+    if v_batch != batch or 0 in (total, count, width, keys, columns):
         return
     queries = total // count
-    keyed, valued = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
-    transposed = Transpose((0, 2, 1) if batch else (1, 0))
+    k_rows, v_rows = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
+    transpose = Transpose((0, 2, 1) if batch else (1, 0))
+    # for values whose innermost dimension in memory is the keys
+    transposed = rewriter.add(weighted.name, transpose, v)
+    v_read = find_strided_read(rewriter, v, keys, transpose, v_rows)
+    if v_read is None:
+        v_read = find_strided_read(rewriter, transposed, keys, v_rows)
     reads = [
         find_strided_read(rewriter, q, queries),
-        find_strided_read(rewriter, k, keys, keyed),
+        find_strided_read(rewriter, k, keys, k_rows),
+        v_read,
     ]
-    reads.append(find_strided_read(rewriter, v, keys, transposed, valued))
-    moved = rewriter.add(
-        weighted.name, transposed, v
-    )  # for values that lie with the keys innermost
-    reads[2] = reads[2] or find_strided_read(rewriter, moved, keys, valued)
-    mask, full = _sum_of_masks(rewriter, weighted.name, scores.masks)
+    mask, mask_shape = _sum_of_masks(rewriter, weighted.name, scores.masks)
     if mask is not None:
-        masked = Expand(full), Reshape((total, keys), True)
-        reads.append(find_strided_read(rewriter, mask, queries, *masked, rows=False))
-    found = [one for one in reads if one is not None]
-    inner = {one.stack[1][0] for one in found[:3] if len(one.stack) == 2}
-    if len(found) == len(reads) == 3 + bool(scores.masks) and len(inner) < 2:
+        mask_rows = Expand(mask_shape), Reshape((total, keys), True)
+        reads.append(find_strided_read(rewriter, mask, queries, *mask_rows, rows=False))
+    strided_reads = [read for read in reads if read is not None]
+    heads = {read.stack[1][0] for read in strided_reads[:3] if len(read.stack) == 2}
+    if len(strided_reads) == len(reads) == 3 + bool(scores.masks) and len(heads) < 2:
         sizes = count, queries, keys, width, columns
+        head_count = min(heads, default=None)
         _replace_by_attention(
-            rewriter, weighted, scores, sizes, found, min(inner, default=None), is_profitable
+            rewriter, weighted, scores, sizes, strided_reads, head_count, is_profitable
         )
-    rewriter.prune(moved)
+    rewriter.prune(transposed)
     rewriter.prune(mask)
 
 
 def _sum_of_masks(
     rewriter: GraphRewriter, name: str, masks: Sequence[tuple[Value, Shape]]
 ) -> tuple[Value | None, Shape]:
-    """Return all of `masks` as one, and the shape that it broadcasts to; None where there are none,
-    or shapes do not go together.
+    """Return the sum of `masks`, and the shape that it broadcasts to; None where there are none, or
+    their shapes do not broadcast.
     """
     if not masks:
         return None, ()
@@ -375,8 +388,8 @@ def _sum_of_masks(
         wide = regroup(rewriter.shape(value), shape, full)
         if wide is None:
             return None, ()
-        seen = rewriter.reshape(name, value, wide)
-        result = rewriter.add(name, Pointwise(call("add", Arg(0), Arg(1))), seen, result)
+        reshaped = rewriter.reshape(name, value, wide)
+        result = rewriter.add(name, Pointwise(call("add", Arg(0), Arg(1))), reshaped, result)
     return result, full
 
 
@@ -389,30 +402,33 @@ def _replace_by_attention(
     heads: int | None,
     is_profitable: FusionCheck,
 ) -> None:
-    """The same with all that was found. sizes: of the stack, queries, keys, width and columns."""
+    """Replace `weighted` by an attention operator with the operands `reads`, where that pays.
+
+    sizes: of the stack, queries, keys, width and columns. heads: None where no operand has samples
+    and heads apart.
+    """
     count, queries, keys, width, columns = sizes
     mask = reads[3] if len(reads) > 3 else None
     if heads is None and mask is not None and len(mask.stack) > 1:
         heads = mask.stack[-1][0]
     last, heads, order = _absorb_moves(rewriter, weighted, sizes, heads)
-    views, masks = [one.strided_view(heads) for one in reads[:3]], 0
+    views, masks = [read.strided_view(heads) for read in reads[:3]], 0
     if mask is not None:
-        found = mask.mask_view(heads)
-        if found is None:
+        if (match := mask.mask_view(heads)) is None:
             return
-        views.append(found[0])
-        masks = found[1]
+        mask_view, masks = match
+        views.append(mask_view)
     operator = Attention(
         *(count // heads, heads, queries, keys, width, columns, tuple(views)),
         *(scores.scale, order, scores.zeros, masks),
     )
-    values = [one.value for one in reads]
-    names = dict(zip(Attention.inputs, values, strict=False))
-    if not is_profitable(operator, {name: rewriter.types[value] for name, value in names.items()}):
+    values = [read.value for read in reads]
+    operands = zip(Attention.inputs, values, strict=False)
+    if not is_profitable(operator, {name: rewriter.types[value] for name, value in operands}):
         return
-    made = rewriter.add(weighted.name, operator, *values)
+    result = rewriter.add(weighted.name, operator, *values)
     shape = rewriter.shape(last.outputs[0])
-    rewriter.replace_by(last, rewriter.reshape(weighted.name, made, shape))
+    rewriter.replace_by(last, rewriter.reshape(weighted.name, result, shape))
 
 
 def _absorb_moves(
@@ -421,25 +437,28 @@ def _absorb_moves(
     sizes: tuple[int, int, int, int, int],
     heads: int | None,
 ) -> tuple[Node, int, Order]:
-    """The last of the moves behind `weighted` that attention can do, with how many heads it then
-    has, and their order.
+    """Return the last of the moves behind `weighted` that attention can do itself, the number of
+    heads, and the order of samples, heads and tokens in the result.
     """
     count, queries, *_, columns = sizes
     chain: MoveChain | None = MoveChain.identity((count * queries, columns))
     node, best = weighted, (weighted, heads or count, (0, 1, 2))
     while chain is not None:
         dims = merge_strided_dims(
-            one for dim in range(len(chain.dims)) for one in strided_dims_of(chain, dim)
+            strided for dim in range(len(chain.dims)) for strided in strided_dims_of(chain, dim)
         )
-        for many in (heads,) if heads else {count, *(size for size, _ in dims)}:
-            if not divides(many, count):
+        for head_count in (heads,) if heads else {count, *(size for size, _ in dims)}:
+            if not divides(head_count, count):
                 continue
-            apart = (count // many, many * queries * columns), (many, queries * columns)
-            outer = (*apart, (queries, columns))
+            outer = (
+                (count // head_count, head_count * queries * columns),
+                (head_count, queries * columns),
+                (queries, columns),
+            )
             for order in permutations(range(3)):
-                walked = merge_strided_dims([*(outer[i] for i in order), (columns, 1)])
-                if same(walked, dims):
-                    best = node, many, (order[0], order[1], order[2])
+                ordered = merge_strided_dims([*(outer[i] for i in order), (columns, 1)])
+                if same(ordered, dims):
+                    best = node, head_count, (order[0], order[1], order[2])
         value = node.outputs[0]
         (reader, *_) = rewriter.readers(value) or (None,)
         if reader is None or not rewriter.is_read_once(value):
