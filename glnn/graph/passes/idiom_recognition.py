@@ -23,24 +23,25 @@ REDUCTIONS = ("sum", "mean", "max")
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A function of terms, a number, or a value that is neither.
+    """A function of terms, a number, or a leaf: a value that is neither.
 
-    Equal ones are the same object.
+    Terms are interned: equal terms are the same object.
     """
 
     function: str
     """Kind of the term: one of FUNCTIONS; a reduction's kind; "number"; "value"."""
     arguments: tuple[Term, ...] = ()
     number: float | None = None
+    """The number of a term of kind "number"."""
     axes: tuple[int, ...] = ()
-    """Axes of a reduction, all of which stay, of size 1."""
+    """Axes of a reduction; the result keeps them with size 1."""
     value: Value | None = None
-    """The tensor that it is, where there is one."""
+    """The value of a leaf."""
     values: list[Value] = field(default_factory=list)
-    """All tensors that equal the term."""
+    """All values that equal the term."""
 
-    def either(self) -> Iterator[tuple[Term, Term]]:
-        """The two arguments in both orders, where these are the same."""
+    def argument_orders(self) -> Iterator[tuple[Term, Term]]:
+        """Yield the two arguments, and swapped where the function is commutative."""
         first, second = self.arguments
         yield first, second
         if self.function in COMMUTE and first is not second:
@@ -52,41 +53,42 @@ class Terms:
 
     def __init__(self, rewriter: GraphRewriter) -> None:
         self._rewriter = rewriter
-        self._known: dict[object, Term] = {}
-        self._of: dict[Value, Term] = {}
+        self._interned: dict[object, Term] = {}
+        self._terms: dict[Value, Term] = {}
         for node in rewriter.nodes:
             for value in node.outputs:
-                self._of[value] = self._made(node, value)
-                self._of[value].values.append(value)
+                self._terms[value] = self._from_node(node, value)
+                self._terms[value].values.append(value)
 
     def term_of(self, value: Value) -> Term:
         """Return the term of `value`."""
-        if value not in self._of:
-            self._of[value] = self._leaf(value)
-        return self._of[value]
+        if value not in self._terms:
+            self._terms[value] = self._leaf(value)
+        return self._terms[value]
 
     def _leaf(self, value: Value) -> Term:
-        if value not in self._known:
-            self._known[value] = Term("value", value=value, values=[value])
-        return self._known[value]
+        if value not in self._interned:
+            self._interned[value] = Term("value", value=value, values=[value])
+        return self._interned[value]
 
-    def _made(self, node: Node, value: Value) -> Term:
+    def _from_node(self, node: Node, value: Value) -> Term:
+        """Return the term of `value`, a result of `node`."""
         operator = node.operator
         if node.epilogue is not None or self._rewriter.is_fixed(value):
             return self._leaf(value)
         operands = [self.term_of(v) for v in node.inputs if v is not None]
         if isinstance(operator, Pointwise):
             return self._expression(operator.expr, operands)
-        if isinstance(operator, Reduce) and self._plain(operator):
+        if isinstance(operator, Reduce) and self._is_plain(operator):
             x = node.inputs[0]
             assert x is not None
             axes = axes_of("reduce", operator.axes, len(self._rewriter.shape(x)))
             inner = self._expression(operator.prologue, operands)
-            whole = self._known_as(operator.kind, (inner,), axes=axes)
-            return self._expression(operator.finish, [whole])
+            reduced = self._intern(operator.kind, (inner,), axes=axes)
+            return self._expression(operator.finish, [reduced])
         return self._leaf(value)
 
-    def _plain(self, operator: Reduce) -> bool:
+    def _is_plain(self, operator: Reduce) -> bool:
         return operator.keepdims and operator.kind in REDUCTIONS and not operator.parts
 
     def _expression(self, expr: Expr, terms: list[Term]) -> Term:
@@ -94,14 +96,16 @@ class Terms:
             if isinstance(part, Arg):
                 return terms[part.index]
             if isinstance(part, Scalar | Constant):
-                return self._known_as("number", number=float(part.value))
+                return self._intern("number", number=float(part.value))
             assert isinstance(part, Call)
             return self._call(part.function, arguments)
 
         return expr.fold(term)[-1]
 
     def _call(self, function: str, operands: tuple[Term, ...]) -> Term:
-        """A call in the one way in which it is written here."""
+        """Return the canonical term of a call: quotients by a number and by reciprocals, powers
+        and roots are each written in one way.
+        """
         if function == "pow" and operands[1].number == 2.0:
             return self._call("square", operands[:1])
         if function == "pow" and operands[1].number == 3.0:
@@ -115,17 +119,15 @@ class Terms:
         if function == "div" and operands[0].number == 1.0:
             return self._call("reciprocal", operands[1:])
         if function == "mul":
-            for one, other in (operands, operands[::-1]):
-                if one.function == "reciprocal":
-                    return self._call("div", (other, one.arguments[0]))
+            for factor, other in (operands, operands[::-1]):
+                if factor.function == "reciprocal":
+                    return self._call("div", (other, factor.arguments[0]))
         if function == "div" and operands[1].number:
-            number = self._known_as("number", number=1.0 / operands[1].number)
+            number = self._intern("number", number=1.0 / operands[1].number)
             return self._call("mul", (operands[0], number))
-        if function == "div" and operands[1].function == "number":
-            return self._known_as("div", operands)
-        return self._known_as(function, operands)
+        return self._intern(function, operands)
 
-    def _known_as(
+    def _intern(
         self,
         function: str,
         arguments: tuple[Term, ...] = (),
@@ -134,9 +136,9 @@ class Terms:
     ) -> Term:
         order = frozenset(arguments) if function in COMMUTE else arguments
         key = function, order, number, axes
-        if key not in self._known:
-            self._known[key] = Term(function, arguments, number, axes)
-        return self._known[key]
+        if key not in self._interned:
+            self._interned[key] = Term(function, arguments, number, axes)
+        return self._interned[key]
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,13 @@ class Match:
 
 
 MatchRule = Callable[[Term], Iterator[Match]]
-"""Rule that yields the operators that a term may be."""
+"""Rule that yields the matches of a term."""
 
 
 def recognize_layer_norms(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with layer normalisations in pieces as one operator each (Ba et al. 2016).
 
-    types: of every value; those of new ones are added.
+    types: of every value; types of new values are added.
     """
     return _recognize(
         graph,
@@ -168,12 +170,16 @@ def recognize_layer_norms(graph: Graph, types: dict[Value, TensorType]) -> Graph
 
 
 def recognize_rms_norms(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """The same with RMS normalisations (Zhang and Sennrich 2019)."""
+    """Return `graph` with RMS normalisations in pieces as one operator each (Zhang and Sennrich
+    2019).
+    """
     return _recognize(graph, types, lambda term: _match_affine(term, _match_rms_norm))
 
 
 def recognize_softmaxes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """The same with softmaxes that take the maximum away first, and their logarithms."""
+    """Return `graph` with softmaxes that subtract the maximum first, and their logarithms, as one
+    operator each.
+    """
     return _recognize(graph, types, _match_softmax)
 
 
@@ -192,7 +198,7 @@ def _recognize(graph: Graph, types: dict[Value, TensorType], *rules: MatchRule) 
 
 
 def _replace_match(rewriter: GraphRewriter, node: Node, match: Match) -> bool:
-    """Replace the maker of `node`'s result by `match`; return True where that is possible."""
+    """Replace `node` by the operator of `match`; return False where that is impossible."""
     result, count = rewriter.types[node.outputs[0]], len(match.axes)
     x = next((v for v in match.x.values if rewriter.types[v] == result), None)
     if x is None or result.dtype is not DType.float32:
@@ -212,9 +218,9 @@ def _replace_match(rewriter: GraphRewriter, node: Node, match: Match) -> bool:
     ]
     while inputs[-1] is None:
         inputs.pop()
-    before = node.inputs
+    operands = node.inputs
     rewriter.replace(node, match.operator, *inputs)
-    for value in before:
+    for value in operands:
         rewriter.prune(value)
     return True
 
@@ -222,8 +228,8 @@ def _replace_match(rewriter: GraphRewriter, node: Node, match: Match) -> bool:
 def _find_parameter(
     rewriter: GraphRewriter, term: Term, result: tuple[int, ...], count: int
 ) -> Value | None:
-    """Return the value of `term` where it has a number for each place of the last `count`
-    dimensions.
+    """Return a fixed value that equals `term` and spans just the last `count` dimensions of a
+    result of shape `result`; None where there is none.
     """
     value = next((v for v in term.values if rewriter.is_fixed(v)), None)
     if value is None or len(shape := rewriter.shape(value)) > len(result):
@@ -235,21 +241,21 @@ def _find_parameter(
 
 
 def _match_affine(term: Term, core: Callable[[Term], Match | None]) -> Iterator[Match]:
-    """Yield the term as `core`, as `core` times a weight, and as either plus a bias."""
+    """Yield matches of the term as `core`, as `core` times a weight, and as either plus a bias."""
     yield from _match_scaled(term, core)
     if term.function == "add":
-        for one, bias in term.either():
-            for scaled in _match_scaled(one, core):
-                yield replace(scaled, bias=bias)
+        for scaled, bias in term.argument_orders():
+            for match in _match_scaled(scaled, core):
+                yield replace(match, bias=bias)
 
 
 def _match_scaled(term: Term, core: Callable[[Term], Match | None]) -> Iterator[Match]:
-    """Yield the term as `core`, and as `core` times a weight."""
+    """Yield matches of the term as `core`, and as `core` times a weight."""
     if (match := core(term)) is not None:
         yield match
     if term.function == "mul":
-        for one, weight in term.either():
-            if (match := core(one)) is not None:
+        for normalized, weight in term.argument_orders():
+            if (match := core(normalized)) is not None:
                 yield replace(match, weight=weight)
 
 
@@ -257,7 +263,7 @@ def _match_root(term: Term) -> tuple[Term, float] | None:
     """Return v and epsilon where the term is the root of v + epsilon."""
     if term.function != "sqrt" or term.arguments[0].function != "add":
         return None
-    for variance, eps in term.arguments[0].either():
+    for variance, eps in term.arguments[0].argument_orders():
         if eps.number is not None and eps.number >= 0:
             return variance, eps.number
     return None
@@ -274,14 +280,14 @@ def _match_layer_norm(term: Term) -> Match | None:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)."""
     if term.function != "div":
         return None
-    apart, root = term.arguments
+    centred, root = term.arguments
     shifted = _match_root(root)
-    if shifted is None or apart.function != "sub":
+    if shifted is None or centred.function != "sub":
         return None
-    (x, mean), (variance, eps) = apart.arguments, shifted
+    (x, mean), (variance, eps) = centred.arguments, shifted
     if mean.function != "mean" or mean.arguments[0] is not x:
         return None
-    if not _is_mean_square(variance, apart) or variance.axes != mean.axes:
+    if not _is_mean_square(variance, centred) or variance.axes != mean.axes:
         return None
     return Match(Normalize(len(mean.axes), eps=eps), mean.axes, x)
 
@@ -297,27 +303,30 @@ def _match_rms_norm(term: Term) -> Match | None:
 
 
 def _match_expanded_layer_norm(term: Term) -> Iterator[Match]:
-    """x (w / d) + (b - mean(x) (w / d)), d as above: as TensorFlow has it."""
+    """x (w / d) + (b - mean(x) (w / d)), where d = sqrt(mean((x - mean(x))^2) + eps), as TensorFlow
+    writes it.
+    """
     if term.function != "add":
         return
-    for scaled, moved in term.either():
-        if scaled.function != "mul" or moved.function != "sub":
+    for scaled, shift in term.argument_orders():
+        if scaled.function != "mul" or shift.function != "sub":
             continue
-        bias, away = moved.arguments
-        for x, factor in scaled.either():
-            if factor.function not in ("div", "reciprocal") or away.function != "mul":
+        bias, scaled_mean = shift.arguments
+        for x, factor in scaled.argument_orders():
+            if factor.function not in ("div", "reciprocal") or scaled_mean.function != "mul":
                 continue
-            for mean, again in away.either():
+            for mean, mean_factor in scaled_mean.argument_orders():
                 root = factor.arguments[-1]
-                if again is not factor or (shifted := _match_root(root)) is None:
+                if mean_factor is not factor or (match := _match_root(root)) is None:
                     continue
-                variance, eps = shifted
+                variance, eps = match
                 if mean.function != "mean" or mean.arguments[0] is not x:
                     continue
-                apart = variance.arguments[0].arguments if variance.arguments else ()
-                if not apart or not _is_mean_square(variance, apart[0]):
+                bases = variance.arguments[0].arguments if variance.arguments else ()
+                if not bases or not _is_mean_square(variance, bases[0]):
                     continue
-                if apart[0].function != "sub" or set(apart[0].arguments) != {x, mean}:
+                centred = bases[0]
+                if centred.function != "sub" or set(centred.arguments) != {x, mean}:
                     continue
                 weight = factor.arguments[0] if factor.function == "div" else None
                 norm = Normalize(len(mean.axes), eps=eps)
@@ -329,30 +338,30 @@ def _match_softmax(term: Term) -> Iterator[Match]:
     log = term.function == "sub"
     if term.function not in ("div", "sub"):
         return
-    one, other = term.arguments
-    total = other.arguments[0] if log and other.function == "log" else other
-    powers = total.arguments[0] if total.function == "sum" else total
-    below = powers.arguments[0] if powers.function == "exp" else powers
-    if total.function != "sum" or powers.function != "exp" or below.function != "sub":
+    numerator, denominator = term.arguments  # of the logarithm: minuend and subtrahend
+    total = denominator.arguments[0] if log and denominator.function == "log" else denominator
+    exps = total.arguments[0] if total.function == "sum" else total
+    shifted = exps.arguments[0] if exps.function == "exp" else exps
+    if total.function != "sum" or exps.function != "exp" or shifted.function != "sub":
         return
-    if one is not (below if log else powers) or (log and other.function != "log"):
+    if numerator is not (shifted if log else exps) or (log and denominator.function != "log"):
         return
-    x, most = below.arguments
-    alike = most.function == "max" and most.arguments[0] is x and most.axes == total.axes
-    if alike and len(total.axes) == 1:
+    x, maximum = shifted.arguments
+    is_maximum = maximum.function == "max" and maximum.arguments[0] is x
+    if is_maximum and maximum.axes == total.axes and len(total.axes) == 1:
         yield Match(Softmax(total.axes[0], log), total.axes, x)
 
 
 ActivationRule = Callable[[Term], Term | None]
-"""Rule that returns x where a term is a function of it; None where it is another."""
-MOST_FACTORS = 3  # factors of what is looked for; gradients are products of very many
+"""Rule that returns x where a term is the rule's function of x; None where it is not."""
+MOST_FACTORS = 3  # no activation has more; gradients are products of very many
 
 
 def recognize_activations(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with GELU by erf and by tanh, SiLU, hardswish, mish and ReLU6 in pieces as
     functions.
 
-    types: of every value; those of new ones are added. Hendrycks and Gimpel 2016; Ramachandran et
+    types: of every value; types of new values are added. Hendrycks and Gimpel 2016; Ramachandran et
     al. 2017; Howard et al. 2019; Misra 2019.
     """
     rewriter = GraphRewriter(graph, types)
@@ -374,51 +383,49 @@ def _replace_activation(rewriter: GraphRewriter, node: Node, term: Term) -> None
             (v for v in values if rewriter.types[v] == rewriter.types[node.outputs[0]]), None
         )
         if value is not None:
-            before = node.inputs
+            operands = node.inputs
             rewriter.replace(node, Pointwise(call(name, Arg(0))), value)
-            for one in before:
-                rewriter.prune(one)
+            for operand in operands:
+                rewriter.prune(operand)
             return
 
 
 def factorize(term: Term) -> tuple[float, Counter[Term]]:
-    """A number and the factors that `term` is the product of; of more than `MOST_FACTORS` only
-    some.
+    """Return the number and the factors, with their powers, whose product `term` is; it stops once
+    there are more than `MOST_FACTORS`.
     """
     number, factors = 1.0, Counter[Term]()
-    waiting = [(term, 1)]
-    while waiting and factors.total() <= MOST_FACTORS:
-        one, power = waiting.pop(0)  # the shallowest, which is over the soonest
-        if one.number is not None:
-            number *= one.number**power
-        elif one.function == "square":
-            waiting.append((one.arguments[0], 2 * power))
-        elif one.function == "mul":
-            waiting += [(factor, power) for factor in one.arguments]
+    queue = [(term, 1)]
+    while queue and factors.total() <= MOST_FACTORS:
+        part, power = queue.pop(0)  # breadth first, which reaches the limit soonest
+        if part.number is not None:
+            number *= part.number**power
+        elif part.function == "square":
+            queue.append((part.arguments[0], 2 * power))
+        elif part.function == "mul":
+            queue += [(factor, power) for factor in part.arguments]
         else:
-            factors[one] += power
+            factors[part] += power
     return number, factors
 
 
-def _match_product(term: Term, number: float, factor: Callable[[Term, Term], bool]) -> Term | None:
-    """Return x, where `term` is number x f, and `factor` says of f and x whether they belong
-    together.
-    """
+def _match_product(term: Term, number: float, is_gate: Callable[[Term, Term], bool]) -> Term | None:
+    """Return x where `term` is `number` times x times a term f for which `is_gate(f, x)`."""
     multiple, factors = factorize(term)
     if not isclose(multiple, number, rel_tol=1e-5) or sorted(factors.values()) != [1, 1]:
         return None
-    one, other = factors
-    for x, f in ((one, other), (other, one)):
-        if factor(f, x):
+    first, second = factors
+    for x, gate in ((first, second), (second, first)):
+        if is_gate(gate, x):
             return x
     return None
 
 
 def _match_one_plus(term: Term) -> Term | None:
-    """t, where `term` is 1 + t."""
+    """Return t where `term` is 1 + t."""
     if term.function != "add":
         return None
-    return next((t for t, one in term.either() if one.number == 1.0), None)
+    return next((t for t, other in term.argument_orders() if other.number == 1.0), None)
 
 
 def _is_multiple(term: Term, number: float, x: Term) -> bool:
@@ -444,9 +451,9 @@ def _is_tanh_gate(factor: Term, x: Term) -> bool:
     (cubic,) = factors if factors.total() == 1 else (None,)
     if cubic is None or cubic.function != "add" or not isclose(number, sqrt(2 / pi), rel_tol=1e-4):
         return False
-    for one, other in cubic.either():
-        multiple, powers = factorize(other)
-        if one is x and isclose(multiple, 0.044715, rel_tol=1e-4) and powers == Counter({x: 3}):
+    for linear, cube in cubic.argument_orders():
+        multiple, powers = factorize(cube)
+        if linear is x and isclose(multiple, 0.044715, rel_tol=1e-4) and powers == Counter({x: 3}):
             return True
     return False
 
@@ -457,8 +464,8 @@ def _is_sigmoid(factor: Term, x: Term) -> bool:
 
 def _match_silu(term: Term) -> Term | None:
     if term.function == "div":  # x / (1 + exp(-x))
-        x, below = term.arguments
-        power = _match_one_plus(below)
+        x, denominator = term.arguments
+        power = _match_one_plus(denominator)
         negative = power is not None and power.function == "exp" and power.arguments[0]
         if negative and negative.function == "neg" and negative.arguments[0] is x:
             return x
@@ -476,16 +483,17 @@ def _is_hard_sigmoid(factor: Term, x: Term, slope: float, offset: float, most: f
     if inner is None or inner.function != "add":
         return False
     return any(
-        _is_close(number, offset) and _is_multiple(t, slope, x) for t, number in inner.either()
+        _is_close(number, offset) and _is_multiple(t, slope, x)
+        for t, number in inner.argument_orders()
     )
 
 
 def _match_clamped(
     term: Term, most: float, is_number: Callable[[Term, float], bool]
 ) -> Term | None:
-    """Return what `term` clamps to 0 from below and to `most` from above; None where it does not.
+    """Return x where `term` is x clamped to the interval from 0 to `most`.
 
-    is_number: whether a term is a number, as near as is asked for.
+    is_number: predicate that is True where a term equals a number, perhaps up to rounding.
     """
     if term.function == "relu6" and most == 6.0:
         return term.arguments[0]
@@ -496,12 +504,15 @@ def _match_clamped(
     for function, end in (("minimum", most), ("maximum", 0.0)):
         if inner is None or inner.function != function:
             return None
-        inner = next((t for t, number in inner.either() if is_number(number, end)), None)
+        inner = next((t for t, number in inner.argument_orders() if is_number(number, end)), None)
     return inner
 
 
 def _match_relu6(term: Term) -> Term | None:
-    """By its name its bounds are text in kernels: compilers test nothing but x for NaN."""
+    """Return x where `term` is ReLU6 of x, written otherwise.
+
+    The function `relu6` has its bounds as text in kernels: compilers test only x for NaN.
+    """
     if term.function == "relu6":
         return None
     return _match_clamped(term, 6.0, lambda bound, number: bound.number == number)
