@@ -15,20 +15,24 @@ from glnn.graph.expression import Arg, Expr, Scalar, call, replace_part
 from glnn.graph.expression_evaluation import compile_expression, evaluate_blockwise
 
 Extent = Literal["full", "padded", "channel", "one", "row", "column"]
-"""Shape of an operand relative to the result: the same, in memory, too; the same matrix, in rows
-that may be padded; one number for each place along axis 1, a matrix's column or an image's channel;
-a single number; one for each row along the last axis; or one for each place in such a row.
+"""Shape of an operand relative to the result.
+
+"full": the result's shape and layout. "padded": the result's shape, a matrix, in rows that may be
+padded. "channel": one number for each index along axis 1, a matrix's column or an image's channel.
+"one": a single number. "row": one number for each row along the last axis. "column": one number for
+each index along the last axis.
 """
 ROWWISE: tuple[Extent, ...] = ("padded", "row", "column")
-"""Extents of operands whose places follow from the row of a number, and from the place in it."""
+"""Extents of operands that are read by the row of a result's number, and the index in that row."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
     """The expression `expr` of a result, Arg(0), and of further operands, Arg(1), Arg(2), ...
 
-    extents: of these operands, in order. updates: new numbers of operands of the result's shape, by
-    their places among these; each number of such an operand is read, then replaced where it is.
+    extents: of the further operands, in order. updates: new content of operands of the result's
+    shape, as pairs of the operand's index in `extents` and an expression; each number of such an
+    operand is read, then replaced in place.
     """
 
     expr: Expr
@@ -50,7 +54,7 @@ class Epilogue:
 
     @property
     def updated(self) -> dict[str, Expr]:
-        """The new numbers of each operand that is updated, by its name."""
+        """The expressions of the new content of updated operands, by the operands' names."""
         return {self.names[place]: expr for place, expr in self.updates}
 
     @property
@@ -78,50 +82,51 @@ class Epilogue:
         `following` come last.
         """
         first = len(self.extents)
-        rest = [Arg(first + i) for i in range(1, len(following.extents) + 1)]
-        later = ((first + at, expr(self.expr, *rest)) for at, expr in following.updates)
+        operands = [Arg(first + i) for i in range(1, len(following.extents) + 1)]
+        updates = ((first + i, expr(self.expr, *operands)) for i, expr in following.updates)
         extents = (*self.extents, *following.extents)
-        return Epilogue(following.expr(self.expr, *rest), extents, (*self.updates, *later))
+        return Epilogue(following.expr(self.expr, *operands), extents, (*self.updates, *updates))
 
     def of_update(self, name: str) -> Epilogue:
         """Return the epilogue whose result is the new content of the operand `name`."""
         return Epilogue(self.updated[name], self.extents)
 
     def split_bias(self) -> tuple[int, Epilogue | None] | None:
-        """Return which operand is a bias, a number for each channel that is added to the result
-        before all else, and what is left to do, if anything; None where no operand is one.
+        """Return the index of the bias in `extents` and the epilogue without it, None where nothing
+        is left; None where there is no bias.
+
+        A bias is an operand of a number for each channel that is added to the result first.
         """
         if self.updates:
             return None
-        for place, extent in enumerate(self.extents, 1):
-            for operands in ((Arg(0), Arg(place)), (Arg(place), Arg(0))):
-                added = call("add", *operands)
-                rest = replace_part(self.expr, added, Arg(0))
-                without = replace_part(self.expr, added, Scalar(0.0)).parts()
-                if extent == "channel" and rest != self.expr and not {*operands} & {*without}:
-                    if rest == Arg(0):
-                        return place - 1, None
-                    for later in range(place + 1, len(self.extents) + 1):
-                        rest = replace_part(rest, Arg(later), Arg(later - 1))
-                    extents = self.extents[: place - 1] + self.extents[place:]
-                    return place - 1, Epilogue(rest, extents)
+        for index, extent in enumerate(self.extents, 1):
+            for operands in ((Arg(0), Arg(index)), (Arg(index), Arg(0))):
+                biased = call("add", *operands)
+                expr = replace_part(self.expr, biased, Arg(0))
+                other_parts = replace_part(self.expr, biased, Scalar(0.0)).parts()
+                if extent == "channel" and expr != self.expr and not {*operands} & {*other_parts}:
+                    if expr == Arg(0):
+                        return index - 1, None
+                    for behind in range(index + 1, len(self.extents) + 1):
+                        expr = replace_part(expr, Arg(behind), Arg(behind - 1))
+                    extents = self.extents[: index - 1] + self.extents[index:]
+                    return index - 1, Epilogue(expr, extents)
         return None
 
     def shapes(self, result: Shape) -> dict[str, Shape]:
-        """The shape of each operand, by its name, beside a result of that shape."""
-        named = zip(self.names, self.extents, strict=True)
-        return {name: self.shape(extent, result) for name, extent in named}
+        """Return the shape of each operand by its name, for a result of shape `result`."""
+        return {name: self.shape(extent, result) for name, extent in self.named_extents.items()}
 
     def shape(self, extent: Extent, result: Shape) -> Shape:
-        """The shape of an operand of this `extent` beside a result of that shape."""
+        """Return the shape of an operand of `extent`, for a result of shape `result`."""
         if extent == "row":
             return (prod(result[:-1]),)
         shapes = {"channel": result[1:2], "one": (1,), "column": result[-1:]}
         return shapes.get(extent, result)
 
     def check(self, name: str, shapes: Mapping[str, Shape], result: Shape) -> None:
-        """Raise ShapeError unless `shapes` has every operand as it must be beside a result of that
-        shape, which the operator called `name` has.
+        """Raise ShapeError unless `shapes` has the shape of every operand for a result of shape
+        `result`. name: of the operator, for messages.
         """
         if "channel" in self.extents and len(result) < 2:
             raise ShapeError(f"{name}: a result of shape {result} has no channels")
@@ -133,9 +138,9 @@ class Epilogue:
                 raise ShapeError(f"{name}: {operand} must have shape {shape}, got {got}")
 
     def evaluate(self, result: Array, *operands: Array, in_place: bool = False) -> Array:
-        """The result's numbers by NumPy, operands being of the shapes that `shapes` says.
+        """Apply the epilogue to `result` by NumPy, with operands of the shapes that `shapes` gives.
 
-        in_place: whether they take the place of `result`, which nobody else has.
+        in_place: whether to overwrite `result`, which nothing else may read then.
         """
         spread = []
         for extent, operand in zip(self.extents, operands, strict=True):
@@ -161,9 +166,10 @@ BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))
 
 
 Spread = Literal["channel", "image", "one"]
-"""Shape of an operand relative to x: one number for each place along axis 1, a matrix's column or
-an image's channel; as many for each image, or for each of equal runs of a matrix's rows; or a
-single number.
+"""Shape of an operand relative to x.
+
+"channel": one number for each index along axis 1, a matrix's column or an image's channel. "image":
+as many for each image, or for each of equal runs of a matrix's rows. "one": a single number.
 """
 
 
@@ -171,8 +177,8 @@ single number.
 class Prologue:
     """The expression `expr` of a number of x, Arg(0), and of further operands, Arg(1), Arg(2), ...
 
-    extents: of these operands, in order. What pads an image is zero behind it: only numbers that
-    are there go through it.
+    extents: of the further operands, in order. Padding of an image stays zero: the prologue is
+    applied to the image's own numbers only.
     """
 
     expr: Expr
@@ -200,14 +206,14 @@ class Prologue:
         return dict(zip(self.names, self.extents, strict=True))
 
     def shapes(self, x: Shape, images: int) -> dict[str, Shape]:
-        """The shape of each operand, by its name, beside an x of that shape, of `images`."""
+        """Return the shape of each operand by its name, for x of shape `x` that has `images`."""
         by_image = (images, x[1], *(1,) * (len(x) - 2))
-        known = {"channel": (x[1],), "image": by_image, "one": (1,)}
-        return {name: known[extent] for name, extent in self.named_extents.items()}
+        by_extent = {"channel": (x[1],), "image": by_image, "one": (1,)}
+        return {name: by_extent[extent] for name, extent in self.named_extents.items()}
 
     def images(self, shapes: Mapping[str, Shape]) -> int:
-        """Return the number of images of x: for a matrix, the rows of an operand that has some for
-        each image.
+        """Return the number of images of x: for a matrix, the number of rows of an operand of
+        extent "image", or 1.
         """
         x = shapes["x"]
         if len(x) == 4:
@@ -218,8 +224,9 @@ class Prologue:
         return next((rows for first in by_image for rows in first), 1)
 
     def check(self, name: str, shapes: Mapping[str, Shape]) -> None:
-        """Raise ShapeError unless `shapes` has every operand as it must be beside x, which the
-        operator called `name` has.
+        """Raise ShapeError unless `shapes` has the shape of every operand for its "x".
+
+        name: of the operator, for messages.
         """
         x, images = shapes["x"], self.images(shapes)
         if x[0] % max(images, 1):
@@ -230,18 +237,19 @@ class Prologue:
                 raise ShapeError(f"{name}: {operand} must have shape {shape}, got {got}")
 
     def compiled(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[..., Array]:
-        """Return what does the same as `evaluate` with images and operands of `dtypes`, x's first.
+        """Return a function that does the same as `evaluate` for images and operands of `dtypes`,
+        x's first.
 
         It must be called within `np.errstate`.
         """
-        value = compile_expression(self.expr, dtypes, dtypes[0])
+        compute = compile_expression(self.expr, dtypes, dtypes[0])
 
-        def prepare(x: Array, *operands: Array) -> Array:
+        def apply(x: Array, *operands: Array) -> Array:
             pairs = zip(self.extents, operands, strict=True)
-            spread = [one.reshape(-1, 1, 1) if e == "channel" else one for e, one in pairs]
-            return value(x.shape, x, *spread)
+            spread = [array.reshape(-1, 1, 1) if e == "channel" else array for e, array in pairs]
+            return compute(x.shape, x, *spread)
 
-        return prepare
+        return apply
 
     def evaluate(self, x: Array, *operands: Array) -> Array:
         """Apply the prologue to x by NumPy, with operands of the shapes that `shapes` gives."""

@@ -1,8 +1,9 @@
-"""Expressions of scalar functions: what is computed of the numbers at one place of some tensors.
+"""Expressions of scalar functions, computed of the numbers at the same index of some tensors.
 
 An expression is a node of its own (`operators.Pointwise`) or the epilogue of a contraction. Kernels
-get it as lines of GLSL, the numbers in it (`Scalar`) as uniforms: programs are the same for all.
-Parts that are shared are there once: whatever walks an expression takes time as its parts are many.
+get it as lines of GLSL and its numbers (`Scalar`) as uniforms, so that expressions that differ only
+in numbers share a program. Common parts are stored once: a traversal takes time in proportion to
+the number of distinct parts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from glnn.graph.function import NUMBERS, Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
 
 T = TypeVar("T")
-MOST_CALLS = 64  # of one expression: longer ones are cut into several
+MOST_CALLS = 64  # of one expression; longer ones are split into several
 
 
 class Expr:
@@ -32,33 +33,35 @@ class Expr:
     """Arguments of a call; empty for other expressions."""
 
     def parts(self) -> Iterator[Expr]:
-        """All parts, each once, arguments of a call before the call, the whole last."""
+        """Yield all distinct parts in postorder: the arguments of a call before the call, the whole
+        expression last.
+        """
         return (part for part, _ in self._part_list)
 
     def fold(self, visit: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
-        """Return the value of `visit` for each of `parts`, called with the part and its arguments'
-        values.
+        """Return the value of each of `parts`: the result of `visit`, which is called with the part
+        and the values of its arguments.
         """
         result: list[T] = []
-        for part, places in self._part_list:
-            result.append(visit(part, tuple([result[place] for place in places])))
+        for part, indices in self._part_list:
+            result.append(visit(part, tuple([result[index] for index in indices])))
         return result
 
     def evaluate(self, *arrays: Array) -> Array:
-        """The value by NumPy for these arguments, which broadcast. Never warns."""
+        """Return the value by NumPy for these arguments, which broadcast. Never warns."""
         whole, values = self.expanded, list[Any]()
         with np.errstate(all="ignore"):
-            for (part, places), spent in zip(whole._part_list, whole._last_uses, strict=True):
+            for (part, indices), dead in zip(whole._part_list, whole._last_uses, strict=True):
                 if isinstance(part, Call):
-                    values.append(part.row.evaluate(*[values[place] for place in places]))
+                    values.append(part.row.evaluate(*[values[index] for index in indices]))
                 else:
                     values.append(arrays[part.index] if isinstance(part, Arg) else _value(part))
-                for place in spent:
-                    values[place] = None  # its memory, which a cache still has, is the next one's
+                for index in dead:
+                    values[index] = None  # the next call reuses its memory, still in a cache
         return np.asarray(values[-1])
 
     def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
-        """The same with each part that `change` gives something for replaced by that."""
+        """Return the expression with each part replaced for which `change` returns another."""
 
         def changed(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
             if (other := change(part)) is not None:
@@ -72,7 +75,7 @@ class Expr:
         return self.fold(changed)[-1]
 
     def __call__(self, *arguments: Expr) -> Expr:
-        """The expression of other arguments."""
+        """Return the expression with `arguments` substituted for its own."""
         return self.replace(lambda part: arguments[part.index] if isinstance(part, Arg) else None)
 
     @property
@@ -87,8 +90,8 @@ class Expr:
 
     @cached_property
     def structure(self) -> str:
-        """Text of the expression without the values of its Scalars: the same where a program is
-        shared.
+        """Text of the expression without the values of its Scalars: the same for expressions that
+        share a program.
         """
         return self.text()
 
@@ -109,82 +112,84 @@ class Expr:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The functions that it calls, each once, in the order in which they are needed."""
+        """The functions that it calls, each once, in the order of first use."""
         names = dict.fromkeys(part.function for part in self.parts() if isinstance(part, Call))
         return tuple(FUNCTIONS[name] for name in names)
 
     @cached_property
     def expanded(self) -> Expr:
-        """The same with what is defined by other functions (`Function.body`) written out."""
+        """The expression with calls of functions that others define (`Function.body`) inlined."""
         if not any(row.body for row in self.functions):
             return self
 
-        def written(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+        def inline(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
             if not isinstance(part, Call):
                 return part
             if part.row.body is not None:
                 return formula(part.row.body).expanded(*arguments)
             return Call(part.function, arguments)
 
-        return self.fold(written)[-1]
+        return self.fold(inline)[-1]
 
     def text(self) -> str:
-        """`add(#0, mul(f0, #1))`: arguments by their number, Scalars by kind and number.
+        """Return the expression as text, `add(#0, mul(f0, #1))`: arguments by their index, Scalars
+        by kind and number.
 
-        A call that is needed more than once stands before: `t0 = exp(#0); mul(t0, t0)`.
+        A call that is used more than once comes first: `t0 = exp(#0); mul(t0, t0)`.
         """
         uses = [0] * len(self._part_list)
-        for _, places in self._part_list:
-            for place in places:
-                uses[place] += 1
+        for _, indices in self._part_list:
+            for index in indices:
+                uses[index] += 1
         names: dict[int, str] = {
             id(s): f"{kind_of(s.value)[0]}{i}" for i, s in enumerate(self.numbers)
         }
         lines: list[str] = []
         counts = iter(uses)
 
-        def written(part: Expr, arguments: tuple[str, ...]) -> str:
-            used = next(counts)
+        def write(part: Expr, arguments: tuple[str, ...]) -> str:
+            count = next(counts)
             if not isinstance(part, Call):
                 return names.get(id(part)) or str(part)
             text = f"{part.function}({', '.join(arguments)})"
-            if used < 2:
+            if count < 2:
                 return text
             lines.append(f"t{len(lines)} = {text}")
             return f"t{len(lines) - 1}"
 
-        last = self.fold(written)[-1]
+        last = self.fold(write)[-1]
         return "; ".join([*lines, last])
 
     def infer(self, dtypes: Sequence[DType]) -> DType:
-        """The type of the result for arguments of these types; of numbers alone: their own.
+        """Return the type of the result for arguments of types `dtypes`; an expression of numbers
+        alone has theirs.
 
         Raises ShapeError where a function does not take such arguments (numbers of different types
         never mix: casts are functions), where there are too few, or more calls than MOST_CALLS.
         """
         key = tuple(dtypes)
-        result = self._results.get(key)
-        if result is None:  # asked again for every shape
+        result = self._result_types.get(key)
+        if result is None:  # cached, since it is inferred again for every shape
             if self.calls > MOST_CALLS:
                 raise ShapeError(f"an expression has at most {MOST_CALLS} calls, got {self.calls}")
-            result = self._results[key] = self.expanded.infer_parts(key)[-1]
+            result = self._result_types[key] = self.expanded.infer_parts(key)[-1]
         return result
 
     def infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
-        """The type of each of `parts`, for arguments of these types. Raises as `infer`."""
+        """Return the type of each of `parts` for arguments of types `dtypes`. Raises as `infer`."""
         key = tuple(dtypes)
-        inferred = self._inferred.get(key)
-        if inferred is None:
-            inferred = self._inferred[key] = tuple(self._infer_parts(key))
-        return list(inferred)
+        types = self._part_types.get(key)
+        if types is None:
+            types = self._part_types[key] = tuple(self._infer_parts(key))
+        return list(types)
 
     @cached_property
-    def _results(self) -> dict[tuple[DType, ...], DType]:
+    def _result_types(self) -> dict[tuple[DType, ...], DType]:
         """Results of `infer`, by its arguments."""
         return {}
 
     @cached_property
-    def _inferred(self) -> dict[tuple[DType, ...], tuple[DType, ...]]:
+    def _part_types(self) -> dict[tuple[DType, ...], tuple[DType, ...]]:
         """Results of `infer_parts`, by its arguments."""
         return {}
 
@@ -193,7 +198,7 @@ class Expr:
         if self.arity > len(dtypes):
             raise ShapeError(f"{self.text()} is of {self.arity} arguments, got {len(dtypes)}")
 
-        def typed(part: Expr, arguments: tuple[DType | str, ...]) -> DType | str:
+        def type_of(part: Expr, arguments: tuple[DType | str, ...]) -> DType | str:
             if isinstance(part, Arg):
                 return dtypes[part.index]
             if not isinstance(part, Call):
@@ -202,15 +207,15 @@ class Expr:
             part.row.check_numbers(arguments, numbers)
             return part.row.infer(arguments)
 
-        return [NUMBERS[o] if isinstance(o, str) else o for o in self.fold(typed)]
+        return [NUMBERS[o] if isinstance(o, str) else o for o in self.fold(type_of)]
 
     @cached_property
     def _part_list(self) -> tuple[tuple[Expr, tuple[int, ...]], ...]:
-        """Each part with the places of its arguments; equal calls are one, and Scalars by identity.
+        """The distinct parts in postorder, each with the indices of its arguments in this list.
 
-        By identity, since whether two numbers happen to be equal must not make another program.
+        Calls are compared by equality, but Scalars by identity: whether two numbers happen to be
+        equal must not make another program.
         """
-
         if not self.arguments:
             return ((self, ()),)
 
@@ -221,21 +226,23 @@ class Expr:
 
     @cached_property
     def _last_uses(self) -> tuple[tuple[int, ...], ...]:
-        """For each part, the places of parts that nothing reads after it."""
-        last = {place: i for i, (_, places) in enumerate(self._part_list) for place in places}
-        spent: list[list[int]] = [[] for _ in self._part_list]
-        for place, i in last.items():
-            spent[i].append(place)
-        return tuple(map(tuple, spent))
+        """For each part, the indices of parts that it is the last to read."""
+        last_reader = {
+            index: i for i, (_, indices) in enumerate(self._part_list) for index in indices
+        }
+        result: list[list[int]] = [[] for _ in self._part_list]
+        for index, i in last_reader.items():
+            result[i].append(index)
+        return tuple(map(tuple, result))
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        """Return the attributes that tell this expression from others, except for its arguments."""
+        """The attributes that tell this expression from others, except for its arguments."""
         raise NotImplementedError
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple((part._identity, places) for part, places in self._part_list)
+        return tuple((part._identity, indices) for part, indices in self._part_list)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Expr) and self._key == other._key)
@@ -264,7 +271,9 @@ class Arg(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Scalar(Expr):
-    """A number that is known when a graph is planned: float, int or bool as Python has it."""
+    """A number that is known when a graph is planned, a Python float, int or bool; a uniform in
+    kernels.
+    """
 
     value: Number
 
@@ -275,7 +284,7 @@ class Scalar(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Expr):
-    """A number that belongs to a function's formula, as 0.5 in GELU's: it is text in kernels."""
+    """A number that belongs to a function's formula, as 0.5 in GELU's; text in kernels."""
 
     value: Number
 
@@ -313,20 +322,21 @@ class Call(Expr):
 
 
 def call(function: str, *arguments: Expr | Number) -> Call:
-    """The function so called of expressions and numbers."""
+    """Return a call of `function`; numbers among the arguments become Scalars."""
     return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
 
 
 def replace_part(expr: Expr, part: Expr, by: Expr) -> Expr:
-    """Return `expr` with `by` wherever it has `part`."""
-    return expr.replace(lambda one: by if one == part else None)
+    """Return `expr` with each part that equals `part` replaced by `by`."""
+    return expr.replace(lambda candidate: by if candidate == part else None)
 
 
 @cache
 def formula(text: str) -> Expr:
-    """The expression that `text` is, `0.5 * a * (1.0 + erf(a))`, as `read_formula` reads it.
+    """Return the expression of the formula `text`, as `0.5 * a * (1.0 + erf(a))`; see
+    `read_formula`.
 
-    a to d are its arguments 0 to 3, da to dd the arguments 4 to 7; numbers are Constants.
+    a to d are the arguments 0 to 3, da to dd the arguments 4 to 7; numbers are Constants.
     """
     return read_formula(text, Arg, Constant, Call)
 
@@ -339,30 +349,32 @@ def _value(part: Expr) -> Number:
 def parts_of(
     whole: T, reads: Callable[[T], Sequence[T]], key: Callable[[T], Hashable]
 ) -> tuple[tuple[T, tuple[int, ...]], ...]:
-    """Return all parts of `whole`, each with the places of those that it reads, itself last.
+    """Return the distinct parts of `whole` in postorder, each with the indices in this list of the
+    parts that it reads; `whole` comes last.
 
-    key: what a part is but for those; of equal ones that read the same, one is listed. Nothing
-    calls itself.
+    reads: the parts that a part reads; there are no cycles. key: all that tells a part from others
+    besides what it reads; of parts that have the same key and read the same, one is listed. It does
+    not recurse.
     """
-    listed: list[tuple[T, tuple[int, ...]]] = []
-    places: dict[int, int] = {}  # by identity
-    known: dict[Hashable, int] = {}
+    result: list[tuple[T, tuple[int, ...]]] = []
+    index_of: dict[int, int] = {}  # by the identity of a part
+    index_of_key: dict[Hashable, int] = {}
     stack = [whole]
     while stack:
         part = stack[-1]
         read_parts = reads(part)
-        if waiting := [read for read in read_parts if id(read) not in places]:
-            stack += reversed(waiting)
+        if unvisited := [read for read in read_parts if id(read) not in index_of]:
+            stack += reversed(unvisited)
             continue
         stack.pop()
-        if id(part) in places:
+        if id(part) in index_of:
             continue
-        at = tuple(places[id(read)] for read in read_parts)
-        if (identity := (key(part), at)) not in known:
-            known[identity] = len(listed)
-            listed.append((part, at))
-        places[id(part)] = known[identity]
-    return tuple(listed)
+        indices = tuple(index_of[id(read)] for read in read_parts)
+        if (identity := (key(part), indices)) not in index_of_key:
+            index_of_key[identity] = len(result)
+            result.append((part, indices))
+        index_of[id(part)] = index_of_key[identity]
+    return tuple(result)
 
 
 SUM = call("add", Arg(0), Arg(1))
