@@ -1,12 +1,12 @@
 """Evaluation of expressions by NumPy, block by block, compiled or packed, and by interval
 arithmetic.
 
-A packed program is of expressions that are evaluated over and over: alike calls of neighbouring
-operands are one call. Steps of recurrent layers are of few numbers, so that each call of NumPy
-takes longer than its arithmetic. The gates of a unit are alike: their sums lie side by side, so the
-sum of all gates and inputs is one call, and the sigmoid of three gates another one. This is the
-superword-level parallelism of compilers (Larsen and Amarasinghe 2000), of arrays instead of
-numbers.
+A packed program is for expressions that are evaluated over and over: it merges calls of the same
+function on adjacent operands into one. The steps of recurrent layers are of few numbers, so that
+each call of NumPy takes longer than its arithmetic. The gates of a unit are alike and adjacent in
+memory, so the sum of all gates and inputs is one call, and the sigmoid of three gates another one.
+This is the superword-level parallelism of compilers (Larsen and Amarasinghe 2000), of arrays
+instead of numbers.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from glnn.graph.interval import INT32, Interval
 
 ExpressionStep = Callable[[list[Any]], Any]
 BLOCK_SIZE = 1 << 16
-"""Numbers of a block: some blocks of float32, 256 KiB each, are what a core's cache holds."""
+"""Numbers of a block: a core's cache holds several blocks of float32, 256 KiB each."""
 
 
 class CompiledExpression:
-    """The value of `expr` for arguments of the types `dtypes`.
+    """The evaluation of `expr` for arguments of the types `dtypes`.
 
-    What types of numbers and which functions they are is found once, where `Expr.evaluate` finds it
-    for each array. Called with an array of each type, which broadcast; within `np.errstate`.
+    Types of numbers and functions are resolved once, while `Expr.evaluate` resolves them on each
+    call. It is called with an array of each type, which broadcast, within `np.errstate`.
     """
 
     def __init__(self, expr: Expr, dtypes: Sequence[np.dtype[Any]]) -> None:
         whole = expr.expanded
         if all(dtype.kind == "f" for dtype in dtypes):
             whole = _with_quotients(_with_clips(whole))
-        empty: list[Any] = []  # each part of arrays without numbers, which tells its type
+        empty: list[Any] = []  # the value of each part for empty arrays, which tells its type
         self._fixed, self._steps = list[Any](), list[ExpressionStep]()
         self._calls: list[tuple[Any, list[int], np.dtype[Any] | None]] = []
         parts = list(enumerate(whole._part_list))
@@ -54,13 +54,13 @@ class CompiledExpression:
                     empty.append(part.value)
                 else:
                     assert isinstance(part, Call)
-                    empty.append(part.row.evaluate(*(empty[place] for place in operands)))
-        numbers = [i for i, one in enumerate(empty) if not isinstance(one, np.ndarray)]
+                    empty.append(part.row.evaluate(*(empty[index] for index in operands)))
+        numbers = [i for i, value in enumerate(empty) if not isinstance(value, np.ndarray)]
         calls = [i for i, (part, _) in parts if isinstance(part, Call) and i not in numbers]
-        uses = [(i, place) for i in calls for place in whole._part_list[i][1] if place in numbers]
-        slots: dict[object, int] = {}
-        for use in uses:  # a number takes the type of what it is used with
-            slots[use] = len(dtypes) + len(self._fixed)
+        uses = [(i, index) for i in calls for index in whole._part_list[i][1] if index in numbers]
+        number_slots: dict[object, int] = {}
+        for use in uses:  # a number takes the type of the other operands of its call
+            number_slots[use] = len(dtypes) + len(self._fixed)
             self._fixed.append(_typed_number(whole, empty, *use))
         first = len(dtypes) + len(self._fixed)
         slot_of = {i: first + n for n, i in enumerate(calls)}
@@ -68,10 +68,10 @@ class CompiledExpression:
         for i in calls:
             part, operands = whole._part_list[i]
             assert isinstance(part, Call)
-            places = [slots.get((i, place), slot_of.get(place, 0)) for place in operands]
-            function, writes = _function(part, [empty[place] for place in operands])
-            self._steps.append(_call_of(function, places))
-            self._calls.append((function, places, empty[i].dtype if writes else None))
+            slots = [number_slots.get((i, index), slot_of.get(index, 0)) for index in operands]
+            function, writes = _function(part, [empty[index] for index in operands])
+            self._steps.append(_call_of(function, slots))
+            self._calls.append((function, slots, empty[i].dtype if writes else None))
         root = len(empty) - 1
         self.dtype = np.asarray(empty[root]).dtype
         """The type of the value."""
@@ -79,40 +79,41 @@ class CompiledExpression:
         """True where the value is a new array, and not an argument or a number."""
         self._root = None if root in numbers else slot_of[root]
         self._number = empty[root] if root in numbers else None
-        self._rooms = self._assign_rooms(first)
+        self._blocks = self._assign_blocks(first)
 
-    def _assign_rooms(self, first: int) -> list[int | None]:
-        """Return the number of the scratch block that each call writes to: one that no later call
-        reads, so that few of them stay in a cache. None for a call that makes an array itself.
+    def _assign_blocks(self, first: int) -> list[int | None]:
+        """Return the index of the scratch block that each call writes to, and set their types. A
+        block is reused after its last reader, so that they stay in a cache. None for a call that
+        allocates its result.
 
-        first: the place of the first call's value among the values.
+        first: the slot of the first call's value.
         """
-        last = {place: i for i, (_, places, _) in enumerate(self._calls) for place in places}
-        rooms: list[int | None] = []
+        last_reader = {slot: i for i, (_, slots, _) in enumerate(self._calls) for slot in slots}
+        blocks: list[int | None] = []
         dtypes: list[np.dtype[Any]] = []
         free: list[int] = []
-        for i, (_, places, dtype) in enumerate(self._calls):
-            for place in {*places}:  # what is read here for the last time may be written to
-                room = rooms[place - first] if place >= first else None
-                if room is not None and last[place] == i:
-                    free.append(room)
+        for i, (_, slots, dtype) in enumerate(self._calls):
+            for slot in {*slots}:  # a call may overwrite a value that it is the last to read
+                block = blocks[slot - first] if slot >= first else None
+                if block is not None and last_reader[slot] == i:
+                    free.append(block)
             if dtype is None:
-                rooms.append(None)
+                blocks.append(None)
                 continue
-            room = next((one for one in free if dtypes[one] == dtype), None)
-            if room is None:
-                room = len(dtypes)
+            block = next((index for index in free if dtypes[index] == dtype), None)
+            if block is None:
+                block = len(dtypes)
                 dtypes.append(dtype)
             else:
-                free.remove(room)
-            rooms.append(room)
-        self._room_types = dtypes
-        return rooms
+                free.remove(block)
+            blocks.append(block)
+        self._block_types = dtypes
+        return blocks
 
     @staticmethod
     @lru_cache(maxsize=1024)
     def cached(expr: Expr, dtypes: tuple[np.dtype[Any], ...]) -> CompiledExpression:
-        """Return the one for `expr` and `dtypes`, which any number of threads may call."""
+        """Return a shared instance for `expr` and `dtypes`, which any thread may call."""
         return CompiledExpression(expr, dtypes)
 
     def __call__(self, *arrays: Array) -> Any:
@@ -124,19 +125,20 @@ class CompiledExpression:
         return values[self._root]
 
     def scratch(self, count: int) -> list[Array]:
-        """Return blocks of `count` numbers for the calls of `fill`, which overwrites them."""
-        return [np.empty(count, dtype) for dtype in self._room_types]
+        """Return scratch blocks of `count` numbers for `fill`, which overwrites them."""
+        return [np.empty(count, dtype) for dtype in self._block_types]
 
     def full_calls(self, shape: Shape, shapes: Sequence[Shape]) -> list[bool]:
-        """Return of each call whether its result is of `shape` where arguments are of `shapes`;
-        those of others are smaller, and broadcast.
+        """Return for each call whether its result has `shape` for arguments of `shapes`; other
+        results are smaller, and broadcast.
         """
         numbers = [(1,) * len(shape)] * len(self._fixed)
-        known = [*((*(1,) * (len(shape) - len(one)), *one) for one in shapes), *numbers]
-        first = len(known)
-        for _, places, _ in self._calls:
-            known.append(tuple(map(max, zip(*(known[place] for place in places), strict=True))))
-        return [one == shape for one in known[first:]]
+        slot_shapes = [*((*(1,) * (len(shape) - len(s)), *s) for s in shapes), *numbers]
+        first = len(slot_shapes)
+        for _, slots, _ in self._calls:
+            operands = (slot_shapes[slot] for slot in slots)
+            slot_shapes.append(tuple(map(max, zip(*operands, strict=True))))
+        return [result == shape for result in slot_shapes[first:]]
 
     def fill(
         self,
@@ -147,36 +149,36 @@ class CompiledExpression:
     ) -> None:
         """Write the value for `arrays` to `out`, which may be one of them.
 
-        scratch: of `scratch`, each of out's shape. full: of `full_calls`.
+        scratch: the blocks of `scratch`, reshaped to out's shape. full: as `full_calls` returns it.
         """
         if self._root is None:
             out[...] = self._number
             return
         values: list[Any] = [*arrays, *self._fixed]
         end = len(values) + len(self._calls) - 1
-        calls = zip(self._calls, self._rooms, full, strict=True)
-        for (function, places, dtype), room, fills in calls:
-            operands = [values[place] for place in places]
-            if room is None or not fills:  # in a whole block it would be computed over and over
+        calls = zip(self._calls, self._blocks, full, strict=True)
+        for (function, slots, dtype), block, is_full in calls:
+            operands = [values[slot] for slot in slots]
+            if block is None or not is_full:  # a smaller result is computed before it broadcasts
                 values.append(function(*operands))
             else:
-                last = len(values) == end and dtype == out.dtype
-                values.append(function(*operands, out=out if last else scratch[room]))
+                is_last = len(values) == end and dtype == out.dtype
+                values.append(function(*operands, out=out if is_last else scratch[block]))
         if (value := values[self._root]) is not out:
             out[...] = value
 
 
 def _with_clips(expr: Expr) -> Expr:
-    """Return `expr` of floats with `clip` where it takes the greater or smaller of something and a
-    number: NumPy does both in one call, and is several times as fast as its `maximum` of these.
+    """Return `expr` of floats with `clip` in the place of maxima and minima with a number: NumPy
+    does both in one call, several times as fast as its `maximum`.
     """
 
     def visit(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
         if not isinstance(part, Call):
             return part
         if part.function in ("maximum", "minimum"):
-            numbers = [one for one in arguments if _is_float_number(one)]
-            others = [one for one in arguments if not _is_float_number(one)]
+            numbers = [argument for argument in arguments if _is_float_number(argument)]
+            others = [argument for argument in arguments if not _is_float_number(argument)]
             if numbers and others:
                 (x,), (bound,) = others, numbers
                 if part.function == "maximum":
@@ -194,8 +196,8 @@ def _with_clips(expr: Expr) -> Expr:
 
 
 def _with_quotients(expr: Expr) -> Expr:
-    """Return `expr` of floats with -x / (-1 - exp(-x)) for x sigmoid(x): fewer passes over a block,
-    of which the one for -x is that for the sum that x is.
+    """Return `expr` of floats with -x / (-1 - exp(-x)) in the place of x sigmoid(x): fewer passes
+    over a block. Where x is a sum, -x is computed in the pass of that sum.
     """
 
     def visit(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
@@ -220,25 +222,25 @@ def _is_float_number(expr: Expr) -> bool:
     return isinstance(expr, Scalar | Constant) and isinstance(expr.value, float)
 
 
-def _typed_number(whole: Expr, empty: Sequence[Any], call: int, place: int) -> Any:
-    """The number at `place` as the function called at `call` is given it."""
+def _typed_number(whole: Expr, empty: Sequence[Any], call: int, index: int) -> Any:
+    """Return the number that part `index` is, in the type that part `call` needs as operand."""
     part, operands = whole._part_list[call]
     assert isinstance(part, Call)
-    rest = [empty[one] for one in operands[part.row.condition :]]
-    dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
-    if len(dtypes) != 1 or place not in operands[part.row.condition :]:
-        return empty[place]
-    return np.asarray(empty[place], next(iter(dtypes)))
+    values = [empty[operand] for operand in operands[part.row.condition :]]
+    dtypes = {value.dtype for value in values if isinstance(value, np.ndarray)}
+    if len(dtypes) != 1 or index not in operands[part.row.condition :]:
+        return empty[index]
+    return np.asarray(empty[index], next(iter(dtypes)))
 
 
 def _function(part: Call, empty: Sequence[Any]) -> tuple[Any, bool]:
-    """Return the function that computes `part` without looking at types again, and whether it
-    writes to an array called `out`.
+    """Return the function that computes `part` without looking at types again, and whether it takes
+    an argument `out`.
 
-    empty: each operand without numbers.
+    empty: the operands, arrays without numbers.
     """
-    rest = empty[part.row.condition :]
-    dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
+    values = empty[part.row.condition :]
+    dtypes = {value.dtype for value in values if isinstance(value, np.ndarray)}
     if len(dtypes) != 1:
         return part.row.evaluate, False
     assert part.row.numpy is not None
@@ -246,15 +248,15 @@ def _function(part: Call, empty: Sequence[Any]) -> tuple[Any, bool]:
     return function, writes_to(function)
 
 
-def _call_of(function: Any, places: Sequence[int]) -> ExpressionStep:
-    """Return the call of `function` for what `places` of a list hold."""
-    if len(places) == 1:
-        (a,) = places
+def _call_of(function: Any, slots: Sequence[int]) -> ExpressionStep:
+    """Return a call of `function` for the values in `slots` of a list."""
+    if len(slots) == 1:
+        (a,) = slots
         return lambda values: function(values[a])
-    if len(places) == 2:
-        a, b = places
+    if len(slots) == 2:
+        a, b = slots
         return lambda values: function(values[a], values[b])
-    return lambda values: function(*[values[place] for place in places])
+    return lambda values: function(*[values[slot] for slot in slots])
 
 
 def evaluate_blockwise(
@@ -266,8 +268,8 @@ def evaluate_blockwise(
 ) -> Array:
     """Return `expr` of `arrays`, which broadcast to `shape`, as a new array. Never warns.
 
-    out: of that shape and dtype, where the result is to lie; it may be one of `arrays`, but may not
-    share memory with others.
+    out: an array of that shape and dtype that the result is written to; it may be one of `arrays`,
+    but must not overlap with others.
     """
     value = CompiledExpression.cached(expr, tuple(array.dtype for array in arrays))
     with np.errstate(all="ignore"):
@@ -275,24 +277,24 @@ def evaluate_blockwise(
 
 
 MANY_PIXELS = 1 << 13
-"""Numbers of an image with channels innermost, from which it is computed in long rows; of others
-it is `BLOCK_SIZE`: fewer are faster in one go."""
+"""Numbers of a result above which operands that are not row-major, as images with channels last,
+are evaluated block by block; row-major ones are above `BLOCK_SIZE`. Fewer are faster at once."""
 
 
 def _new_array(shape: Shape, dtype: np.dtype[Any], arrays: Sequence[Array]) -> Array:
-    """Return an array that lies in memory as the first of `arrays` with that shape does."""
-    like = next((one for one in arrays if one.shape == shape), None)
+    """Return an array with the memory order of the first of `arrays` that has `shape`."""
+    like = next((array for array in arrays if array.shape == shape), None)
     return np.empty(shape, dtype) if like is None else np.empty_like(like, dtype)
 
 
 def compile_expression(
     expr: Expr, dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any]
 ) -> Callable[..., Array]:
-    """Return what evaluates `expr` of arrays of `dtypes`, as a new array of `dtype`.
+    """Return a function that evaluates `expr` of arrays of `dtypes`, as a new array of `dtype`.
 
-    It is called with the shape that these broadcast to, and them, within `np.errstate`. `out`, of
-    that shape and `dtype`, may be written to in the place of a new array: one of the arrays that
-    nobody needs any more, or another one. Who calls takes what is returned.
+    It is called with the shape that the arrays broadcast to, and the arrays, within `np.errstate`.
+    The function may write to `out`, an array of that shape and `dtype`, instead of a new one; `out`
+    may be one of the arrays that is not needed any more. The caller must use the returned array.
     """
     value = CompiledExpression.cached(expr, tuple(dtypes))
     fresh = value.fresh and value.dtype == dtype
@@ -319,32 +321,34 @@ def _evaluate(value: CompiledExpression, arrays: Sequence[Array], out: Array) ->
     result, order = out, _memory_order(out)
     if order is not None:
         out, rank = out.transpose(order), out.ndim
-        wide = (one.reshape((1,) * (rank - one.ndim) + one.shape) for one in arrays)
-        arrays = [one.transpose(order) for one in wide]
-    shape, shapes = out.shape, tuple([one.shape for one in arrays])
-    if out.flags.c_contiguous and all(one.flags.c_contiguous for one in arrays):
+        wide = (array.reshape((1,) * (rank - array.ndim) + array.shape) for array in arrays)
+        arrays = [array.transpose(order) for array in wide]
+    shape, shapes = out.shape, tuple([array.shape for array in arrays])
+    if out.flags.c_contiguous and all(array.flags.c_contiguous for array in arrays):
         shape, shapes = _merge_axes(shape, shapes)
         if len(shape) == 2 and shape[1] < SHORT_ROW:
             shape, shapes, arrays = _repeat_rows(shape, shapes, arrays)
-    whole = out.reshape(shape)
-    views = [one.reshape(merged) for one, merged in zip(arrays, shapes, strict=True)]
-    scratch, rooms = value.scratch(min(BLOCK_SIZE, out.size)), list[Array]()
+    reshaped_out = out.reshape(shape)
+    views = [array.reshape(merged) for array, merged in zip(arrays, shapes, strict=True)]
+    scratch, scratch_views = value.scratch(min(BLOCK_SIZE, out.size)), list[Array]()
     full = value.full_calls(shape, shapes)
-    room_shape: Shape | None = None
-    for place, indices in _index_blocks(shape, shapes):
-        block = whole[place]
-        if room_shape != block.shape:
+    view_shape: Shape | None = None
+    for index, operand_indices in _index_blocks(shape, shapes):
+        block = reshaped_out[index]
+        if view_shape != block.shape:
             if scratch and block.size > scratch[0].size:  # a row that is longer than a block
                 scratch = value.scratch(block.size)
-            rooms = [room[: block.size].reshape(block.shape) for room in scratch]
-            room_shape = block.shape
-        operands = [one[i] for one, i in zip(views, indices, strict=True)]
-        value.fill(block, operands, rooms, full)
+            scratch_views = [array[: block.size].reshape(block.shape) for array in scratch]
+            view_shape = block.shape
+        operands = [view[i] for view, i in zip(views, operand_indices, strict=True)]
+        value.fill(block, operands, scratch_views, full)
     return result
 
 
 def _memory_order(array: Array) -> list[int] | None:
-    """Return the axes of `array` as they lie in memory, outermost first; None where that is so."""
+    """Return the axes of `array` in the order of memory, outermost first; None where it is
+    row-major, or no order makes it contiguous.
+    """
     if array.flags.c_contiguous:
         return None
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
@@ -352,53 +356,55 @@ def _memory_order(array: Array) -> list[int] | None:
 
 
 SHORT_ROW = 1 << 9
-"""Numbers of a row below which NumPy takes longer to begin with it than to compute it."""
+"""Numbers of a row below which NumPy's overhead for each row is greater than its arithmetic."""
 LONG_ROW = 1 << 12
-"""Numbers of rows that are joined, at the most."""
+"""Most numbers of a row that is joined from short ones."""
 
 
 def _repeat_rows(
     shape: Shape, shapes: tuple[Shape, ...], arrays: Sequence[Array]
 ) -> tuple[Shape, tuple[Shape, ...], list[Array]]:
-    """Return the same with some of the short rows of a result as one, for which rows that all have
-    in common are repeated: NumPy begins anew for each row.
+    """Join short rows of a result into longer ones, since NumPy has an overhead for each row.
+
+    Operands that broadcast along rows are tiled. Return the result's shape, the operands' shapes
+    and the operands; unchanged where another operand broadcasts otherwise.
     """
     count, size = shape
     most = min(count, LONG_ROW // size)
     times = next((n for n in range(most, 0, -1) if count % n == 0), 1)
-    seen, repeated = [], []
-    for one, array in zip(shapes, arrays, strict=True):
-        if one == (1, size):
+    joined_shapes, operands = [], []
+    for operand_shape, array in zip(shapes, arrays, strict=True):
+        if operand_shape == (1, size):
             array = np.tile(array.reshape(size), times)
-            one = 1, times * size
-        elif one == shape:
-            one = count // times, times * size
-        elif one != (1, 1):
+            operand_shape = 1, times * size
+        elif operand_shape == shape:
+            operand_shape = count // times, times * size
+        elif operand_shape != (1, 1):
             return shape, shapes, list(arrays)
-        seen.append(one)
-        repeated.append(array)
-    return (count // times, times * size), tuple(seen), repeated
+        joined_shapes.append(operand_shape)
+        operands.append(array)
+    return (count // times, times * size), tuple(joined_shapes), operands
 
 
 @lru_cache(maxsize=64)
 def _merge_axes(shape: Shape, shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[Shape, ...]]:
-    """Return the fewest axes of a result of `shape`, and of operands of `shapes` that broadcast to
-    it: neighbouring axes are one where each operand has both or neither. All are row major.
+    """Merge axes of a row-major result of `shape` and of row-major operands of `shapes` that
+    broadcast to it: adjacent axes along both of which the same operands broadcast become one.
     """
-    padded = [(*(1,) * (len(shape) - len(one)), *one) for one in shapes]
+    padded = [(*(1,) * (len(shape) - len(s)), *s) for s in shapes]
     merged: list[int] = []
-    having: list[tuple[bool, ...]] = []
+    masks: list[tuple[bool, ...]] = []  # for each merged axis, the operands that have it
     for axis, size in enumerate(shape):
-        has = tuple(one[axis] == size for one in padded)
-        if size > 1 and having and having[-1] == has:
+        mask = tuple(operand[axis] == size for operand in padded)
+        if size > 1 and masks and masks[-1] == mask:
             merged[-1] *= size
         elif size > 1:
             merged.append(size)
-            having.append(has)
+            masks.append(mask)
     if not merged:
         return (1,), ((1,),) * len(shapes)
     operands = [
-        tuple(size if has[i] else 1 for size, has in zip(merged, having, strict=True))
+        tuple(size if mask[i] else 1 for size, mask in zip(merged, masks, strict=True))
         for i in range(len(shapes))
     ]
     return tuple(merged), tuple(operands)
@@ -407,27 +413,29 @@ def _merge_axes(shape: Shape, shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[S
 BlockIndex = tuple[tuple[slice, ...], list[tuple[slice, ...]]]
 """The index of a block of a result, and the index into each operand."""
 MOST_INDEXED = 64
-"""Blocks of a result whose indices are kept for the next one of that shape."""
+"""Most blocks of a result whose indices are cached for the next result of its shape."""
 
 
 def _index_blocks(shape: Shape, shapes: tuple[Shape, ...]) -> Iterable[BlockIndex]:
-    """Return the indices of each block of a result of `shape`, of operands of `shapes` that
+    """Return the indices of each block of a result of `shape`, and of operands of `shapes` that
     broadcast to it.
     """
     if prod(shape) <= MOST_INDEXED * BLOCK_SIZE:
-        return _kept_indices(shape, shapes, BLOCK_SIZE)
+        return _cached_indices(shape, shapes, BLOCK_SIZE)
     return _block_indices(shape, shapes)
 
 
 @lru_cache(maxsize=16)
-def _kept_indices(shape: Shape, shapes: tuple[Shape, ...], size: int) -> tuple[BlockIndex, ...]:
-    """Return the same for blocks of `size` numbers."""
+def _cached_indices(
+    shape: Shape, shapes: tuple[Shape, ...], block_size: int
+) -> tuple[BlockIndex, ...]:
+    # block_size is in the key, since BLOCK_SIZE may be set to another value.
     return tuple(_block_indices(shape, shapes))
 
 
 def _block_indices(shape: Shape, shapes: tuple[Shape, ...]) -> Iterator[BlockIndex]:
-    for place in blocks(shape):
-        yield place, [_index_of_block(one, place, len(shape)) for one in shapes]
+    for index in blocks(shape):
+        yield index, [_index_of_block(operand, index, len(shape)) for operand in shapes]
 
 
 def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
@@ -440,7 +448,7 @@ def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
 def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
     """Yield the index of each block of an array of `shape`: BLOCK_SIZE numbers, or a longer row.
 
-    All have a slice for each of the first axes, the same number of them.
+    An index is of slices, one for each of the first axes; all indices have the same number.
     """
     inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     last = next((axis for axis, size in enumerate(inner) if size <= BLOCK_SIZE), len(shape) - 1)
@@ -452,21 +460,19 @@ def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
 
 
 def runs(count: int, each: int) -> Iterator[slice]:
-    """Return slices of blocks of `count` things of `each` numbers: of BLOCK_SIZE, or of one thing
-    where that is more.
+    """Return slices of `count` items of `each` numbers that have BLOCK_SIZE numbers or a single
+    item, whichever is more.
     """
     step = max(BLOCK_SIZE // max(each, 1), 1)
     return (slice(i, i + step) for i in range(0, count, step))
 
 
-def _index_of_block(
-    shape_of_array: Shape, place: tuple[slice, ...], rank: int
-) -> tuple[slice, ...]:
-    """Return the index into an array of shape `shape_of_array` that broadcasts to the block at
-    `place` of an array of `rank` dimensions.
+def _index_of_block(operand: Shape, index: tuple[slice, ...], rank: int) -> tuple[slice, ...]:
+    """Return the index into an operand of shape `operand` that broadcasts to the block `index` of a
+    result of `rank` dimensions.
     """
-    missing = rank - len(shape_of_array)
-    pairs = zip(shape_of_array, place[missing:], strict=False)
+    missing = rank - len(operand)
+    pairs = zip(operand, index[missing:], strict=False)
     return tuple(slice(None) if size == 1 else part for size, part in pairs)
 
 
@@ -476,10 +482,8 @@ CAST_INT64, CAST_INT32 = "cast_int64", "cast_int32"
 def value_ranges_of(
     expr: Expr, intervals: Sequence[Interval], dtypes: Sequence[DType]
 ) -> list[Interval]:
-    """Return the interval of each part of `expr.expanded`, the whole expression's last, for
-    arguments that lie within `intervals`.
-
-    dtypes: the arguments'.
+    """Return the interval of each part of `expr.expanded`, the whole expression last, for arguments
+    within `intervals` and of `dtypes`.
     """
     whole = expr.expanded
     types = iter(whole.infer_parts(dtypes))
@@ -525,7 +529,9 @@ BoundCall = Callable[[], object]
 
 @dataclass(frozen=True)
 class _BankSlice:
-    """Entries `start` to before `stop` of a bank, an array of equally shaped ones."""
+    """Entries `start` to before `stop` of a bank: an array along whose first axis the arguments or
+    results of calls are stacked.
+    """
 
     bank: int
     start: int
@@ -537,22 +543,22 @@ Operand = _BankSlice | Number
 
 @dataclass(frozen=True)
 class _Instruction:
-    """A call of `row` on packs of entries; its result is a bank of its own."""
+    """A call of the function `row` on slices of banks; its result is a bank of its own."""
 
     row: Function
     operands: tuple[Operand, ...]
     count: int
     dtype: np.dtype[Any]
-    plain: bool
+    is_uniform: bool
     """True where all operands that are arrays have one type, so that nothing is cast in between."""
 
 
 @dataclass(frozen=True)
 class PackedProgram:
-    """Instructions for some expressions, whose arguments lie in banks, one behind the other.
+    """Instructions that evaluate several expressions of arguments in banks.
 
-    banks: the number of arguments in each of the banks that are given. results: of each expression,
-    where its value lies.
+    banks: the number of arguments in each bank of arguments; the banks of the instructions' results
+    follow them. results: the operand that each expression's value is.
     """
 
     banks: tuple[int, ...]
@@ -564,53 +570,55 @@ class PackedProgram:
         """Return calls that, in order, compute all expressions from `banks` into `out`.
 
         banks: each (arguments, *shape). out: (expressions, *shape), which shares no memory with
-        these. All are of the program's type. The calls may be repeated when the banks change.
+        the banks. All are of the program's type. The calls may be repeated when the banks change.
         """
-        rooms, shape = list(banks), out.shape[1:]
-        into = {p.bank: i for i, p in enumerate(self.results) if isinstance(p, _BankSlice)}
-        done: set[int] = set()
-        work: list[BoundCall] = []
+        arrays, shape = list(banks), out.shape[1:]
+        result_of = {p.bank: i for i, p in enumerate(self.results) if isinstance(p, _BankSlice)}
+        written: set[int] = set()  # results that an instruction writes to `out` itself
+        calls: list[BoundCall] = []
 
         def fetch(operand: Operand, dtype: np.dtype[Any] | None) -> Any:
             if isinstance(operand, _BankSlice):
-                return rooms[operand.bank][operand.start : operand.stop]
+                return arrays[operand.bank][operand.start : operand.stop]
             return operand if dtype is None else np.asarray(operand, dtype)
 
-        for number, one in enumerate(self.instructions, len(self.banks)):
-            last = into.get(number)
-            if last is not None and one.count == 1 and one.dtype == out.dtype:
-                room = out[last : last + 1]
-                done.add(last)
+        for bank, instruction in enumerate(self.instructions, len(self.banks)):
+            result, count = result_of.get(bank), instruction.count
+            if result is not None and count == 1 and instruction.dtype == out.dtype:
+                array = out[result : result + 1]
+                written.add(result)
             else:
-                room = np.empty((one.count, *shape), one.dtype)
-            rooms.append(room)
-            first = one.row.condition
-            dtype = self._dtype(one) if one.plain else None
-            operands = [fetch(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
-            work.append(_bind_call(one, operands, room))
-        for i, place in enumerate(self.results):
-            if i not in done:
-                work.append(_bind_copy(out[i : i + 1], fetch(place, out.dtype)))
-        return work
+                array = np.empty((count, *shape), instruction.dtype)
+            arrays.append(array)
+            first = instruction.row.condition
+            dtype = self._operand_type(instruction) if instruction.is_uniform else None
+            operands = [
+                fetch(operand, dtype if i >= first else None)
+                for i, operand in enumerate(instruction.operands)
+            ]
+            calls.append(_bind_call(instruction, operands, array))
+        for i, operand in enumerate(self.results):
+            if i not in written:
+                calls.append(_bind_copy(out[i : i + 1], fetch(operand, out.dtype)))
+        return calls
 
-    def _dtype(self, one: _Instruction) -> np.dtype[Any]:
-        """The type of the arrays among the operands of `one`, and of numbers beside them."""
-        argument_banks = self.banks
-        for operand in one.operands[one.row.condition :]:
+    def _operand_type(self, instruction: _Instruction) -> np.dtype[Any]:
+        """Return the type of the arrays among the operands, which numbers take, too."""
+        for operand in instruction.operands[instruction.row.condition :]:
             if isinstance(operand, _BankSlice):
-                inner = operand.bank - len(argument_banks)
-                return self.dtype if inner < 0 else self.instructions[inner].dtype
+                producer = operand.bank - len(self.banks)
+                return self.dtype if producer < 0 else self.instructions[producer].dtype
         return self.dtype
 
 
-def _bind_call(one: _Instruction, operands: Sequence[Any], room: Array) -> BoundCall:
-    """The call that `one` is."""
-    function = one.row.numpy
+def _bind_call(instruction: _Instruction, operands: Sequence[Any], out: Array) -> BoundCall:
+    """Return the call that writes the result of `instruction` to `out`."""
+    function = instruction.row.numpy
     assert function is not None
-    if one.plain and writes_to(function):
-        return lambda: function(*operands, out=room)
-    compute = function if one.plain else one.row.evaluate
-    return lambda: np.copyto(room, compute(*operands), casting="unsafe")
+    if instruction.is_uniform and writes_to(function):
+        return lambda: function(*operands, out=out)
+    compute = function if instruction.is_uniform else instruction.row.evaluate
+    return lambda: np.copyto(out, compute(*operands), casting="unsafe")
 
 
 def _bind_copy(target: Array, source: Any) -> BoundCall:
@@ -621,45 +629,50 @@ def _bind_copy(target: Array, source: Any) -> BoundCall:
 def packed_program(
     exprs: tuple[Expr, ...], banks: tuple[int, ...], dtype: np.dtype[Any]
 ) -> PackedProgram:
-    """Return the program of `exprs`, whose arguments fill `banks`, all of them of type `dtype`.
+    """Return the program of `exprs`, whose arguments are in `banks`, all of them of type `dtype`.
 
-    Arg(0) is the first of the first bank. There are no more arguments than the banks have places.
+    Arg(0) is the first argument of the first bank. banks: the number of arguments in each.
     """
-    return _Packing(banks, dtype).program(exprs)
+    return _ProgramBuilder(banks, dtype).program(exprs)
 
 
-class _Packing:
-    """The making of a program."""
+class _ProgramBuilder:
+    """Builds a packed program: numbers all parts, then merges calls that are ready at once."""
 
     def __init__(self, banks: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._banks, self._dtype = banks, dtype
-        self._operand_of: dict[int, Operand] = {}  # by what a part is numbered
-        self._types: dict[int, Any] = {}  # an array without numbers, or a number
+        # All of these are by the number of a part.
+        self._operand_of: dict[int, Operand] = {}
+        self._types: dict[int, Any] = {}  # an empty array of the part's type, or its number
         self._calls: dict[int, tuple[Function, tuple[int, ...]]] = {}
-        self._numbered: dict[Any, int] = {}
+        self._part_numbers: dict[Any, int] = {}
         self._instructions: list[_Instruction] = []
 
     def program(self, exprs: Sequence[Expr]) -> PackedProgram:
-        """The program of `exprs`."""
-        last = [self._numbers(expr.expanded) for expr in exprs]
-        waiting = dict(self._calls)
-        while waiting:
+        """Return the program of `exprs`."""
+        roots = [self._number_parts(expr.expanded) for expr in exprs]
+        pending = dict(self._calls)
+        while pending:
             ready = {
-                n: one for n, one in waiting.items() if all(o in self._operand_of for o in one[1])
+                number: (row, operands)
+                for number, (row, operands) in pending.items()
+                if all(operand in self._operand_of for operand in operands)
             }
             for run in self._runs(ready):
                 self._add(run)
-            waiting = {n: one for n, one in waiting.items() if n not in ready}
-        results = tuple(self._operand_of[number] for number in last)
+            pending = {n: call for n, call in pending.items() if n not in ready}
+        results = tuple(self._operand_of[root] for root in roots)
         return PackedProgram(self._banks, tuple(self._instructions), results, self._dtype)
 
-    def _numbers(self, expr: Expr) -> int:
-        """Number all parts of `expr`, equal ones of other expressions alike; return its own."""
+    def _number_parts(self, expr: Expr) -> int:
+        """Number all parts of `expr`, equal parts of all expressions alike; return the number of
+        `expr` itself.
+        """
 
-        def visit(part: Expr, places: tuple[int, ...]) -> int:
+        def visit(part: Expr, operands: tuple[int, ...]) -> int:
             key = part.value if isinstance(part, Scalar | Constant) else part._identity
-            number = self._numbered.setdefault(
-                (type(part).__name__, repr(key), places), len(self._numbered)
+            number = self._part_numbers.setdefault(
+                (type(part).__name__, repr(key), operands), len(self._part_numbers)
             )
             if number in self._types:
                 return number
@@ -670,9 +683,9 @@ class _Packing:
                 self._operand_of[number] = self._types[number] = part.value
             else:
                 assert isinstance(part, Call)
-                self._types[number] = part.row.evaluate(*(self._types[n] for n in places))
+                self._types[number] = part.row.evaluate(*(self._types[n] for n in operands))
                 if isinstance(self._types[number], np.ndarray):
-                    self._calls[number] = part.row, places
+                    self._calls[number] = part.row, operands
                 else:  # of numbers alone
                     self._operand_of[number] = self._types[number]
             return number
@@ -687,50 +700,52 @@ class _Packing:
         raise IndexError(f"argument {index} is beyond the banks {self._banks}")
 
     def _runs(self, ready: dict[int, tuple[Function, tuple[int, ...]]]) -> list[list[int]]:
-        """The calls that are `ready`, those together that can be one."""
+        """Return runs of `ready` calls; the calls of a run can be merged into one."""
 
-        def order(number: int) -> tuple[Any, ...]:
-            row, operands = ready[number]
-            places = [self._operand_of[n] for n in operands]
+        def sort_key(number: int) -> tuple[Any, ...]:
+            row, numbers = ready[number]
+            operands = [self._operand_of[n] for n in numbers]
             return row.name, [
-                (0, p.bank, p.start) if isinstance(p, _BankSlice) else (1, repr(p), 0)
-                for p in places
+                (0, o.bank, o.start) if isinstance(o, _BankSlice) else (1, repr(o), 0)
+                for o in operands
             ]
 
         runs: list[list[int]] = []
-        for number in sorted(ready, key=order):
-            if runs and self._follows(ready[runs[-1][-1]], ready[number]):
+        for number in sorted(ready, key=sort_key):
+            if runs and self._is_adjacent(ready[runs[-1][-1]], ready[number]):
                 runs[-1].append(number)
             else:
                 runs.append([number])
         return runs
 
-    def _follows(
+    def _is_adjacent(
         self, first: tuple[Function, tuple[int, ...]], second: tuple[Function, tuple[int, ...]]
     ) -> bool:
-        """Return True where each operand of `second` lies behind that of `first`, or is it."""
+        """Return True where both call the same function, and each operand of `second` directly
+        follows that of `first` in a bank, or is the same number.
+        """
         if first[0] is not second[0]:
             return False
-        for before, after in zip(first[1], second[1], strict=True):
-            here, there = self._operand_of[before], self._operand_of[after]
-            if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
-                if (here.bank, here.stop) != (there.bank, there.start):
+        for first_number, second_number in zip(first[1], second[1], strict=True):
+            a, b = self._operand_of[first_number], self._operand_of[second_number]
+            if isinstance(a, _BankSlice) and isinstance(b, _BankSlice):
+                if (a.bank, a.stop) != (b.bank, b.start):
                     return False
-            elif isinstance(here, _BankSlice) or before != after:
+            elif isinstance(a, _BankSlice) or first_number != second_number:
                 return False
         return True
 
     def _add(self, run: Sequence[int]) -> None:
-        """Make one instruction of the calls in `run`."""
+        """Add one instruction for the calls in `run`."""
         row, first = self._calls[run[0]]
         _, last = self._calls[run[-1]]
         operands: list[Operand] = []
-        for start, stop in zip(first, last, strict=True):
-            here, there = self._operand_of[start], self._operand_of[stop]
-            if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
-                operands.append(_BankSlice(here.bank, here.start, there.stop))
+        for first_number, last_number in zip(first, last, strict=True):
+            start, end = self._operand_of[first_number], self._operand_of[last_number]
+            if isinstance(start, _BankSlice) and isinstance(end, _BankSlice):
+                operands.append(_BankSlice(start.bank, start.start, end.stop))
             else:
-                operands.append(here)
+                operands.append(start)
         arrays = [self._types[n] for n in first[row.condition :]]
         dtypes = {array.dtype for array in arrays if isinstance(array, np.ndarray)}
         condition = not row.condition or isinstance(self._types[first[0]], np.ndarray)
