@@ -41,17 +41,17 @@ RESERVED = (
     "bias_correction1",
     "bias_correction2",
 )
-"""Names of states that are not a parameter's, and of the target: no value of a model's has them."""
+"""Names of the target and of states that are no parameters: no value of a model may have them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """A model's graph in which inputs stand for its parameters."""
+    """A model's graph whose parameters and running statistics are inputs."""
 
     graph: Graph
     """The graph; its inputs are the model's, then the states."""
     inputs: tuple[Value, ...]
-    """The model's own."""
+    """The inputs of the model."""
     states: Mapping[str, Value]
     """The inputs that are states, by name: parameters, running statistics and `passes`."""
     initial: Mapping[str, Array]
@@ -67,8 +67,9 @@ class Forward:
     ) -> Forward:
         """Build the forward pass of `model`; see `training_step`.
 
-        inference: whether the layers do as at inference. Raises ModelError where `frozen` names
-        nothing, or there is not one output; ShapeError where batch or seed are none.
+        inference: whether the layers compute as at inference. Raises ModelError where a name in
+        `frozen` matches nothing, or the model has not exactly one output; ShapeError for an invalid
+        batch or seed.
         """
         batch, seed = integer("batch", batch), index("seed", seed)
         if len(model.outputs) != 1:
@@ -77,24 +78,28 @@ class Forward:
             if info.name in RESERVED:
                 raise ModelError(f"{model.name}: no input may be called {info.name!r}")
         passes = Value(PASSES, TensorType((), DType.int32), Kind.INPUT)
-        training = Training(_word(seed), passes)
+        training = Training(_low_word(seed), passes)
         graph = model.batched(batch, None if inference else training)
-        trainable, kept = set(model.trainable), frozen_parameters(model, frozen)
+        trainable, constants = set(model.trainable), frozen_parameters(model, frozen)
         variables = {
             value.name: value
             for node in graph.nodes
             for value in node.reads
             if value.kind is Kind.VARIABLE
         }
-        states = {n: Value(n, v.type, Kind.INPUT) for n, v in variables.items() if n not in kept}
-        here = {variables[name]: value for name, value in states.items()}
+        states = {
+            name: Value(name, variable.type, Kind.INPUT)
+            for name, variable in variables.items()
+            if name not in constants
+        }
+        state_of = {variables[name]: value for name, value in states.items()}
         initial = {name: variables[name].data.read() for name in states}  # type: ignore[union-attr]
         updates = {value.name: new for value, new in training.updates.items()}
         inputs = tuple(value for value in graph.inputs if value is not passes)
         if training.counting:
             states[PASSES] = passes
             initial[PASSES] = np.zeros((), np.int32)
-        graph, updates = _put(graph, here, (*inputs, *states.values()), updates)
+        graph, updates = _substitute_states(graph, state_of, (*inputs, *states.values()), updates)
         trained = tuple(name for name in states if name in trainable)
         if not trained and not inference:
             raise ModelError(f"{model.name}: there is no parameter to train")
@@ -102,7 +107,7 @@ class Forward:
 
     @property
     def parameters_only(self) -> Forward:
-        """The parameters that are trained without a graph that reads them."""
+        """The same with only the trained parameters as states, and an empty graph."""
         states = {name: self.states[name] for name in self.trained}
         graph = Graph((), tuple(states.values()), (), self.graph.name)
         initial = {name: self.initial[name] for name in states}
@@ -112,63 +117,63 @@ class Forward:
 def frozen_parameters(model: Model, frozen: Sequence[str]) -> frozenset[str]:
     """Return the parameters of `model` that `frozen` names; see `training_step`.
 
-    Raises ModelError where one of it names nothing.
+    Raises ModelError where a pattern matches nothing.
     """
-    listed = isinstance(frozen, Sequence) and not isinstance(frozen, str)
-    if not listed or not all(isinstance(one, str) for one in frozen):
+    is_list = isinstance(frozen, Sequence) and not isinstance(frozen, str)
+    if not is_list or not all(isinstance(pattern, str) for pattern in frozen):
         raise ModelError(f"frozen must be a list of names, got {shown(frozen)}")
     result, names = set[str](), model.trainable if frozen else ()
     for pattern in frozen:
-        fits = {
+        matches = {
             name
             for name in names
             if fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[0], pattern)
         }
-        if not fits:
+        if not matches:
             raise ModelError(f"frozen: no parameter or layer is called {pattern!r}")
-        result |= fits
+        result |= matches
     return frozenset(result)
 
 
-def _put(
+def _substitute_states(
     graph: Graph,
     states: Mapping[Value, Value],
     inputs: tuple[Value, ...],
     updates: Mapping[str, Value],
 ) -> tuple[Graph, dict[str, Value]]:
-    """`graph` and `updates` with the values that are called as states renamed, and states for
-    variables.
+    """Return `graph` and `updates` with each variable in `states` replaced by its state, and values
+    renamed whose names a state or an input has.
     """
-    taken = {value.name for value in inputs} | set(RESERVED)
+    reserved = {value.name for value in inputs} | set(RESERVED)
     names = {value.name for node in graph.nodes for value in node.outputs}
-    here = dict(states)
+    substitutes = dict(states)
     for value in graph.producers:
-        if (name := value.name) in taken:
-            while name in taken or name in names:
+        if (name := value.name) in reserved:
+            while name in reserved or name in names:
                 name += "'"
-            taken.add(name)
-            here[value] = replace(value, name=name)
-    nodes = tuple(node.with_values(here) for node in graph.nodes)
-    outputs = tuple(here.get(value, value) for value in graph.outputs)
+            reserved.add(name)
+            substitutes[value] = replace(value, name=name)
+    nodes = tuple(node.with_values(substitutes) for node in graph.nodes)
+    outputs = tuple(substitutes.get(value, value) for value in graph.outputs)
     return (
         Graph(nodes, inputs, outputs, graph.name),
-        {name: here.get(value, value) for name, value in updates.items()},
+        {name: substitutes.get(value, value) for name, value in updates.items()},
     )
 
 
-def _word(seed: int) -> int:
+def _low_word(seed: int) -> int:
     """Return the low 32 bits of a seed, as an int32."""
     return (seed & 0xFFFFFFFF) - ((seed & 0x80000000) << 1)
 
 
 T = TypeVar("T")
 STEP = "step"  # the state that counts updates
-NORM_EPSILON = 1e-6  # what PyTorch adds to a norm before it divides by it
+NORM_EPSILON = 1e-6  # PyTorch adds it to a norm before it divides by the norm
 
 
 @dataclass(frozen=True, eq=False)
 class StepGraph:
-    """A graph that is run again and again, and what stays on the device between."""
+    """A graph that is run repeatedly, and the states that stay on the device between runs."""
 
     graph: Graph
     """The graph; its inputs are those of the model, then `target`, then states, by their names."""
@@ -177,11 +182,11 @@ class StepGraph:
     updates: Mapping[str, str]
     """The name of the output that is a state's next content, for each state that changes."""
     together: tuple[tuple[str, ...], ...] = ()
-    """States that are updated alike: the parameters that are trained, what is kept of each of
-    these, and running statistics."""
+    """Groups of states that are updated alike and lie together in memory: trained parameters, each
+    slot of an optimiser, running statistics."""
 
     def add_to(self, states: States) -> None:
-        """Give `states` what it has not yet; see `States.add`, which raises the same."""
+        """Add the states that `states` does not have yet. Raises as `States.add`."""
         new = {name: array for name, array in self.states.items() if name not in states}
         for names in self.together:
             states.add_together({name: new.pop(name) for name in names if name in new})
@@ -206,31 +211,32 @@ def training_step(
 ) -> StepGraph:
     """Build the graph of one update of `model` by the gradients of `loss` over a batch.
 
-    batch: how many samples. frozen: parameters that stay, by the names of layers (`c1`), their own
-    (`c1.weight`) or patterns of these (`c*.bias`). schedule: what becomes of the optimiser's
-    learning rate. clip_value: each number of a gradient is clipped to this size, as
-    `torch.nn.utils.clip_grad_value_` does; then clip_norm: the norm of all gradients together is
-    made no more than this, as `clip_grad_norm_` does. seed: of what Dropout drops. target: the
+    batch: the number of samples. frozen: parameters that are not trained, by the names of layers
+    (`c1`), their own (`c1.weight`) or patterns of these (`c*.bias`). schedule: the learning rate's
+    schedule; None for a constant one. clip_value: each number of a gradient is clipped to this
+    magnitude, as by `torch.nn.utils.clip_grad_value_`; then clip_norm: gradients are scaled so that
+    the norm of all together is at most this, as by `clip_grad_norm_`. seed: of Dropout. target: the
     type of the target's numbers, where the loss takes several. totals: whether `total_loss`, `seen`
-    and, for targets of classes, `correct` add up, which takes some launches. counting: whether
-    there is a state `step` also where nothing in the graph reads it, which takes one launch.
+    and, for targets of classes, `correct` are accumulated, which takes some launches. counting:
+    whether there is a state `step` also where nothing in the graph reads it, which takes one
+    launch.
 
-    States are the parameters that are trained and running statistics, by their names; the
-    optimiser's slots, `c1.weight/momentum_buffer`; `step`, int32, how many updates there were;
-    `loss`, that of the last batch; `total_loss`, the sum of the losses of all that was `seen`, or
-    the sum of their terms, which a mean divides by `counted`, where labels say by what; `correct`,
-    how many of these had the greatest score where the label is; `passes`, where layers ask for it,
-    as Dropout does, how many batches there were.
+    States are trained parameters and running statistics, by their names; the optimiser's slots, as
+    `c1.weight/momentum_buffer`; `step`, int32, the number of updates; `loss`, that of the last
+    batch; `seen`, the number of samples in the totals; `total_loss`, the sum of their losses, or,
+    where labels determine the divisor of the mean, the sum of the loss's terms, with that of the
+    divisors in `counted`; `correct`, the number of samples whose greatest score is at the label;
+    `passes`, the number of batches, where layers as Dropout need it.
 
     Raises UnsupportedOpError where an operator has no gradient, ShapeError where the target or
     another argument does not fit, ModelError where there is nothing to train.
     """
     step = _Step(Forward.build(model, batch, frozen, seed), loss)
-    lost = step.apply_loss(target, loss.reduced)
-    step.update(optimizer, step.gradients(lost), schedule, Clipping(clip_norm, clip_value))
-    step.set_next("loss", lost.value)
+    output = step.apply_loss(target, loss.reduced)
+    step.update(optimizer, step.gradients(output), schedule, Clipping(clip_norm, clip_value))
+    step.set_next("loss", output.value)
     if totals:
-        step.totals(lost)
+        step.accumulate_totals(output)
     return step.graph(counting)
 
 
@@ -246,25 +252,27 @@ def accumulating(
 ) -> StepGraph:
     """Build the graph that adds the gradients of a part of a batch to those of the parts before.
 
-    The arguments, the states and the errors are those of `training_step`. The gradients of the sum
-    of the loss's terms add up in states, `c1.weight/gradient`, and in `accumulated` what their mean
-    is divided by. `applying` takes them from there: parts of any sizes are as one batch.
+    The arguments, the states and the errors are those of `training_step`. States as
+    `c1.weight/gradient` accumulate the gradients of the sum of the loss's terms, and `accumulated`
+    the divisor of their mean. `applying` reads these: parts of any sizes give the same update as
+    one batch.
     """
     step = _Step(Forward.build(model, batch, frozen, seed), loss)
-    lost, count = step.loss_terms(target)
-    before = step.state("accumulated", np.zeros((), np.float32))
-    for name, gradient in step.gradients(lost).items():
-        add, kept = step.writer(f"{name}: accumulating"), f"{name}/gradient"
-        sum = step.state(kept, np.zeros(gradient.type.shape, np.float32))
+    output, count = step.loss_terms(target)
+    accumulated = step.state("accumulated", np.zeros((), np.float32))
+    for name, gradient in step.gradients(output).items():
+        add, state_name = step.writer(f"{name}: accumulating"), f"{name}/gradient"
+        sum = step.state(state_name, np.zeros(gradient.type.shape, np.float32))
         text = "where(before > 0.0, sum + g, g)"
-        step.set_next(kept, add.formula(text, before=before, g=gradient, sum=sum))
+        step.set_next(state_name, add.formula(text, before=accumulated, g=gradient, sum=sum))
     add = step.writer("accumulated")
-    step.set_next("accumulated", add.pointwise("a + b", before, count))
-    value = lost.value if loss.reduction == "sum" else add.pointwise("a / b", lost.value, count)
+    step.set_next("accumulated", add.pointwise("a + b", accumulated, count))
+    value = output.value if loss.reduction == "sum" else add.pointwise("a / b", output.value, count)
     step.set_next("loss", value)
     if totals:
-        counted = isinstance(count, Value) and loss.reduction != "sum"
-        step.totals(LossOutput(value, lost.gradient, *((lost.value, count) if counted else ())))
+        is_weighted = isinstance(count, Value) and loss.reduction != "sum"
+        terms = (output.value, count) if is_weighted else ()
+        step.accumulate_totals(LossOutput(value, output.gradient, *terms))
     return step.graph()
 
 
@@ -313,12 +321,12 @@ def evaluating(
     The arguments, the states and the errors are those of `training_step`.
     """
     step = _Step(Forward.build(model, batch, frozen, 0, inference=True), loss)
-    step.totals(step.apply_loss(target, loss.reduced))
+    step.accumulate_totals(step.apply_loss(target, loss.reduced))
     return step.graph()
 
 
 class _Step:
-    """A step's graph as it grows."""
+    """Builder of a step's graph, its states and their updates."""
 
     def __init__(self, forward: Forward, loss: Loss) -> None:
         self._forward, self._loss = forward, loss
@@ -341,11 +349,11 @@ class _Step:
         return self._loss.scores(self._forward.graph)
 
     def writer(self, label: str) -> OperatorWriter:
-        """Return a writer of operators called `name` at the end of the graph."""
+        """Return a writer that appends operators called `label` to the graph."""
         return OperatorWriter(self._builder, label)
 
     def state(self, name: str, array: Array) -> Value:
-        """Return the state of that name, whose initial content is `array`."""
+        """Return the state called `name`; add it with the initial content `array` if needed."""
         if name not in self._states:
             self._states[name] = Value(name, TensorType.from_array(array), Kind.INPUT)
             self._builder.take(self._states[name])
@@ -376,12 +384,12 @@ class _Step:
 
         return self.apply_loss(dtype, express)
 
-    def gradients(self, lost: LossOutput) -> dict[str, Value]:
-        """Return the gradient by each parameter that is trained."""
-        kept = (*self._next.values(), lost.value, lost.gradient)
+    def gradients(self, loss: LossOutput) -> dict[str, Value]:
+        """Return the gradient of the loss by each trained parameter, by the parameter's name."""
+        outputs = (*self._next.values(), loss.value, loss.gradient)
         by = [self._states[name] for name in self._forward.trained]
-        graph = self._builder.graph(kept)
-        graph, result = differentiate(graph, self.output, by, lost.gradient)
+        graph = self._builder.graph(outputs)
+        graph, result = differentiate(graph, self.output, by, loss.gradient)
         self._builder = Builder.from_graph(graph)
         return dict(zip(self._forward.trained, result, strict=True))
 
@@ -392,7 +400,7 @@ class _Step:
         schedule: LRScheduler | None,
         clipping: Clipping,
     ) -> None:
-        """Set parameters, slots and `step` of the next step."""
+        """Set the next content of parameters, slots and `step`."""
         count = self.state(STEP, np.zeros((), np.int32))
         self.set_next(STEP, self.writer(STEP).pointwise("a + 1", count))
         lr: PointwiseOperand = optimizer.lr
@@ -414,57 +422,59 @@ class _Step:
             }
             add = self.writer(f"{name}: {type(optimizer).__name__}")
             update_context = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
-            result, more = optimizer.update(update_context)
-            self.set_next(name, result)
-            for slot, value in more.items():
+            new_parameter, new_slots = optimizer.update(update_context)
+            self.set_next(name, new_parameter)
+            for slot, value in new_slots.items():
                 self.set_next(f"{name}/{slot}", value)
 
-    def totals(self, lost: LossOutput) -> None:
-        """Add the loss, how many samples there were, and how many are right, to what there was."""
+    def accumulate_totals(self, loss: LossOutput) -> None:
+        """Add the loss and the numbers of samples and of correct ones to the states of totals."""
         assert self._target is not None
         add, output = self.writer("totals"), self.output
         samples = self._loss.samples(output.type)
         total = self.state("total_loss", np.zeros((), np.float32))
-        if lost.terms is not None and lost.count is not None:
-            self.set_next("total_loss", add.pointwise("a + b", total, lost.terms))
+        if loss.terms is not None and loss.count is not None:
+            self.set_next("total_loss", add.pointwise("a + b", total, loss.terms))
             counted = self.state("counted", np.zeros((), np.float32))
-            self.set_next("counted", add.pointwise("a + b", counted, lost.count))
+            self.set_next("counted", add.pointwise("a + b", counted, loss.count))
         else:
             factor = 1.0 if self._loss.reduction == "sum" else float(samples)
-            self.set_next("total_loss", add.pointwise("a + b * c", total, lost.value, factor))
+            self.set_next("total_loss", add.pointwise("a + b * c", total, loss.value, factor))
         seen = self.state("seen", np.zeros((), np.int32))
         self.set_next("seen", add.pointwise("a + b", seen, samples))
         if self._loss.counts(self._target.type):
-            right = call("cast_int32", call("equal", Arg(0), Arg(1)))
-            result = add.total(right, add(ArgReduce("max", 1), output), self._target)
+            is_equal = call("cast_int32", call("equal", Arg(0), Arg(1)))
+            count = add.total(is_equal, add(ArgReduce("max", 1), output), self._target)
             correct = self.state("correct", np.zeros((), np.int32))
-            self.set_next("correct", add.pointwise("a + b", correct, result))
+            self.set_next("correct", add.pointwise("a + b", correct, count))
 
     def graph(self, counting: bool = True) -> StepGraph:
-        """Return the whole graph. counting: whether `step` counts where nothing reads it."""
-        if not counting and not self._reads(self._states[STEP]):
-            for kept in (self._next, self._states, self._initial):
-                kept.pop(STEP)
+        """Return the finished step.
+
+        counting: whether to have the state `step` also where nothing reads it.
+        """
+        if not counting and not self._is_step_read():
+            for by_name in (self._next, self._states, self._initial):
+                by_name.pop(STEP)
         outputs = tuple(dict.fromkeys(self._next.values()))
-        whole = self._builder.graph(outputs)
-        nodes = ordered(outputs, whole.producers)
+        built = self._builder.graph(outputs)
+        nodes = ordered(outputs, built.producers)
         batch = (*self._forward.inputs, self._target) if self._target else ()
         inputs = (*batch, *self._states.values())
         updates = {name: value.name for name, value in self._next.items()}
         graph = expand_composites(
-            Graph(nodes, inputs, outputs, whole.name), {value.name: value.type for value in inputs}
+            Graph(nodes, inputs, outputs, built.name), {value.name: value.type for value in inputs}
         )
         running = (name for name in self._forward.states if name not in self._forward.trained)
-        beside = group_states(self._initial, self.trained_shapes, running)
-        return StepGraph(graph, self._initial, updates, tuple(beside))
+        groups = group_states(self._initial, self.trained_shapes, running)
+        return StepGraph(graph, self._initial, updates, tuple(groups))
 
-    def _reads(self, count: Value) -> bool:
-        """Return True where a result of the step depends on `count`, apart from its own next
-        content.
-        """
+    def _is_step_read(self) -> bool:
+        """Return True where the next content of another state depends on the state `step`."""
+        count = self._states[STEP]
         outputs = [value for name, value in self._next.items() if name != STEP]
-        whole = self._builder.graph(outputs)
-        return any(count in node.reads for node in ordered(outputs, whole.producers))
+        built = self._builder.graph(outputs)
+        return any(count in node.reads for node in ordered(outputs, built.producers))
 
 
 def group_states(
@@ -472,11 +482,11 @@ def group_states(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the names of states of each kind: parameters, each optimiser slot, running statistics.
 
-    In each group states are adjacent that are likely to be computed alike: of the same rank, with
-    the same name in their layers, and of layers whose parameters have the same ranks, as gradients
-    by biases come from products, from convolutions or from normalisations. Those of products are at
-    the ends: their gradients' kernels may update them, and the others are adjacent then, too.
-    parameters: the shapes of the parameters.
+    In each group, states that are likely to be computed alike are adjacent: of the same rank, with
+    the same name in their layers, and of layers whose parameters have the same ranks, since
+    gradients by biases come from products, from convolutions or from normalisations. Parameters of
+    products are at the ends: the kernels of their gradients may update them, and the others are
+    then still adjacent. parameters: the shapes of the parameters.
     """
     ranks: dict[str, list[int]] = {}
     for name, shape in parameters.items():
@@ -523,7 +533,7 @@ class Clipping:
         if self.norm is None:
             return result
         squares = [add.total(formula("square(a)"), g) for g in result.values()]
-        whole = reduce(lambda one, other: add.pointwise("a + b", one, other), squares)
+        total = reduce(lambda a, b: add.pointwise("a + b", a, b), squares)
         most = float(self.norm)
-        factor = add.pointwise("minimum(a / (sqrt(b) + c), 1.0)", most, whole, NORM_EPSILON)
+        factor = add.pointwise("minimum(a / (sqrt(b) + c), 1.0)", most, total, NORM_EPSILON)
         return {name: add.pointwise("a * b", g, factor) for name, g in result.items()}
