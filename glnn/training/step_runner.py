@@ -42,16 +42,16 @@ from glnn.training.step_graph import (
 )
 
 LOG = logging.getLogger(__name__)
-KEPT = 8  # ways to compute a batch
-LOST, COUNTED, CORRECT, SEEN = "total_loss", "counted", "correct", "seen"
+MOST_RUNNERS = 8  # cached functions that compute batches, one for each BatchKey
+TOTAL_LOSS, COUNTED, CORRECT, SEEN = "total_loss", "counted", "correct", "seen"
 TOTALS = {
-    LOST: TensorType(()),
+    TOTAL_LOSS: TensorType(()),
     COUNTED: TensorType(()),
     **dict.fromkeys((CORRECT, SEEN), TensorType((), DType.int32)),
 }
 """The states that an epoch's progress shows, and their types."""
-ACCUMULATED = "accumulated"  # the state that says what gradients add up to
-ANY = 2  # samples of a batch that is only made to see which states it has
+ACCUMULATED = "accumulated"  # the state with the divisor of the accumulated gradients
+ANY = 2  # samples of a batch whose graph is only built to find the states of training
 Batch = Mapping[str, Array]
 BatchRunner = Callable[[Batch], object]
 """Computes a batch; nothing is read back."""
@@ -64,7 +64,7 @@ class Evaluation:
     loss: float
     """The mean of the loss over them; NaN where there are none."""
     accuracy: float | None
-    """The part of them that are classified right; None where the loss has no classes."""
+    """The fraction of them that are classified correctly; None where the loss has no classes."""
     count: int
     """The number of samples."""
 
@@ -72,7 +72,7 @@ class Evaluation:
 class StepRunner:
     """Plans of the training steps, and their states.
 
-    recipe: what is trained, and how. kernels: kernels to use, by op.
+    recipe: the model, its optimiser and options. kernels: kernels to use, by op.
     """
 
     def __init__(self, recipe: Recipe, backend: Backend, kernels: Mapping[str, str]) -> None:
@@ -81,27 +81,27 @@ class StepRunner:
         self._weights = Weights(backend, recipe.model.graph)
         self._runners: OrderedDict[BatchKey, BatchRunner] = OrderedDict()
         self._latest: tuple[BatchKey, BatchRunner] | None = None  # of the last batch
-        self._needed: tuple[str, ...] = ()  # states, but for those of an epoch's progress
-        self._own = frozenset(recipe.model.parameters())
+        self._training_states: tuple[str, ...] = ()  # names of all states but those in TOTALS
+        self._parameters = frozenset(recipe.model.parameters())
         self.count = 0
         """Updates of the parameters so far."""
         self.kernels: dict[str, tuple[str, ...]] = {}
-        """Those of each plan's steps, by what it computes and the size of a batch."""
+        """The kernels of each plan's steps, by the kind of plan and the size of a batch."""
         self.recorded: Mapping[str, tuple[str, ...]] = {}
-        """The same as a checkpoint has it: where others are chosen now, it is warned of."""
+        """The kernels of a checkpoint; a warning is logged where others are chosen now."""
 
     def moved_to(self, backend: Backend, loss: Loss) -> StepRunner:
-        """Return the same on another backend, with the states as they are now."""
+        """Return a StepRunner on another backend, with copies of the current states."""
         moved = StepRunner(self._recipe, backend, self._kernels)
-        if self._needed:
+        if self._training_states:
             moved.restore(loss, self.saved(loss), {})
         return moved
 
     def perform(self, key: BatchKey, batch: Batch) -> None:
-        """Compute `batch`, in so many parts as are asked for, or more where memory is short.
+        """Compute `batch`, in `key.parts` parts, or more where memory is short.
 
-        Raises LimitError where a single sample is too much, UnsupportedOpError where an operator
-        has no gradient.
+        Raises LimitError where memory is too short for a single sample, UnsupportedOpError where an
+        operator has no gradient.
         """
         if self._latest is None or self._latest[0] is not key:
             self._latest = key, self._cached(key)
@@ -109,29 +109,29 @@ class StepRunner:
         self.count += key.trains
 
     def _cached(self, key: BatchKey) -> BatchRunner:
-        """Return the function that computes batches of this key, from the cache or made."""
-        way = self._runners.get(key) or self._compile(key)
-        self._runners[key] = way
+        """Return the function that computes batches of this key, from the cache or compiled."""
+        runner = self._runners.get(key) or self._compile(key)
+        self._runners[key] = runner
         self._runners.move_to_end(key)
-        if len(self._runners) > KEPT:
+        if len(self._runners) > MOST_RUNNERS:
             self._runners.popitem(last=False)
-        return way
+        return runner
 
     def evaluate(self, samples: Samples, size: int) -> Evaluation:
         """Evaluate the model on `samples`, in batches of at most `size`.
 
-        The totals of the epoch under way are as before afterwards.
+        The totals of the current epoch are saved before and restored afterwards.
         """
-        kept = self.states.read(self._totals)
+        totals = self.states.read(self._totals)
         self.clear()
-        asked: dict[int, BatchKey] = {}
+        keys: dict[int, BatchKey] = {}
         for _, batch in samples.batches(size, None):
-            if (count := len(batch[TARGET])) not in asked:
-                asked[count] = BatchKey.for_samples(samples, count, trains=False)
-            self.perform(asked[count], batch)
+            if (count := len(batch[TARGET])) not in keys:
+                keys[count] = BatchKey.for_samples(samples, count, trains=False)
+            self.perform(keys[count], batch)
         result = self.read_evaluation(samples)
         self.clear()
-        self.states.write(kept)
+        self.states.write(totals)
         return result
 
     def read_evaluation(self, samples: Samples) -> Evaluation:
@@ -140,12 +140,12 @@ class StepRunner:
         count = int(totals.get(SEEN, 0))
         by_labels = samples.loss.divides_by_labels(TensorType((), samples.target))
         divisor = float(totals.get(COUNTED, 0)) if by_labels else count
-        loss = float(totals[LOST]) / divisor if divisor else float("nan")
-        right = float(totals[CORRECT]) / count if count and samples.classified else None
-        return Evaluation(loss, right, count)
+        loss = float(totals[TOTAL_LOSS]) / divisor if divisor else float("nan")
+        accuracy = float(totals[CORRECT]) / count if count and samples.classified else None
+        return Evaluation(loss, accuracy, count)
 
     def clear(self) -> None:
-        """Have what an epoch's progress shows begin anew."""
+        """Set the totals of an epoch's progress to zero."""
         self.states.write({name: np.zeros((), TOTALS[name].dtype.numpy) for name in self._totals})
 
     @property
@@ -156,58 +156,61 @@ class StepRunner:
         """Return copies of parameters and running statistics that are states; waits for the
         device.
         """
-        return self.states.read(name for name in self.states.names if name in self._own)
+        return self.states.read(name for name in self.states.names if name in self._parameters)
 
     def saved(self, loss: Loss) -> dict[str, Array]:
-        """Copies of all states that training needs to go on, and how many updates there were;
+        """Return copies of all states that training needs to continue, and the number of updates;
         waits for the device.
         """
         self.begin(loss)
-        result = self.states.read((*self._needed, *self._totals))
+        result = self.states.read((*self._training_states, *self._totals))
         return {STEP: np.array(self.count, np.int32), **result}
 
     def restore(
         self, loss: Loss, states: Mapping[str, Array], kernels: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Go on with `states`, which `saved` gave, and kernels that were chosen then.
+        """Continue with `states`, which `saved` returned, and the `kernels` of that time.
 
         Raises ModelError where states are missing, unknown or of another type.
         """
         self.begin(loss)
         types = {STEP: TensorType((), DType.int32)}
-        types |= {name: self.states[name].type for name in self._needed}
+        types |= {name: self.states[name].type for name in self._training_states}
         types |= {name: TOTALS[name] for name in states if name in TOTALS}
         expected = {name: np.empty(t.shape, t.dtype.numpy) for name, t in types.items()}
         if faults := differences(expected, states):
             raise ModelError(f"does not fit {self._recipe.model.name}: {', '.join(faults)}")
         self.clear()
         self.count = int(states[STEP])
-        held = {k: array for k, array in states.items() if k != STEP or STEP in self._needed}
-        for name in held.keys() - set(self.states.names):  # what an epoch's progress shows
-            self.states.add(name, held[name])
-        self.states.write(held)
+        on_device = dict(states)
+        if STEP not in self._training_states:  # only the host counts updates
+            del on_device[STEP]
+        for name in on_device.keys() - set(self.states.names):  # totals
+            self.states.add(name, on_device[name])
+        self.states.write(on_device)
         self.recorded = kernels
-        for name, result in self.kernels.items():
-            self._compare(name, result)
+        for name, chosen in self.kernels.items():
+            self._compare(name, chosen)
 
     def begin(self, loss: Loss) -> None:
-        """Have the states that training needs."""
-        if not self._needed:  # nothing was trained yet
+        """Add the states that training needs, unless they are there."""
+        if not self._training_states:  # nothing was trained yet
             self._training(BatchKey(ANY, loss, None, totals=False)).add_to(self.states)
 
     def _training(self, key: BatchKey) -> StepGraph:
+        """Build the graph of a training step, and note its states."""
         step = self._recipe.training(key)
-        self._needed = tuple(name for name in step.states if name not in TOTALS)
+        self._training_states = tuple(name for name in step.states if name not in TOTALS)
         return step
 
     def _compile(self, key: BatchKey) -> BatchRunner:
-        """Make the function that computes batches of this key, in parts where memory is short."""
+        """Compile a function that computes batches of this key, in parts where memory is short."""
         size = -(-key.count // min(key.parts, key.count))
         while True:
             try:
                 return self._compile_parts(key, size)
             except LimitError as error:
-                if self._runners:  # first what other plans take
+                if self._runners:  # free the memory of other plans first
                     self._runners.clear()
                     self._latest = None
                     gc.collect()
@@ -220,33 +223,33 @@ class StepRunner:
                 )
 
     def _compile_parts(self, key: BatchKey, size: int) -> BatchRunner:
-        """Make the function that computes such batches in parts of `size` samples."""
+        """Compile a function that computes batches of this key in parts of `size` samples."""
         if key.trains and size == key.count:
             return self._plan(f"training {size}", self._training(key))
         starts = range(0, key.count, size)
         sizes = dict.fromkeys(min(size, key.count - start) for start in starts)
-        make = self._recipe.accumulating if key.trains else self._recipe.evaluating
+        build = self._recipe.accumulating if key.trains else self._recipe.evaluating
         kind = "accumulating" if key.trains else "evaluating"
-        plans = {one: self._plan(f"{kind} {one}", make(key, one)) for one in sizes}
-        last = None
+        plans = {count: self._plan(f"{kind} {count}", build(key, count)) for count in sizes}
+        apply = None
         if key.trains:
-            last = self._plan("applying", self._recipe.applying(key))
+            apply = self._plan("applying", self._recipe.applying(key))
 
         def perform(batch: Batch) -> None:
             for start in starts:
                 part = {name: array[start : start + size] for name, array in batch.items()}
                 plans[len(part[TARGET])](part)
-            if last is not None:
-                last({})
+            if apply is not None:
+                apply({})
 
-        return perform if last is None else self._undone(perform)
+        return perform if apply is None else self._reset_on_error(perform)
 
-    def _undone(self, way: BatchRunner) -> BatchRunner:
-        """Wrap `way` so that a failure leaves no gradients of some parts."""
+    def _reset_on_error(self, runner: BatchRunner) -> BatchRunner:
+        """Wrap `runner` so that a failure discards the gradients accumulated so far."""
 
         def perform(batch: Batch) -> None:
             try:
-                way(batch)
+                runner(batch)
             except BaseException:
                 with suppress(GlnnError):  # the device may be lost
                     self.states.write({ACCUMULATED: np.zeros((), np.float32)})
@@ -255,7 +258,7 @@ class StepRunner:
         return perform
 
     def _plan(self, name: str, step: StepGraph) -> BatchRunner:
-        """Make a function that runs `step`, called `name` in logs and checkpoints."""
+        """Return a function that runs `step`, called `name` in logs and checkpoints."""
         step.add_to(self.states)
         shapes = {
             value.name: value.type.shape
@@ -271,63 +274,63 @@ class StepRunner:
             states=self.states,
             updates=step.updates,
         )
-        self._note(name, plan)
+        self._record_kernels(name, plan)
         return partial(plan.run, outputs=())
 
-    def _note(self, name: str, plan: Plan) -> None:
-        """Record the kernels that were chosen."""
+    def _record_kernels(self, name: str, plan: Plan) -> None:
+        """Record the kernels that were chosen for `plan`, called `name`."""
         entries = plan.outline.schedule.entries
-        result = tuple(
+        chosen = tuple(
             f"{entry.lowered.name}: {entry.choice.name}{_parameters(entry.choice)}"
             for entry in entries
         )
-        self.kernels[name] = result
-        self._compare(name, result)
+        self.kernels[name] = chosen
+        self._compare(name, chosen)
 
     def _compare(self, name: str, kernels: tuple[str, ...]) -> None:
-        """Warn where other kernels were chosen for a checkpoint."""
-        if kernels != (before := self.recorded.get(name, kernels)):
-            pairs = [f"{new}, then {old}" for new, old in zip(kernels, before) if new != old]
-            what = pairs[0] if pairs else f"{len(kernels)} steps, then {len(before)}"
+        """Warn where the checkpoint has other kernels for the plan called `name`."""
+        if kernels != (recorded := self.recorded.get(name, kernels)):
+            pairs = [f"{new}, then {old}" for new, old in zip(kernels, recorded) if new != old]
+            difference = pairs[0] if pairs else f"{len(kernels)} steps, then {len(recorded)}"
             LOG.warning(
                 "%s has other kernels than at the checkpoint (%s): results may differ in rounding",
                 name,
-                what,
+                difference,
             )
 
 
 def _parameters(choice: object) -> str:
-    """Format the parameters of a kernel for people."""
+    """Return the parameters of a kernel as text."""
     values = choice.defaults if isinstance(choice, Kernel) else {}
     return "".join(f" {name}={value}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
 class BatchKey:
-    """The computation of a batch, by which plans are kept."""
+    """The key of the plans that compute a batch."""
 
     count: int
     """Samples of the batch."""
     loss: Loss
     """The loss, as it suits the targets."""
     target: DType | None
-    """The type of the target's numbers; None: the usual one."""
+    """The type of the target's numbers; None: the loss's default."""
     trains: bool = True
     """Whether the parameters are updated, or the model is only evaluated."""
     parts: int = 1
-    """Parts of the batch that are computed by themselves, at least."""
+    """Least number of parts that the batch is computed in."""
     totals: bool = True
     """Whether the totals that an epoch's progress shows are added up."""
 
     @classmethod
-    def for_samples(cls, samples: Samples, count: int, **more: Any) -> BatchKey:
-        """Make the key of `count` of the samples; `more` are fields."""
-        return cls(count, samples.loss, samples.target, **more)
+    def for_samples(cls, samples: Samples, count: int, **fields: Any) -> BatchKey:
+        """Return the key of `count` of the samples, with further `fields`."""
+        return cls(count, samples.loss, samples.target, **fields)
 
     def matches(self, batch: Samples) -> bool:
         """Return True where a batch has as many samples, and the same kind of targets."""
-        like = self.count == batch.count and self.target is batch.target
-        return like and (self.loss is batch.loss or self.loss == batch.loss)
+        is_like = self.count == batch.count and self.target is batch.target
+        return is_like and (self.loss is batch.loss or self.loss == batch.loss)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +348,7 @@ class Recipe:
     def training(self, key: BatchKey) -> StepGraph:
         """Build the graph of one update by a whole batch."""
         options = {**self.options, "target": key.target, "totals": key.totals}
-        options["counting"] = False  # the host does
+        options["counting"] = False  # the host counts updates
         return training_step(self.model, key.loss, self.optimizer, key.count, **options)
 
     def accumulating(self, key: BatchKey, size: int) -> StepGraph:
@@ -376,20 +379,21 @@ def choose_backend(
 ) -> BackendChoice:
     """Return the backend of `candidates` whose warm training steps take the least time.
 
-    Each trains copies of the parameters, which are dropped afterwards. The answer is kept for the
-    device as those of sessions are, by a fingerprint of the step's graph and the batch's shapes.
+    Each trains copies of the parameters, which are dropped afterwards. The choice is cached for the
+    device, as the choices of sessions are, by a fingerprint of the step's graph and the batch's
+    shapes.
 
     Args:
-        recipe: What is trained, and how.
+        recipe: The model, its optimiser and options.
         candidates: Two backends or more, by name, one of them of a GPU.
-        key: What the batch is computed for.
+        key: The key of the batch.
         batch: The arrays of one batch by name, the inputs' and `target`.
         clock: Returns seconds.
 
     Raises:
         GlnnError: The error of the first step, as `StepRunner.perform` raises it.
     """
-    gl = next(one for one in candidates.values() if isinstance(one, GlBackend))
+    gl = next(backend for backend in candidates.values() if isinstance(backend, GlBackend))
     device = gl.device.capabilities
     shapes = shape_class({name: array.shape for name, array in batch.items()})
     what = f"training {fingerprint(recipe.training(key).graph)} in {key.parts} parts"
