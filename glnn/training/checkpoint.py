@@ -1,8 +1,8 @@
-"""Checkpoints: all that training needs to go on bit for bit, in one .npz file.
+"""Checkpoints: all that training needs to continue bit for bit, in one .npz file.
 
 The file has `about`, a text of JSON, and arrays: `state/NAME` for each state (parameters, slots of
-the optimiser, counts), `callback/NUMBER/NAME` for what callbacks keep. It is there whole or not at
-all, and reading it never unpickles.
+the optimiser, counts), `callback/NUMBER/NAME` for the states of callbacks. It is written
+atomically, and reading it never unpickles.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from glnn.training.history import History
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
-"""Counts the formats of the file."""
-MOST_ABOUT = 64 << 20  # bytes of `about`: four a letter
+"""Version of the file's format."""
+MOST_ABOUT = 64 << 20  # bytes of `about`, four for each letter
 STATE, CALLBACK, ABOUT = "state/", "callback/", "about"
 
 
@@ -36,13 +36,13 @@ class Position:
     """The position of training within its epochs."""
 
     epoch: int = 0
-    """Epochs that are over."""
+    """The number of finished epochs."""
     sample: int = 0
-    """Samples of the next one that were trained on."""
+    """Samples of the current epoch that were trained on."""
     began: int = 0
-    """Epochs that were over when `fit` began."""
+    """Epochs that were finished when `fit` began."""
     seconds: float = 0.0
-    """The time that the epoch took so far."""
+    """The time that the current epoch took so far."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class EpochBatches:
     batch_size: int = 0
     """Samples of an update."""
     accumulate: int = 1
-    """Parts of a batch whose gradients add up."""
+    """Parts of a batch whose gradients are accumulated."""
     shuffle: bool = True
-    """Whether an epoch has an order of its own."""
+    """Whether the samples of each epoch are shuffled."""
 
 
 @dataclass(frozen=True)
@@ -89,25 +89,25 @@ class Snapshot:
 
     states: Mapping[str, Array]
     """The content of each state."""
-    place: Position
+    position: Position
     """The position of the training."""
     batches: EpochBatches
     """The division of its epochs into batches."""
     setup: Setup
     """The arguments and the backend of the training."""
     kernels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The kernel of each step, by what the steps compute, as `training 64`."""
+    """The kernel of each step, by the plan's name, as `training 64`."""
     history: History = field(default_factory=History)
-    """The epochs that are over."""
+    """The finished epochs."""
     callbacks: tuple[Mapping[str, Array], ...] = ()
-    """The arrays that each callback keeps."""
+    """The state of each callback."""
 
 
 def write(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write `snapshot` to `path`. Raises ModelError where that cannot be written."""
+    """Write `snapshot` to `path`. Raises ModelError where it cannot be written."""
     about = {
         "format": FORMAT,
-        "place": asdict(snapshot.place),
+        "place": asdict(snapshot.position),
         "batches": asdict(snapshot.batches),
         "setup": asdict(snapshot.setup),
         "kernels": {name: list(names) for name, names in snapshot.kernels.items()},
@@ -116,14 +116,14 @@ def write(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
     }
     arrays = {ABOUT: np.array(json.dumps(about))}
     arrays |= {STATE + name: array for name, array in snapshot.states.items()}
-    for number, kept in enumerate(snapshot.callbacks):
-        arrays |= {f"{CALLBACK}{number}/{name}": array for name, array in kept.items()}
+    for number, state in enumerate(snapshot.callbacks):
+        arrays |= {f"{CALLBACK}{number}/{name}": array for name, array in state.items()}
     try:
         with atomic_write(path) as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]  # its other one is a bool
+            np.savez(stream, **arrays)  # type: ignore[arg-type]  # its other argument is a bool
             stream.flush()
-            os.fsync(stream.fileno())  # before the old one is replaced
-    except (OSError, ValueError) as error:  # a full disk, a name that holds a zero byte
+            os.fsync(stream.fileno())  # before it replaces the old file
+    except (OSError, ValueError) as error:  # a full disk, a name with a zero byte
         raise ModelError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None
 
 
@@ -135,15 +135,10 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
             raise ModelError(f"{file}: is no checkpoint of glnn's")
         about = _parse(file, archive.read(ABOUT))
         arrays = {name: archive.read(name) for name in archive.names if name != ABOUT}
-    states = {name[len(STATE) :]: array for name, array in arrays.items() if _is(name, STATE)}
-    callbacks = []
-    for number in range(about["callbacks"]):
-        begin = f"{CALLBACK}{number}/"
-        kept = {name[len(begin) :]: array for name, array in arrays.items() if _is(name, begin)}
-        callbacks.append(kept)
+    callbacks = [_with_prefix(arrays, f"{CALLBACK}{i}/") for i in range(about["callbacks"])]
     try:
         return Snapshot(
-            states,
+            _with_prefix(arrays, STATE),
             _dataclass_of(Position, about["place"]),
             _dataclass_of(EpochBatches, about["batches"]),
             _dataclass_of(Setup, about["setup"]),
@@ -155,12 +150,13 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _is(name: str, begin: str) -> bool:
-    return name.startswith(begin)
+def _with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the arrays whose names begin with `prefix`, by their names without it."""
+    return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 
 
 def _parse(file: Path, text: Array) -> dict[str, Any]:
-    """Return the parsed `about`, whose entries are complete and of the right types."""
+    """Return the parsed `about`. Raises ModelError unless its entries are complete and valid."""
     kinds = {"place": dict, "batches": dict, "setup": dict, "history": list, "callbacks": int}
     try:
         about = json.loads(str(text)) if text.dtype.kind == "U" and text.shape == () else None
@@ -169,10 +165,10 @@ def _parse(file: Path, text: Array) -> dict[str, Any]:
     if not isinstance(about, dict) or "format" not in about:
         raise ModelError(f"{file}: is no checkpoint of glnn's")
     if about["format"] != FORMAT:
-        wrong = shown(about["format"])
-        raise ModelError(f"{file}: expected a checkpoint of format {FORMAT}, got {wrong}")
-    right = all(type(about.get(name)) is kind for name, kind in kinds.items())
-    if not right or not 0 <= about["callbacks"] <= 1000 or not _is_kernels(about.get("kernels")):
+        got = shown(about["format"])
+        raise ModelError(f"{file}: expected a checkpoint of format {FORMAT}, got {got}")
+    is_typed = all(type(about.get(name)) is kind for name, kind in kinds.items())
+    if not is_typed or not 0 <= about["callbacks"] <= 1000 or not _is_kernels(about.get("kernels")):
         raise ModelError(f"{file}: what it says about itself is damaged")
     return about
 
@@ -185,25 +181,28 @@ def _is_kernels(kernels: object) -> bool:
 
 
 def _dataclass_of(kind: Any, document: Mapping[str, Any]) -> Any:
-    """Make the dataclass `kind` of `document`. Raises ModelError where it lacks a field."""
+    """Return the dataclass `kind` made of `document`.
+
+    Raises ModelError unless that has exactly its fields, of their types, and no negative number.
+    """
     types = {"int": int, "float": float, "str": str, "bool": bool}
-    wanted = {one.name: types[str(one.type)] for one in fields(kind)}
-    right = document.keys() == wanted.keys() and all(
+    field_types = {field.name: types[str(field.type)] for field in fields(kind)}
+    is_valid = document.keys() == field_types.keys() and all(
         type(document[name]) is type_ and (type_ in (str, bool) or 0 <= document[name] < inf)
-        for name, type_ in wanted.items()
+        for name, type_ in field_types.items()
     )
-    if not right:
-        named = ", ".join(wanted)
-        raise ModelError(f"its {kind.__name__.lower()} must have {named}, got {shown(document)}")
+    if not is_valid:
+        names = ", ".join(field_types)
+        raise ModelError(f"its {kind.__name__.lower()} must have {names}, got {shown(document)}")
     return kind(**document)
 
 
 def differences(
     expected: Mapping[str, Array], actual: Mapping[str, Array], most: int = 3
 ) -> list[str]:
-    """Describe where the arrays `actual` have other names, shapes or dtypes than those `expected`.
+    """Describe how names, shapes and dtypes of the arrays `actual` differ from those `expected`.
 
-    most: how many differences are described.
+    most: differences that are described; the others are counted.
     """
     faults = [f"{name!r} is missing" for name in expected if name not in actual]
     faults += [f"{name!r} is unknown" for name in actual if name not in expected]
@@ -217,13 +216,14 @@ def differences(
 
 
 def check_setup(name: str, then: Setup, now: Setup) -> None:
-    """Raise ModelError where training in the checkpoint `name` cannot go on so.
+    """Raise ModelError where the training of the checkpoint `name` cannot continue with the setup
+    `now`; log a warning where it can, but the setup differs.
 
-    Warns where it can, but with something else.
+    then: the setup in the checkpoint.
     """
-    kinds = [one.optimizer.partition("(")[0] for one in (then, now)]
-    if kinds[0] != kinds[1]:
-        raise ModelError(f"{name}: was trained by {kinds[0]}, got {kinds[1]}")
+    optimizers = [setup.optimizer.partition("(")[0] for setup in (then, now)]
+    if optimizers[0] != optimizers[1]:
+        raise ModelError(f"{name}: was trained by {optimizers[0]}, got {optimizers[1]}")
     if then.seed != now.seed:
         raise ModelError(f"{name}: was trained with seed {then.seed}, got {now.seed}")
     for what in ("loss", "optimizer", "schedule", "options", "backend"):

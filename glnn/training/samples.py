@@ -1,8 +1,9 @@
-"""The samples that a model is trained on: checked once, ordered at random, cut into batches.
+"""The samples that a model is trained on: checked once, shuffled, cut into batches.
 
-Random numbers of training are Threefry's, of counters: the same seed gives the same numbers on
-every backend, and no state is kept. Its four words are for Dropout the place in a sample; the
-sample's number and the layer's (LAYERS of them); the seed; and how many batches there were.
+Random numbers of training are Threefry's, which are functions of counters: the same seed gives the
+same numbers on every backend, and there is no state. Its four words are for Dropout the index in a
+sample; the number of the sample and that of the layer (LAYERS of them); the seed; and the number of
+batches so far.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from glnn.model import Model
 from glnn.training.losses import Loss
 from glnn.training.step_graph import TARGET
 
-HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
-PROBED = 2  # samples for which a model is asked what its output is
+HELD_OUT = 2**31  # the number of epoch, never trained, whose order selects held-out samples
+PROBED = 2  # samples in a batch that the type of a model's output is inferred for
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +30,7 @@ class Samples:
     """Arrays whose first dimension counts the samples, by name: the model's inputs, `target`."""
 
     arrays: Mapping[str, Array]
-    """The arrays, all of as many samples."""
+    """The arrays, all of the same number of samples."""
 
     loss: Loss
     """The loss, as it suits their targets."""
@@ -52,32 +53,32 @@ class Samples:
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
     def split(self, fraction: float, order: Array) -> tuple[Samples, Samples]:
-        """Split into samples to train on and a fraction for validation, taken by `order`.
+        """Split into samples to train on and a fraction for validation, the first ones in `order`.
 
         Raises ShapeError where one of the two would be empty.
         """
-        held = round(fraction * self.count)
-        if not 0 < held < self.count:
+        count = round(fraction * self.count)
+        if not 0 < count < self.count:
             raise ShapeError(
-                f"validation={fraction} of {self.count} samples leaves {self.count - held} "
-                f"to train on and {held} to validate"
+                f"validation={fraction} of {self.count} samples leaves {self.count - count} "
+                f"to train on and {count} to validate"
             )
         trained, validated = (
-            {name: array[np.sort(places)] for name, array in self.arrays.items()}
-            for places in (order[held:], order[:held])
+            {name: array[np.sort(indices)] for name, array in self.arrays.items()}
+            for indices in (order[count:], order[:count])
         )
         return replace(self, arrays=trained), replace(self, arrays=validated)
 
     def batches(
         self, size: int, order: Array | None, start: int = 0
     ) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Yield the end of each batch and the batch, from the sample `start` on; the last may be
+        """Yield the end of each batch and the batch, from sample `start` on; the last batch may be
         smaller.
 
-        order: of the samples; None as they are. The arrays are the same for all batches, filled
-        anew: a batch is used before the next is asked for.
+        order: of the samples; None: as they are. The arrays of a batch are overwritten by the next
+        batch.
         """
-        room = {
+        buffers = {
             name: np.empty((min(size, self.count), *array.shape[1:]), array.dtype)
             for name, array in (self.arrays.items() if order is not None else ())
         }
@@ -86,11 +87,11 @@ class Samples:
             if order is None:
                 yield end, self.part(begin, end)
                 continue
-            places = order[begin:end]
-            batch = {name: array[: end - begin] for name, array in room.items()}
+            indices = order[begin:end]
+            batch = {name: array[: end - begin] for name, array in buffers.items()}
             for name, array in batch.items():
-                # "clip" checks nothing, so that nothing is buffered: all places are there.
-                np.take(self.arrays[name], places, axis=0, out=array, mode="clip")
+                # All indices are valid; with "clip" NumPy checks none, and so buffers nothing.
+                np.take(self.arrays[name], indices, axis=0, out=array, mode="clip")
             yield end, batch
 
 
@@ -99,20 +100,21 @@ class SampleConverter:
 
     def __init__(self, model: Model, loss: Loss) -> None:
         self._model, self._loss = model, loss
-        self._like: tuple[object, ...] = ()  # of the last arrays, if the next ones may be like them
-        self._last: Samples | None = None
+        self._last_types: tuple[object, ...] = ()  # shapes and dtypes of `_last`
+        self._last: Samples | None = None  # None where all checks must be repeated
         self._names = [info.name for info in model.inputs]
-        self._classes: int | None = None  # how many labels may be, None where there are none
-        self._unsigned: np.dtype[Any] | None = None  # the labels' type without a sign
+        self._classes: int | None = None  # the number of classes; None where targets are no labels
+        self._unsigned: np.dtype[Any] | None = None  # the unsigned type of the labels' size
 
     def samples(self, x: object, y: object) -> Samples:
-        """The samples `x`, an array or arrays by the names of the model's inputs, with targets `y`.
+        """Return the samples `x`, an array or arrays by the names of the model's inputs, with
+        targets `y`.
 
-        Where both are as the last ones were, only labels are looked at. Raises ShapeError where
+        Where both have the types of the last ones, only labels are checked. Raises ShapeError where
         they do not fit the model, the loss or each other.
         """
         last = self._last
-        if last is not None and self._match_last(x, y):
+        if last is not None and self._matches_last(x, y):
             target = y.astype(last.arrays[TARGET].dtype, copy=False)  # type: ignore[attr-defined]
             arrays: dict[str, Any] = {self._names[0]: x, TARGET: target}
             return Samples(arrays, last.loss, last.target)
@@ -125,35 +127,35 @@ class SampleConverter:
         self._classes, self._last = None, None
         if self._loss.counts(TensorType.from_array(target)):
             self._classes = output.shape[1]
-            every = np.arange(self._classes, dtype=np.int32)
-            if result.loss != self._loss.suited(every):  # labels are not all alike to it
+            all_labels = np.arange(self._classes, dtype=np.int32)
+            if result.loss != self._loss.suited(all_labels):  # the loss depends on the labels
                 return result
         if type(x) is np.ndarray and type(y) is np.ndarray:
-            self._last, self._like = result, (x.shape, x.dtype, y.shape, y.dtype)
+            self._last, self._last_types = result, (x.shape, x.dtype, y.shape, y.dtype)
             if self._classes is not None:
                 self._unsigned = np.dtype(y.dtype.str.replace("i", "u"))
         return result
 
-    def _match_last(self, x: object, y: object) -> bool:
-        """Return True where the arrays have the types of the last ones."""
+    def _matches_last(self, x: object, y: object) -> bool:
+        """Return True where the arrays have the last ones' types, and all labels are valid."""
         if not (type(x) is np.ndarray and type(y) is np.ndarray):
             return False
-        if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
+        if (x.shape, x.dtype, y.shape, y.dtype) != self._last_types:
             return False
         if self._classes is None or self._unsigned is None:
             return True
-        # As an unsigned number a negative label is a large one: one walk finds either kind.
-        # By NumPy's `max` it would take longer, which is written in Python.
+        # A negative label is a large unsigned number, so that one pass finds it, too. NumPy's `max`
+        # is written in Python and would take longer.
         return bool(np.maximum.reduce(y.view(self._unsigned), None) < self._classes)
 
 
 def split_validation(
     samples: Samples, validation: object, convert: Callable[[object, object], Samples], seed: int
 ) -> tuple[Samples, Samples | None]:
-    """Return the samples to train on, and those to evaluate on as `validation` says.
+    """Return the samples to train on and those to evaluate on.
 
-    validation: (x, y), which `convert` makes samples of; a fraction of `samples`; or None. Raises
-    GlnnError for anything else, ShapeError where one of the two would be empty.
+    validation: (x, y), which `convert` converts; a fraction of `samples`; or None. Raises GlnnError
+    for anything else, ShapeError where one of the two would be empty.
     """
     if validation is None:
         return samples, None
@@ -171,8 +173,8 @@ def _checked_inputs(model: Model, x: object) -> dict[str, Array]:
 
     x: an array, or arrays by name for a model of several inputs.
 
-    Raises ShapeError where one is missing, has another dtype or shape, holds no sample, or not as
-    many as another.
+    Raises ShapeError where one is missing, has another dtype or shape, has no samples, or has
+    another number of samples than others.
     """
     names = [info.name for info in model.inputs]
     if not isinstance(x, Mapping):
@@ -205,30 +207,30 @@ def _checked_target(y: object, count: int, loss: Loss, output: TensorType) -> Ar
     if not y.ndim or len(y) != count:
         raise ShapeError(f"x has {count} samples, y has shape {y.shape}")
     if y.dtype.kind in "iub" and y.dtype not in (np.int32, np.int64):
-        labels = any(type.dtype is DType.int32 for type in loss.targets(output))
-        y = y.astype(np.int64 if labels and y.dtype.kind != "b" else np.float32)
+        takes_labels = any(type.dtype is DType.int32 for type in loss.targets(output))
+        y = y.astype(np.int64 if takes_labels and y.dtype.kind != "b" else np.float32)
     return loss.check(y, output)
 
 
 def _output(model: Model, inputs: Mapping[str, Array]) -> TensorType:
     """Return the type of the model's output for `inputs`.
 
-    Raises ShapeError where it does not have as many samples.
+    Raises ShapeError where its first size is not the batch.
     """
     name = model.outputs[0]
     count = len(next(iter(inputs.values())))
-    fixed = any(isinstance(one.shape[0], int) for one in model.inputs if one.shape)
-    probed = count if fixed else PROBED
+    is_fixed = any(isinstance(info.shape[0], int) for info in model.inputs if info.shape)
+    probed = count if is_fixed else PROBED
     shape = model.infer({k: (probed, *array.shape[1:]) for k, array in inputs.items()})[name]
     if shape[:1] != (probed,):
         raise ShapeError(f"{model.name}: the first size of output {name!r} must be the batch")
     return TensorType((count, *shape[1:]), model.tensors[name].dtype)
 
 
-SHUFFLE = -1  # the second counter of what no layer draws
+SHUFFLE = -1  # the second counter of Threefry for shuffling, which no layer uses
 
 
 def permutation(seed: int, epoch: int, count: int) -> Array:
-    """Return the numbers from 0 to count - 1, int64, in an order by seed and epoch."""
+    """Return a random permutation of the numbers from 0 to count - 1, int64, by seed and epoch."""
     high, low = threefry(np.arange(count), np.array(SHUFFLE), np.array(seed), np.array(epoch))
     return np.argsort(high.astype(np.uint64) << np.uint64(32) | low, kind="stable")

@@ -48,14 +48,14 @@ LOG = logging.getLogger(__name__)
 class Trainer:
     """Trains a model. Weights and the optimiser's slots stay on the device.
 
-    model: with the parameters to begin with. loss: what is made less. optimizer: how. backend,
-    device, gpu, limits: as those of InferenceSession; with "auto" the first batch is timed on each
-    backend that opens, and the fastest trains. kernels: kernels to take, by the name of the
-    op. frozen: parameters that stay as they are, by the names of layers (`c1`), their own
-    (`c1.weight`) or patterns (`c*.bias`). schedule: of the learning rate; None: the optimiser's own
-    stays. clip_norm: what the norm of all gradients together is at most. clip_value: what each
-    number of a gradient lies within, of either sign. seed: of dropout and of the order of samples:
-    what a seed gives on a backend is the same bit for bit each time.
+    model: the model, with initial parameters. loss: the loss to minimise; None: CrossEntropyLoss.
+    optimizer: None: Adam. backend, device, gpu, limits: as those of InferenceSession; with "auto"
+    the first batch is timed on each backend that opens, and the fastest trains. kernels: kernels to
+    use, by op. frozen: parameters that are not trained, by the names of layers (`c1`), their own
+    (`c1.weight`) or patterns (`c*.bias`). schedule: the learning rate's schedule; None for a
+    constant one. clip_norm: the greatest norm of all gradients together. clip_value: the greatest
+    magnitude of each number of a gradient. seed: of dropout and of the order of samples; with the
+    same seed and backend, results are the same bit for bit.
 
     Raises GlnnError for other arguments, DeviceError where the backend does not open. Where the
     device is lost, what was trained since the last checkpoint is lost with it.
@@ -101,24 +101,23 @@ class Trainer:
         options["clip_value"] = clip_value
         self._options = ", ".join(f"{name}={value}" for name, value in options.items())
         options |= {"schedule": schedule, "seed": seed}
-        where: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
-        opened = open_backend(backend, **where, gl_kernels=bool(kernels))
+        backend_options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
+        opened = open_backend(backend, **backend_options, gl_kernels=bool(kernels))
         self._recipe = Recipe(model, self._optimizer, options)
         self._steps = StepRunner(self._recipe, opened, kernels or {})
-        self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen
+        # empty once one is chosen
+        self._candidates = candidates(backend, kernels or {}, **backend_options)
         self._choice: BackendChoice | None = None
-        self._converter, self._course = SampleConverter(model, self._loss), FitProgress()
-        self._read_at: int | None = None  # the step whose weights the model has
+        self._converter, self._progress = SampleConverter(model, self._loss), FitProgress()
+        self._model_step: int | None = None  # the step whose weights the model has
         self._callbacks: tuple[Callback, ...] = ()
         self._key: BatchKey | None = None  # of the last `step`
-
-    # What is trained
 
     def step(self, x: object, y: object) -> None:
         """Update the parameters once, by the gradients over the samples `x` and targets `y`.
 
-        x: an array of the model's input, or arrays by name where it has several. Uploads these, and
-        waits for nothing. Raises ShapeError where they do not fit.
+        x: an array of the model's input, or arrays by name where it has several. The arrays are
+        uploaded; it does not wait for the device. Raises ShapeError where they do not fit.
         """
         samples, key = self._converter.samples(x, y), self._key
         if key is None or not key.matches(samples):
@@ -131,7 +130,7 @@ class Trainer:
     def loss(self) -> float:
         """The loss of the last step, before its update; waits for the device. NaN before the first.
 
-        Where a batch was computed in parts, that of the last part.
+        Where a batch was computed in parts, it is the loss of the last part.
         """
         states = self._steps.states
         if "loss" not in states or not self._steps.count:
@@ -154,25 +153,25 @@ class Trainer:
         return self._choice
 
     def __repr__(self) -> str:
-        where = "auto" if self._candidates else self.backend.name
-        how = f"{self._loss}, {self._optimizer}"
-        return f"Trainer({self._model.name} on {where}: {how}, {count_of(self.steps, 'step')})"
+        backend = "auto" if self._candidates else self.backend.name
+        setup = f"{self._loss}, {self._optimizer}"
+        return f"Trainer({self._model.name} on {backend}: {setup}, {count_of(self.steps, 'step')})"
 
     @property
     def history(self) -> History:
-        """The epochs that are over."""
-        return self._course.history
+        """The finished epochs."""
+        return self._progress.history
 
     @property
     def model(self) -> Model:
-        """The model with its weights as they are now; waits for the device.
+        """The model with the current weights; waits for the device.
 
-        The layers of the model that was given are assigned, and it is that one; of an ONNX model
+        It is the model that the Trainer was made with, whose layers are assigned; of an ONNX model
         it is a new one.
         """
-        if self._read_at != self._steps.count:
+        if self._model_step != self._steps.count:
             self._model = assign_parameters(self._model, self._steps.weights())
-            self._read_at = self._steps.count
+            self._model_step = self._steps.count
         return self._model
 
     def weights(self) -> dict[str, Array]:
@@ -184,15 +183,15 @@ class Trainer:
         return self._steps.weights()
 
     def assign(self, weights: Mapping[str, Array]) -> None:
-        """Go on with such parameters and running statistics; the optimiser's slots stay.
+        """Set parameters and running statistics; the optimiser's slots stay.
 
-        Raises ModelError for an unknown name, ShapeError for one of another shape or dtype.
+        Raises ModelError for an unknown name, ShapeError for an array of another shape or dtype.
         """
-        known = self.weights()
-        if unknown := next((name for name in weights if name not in known), None):
+        current = self.weights()
+        if unknown := next((name for name in weights if name not in current), None):
             raise ModelError(f"there is no parameter {unknown!r} that is trained")
         self._steps.states.write(weights)
-        self._read_at = None
+        self._model_step = None
 
     def fit(
         self,
@@ -210,22 +209,22 @@ class Trainer:
         progress: bool | None = None,
         accumulate: int = 1,
     ) -> History:
-        """Train for so many epochs on the samples `x` and their targets `y`.
+        """Train for `epochs` epochs on the samples `x` and their targets `y`.
 
-        x, y: see `step`; all samples, of which an epoch has each once. batch_size: samples of an
-        update; the last one of an epoch may have fewer. validation: samples and targets that the
-        model is evaluated on after each epoch, or the part of `x` that is held out for that.
-        callbacks: see `Callback`. shuffle: whether each epoch has an order of its own.
-        checkpoint: a file to write checkpoints to. every: updates from one to the next; None: one
-        after each epoch. There is one at the end, too. resume: go on where the checkpoint was
-        written, until there are so many epochs since that `fit` began; where there is no such file
-        it begins anew. progress: whether a bar is shown; None: on a terminal, and in notebooks.
-        accumulate: in how many parts a batch is computed; the gradients add up, so the update is
-        that of the whole batch, but for layers whose results depend on who else is in a batch.
-        Where a part takes more memory than there is, there are more parts.
+        x, y: see `step`; an epoch has each sample once. batch_size: samples of an update; the last
+        update of an epoch may have fewer. validation: samples and targets that the model is
+        evaluated on after each epoch, or the fraction of `x` that is held out for that. callbacks:
+        see `Callback`. shuffle: whether the samples of each epoch are shuffled. checkpoint: a file
+        to write checkpoints to, also at the end. every: updates between checkpoints; None: one
+        checkpoint after each epoch. resume: continue from the checkpoint, until `epochs` are over
+        since that `fit` began; without such a file training begins anew. progress: whether a bar is
+        shown; None: on a terminal, and in notebooks. accumulate: the number of parts that a batch
+        is computed in. Their gradients are accumulated, so the update is that of the whole batch,
+        but for layers whose results depend on other samples of a batch. Where memory is too short
+        for a part, there are more parts.
 
-        Ctrl-C ends it after the step that is under way: a last checkpoint is written, the model has
-        its weights, and KeyboardInterrupt is raised. Returns `history`. Raises ShapeError where the
+        Ctrl-C ends it after the current step: a last checkpoint is written, the model has its
+        weights, and KeyboardInterrupt is raised. Returns `history`. Raises ShapeError where the
         arrays do not fit, GlnnError for other arguments, ModelError for a checkpoint that does not
         fit or cannot be written.
         """
@@ -236,7 +235,7 @@ class Trainer:
             raise GlnnError("resume and every need a checkpoint, got None")
         converter, checkpoints = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
         self._callbacks = _check_callbacks(callbacks, () if checkpoint is None else (checkpoints,))
-        samples, held = split_validation(converter(x, y), validation, converter, self._seed)
+        samples, held_out = split_validation(converter(x, y), validation, converter, self._seed)
         batches = EpochBatches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
         size = min(batch_size, samples.count)
@@ -244,7 +243,7 @@ class Trainer:
             BatchKey.for_samples(samples, size, parts=accumulate), samples.part(0, size)
         )
         order = self._seed if shuffle else None
-        fit = Fit(self._steps, self._course, samples, held, epochs, order, self._rate)
+        fit = Fit(self._steps, self._progress, samples, held_out, epochs, order, self._rate)
         try:
             fit.run(self, self._callbacks, progress)
         except KeyboardInterrupt:
@@ -256,58 +255,58 @@ class Trainer:
         return self.history
 
     def stop(self) -> None:
-        """End `fit` once the step or the epoch that is under way is over: for callbacks."""
-        self._course.stopped = True
+        """End `fit` after the current step or epoch: for callbacks."""
+        self._progress.stopped = True
 
     def evaluate(self, x: object, y: object, batch_size: int = 64) -> Evaluation:
         """Return the mean loss over the samples `x` and targets `y`, and the accuracy.
 
-        The layers are as at inference. batch_size: samples that are computed at once, at most.
+        The layers compute as at inference. batch_size: samples that are computed at once, at most.
         Raises ShapeError where the arrays do not fit.
         """
         _positive("batch_size", batch_size)
         return self._steps.evaluate(self._converter.samples(x, y), batch_size)
 
-    # Checkpoints
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint to `path`, an .npz file that is there whole or not at all.
+        """Write a checkpoint to `path`, an .npz file, which is replaced atomically.
 
         Raises ModelError where it cannot be written.
         """
-        course, steps = self._course, self._steps
-        states = steps.saved(self._loss)
-        kept = tuple(one.state() for one in self._callbacks)
-        kernels = {**steps.recorded, **steps.kernels}
-        setup = self._setup()
-        write(
-            path,
-            Snapshot(states, course.place, course.batches, setup, kernels, course.history, kept),
+        progress, steps = self._progress, self._steps
+        snapshot = Snapshot(
+            steps.saved(self._loss),
+            progress.position,
+            progress.batches,
+            self._setup(),
+            {**steps.recorded, **steps.kernels},
+            progress.history,
+            tuple(callback.state() for callback in self._callbacks),
         )
+        write(path, snapshot)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue training from the checkpoint in `path`.
 
-        Raises ModelError where it is none, or is of another model, optimiser or seed. Where other
-        kernels are chosen than then, or the loss or an argument is another one, a warning is
-        logged: training does not go on bit for bit.
+        Raises ModelError where it is no checkpoint, or one of another model, optimiser or seed. A
+        warning is logged where other kernels are chosen, or the loss or an argument differs:
+        training then does not continue bit for bit.
         """
-        result, name = read(path), os.fspath(path)
-        if result.setup.backend in self._candidates:  # the same bits as without a break
-            self._move_to(self._candidates[result.setup.backend])
-        check_setup(name, result.setup, self._setup())
-        kept = result.callbacks if self._callbacks else ()  # outside `fit` there are none
-        if len(kept) != len(self._callbacks):
-            counts = f"{len(kept)} callbacks, got {len(self._callbacks)}"
+        snapshot, name = read(path), os.fspath(path)
+        if snapshot.setup.backend in self._candidates:  # the same bits as without a break
+            self._move_to(self._candidates[snapshot.setup.backend])
+        check_setup(name, snapshot.setup, self._setup())
+        callback_states = snapshot.callbacks if self._callbacks else ()  # outside of `fit`: none
+        if len(callback_states) != len(self._callbacks):
+            counts = f"{len(callback_states)} callbacks, got {len(self._callbacks)}"
             raise ModelError(f"{name}: was written by a fit with {counts}")
         try:
-            self._steps.restore(self._loss, result.states, result.kernels)
+            self._steps.restore(self._loss, snapshot.states, snapshot.kernels)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
-        for callback, arrays in zip(self._callbacks, kept, strict=True):
+        for callback, arrays in zip(self._callbacks, callback_states, strict=True):
             callback.restore(arrays)
-        self._course.begin(result.place, result.batches, result.history)
-        self._read_at = None
+        self._progress.begin(snapshot.position, snapshot.batches, snapshot.history)
+        self._model_step = None
 
     def _setup(self) -> Setup:
         """Return the setup that a checkpoint must agree with."""
@@ -316,10 +315,8 @@ class Trainer:
         texts = (repr(self._loss), repr(self._optimizer), repr(self._schedule or ""), self._options)
         return Setup(self._model.name, *texts, self._seed, VERSION, backend.name, device)
 
-    # What is given
-
     def _choose_backend(self, key: BatchKey, batch: Mapping[str, Array]) -> None:
-        """Train on the fastest backend from now on, unless one is chosen already."""
+        """Choose the fastest backend for `batch` and move to it, unless one is chosen already."""
         if self._candidates:
             self._choice = choose_backend(self._recipe, self._candidates, key, batch)
             LOG.info("training of %s: auto takes %s", self._model.name, self._choice)
@@ -331,22 +328,22 @@ class Trainer:
             self._steps = self._steps.moved_to(backend, self._loss)
 
     def _begin(self, batches: EpochBatches, checkpoint: str | os.PathLike[str] | None) -> None:
-        """Begin to fit, or go on where the checkpoint was written, if it is there."""
-        course = self._course
+        """Begin to fit, or continue from the file `checkpoint`, if there is one."""
+        progress = self._progress
         if checkpoint is None or not Path(checkpoint).exists():
-            place = Position(course.epoch, 0, course.epoch)
-            course.begin(place, batches, course.history)
+            position = Position(progress.epoch, 0, progress.epoch)
+            progress.begin(position, batches, progress.history)
             return
         self.restore(checkpoint)
-        if course.sample and course.batches != batches:
+        if progress.sample and progress.batches != batches:
             raise ModelError(
-                f"{os.fspath(checkpoint)}: was written within an epoch of {course.batches}, "
+                f"{os.fspath(checkpoint)}: was written within an epoch of {progress.batches}, "
                 f"got {batches}"
             )
-        course.batches = batches
+        progress.batches = batches
 
     def _rate(self, step: int) -> float:
-        """Return the learning rate of the step after so many."""
+        """Return the learning rate of the step after `step` steps."""
         return (
             self._optimizer.lr
             if self._schedule is None
@@ -355,13 +352,13 @@ class Trainer:
 
 
 def _check_callbacks(
-    callbacks: Sequence[Callback], more: tuple[Callback, ...]
+    callbacks: Sequence[Callback], builtin: tuple[Callback, ...]
 ) -> tuple[Callback, ...]:
-    """Return `callbacks` and `more`. Raises GlnnError where one is no callback."""
-    listed = isinstance(callbacks, Sequence)
-    if not listed or not all(isinstance(one, Callback) for one in callbacks):
+    """Return `callbacks` and `builtin`. Raises GlnnError where one is no callback."""
+    is_list = isinstance(callbacks, Sequence)
+    if not is_list or not all(isinstance(callback, Callback) for callback in callbacks):
         raise GlnnError(f"callbacks must be a list of Callbacks, got {shown(callbacks)}")
-    return (*callbacks, *more)
+    return (*callbacks, *builtin)
 
 
 def _positive(name: str, value: object) -> None:
@@ -372,7 +369,7 @@ def _positive(name: str, value: object) -> None:
 def assign_parameters(model: Model, weights: Mapping[str, Array]) -> Model:
     """Assign `weights` to the parameters of `model`, by name, and return the model.
 
-    Layers are assigned, and it is the same model; of an ONNX model it is a new one.
+    A model of layers is changed in place; of an ONNX model a new one is returned.
     """
     if isinstance(model, GraphModel):
         return model.with_parameters(weights) if weights else model
@@ -393,34 +390,34 @@ class FitProgress:
     batches: EpochBatches = field(default_factory=EpochBatches)
     """The division of the epochs into batches."""
     history: History = field(default_factory=History)
-    """The epochs that are over."""
+    """The finished epochs."""
     epoch: int = 0
-    """The number of epochs that are over."""
+    """The number of finished epochs."""
     sample: int = 0
-    """Samples of the next one that were trained on."""
+    """Samples of the current epoch that were trained on."""
     began: int = 0
-    """Epochs that were over when `fit` began."""
+    """Epochs that were finished when `fit` began."""
     seconds: float = 0.0
-    """The time that the epoch took until `resumed`."""
+    """The time that the current epoch took until `resumed`."""
     resumed: float = field(default_factory=perf_counter)
-    """The time at which the epoch began or went on, by `perf_counter`."""
+    """The time at which the current epoch began or was resumed, by `perf_counter`."""
     stopped: bool = False
-    """Whether a callback asked for the end."""
+    """Whether a callback called `Trainer.stop`."""
 
     @property
-    def spent(self) -> float:
-        """The seconds that the epoch took so far; 0 between two."""
+    def elapsed(self) -> float:
+        """Seconds that the current epoch took so far; 0 between epochs."""
         return self.seconds + perf_counter() - self.resumed if self.sample else 0.0
 
     @property
-    def place(self) -> Position:
+    def position(self) -> Position:
         """The position and the seconds so far, for a checkpoint."""
-        return Position(self.epoch, self.sample, self.began, self.spent)
+        return Position(self.epoch, self.sample, self.began, self.elapsed)
 
-    def begin(self, place: Position, batches: EpochBatches, history: History) -> None:
-        """Begin an epoch, or go on in the middle of one, at `place`."""
-        self.epoch, self.sample, self.began = place.epoch, place.sample, place.began
-        self.seconds, self.resumed = place.seconds, perf_counter()
+    def begin(self, position: Position, batches: EpochBatches, history: History) -> None:
+        """Begin an epoch, or resume one, at `position`."""
+        self.epoch, self.sample, self.began = position.epoch, position.sample, position.began
+        self.seconds, self.resumed = position.seconds, perf_counter()
         self.batches, self.history = batches, history
 
 
@@ -430,7 +427,7 @@ class Fit:
 
     steps: StepRunner
     """The steps of the training."""
-    course: FitProgress
+    progress: FitProgress
     """The progress."""
     samples: Samples
     """The samples to train on."""
@@ -439,29 +436,30 @@ class Fit:
     epochs: int
     """The number of epochs, from where `fit` began."""
     seed: int | None
-    """The seed of the order of the samples; None: they stay as they are."""
+    """The seed of the order of the samples; None: they are not shuffled."""
     learning_rate: Callable[[int], float]
     """A function of the number of steps, which returns the learning rate of the next."""
 
     def run(self, trainer: TrainerView, callbacks: Sequence[Callback], shown: bool | None) -> None:
-        """Train. trainer: what `callbacks` are given. shown: see `progress`.
+        """Train. trainer: the argument of callbacks. shown: see `progress_bar`.
 
-        Raises KeyboardInterrupt after Ctrl-C, once the step that is under way is over and the
-        callbacks were told.
+        Raises KeyboardInterrupt after Ctrl-C, once the current step is over and the callbacks'
+        `on_end` was called.
         """
-        course, last = self.course, self.course.began + self.epochs
-        course.stopped = False
-        # A checkpoint is of what the others have seen, and of what they then leave behind.
-        after = sorted(callbacks, key=lambda one: isinstance(one, Checkpoint))
-        before = sorted(callbacks, key=lambda one: not isinstance(one, Checkpoint))
-        with defer_interrupt() as interruption, progress(shown) as bar:
-            for callback in after:
+        progress, last = self.progress, self.progress.began + self.epochs
+        progress.stopped = False
+        # After each step and epoch, checkpoints come last, so that they have the other callbacks'
+        # new states; at the end they come first, before the others reset their states.
+        checkpoints_last = sorted(callbacks, key=lambda c: isinstance(c, Checkpoint))
+        checkpoints_first = sorted(callbacks, key=lambda c: not isinstance(c, Checkpoint))
+        with defer_interrupt() as interruption, progress_bar(shown) as bar:
+            for callback in checkpoints_last:
                 callback.on_begin(trainer)
-            while course.epoch < last and not course.stopped:
-                self._epoch(trainer, after, bar, interruption)
+            while progress.epoch < last and not progress.stopped:
+                self._epoch(trainer, checkpoints_last, bar, interruption)
                 if interruption.requested:
                     break
-            for callback in before:
+            for callback in checkpoints_first:
                 callback.on_end(trainer, interruption.requested)
         if interruption.requested:
             raise KeyboardInterrupt
@@ -473,49 +471,50 @@ class Fit:
         bar: Bar,
         interruption: Interruption,
     ) -> None:
-        """Train on what is left of an epoch, or until something ends that."""
-        course, samples, batches = self.course, self.samples, self.course.batches
+        """Train until the end of the current epoch, or until Ctrl-C or `Trainer.stop`."""
+        progress, samples, batches = self.progress, self.samples, self.progress.batches
         order = None
         if self.seed is not None:
-            order = permutation(self.seed, course.epoch, samples.count)
-        if not course.sample:
+            order = permutation(self.seed, progress.epoch, samples.count)
+        if not progress.sample:
             self.steps.clear()
-            course.seconds, course.resumed = 0.0, perf_counter()
-        bar.begin(course.epoch - course.began + 1, self.epochs, samples.count, course.sample)
+            progress.seconds, progress.resumed = 0.0, perf_counter()
+        number = progress.epoch - progress.began + 1
+        bar.begin(number, self.epochs, samples.count, progress.sample)
         every_step = [c.on_step_end for c in callbacks if _overrides(c, "on_step_end")]
-        asked: dict[int, BatchKey] = {}
-        for end, batch in samples.batches(batches.batch_size, order, course.sample):
-            if (count := end - course.sample) not in asked:
-                asked[count] = BatchKey.for_samples(samples, count, parts=batches.accumulate)
-            self.steps.perform(asked[count], batch)
-            course.sample = end
+        keys: dict[int, BatchKey] = {}
+        for end, batch in samples.batches(batches.batch_size, order, progress.sample):
+            if (count := end - progress.sample) not in keys:
+                keys[count] = BatchKey.for_samples(samples, count, parts=batches.accumulate)
+            self.steps.perform(keys[count], batch)
+            progress.sample = end
             for call in every_step:
                 call(trainer)
             if bar.due():
                 result = self.steps.read_evaluation(samples)
                 bar.show(end, result.loss, result.accuracy)
-            if interruption.requested or (course.stopped and end < samples.count):
+            if interruption.requested or (progress.stopped and end < samples.count):
                 return
-        self._end(trainer, callbacks)
+        self._finish_epoch(trainer, callbacks)
 
-    def _end(self, trainer: TrainerView, callbacks: Sequence[Callback]) -> None:
-        """Record the metrics of the epoch that is over."""
-        course, result = self.course, self.steps.read_evaluation(self.samples)
+    def _finish_epoch(self, trainer: TrainerView, callbacks: Sequence[Callback]) -> None:
+        """Record the metrics of the epoch, and call the callbacks."""
+        progress, result = self.progress, self.steps.read_evaluation(self.samples)
         validation = None
         if self.validation is not None:
-            validation = self.steps.evaluate(self.validation, course.batches.batch_size)
+            validation = self.steps.evaluate(self.validation, progress.batches.batch_size)
         row = Row(
-            course.epoch + 1,
+            progress.epoch + 1,
             self.steps.count,
             result.loss,
             result.accuracy,
             validation.loss if validation else None,
             validation.accuracy if validation else None,
             self.learning_rate(self.steps.count),
-            course.spent,
+            progress.elapsed,
         )
-        course.epoch, course.sample = course.epoch + 1, 0
-        course.history = History((*course.history.rows, row))
+        progress.epoch, progress.sample = progress.epoch + 1, 0
+        progress.history = History((*progress.history.rows, row))
         for callback in callbacks:
             callback.on_epoch_end(trainer)
 
@@ -529,15 +528,14 @@ class Interruption:
     """A request by Ctrl-C to end training."""
 
     requested: bool = False
-    """Set at the first time; the second raises KeyboardInterrupt at once."""
+    """Set by the first Ctrl-C; the second raises KeyboardInterrupt at once."""
 
 
 @contextmanager
 def defer_interrupt() -> Iterator[Interruption]:
     """Defer the first Ctrl-C to the end of the step, within the context.
 
-    In other threads than the main one, or where the program handles SIGINT itself, nothing is
-    changed.
+    It does nothing in other threads than the main one, or where the program handles SIGINT itself.
     """
     result = Interruption()
 
@@ -561,13 +559,13 @@ class Bar(Protocol):
     """Shows the progress of training."""
 
     def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
-        """Show an epoch, the `epoch`-th of `epochs`, of so many samples; some may be done."""
+        """Begin epoch number `epoch` of `epochs`, of `samples`, of which `done` are done."""
 
     def due(self) -> bool:
         """Return True where it is time for `show`."""
 
     def show(self, done: int, loss: float, accuracy: float | None) -> None:
-        """Show that so many samples of the epoch are done, and what is known of them."""
+        """Show that `done` samples of the epoch are done, and their loss and accuracy."""
 
 
 class _HiddenBar:
@@ -584,12 +582,12 @@ class _HiddenBar:
 
 
 class _VisibleBar:
-    """A bar of rich's, which is drawn when it is told to and by no thread."""
+    """A bar of rich's, which is drawn by `begin` and `show` only, not by a thread."""
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._task = bar, None
         self._next = self._began = 0.0
-        self._before = 0
+        self._done_before = 0  # samples that were done at `begin`
 
     def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
         if self._task is not None:
@@ -597,7 +595,7 @@ class _VisibleBar:
         description = f"epoch {epoch}/{epochs}"
         self._task = self._bar.add_task(description, total=samples, completed=done, numbers="")
         self._bar.refresh()
-        self._before, self._began = done, perf_counter()
+        self._done_before, self._began = done, perf_counter()
         self._next = self._began + BAR_INTERVAL
 
     def due(self) -> bool:
@@ -605,25 +603,24 @@ class _VisibleBar:
 
     def show(self, done: int, loss: float, accuracy: float | None) -> None:
         now = perf_counter()
-        pace = (done - self._before) / max(now - self._began, 1e-9)
-        right = "" if accuracy is None else f"accuracy {accuracy:.2%}  "
-        numbers = f"loss {loss:.4f}  {right}{pace:,.0f} samples/s"
+        rate = (done - self._done_before) / max(now - self._began, 1e-9)
+        accuracy_text = "" if accuracy is None else f"accuracy {accuracy:.2%}  "
+        numbers = f"loss {loss:.4f}  {accuracy_text}{rate:,.0f} samples/s"
         self._bar.update(self._task, completed=done, numbers=numbers)
         self._bar.refresh()
         self._next = perf_counter() + BAR_INTERVAL
 
 
 @contextmanager
-def progress(shown: bool | None) -> Iterator[Bar]:
+def progress_bar(shown: bool | None) -> Iterator[Bar]:
     """Show a bar until the end of the context.
 
-    shown: None means where standard error is a terminal, and in notebooks.
+    shown: None: where standard error is a terminal, and in notebooks.
     """
     if not (can_draw() if shown is None else shown):
         yield _HiddenBar()
         return
     from rich.progress import MofNCompleteColumn
 
-    made = rich_bar(MofNCompleteColumn(), numbers_column(), prints=True)
-    with made as bar, share_bar(bar):
+    with rich_bar(MofNCompleteColumn(), numbers_column(), prints=True) as bar, share_bar(bar):
         yield _VisibleBar(bar)
