@@ -40,7 +40,7 @@ def snapshot(rng) -> Snapshot:
 def test_comes_back_as_it_was(snapshot, tmp_path) -> None:
     write(tmp_path / "c.npz", snapshot)
     found = read(tmp_path / "c.npz")
-    for name in ("place", "batches", "setup", "kernels", "history"):
+    for name in ("position", "batches", "setup", "kernels", "history"):
         assert getattr(found, name) == getattr(snapshot, name)
     assert found.states.keys() == snapshot.states.keys()
     for name, array in snapshot.states.items():
