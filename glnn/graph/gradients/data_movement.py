@@ -1,8 +1,7 @@
-"""Gradients of moves, views, gathers and scatters: numbers go back to their source, and copies add
-up.
+"""Gradients of moves, views, gathers and scatters: each number of dy is added to its source.
 
-All sums are in a fixed order: the gradient of a gather is a sum of few places, a product or a
-scatter, and the kernels of all of these add up what they find in order.
+All sums are in a fixed order: the gradient of a gather is a sparse sum, a product or a scatter, and
+the kernels of all of these add in order.
 """
 
 from __future__ import annotations
@@ -51,62 +50,68 @@ from glnn.graph.operators import (
 from glnn.graph.operators.gather import clamp_index
 from glnn.graph.operators.scatter import Put, Reduction, ScatterSorted, table
 
-MOST_PADDING = 4  # of how many places in the table of sums one is to be taken at least
+MOST_PADDING = 4  # most entries of a table of sums for each of its used entries
 
 
 @dataclass(frozen=True)
 class SparseMap:
-    """A sparse linear map along an axis: triples of source place, result and weight."""
+    """A sparse linear map along an axis: triples of source index, result index and weight."""
 
-    ids: Array
-    """The place that each number came from."""
+    sources: Array
+    """The index of the source of each triple."""
     results: Array
-    """The result that it went to."""
+    """The index of the result of each triple."""
     weights: Array
-    """Factor of each number, float32."""
+    """The factor of each triple, float32."""
 
     @classmethod
     def from_index(cls, index: Array, weights: Array | None = None) -> SparseMap:
-        """Return the map of `index` (taps, results), negative for none, and of weights of the same
-        shape.
+        """Return the map of which result i is the weighted sum of the sources `index[:, i]`.
+
+        index: (taps, results), negative for no source. weights: of the same shape; None: 1.
         """
         results = np.broadcast_to(np.arange(index.shape[1]), index.shape)
         weights = np.ones(index.shape, np.float32) if weights is None else weights
-        there = (index >= 0) & (weights != 0)
-        return cls(index[there], results[there], weights[there])
+        used = (index >= 0) & (weights != 0)
+        return cls(index[used], results[used], weights[used])
 
 
-def scatter_add(ctx: GradientContext, x: Value, axis: int, places: SparseMap, size: int) -> Value:
-    """The sums of the numbers of `x` along `axis` at each of `size` places, in their order."""
+def scatter_add(
+    ctx: GradientContext, x: Value, axis: int, sparse_map: SparseMap, size: int
+) -> Value:
+    """Apply the transpose of `sparse_map` to `x` along `axis`: each number is added, in order, to
+    the sources of its result, of which there are `size`.
+    """
     shape = x.type.shape
-    wanted = (*shape[:axis], size, *shape[axis + 1 :])
-    if not places.ids.size or not prod(shape):
-        return ctx.zeros(wanted)
-    order = np.argsort(places.ids, kind="stable")
-    counts = np.bincount(places.ids, minlength=size)
+    if not sparse_map.sources.size or not prod(shape):
+        return ctx.zeros((*shape[:axis], size, *shape[axis + 1 :]))
+    order = np.argsort(sparse_map.sources, kind="stable")
+    counts = np.bincount(sparse_map.sources, minlength=size)
     most = int(counts.max())
-    if most * size > MOST_PADDING * max(order.size, size) and (places.weights == 1).all():
-        return _add_by_scatter(ctx, x, axis, places, size)
-    ids = places.ids[order]
+    if most * size > MOST_PADDING * max(order.size, size) and (sparse_map.weights == 1).all():
+        return _add_by_scatter(ctx, x, axis, sparse_map, size)
+    sources = sparse_map.sources[order]
     taps = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
     index, weights = np.zeros((most, size), np.int32), np.zeros((most, size), np.float32)
-    index[taps, ids] = places.results[order]
-    weights[taps, ids] = places.weights[order]
+    index[taps, sources] = sparse_map.results[order]
+    weights[taps, sources] = sparse_map.weights[order]
     operands = ctx.constant(index, DType.int32), ctx.constant(weights, DType.float32)
     return ctx(Resample(axis), x, *operands)
 
 
 def _add_by_scatter(
-    ctx: GradientContext, gradient: Value, axis: int, places: SparseMap, size: int
+    ctx: GradientContext, gradient: Value, axis: int, sparse_map: SparseMap, size: int
 ) -> Value:
-    """The same where some places have many more numbers than others."""
+    """Compute `scatter_add` by ScatterSorted, where some sources have many more results than others
+    and all weights are 1.
+    """
     shape = gradient.type.shape
     before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
     rows = ctx.reshape(gradient, (before, shape[axis], behind))
     rows = ctx.reshape(ctx(Transpose((1, 0, 2)), rows), (shape[axis], before * behind))
-    starts = table(places.ids, size)
-    starts[size + 1 :] = places.results[starts[size + 1 :]]
-    # Results that went nowhere are no updates; each of the others is one.
+    starts = table(sparse_map.sources, size)
+    # The updates are rows of dy: of each result that has a source.
+    starts[size + 1 :] = sparse_map.results[starts[size + 1 :]]
     index = ctx.constant(starts, DType.int32)
     zeros = ctx.zeros((size, before * behind))
     sums = ctx(ScatterSorted(1, "add"), zeros, index, rows)
@@ -114,15 +119,15 @@ def _add_by_scatter(
     return ctx.reshape(sums, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
-MOST_ONES = 1 << 20  # numbers of a matrix that says which index is which place
+MOST_ONE_HOT = 1 << 20  # numbers of a one-hot matrix of indices
 
 
 def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of Gather: each number of dy is added at the place that was looked up.
+    """Return the gradients of Gather: each number of dy is added to the number that was gathered.
 
-    Where no run changes the indices, it is known which places meet. Else it is the product of a
-    matrix with a one for each index, while that has at most `MOST_ONES` numbers, and behind that a
-    scatter. So rows of an embedding are added up in the order of their indices.
+    Constant indices give a sparse sum. Other indices give the product of their one-hot matrix by
+    dy, up to `MOST_ONE_HOT` numbers, else a scatter. So rows of an embedding are added in the order
+    of their indices.
     """
     operator, x, index = ctx.node.operator, ctx.operands["x"], ctx.operands["index"]
     assert isinstance(operator, Gather)
@@ -134,12 +139,12 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
         return (ctx.zeros(shape), None)
     dy = ctx.reshape(ctx.gradient, (before, count, behind))
     if isinstance(index.data, np.ndarray):
-        places = SparseMap.from_index(clamp_index(index.data, (size,)).reshape(1, -1))
-        return (ctx.reshape(scatter_add(ctx, dy, 1, places, size), shape), None)
+        sparse_map = SparseMap.from_index(clamp_index(index.data, (size,)).reshape(1, -1))
+        return (ctx.reshape(scatter_add(ctx, dy, 1, sparse_map, size), shape), None)
     if before > 1:
         dy = ctx(Transpose((1, 0, 2)), dy)
     dy = ctx.reshape(dy, (count, before * behind))
-    if size * count <= MOST_ONES:
+    if size * count <= MOST_ONE_HOT:
         gradient = matmul(ctx, _one_hot(ctx, index, size), dy)
     else:
         zeros = ctx.zeros((size, before * behind))
@@ -150,12 +155,11 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def _one_hot(ctx: GradientContext, index: Value, size: int) -> Value:
-    """Return the one-hot matrix (size, indices): 1 where an index is that place, else 0."""
+    """Return the one-hot matrix (size, indices): 1 where an index equals the row, else 0."""
     flat = ctx.reshape(index, (prod(index.type.shape),))
-    dtype = index.type.dtype
-    places = ctx.constant(np.arange(size)[:, None], dtype)
-    one = "where(equal(clip(where(a < 0, a + c, a), 0, d), b), 1.0, 0.0)"
-    return ctx.pointwise(one, flat, places, size, size - 1)
+    rows = ctx.constant(np.arange(size)[:, None], index.type.dtype)
+    is_equal = "where(equal(clip(where(a < 0, a + c, a), 0, d), b), 1.0, 0.0)"
+    return ctx.pointwise(is_equal, flat, rows, size, size - 1)
 
 
 def gather_elements_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -186,7 +190,9 @@ def _prepend_batch_indices(ctx: GradientContext, index: Value, batch: int) -> Va
 
 
 def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Sums of the places that a place was part of, times its weights there."""
+    """Return the gradient of Resample: each number of dy, times its weights, is added to the
+    numbers of x that it was computed from.
+    """
     operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, Resample)
     x, index, weight = operands["x"], operands["index"].data, operands["weight"].data
@@ -196,12 +202,12 @@ def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
         raise ctx.no_gradient_error("index and weight must be constants")
     axis = operator.axis % len(x.type.dims)
     size = x.type.shape[axis]
-    places = SparseMap.from_index(np.clip(index, 0, size - 1), weight)
-    return (scatter_add(ctx, ctx.gradient, axis, places, size), None, None)
+    sparse_map = SparseMap.from_index(np.clip(index, 0, size - 1), weight)
+    return (scatter_add(ctx, ctx.gradient, axis, sparse_map, size), None, None)
 
 
 def transpose_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The other way round."""
+    """Return the gradient of Transpose: dy by the inverse permutation."""
     operator = ctx.node.operator
     assert isinstance(operator, Transpose)
     rank = len(operator.perm)
@@ -211,23 +217,23 @@ def transpose_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def expand_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The sum over what a number was spread to."""
+    """Return the gradient of Expand: dy summed over the axes that were broadcast."""
     return (ctx.sum_to(ctx.gradient, ctx.operands["x"].type.shape),)
 
 
 def slice_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradient of Slice: dy at its places, with zeros before, behind and between."""
+    """Return the gradient of Slice: dy with zeros before, behind and between its numbers."""
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Slice)
     shape, gradient = x.type.shape, ctx.gradient
-    walked = [factors[0] for factors in operator.map(shape).dims]
-    backwards = tuple(i for i, axis in enumerate(walked) if axis.step < 0)
+    axes = [factors[0] for factors in operator.map(shape).dims]
+    flipped = tuple(i for i, axis in enumerate(axes) if axis.step < 0)
     if not prod(gradient.type.shape):
         return (ctx.zeros(shape),)
-    if backwards:
-        gradient = ctx(Flip(backwards), gradient)
+    if flipped:
+        gradient = ctx(Flip(flipped), gradient)
     before, after = [0] * len(shape), [0] * len(shape)
-    for i, axis in enumerate(walked):
+    for i, axis in enumerate(axes):
         step = abs(axis.step)
         first = min(axis.start, axis.start + (axis.size - 1) * axis.step)
         if step > 1 and axis.size > 1:
@@ -237,12 +243,12 @@ def slice_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def _insert_zeros(ctx: GradientContext, value: Value, axis: int, step: int) -> Value:
-    """Insert step - 1 zeros behind each place of `value` along `axis`."""
+    """Insert step - 1 zeros behind each number of `value` along `axis`."""
     shape = value.type.shape
-    lead, rest = prod(shape[:axis]), prod(shape[axis + 1 :])
-    places = ctx.reshape(value, (lead * shape[axis], 1, rest))
-    wide = ctx(Pad((0, 0, 0), (0, step - 1, 0)), places)
-    return ctx.reshape(wide, (*shape[:axis], shape[axis] * step, *shape[axis + 1 :]))
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    rows = ctx.reshape(value, (before * shape[axis], 1, behind))
+    padded = ctx(Pad((0, 0, 0), (0, step - 1, 0)), rows)
+    return ctx.reshape(padded, (*shape[:axis], shape[axis] * step, *shape[axis + 1 :]))
 
 
 def _pad_with_zeros(
@@ -266,8 +272,8 @@ def roll_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradient of Pad: dy without the padding; for the edges made of x's own numbers,
-    the sum of dy over all copies of each number.
+    """Return the gradient of Pad: dy without the padding, where that is a constant; else the sum of
+    dy over all copies of each number of x.
     """
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Pad)
@@ -284,22 +290,22 @@ def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def tile_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The sum of all repetitions."""
+    """Return the gradient of Tile: the sum of dy over all repetitions."""
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Tile)
     shape = list(ctx.gradient.type.shape)
     gradient = ctx.gradient
     for i, (count, size) in enumerate(zip(operator.repeats, x.type.shape, strict=True)):
         if count != 1:
-            lead, rest = prod(shape[:i]), prod(shape[i + 1 :])
+            before, behind = prod(shape[:i]), prod(shape[i + 1 :])
             shape[i] = size
-            gradient = ctx(Reduce("sum", (1,)), ctx.reshape(gradient, (lead, count, size * rest)))
-            gradient = ctx.reshape(gradient, tuple(shape))
+            repetitions = ctx.reshape(gradient, (before, count, size * behind))
+            gradient = ctx.reshape(ctx(Reduce("sum", (1,)), repetitions), tuple(shape))
     return (gradient,)
 
 
 def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Sums of what each number went to, as if all were in one row."""
+    """Return the gradient of Rearrange: of each number of x the sum of dy over its copies."""
     operator = ctx.node.operator
     assert isinstance(operator, Rearrange)
     size = prod(operator.shape)
@@ -325,7 +331,9 @@ def concat_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def split_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The pieces behind one another, zeros where nothing depends on one."""
+    """Return the gradient of Split: the gradients by all pieces, concatenated; zeros where nothing
+    depends on a piece.
+    """
     operator = ctx.node.operator
     assert isinstance(operator, Split)
     outputs = ctx.node.outputs
@@ -337,15 +345,16 @@ def split_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 GatherUpdates = Callable[[Value], Value]
-"""The number at the place of each update."""
+"""Function that gathers, for each update, the number of a tensor like x at its index."""
 ScatterUpdates = Callable[[Reduction, Value, Value], Value]
-"""A tensor like x with updates that are reduced so."""
+"""Function that scatters updates into a tensor like x, with a reduction."""
 
 
 def scatter_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Updates have the gradient at their place: of those at one place only the last, where they are
-    put; all of them where they are added; those that are the extreme share it evenly; of a product
-    each has that of the others.
+    """Return the gradients of a scatter: each update has dy at its index.
+
+    Of several updates at an index, the last has dy where updates replace, and all have it where
+    they are added; equal extremes share it evenly; of a product each has dy times the others.
     """
     operands = ctx.operands
     x, index, updates = operands["x"], operands["index"], operands["updates"]
@@ -353,8 +362,8 @@ def scatter_backward(ctx: GradientContext) -> Sequence[Value | None]:
     assert isinstance(operator, Put)
     if not prod(updates.type.shape):
         return (ctx.gradient, None, ctx.zeros(updates.type.shape))
-    taken, placed = _access_functions(ctx, index, updates)
-    by_x, by_updates = SCATTER_GRADIENTS[operator.reduction](ctx, x, updates, taken, placed)
+    gather, scatter = _access_functions(ctx, index, updates)
+    by_x, by_updates = SCATTER_GRADIENTS[operator.reduction](ctx, x, updates, gather, scatter)
     return ctx.in_input_order(x=by_x, updates=by_updates)
 
 
@@ -362,58 +371,60 @@ Pair = tuple[Value, Value]
 
 
 def _overwrite_gradients(
-    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, scatter: ScatterUpdates
 ) -> Pair:
     shape = updates.type.shape
-    by_x = placed("none", ctx.gradient, ctx.zeros(shape))
+    by_x = scatter("none", ctx.gradient, ctx.zeros(shape))
     numbers = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     update_numbers = ctx.constant(numbers, DType.int32)
-    nobody = ctx.constant(np.zeros(x.type.shape, np.int32), DType.int32)
-    last = gather(placed("none", nobody, update_numbers))
-    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, update_numbers, gather(ctx.gradient))
-    return by_x, chosen
+    zeros = ctx.constant(np.zeros(x.type.shape, np.int32), DType.int32)
+    last = gather(scatter("none", zeros, update_numbers))  # the number of the last update there
+    by_updates = ctx.pointwise(
+        "where(equal(a, b), c, 0.0)", last, update_numbers, gather(ctx.gradient)
+    )
+    return by_x, by_updates
 
 
 def _add_gradients(
-    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, scatter: ScatterUpdates
 ) -> Pair:
     return ctx.gradient, gather(ctx.gradient)
 
 
 def _multiply_gradients(
-    ctx: GradientContext,
-    x: Value,
-    updates: Value,
-    gathered: GatherUpdates,
-    scattered: ScatterUpdates,
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, scatter: ScatterUpdates
 ) -> Pair:
-    """The product of all but zeros, where there is no other zero."""
-    first, each = (ctx.pointwise("where(equal(a, 0.0), 1.0, a)", one) for one in (x, updates))
-    product = scattered("mul", first, each)
-    none, zero = (ctx.pointwise("where(equal(a, 0.0), 1.0, 0.0)", one) for one in (x, updates))
-    zeros = scattered("add", none, zero)
+    """Return the gradients of a product: dy times the product of all other factors, computed from
+    the product of all factors but zeros and the number of zeros.
+    """
+    nonzero = "where(equal(a, 0.0), 1.0, a)"
+    product = scatter("mul", ctx.pointwise(nonzero, x), ctx.pointwise(nonzero, updates))
+    is_zero = "where(equal(a, 0.0), 1.0, 0.0)"
+    zeros = scatter("add", ctx.pointwise(is_zero, x), ctx.pointwise(is_zero, updates))
     scaled = ctx.pointwise("a * b", product, ctx.gradient)
 
-    def by(value: Value, scaled: Value, zeros: Value) -> Value:
-        share = (
+    def gradient_by(factor: Value, scaled: Value, zeros: Value) -> Value:
+        text = (
             "where(equal(a, 0.0), where(equal(c, 1.0), b, 0.0), where(equal(c, 0.0), b / a, 0.0))"
         )
-        return ctx.pointwise(share, value, scaled, zeros)
+        return ctx.pointwise(text, factor, scaled, zeros)
 
-    return by(x, scaled, zeros), by(updates, gathered(scaled), gathered(zeros))
+    return gradient_by(x, scaled, zeros), gradient_by(updates, gather(scaled), gather(zeros))
 
 
 def _extreme_gradients(
-    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, scatter: ScatterUpdates
 ) -> Pair:
     """Return the gradients of a maximum or minimum: equal extremes share dy evenly, as in
     torch.scatter_reduce.
     """
-    one = "where(equal(a, b), 1.0, 0.0)"
-    is_extreme = ctx.pointwise(one, x, ctx.output)
-    theirs = ctx.pointwise(one, updates, gather(ctx.output))
-    share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, placed("add", is_extreme, theirs))
-    return ctx.pointwise("a * b", is_extreme, share), ctx.pointwise("a * b", theirs, gather(share))
+    is_equal = "where(equal(a, b), 1.0, 0.0)"
+    x_mask = ctx.pointwise(is_equal, x, ctx.output)
+    update_mask = ctx.pointwise(is_equal, updates, gather(ctx.output))
+    count = scatter("add", x_mask, update_mask)
+    share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, count)
+    by_x = ctx.pointwise("a * b", x_mask, share)
+    return by_x, ctx.pointwise("a * b", update_mask, gather(share))
 
 
 SCATTER_GRADIENTS = {
@@ -434,12 +445,12 @@ def _access_functions(
         case ScatterElements(axis=axis):
             return (
                 lambda value: ctx(GatherElements(axis), value, index),
-                lambda how, x, new: ctx(ScatterElements(axis, how), x, index, new),
+                lambda reduction, x, new: ctx(ScatterElements(axis, reduction), x, index, new),
             )
         case ScatterND():
             return (
                 lambda value: ctx(GatherND(), value, index),
-                lambda how, x, new: ctx(ScatterND(how), x, index, new),
+                lambda reduction, x, new: ctx(ScatterND(reduction), x, index, new),
             )
     assert isinstance(operator, ScatterSorted)
     leading, shape = operator.leading, ctx.operands["x"].type.shape
@@ -447,26 +458,29 @@ def _access_functions(
     if not isinstance(index.data, np.ndarray):
         raise ctx.no_gradient_error("index must be a constant")
     starts, order = index.data[: count + 1], index.data[count + 1 :]
-    places = np.empty(order.size, np.int32)
-    places[order] = np.repeat(np.arange(count, dtype=np.int32), np.diff(starts))
-    ids = ctx.constant(places, DType.int32)
+    row_of_update = np.empty(order.size, np.int32)
+    row_of_update[order] = np.repeat(np.arange(count, dtype=np.int32), np.diff(starts))
+    row_index = ctx.constant(row_of_update, DType.int32)
 
     def gather_updates(value: Value) -> Value:
         rows = ctx(Reshape((count, *shape[leading:]), True), value)
-        return ctx.reshape(ctx(Gather(0), rows, ids), updates.type.shape)
+        return ctx.reshape(ctx(Gather(0), rows, row_index), updates.type.shape)
 
-    return gather_updates, lambda how, x, new: ctx(ScatterSorted(leading, how), x, index, new)
+    def scatter_updates(reduction: Reduction, x: Value, new: Value) -> Value:
+        return ctx(ScatterSorted(leading, reduction), x, index, new)
+
+    return gather_updates, scatter_updates
 
 
 def reshape_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The result's gradient in the operand's shape."""
+    """Return dy in the operand's shape."""
     (x,) = ctx.node.inputs
     assert x is not None
     return (ctx.reshape(ctx.gradient, x.type.shape),)
 
 
 def identity_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The result's gradient itself."""
+    """Return dy itself."""
     return (ctx.gradient,)
 
 

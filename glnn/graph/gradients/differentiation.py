@@ -122,23 +122,22 @@ NOT_DIFFERENTIABLE: Mapping[type[Operator], str] = {
     WinogradOutput: _MADE_IN_PLANS,
     Zero: _MADE_IN_PLANS,
 }
-"""Why each of these has none."""
+"""Operators without a gradient, and why they have none."""
 
 
 def differentiate(
     graph: Graph, result: Value, by: Sequence[Value], gradient: Value | None = None
 ) -> tuple[Graph, tuple[Value, ...]]:
-    """Return `graph` with the gradients of `result` by each of `by`, and these gradients, each of
-    its value's shape.
+    """Return `graph` with the gradients of `result` by each value in `by`, and these gradients.
 
-    result: one float32 number that the graph computes. by: float32 values of the graph, of any
-    kind; the gradient by one that `result` does not depend on is zeros. gradient: of something else
-    by `result`, which may be of any shape then; the gradients found are that one's. It is of the
-    graph, of the shape of `result`, and itself taken as fixed. All sizes of the graph must be
-    known, and no node may be a composite or have an epilogue: it is a pass before fusion. Where a
-    function has no derivative, as |x| has none at 0, what its row says is taken, as PyTorch does.
-    Raises UnsupportedOpError, which names the node, where there is no rule, and ShapeError where
-    `result` is no number or one of `by` is not float32.
+    result: one float32 number that the graph computes; with `gradient`, float32 of any shape. by:
+    float32 values of the graph, of any kind; the gradient by a value that `result` does not depend
+    on is zeros. gradient: the gradient of a loss by `result`, a value of the graph with the shape
+    of `result`, which is not differentiated itself; the gradients are then the loss's. All sizes of
+    the graph must be known, and no node may be a composite or have an epilogue: it runs before
+    fusion. Where a function has no derivative, as |x| at 0, the formula of its row gives the same
+    as PyTorch. Raises UnsupportedOpError, which names the node, where there is no rule, and
+    ShapeError where `result` is not one number or a value in `by` is not float32.
     """
     if result.type.dtype is not DType.float32 or (
         gradient is None and prod(result.type.shape) != 1
@@ -160,22 +159,23 @@ class _Differentiation:
         self._nodes: list[Node] = []
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
-        self._found: dict[Value, Value] = {result: gradient}
-        """The gradient by each value, as far as it is added up by now."""
+        self._gradients: dict[Value, Value] = {result: gradient}
+        """The gradient by each value, accumulated so far."""
 
     def graph(self) -> tuple[Graph, tuple[Value, ...]]:
+        """Return the graph with gradients, and the gradients by the values in `by`."""
         targets = _dependents(self._graph, self._by)
         for node in reversed(self._graph.nodes):
-            if targets.isdisjoint(node.outputs) or self._found.keys().isdisjoint(node.outputs):
+            if targets.isdisjoint(node.outputs) or self._gradients.keys().isdisjoint(node.outputs):
                 continue
-            self._back(node, targets)
-        results = tuple(self._found.get(value) or self._zeros(value) for value in self._by)
+            self._backward(node, targets)
+        results = tuple(self._gradients.get(value) or self._zeros(value) for value in self._by)
         graph = self._graph
         outputs = tuple(dict.fromkeys((*graph.outputs, *results)))
         nodes = (*graph.nodes, *self._nodes)
         return Graph(nodes, graph.inputs, outputs, graph.name), results
 
-    def _back(self, node: Node, targets: frozenset[Value]) -> None:
+    def _backward(self, node: Node, targets: frozenset[Value]) -> None:
         """Add the gradients by the operands of `node`."""
         if (rule := RULES.get(type(node.operator))) is None:
             kind = type(node.operator)
@@ -183,35 +183,36 @@ class _Differentiation:
             raise UnsupportedOpError(f"layer {node.name!r}: {kind.__name__} has no gradient: {why}")
         for value in node.inputs:
             if value in targets and value.type.dtype is not DType.float32:
-                what = f"{value.name!r} is {value.type.dtype.value}"
+                got = f"{value.name!r} is {value.type.dtype.value}"
                 raise UnsupportedOpError(
-                    f"layer {node.name!r}: gradients go through float32 alone, {what}"
+                    f"layer {node.name!r}: gradients go through float32 alone, {got}"
                 )
         label = f"{node.name}: gradient"
 
         def add(operator: Operator, *inputs: Value | None) -> tuple[Value, ...]:
             return self._add(label, operator, inputs)
 
-        dy = tuple(self._found.get(value) for value in node.outputs)
+        dy = tuple(self._gradients.get(value) for value in node.outputs)
         gradients = rule(GradientContext(node, dy, targets, add))
         for value, gradient in zip(node.inputs, gradients, strict=True):
             if value is None or gradient is None or value not in targets:
                 continue
             if gradient.type.dims != value.type.dims:
-                what = f"{gradient.type} as the gradient by {value.name!r}, {value.type}"
-                raise ShapeError(f"{node.operator.name} gave {what}")
-            before = self._found.get(value)
-            sum = gradient if before is None else add(Pointwise(SUM), before, gradient)[0]
-            self._found[value] = sum
+                got = f"{gradient.type} as the gradient by {value.name!r}, {value.type}"
+                raise ShapeError(f"{node.operator.name} gave {got}")
+            previous = self._gradients.get(value)
+            if previous is not None:
+                (gradient,) = add(Pointwise(SUM), previous, gradient)
+            self._gradients[value] = gradient
 
     def _add(
         self, label: str, operator: Operator, inputs: Sequence[Value | None]
     ) -> tuple[Value, ...]:
-        """The results of `operator`."""
+        """Add a node called `label` that applies `operator`, and return its results."""
         types = [None if value is None else value.type for value in inputs]
-        known = [v.data if v and isinstance(v.data, np.ndarray) else None for v in inputs]
-        results = operator.infer(types, known)
-        values = tuple(Value(self._fresh(f"{label}: {operator.name}"), one) for one in results)
+        arrays = [v.data if v and isinstance(v.data, np.ndarray) else None for v in inputs]
+        results = operator.infer(types, arrays)
+        values = tuple(Value(self._fresh(f"{label}: {operator.name}"), type) for type in results)
         self._nodes.append(Node(label, operator, tuple(inputs), values))
         return values
 
@@ -229,7 +230,7 @@ class _Differentiation:
 
 
 def _dependents(graph: Graph, by: Iterable[Value]) -> frozenset[Value]:
-    """The values that `by` lead to by way of floats, and these."""
+    """Return the values in `by`, and all values that depend on them through floats."""
     dependents = set(by)
     for node in graph.nodes:
         if not dependents.isdisjoint(node.reads):

@@ -17,12 +17,12 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Pointwise, Reduce, Reshape
 
 AddAll = Callable[..., tuple[Value, ...]]
-"""Adds an operator of operands to a graph, and gives all its results."""
+"""Function that adds an operator of operands to a graph, and returns all its results."""
 
 
 @dataclass(frozen=True)
 class GradientContext:
-    """A node whose operands' gradients are wanted, and where to put operators.
+    """A node whose gradients are computed, and functions that add operators to the graph.
 
     All sizes are known. It can be called as `compose.Add` is.
     """
@@ -30,14 +30,14 @@ class GradientContext:
     node: Node
     """The node: its operator, operands and results."""
     gradients: tuple[Value | None, ...]
-    """The gradient by each result, of its shape; None where nothing depends on that."""
+    """The gradient by each result, of its shape; None where nothing depends on the result."""
     targets: frozenset[Value]
-    """The values whose gradients somebody wants: those of other operands may be left None."""
+    """The values whose gradients are needed; a rule may return None for other operands."""
     add: AddAll
-    """Adds an operator of these operands, and gives all its results."""
+    """Function that adds an operator of operands, and returns all its results."""
 
     def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
-        """The first result of `operator`."""
+        """Add `operator`, and return its first result."""
         return self.add(operator, *inputs)[0]
 
     @property
@@ -67,7 +67,8 @@ class GradientContext:
         return tuple(all[: len(self.node.inputs)])
 
     def pointwise(self, expression: str | Expr, *operands: PointwiseOperand) -> Value:
-        """An expression, or a formula, of values that broadcast and of numbers.
+        """Add an expression, or a formula, of values that broadcast and of numbers; return its
+        result.
 
         In a formula a is the first operand, b the second one and so on.
         """
@@ -75,8 +76,8 @@ class GradientContext:
         return self(Pointwise(expr), *values)
 
     def expression(self, expr: Expr, *operands: Value) -> Value:
-        """Add `expr` of the operands that it reads; cut into several nodes where it has too many
-        calls.
+        """Add `expr` of `operands`, split into several nodes where it has too many calls; return
+        its result.
         """
         expr, operands = self._split_large(expr, operands)
         if isinstance(expr, Arg):
@@ -84,15 +85,17 @@ class GradientContext:
         return self(Pointwise(expr), *operands)
 
     def _split_large(self, expr: Expr, operands: Sequence[Value]) -> tuple[Expr, tuple[Value, ...]]:
-        """The same of fewer calls, and of the operands that are read, which then are others."""
+        """Return an expression of at most MOST_CALLS calls that equals `expr`, and its operands;
+        parts are added as nodes of their own, and operands that are not read are left out.
+        """
         values = list(operands)
         while expr.calls > MOST_CALLS:
             part = next(part for part in expr.parts() if part.calls > MOST_CALLS // 2)
             values.append(self.expression(part, *values))
             expr = replace_part(expr, part, Arg(len(values) - 1))
         read = sorted({part.index for part in expr.parts() if isinstance(part, Arg)})
-        places = {index: Arg(place) for place, index in enumerate(read)}
-        expr = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
+        renumbered = {index: Arg(i) for i, index in enumerate(read)}
+        expr = expr.replace(lambda part: renumbered[part.index] if isinstance(part, Arg) else None)
         return expr, tuple(values[index] for index in read)
 
     def expand(self, value: Value, shape: Shape) -> Value:
@@ -104,31 +107,33 @@ class GradientContext:
         return self.expand(self.constant(np.zeros((1,) * len(shape)), DType.float32), shape)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """Reshape `value`, with as many numbers."""
+        """Reshape `value` to `shape`, which has as many numbers."""
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
     def sum_to(self, value: Value, shape: Shape) -> Value:
-        """Sum `value` to `shape`, which broadcasts to its own: the adjoint of a broadcast."""
+        """Sum `value` to `shape`, which broadcasts to the shape of `value`: the adjoint of a
+        broadcast.
+        """
         sizes = value.type.shape
         if sizes == shape:
             return value
-        more = len(sizes) - len(shape)
-        spread = (*(1,) * more, *shape)
-        axes = tuple(
-            i for i, (n, wanted) in enumerate(zip(sizes, spread, strict=True)) if n != wanted
-        )
-        if axes:  # axes that the shape has not are left out at once
-            value = self(Reduce("sum", axes, axes != tuple(range(more))), value)
+        leading = len(sizes) - len(shape)
+        padded = (*(1,) * leading, *shape)
+        axes = tuple(i for i, (n, size) in enumerate(zip(sizes, padded, strict=True)) if n != size)
+        if axes:  # where only leading axes are summed, Reduce drops them
+            value = self(Reduce("sum", axes, axes != tuple(range(leading))), value)
         return self.reshape(value, shape)
 
     def constant(self, array: Array | Sequence[float] | float, dtype: DType) -> Value:
-        """A value that never changes."""
+        """Return a constant of type `dtype`."""
         return constant(np.asarray(array, dtype.numpy))
 
     def no_gradient_error(self, why: str) -> ShapeError:
-        """The error that says why there is no gradient."""
+        """Return the error for a missing gradient, with the reason `why`."""
         return ShapeError(f"{self.node.name!r}: no gradient of {self.node.operator.name}: {why}")
 
 
 GradientRule = Callable[[GradientContext], Sequence[Value | None]]
-"""Gives the gradient by each operand of a node, None where there is none or nobody wants it."""
+"""Function that returns the gradient by each operand of a node; None where there is none, or it is
+not needed.
+"""

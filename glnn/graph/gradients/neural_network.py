@@ -57,12 +57,12 @@ def conv2d_backward(ctx: GradientContext) -> Sequence[Value | None]:
     operator, x, weight = ctx.node.operator, ctx.operands["x"], ctx.operands["weight"]
     assert isinstance(operator, Conv2d)
     size, kernel = x.type.shape[2:], weight.type.shape[2:]
-    how = operator.stride, operator.padding, operator.dilation, operator.groups
+    attributes = operator.stride, operator.padding, operator.dilation, operator.groups
     by_x = by_weight = None
     if ctx.requires_grad(x):
-        by_x = ctx(Conv2dInputGradient((size[0], size[1]), *how), ctx.gradient, weight)
+        by_x = ctx(Conv2dInputGradient((size[0], size[1]), *attributes), ctx.gradient, weight)
     if ctx.requires_grad(weight):
-        gradient = Conv2dWeightGradient((kernel[0], kernel[1]), *how)
+        gradient = Conv2dWeightGradient((kernel[0], kernel[1]), *attributes)
         by_weight = ctx(gradient, x, ctx.gradient)
     return ctx.in_input_order(x=by_x, weight=by_weight)
 
@@ -71,8 +71,8 @@ def matmul_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradients of a matrix product: by x dy times the weight, by the weight dy
     transposed times x, for each matrix of a batch.
 
-    The products have the shapes of x and of the weight as they lie, so that no result is
-    transposed. The operands that are instead kernels take as they lie.
+    The products have the shapes of x and of the weight, so that no result is transposed; kernels
+    read transposed operands in place.
     """
     x, weight = ctx.operands["x"], ctx.operands["weight"]
     dy = ctx.gradient
@@ -89,25 +89,25 @@ def matmul_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def _transpose_matrix(ctx: GradientContext, value: Value) -> Value:
-    """A matrix, or each of a stack, with its rows as columns."""
+    """Transpose a matrix, or each of a stack."""
     rank = len(value.type.dims)
     return ctx(Transpose((*range(rank - 2), rank - 1, rank - 2)), value)
 
 
 def pool2d_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradient of Pool2d: average pooling spreads dy over the window, maximum pooling
-    adds it at the place of the maximum, for which x and the result are read.
+    adds it at the maximum, which x and the result tell.
     """
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Pool2d)
     gradient = Pool2dGradient(operator, (x.type.shape[2], x.type.shape[3]))
-    looked_at = (x, ctx.output) if operator.mode == "max" else ()
-    return [ctx(gradient, ctx.gradient, *looked_at)]
+    operands = (x, ctx.output) if operator.mode == "max" else ()
+    return [ctx(gradient, ctx.gradient, *operands)]
 
 
 def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of Subsample: by each number of a window its share of dy, by the weight
-    sums of dy times the means, by the bias sums of dy.
+    """Return the gradients of Subsample: by each number of a window its share of dy; by the weight
+    the sums of dy times the means; by the bias the sums of dy.
     """
     operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, Subsample)
@@ -119,10 +119,10 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     gradients: dict[str, Value | None] = {}
     if ctx.requires_grad(x):
         scaled = ctx.pointwise("a * b * c", g, ctx.reshape(weight, (c, 1, 1)), 1 / (kh * kw))
-        apart = ctx.reshape(scaled, (n, c, oh, 1, ow, 1))
-        spread = ctx.reshape(ctx(Expand((n, c, oh, kh, ow, kw)), apart), (n, c, oh * kh, ow * kw))
-        rest = (0, 0, h - oh * kh, w - ow * kw)
-        gradients["x"] = ctx(Pad((0, 0, 0, 0), rest), spread) if any(rest) else spread
+        windows = ctx(Expand((n, c, oh, kh, ow, kw)), ctx.reshape(scaled, (n, c, oh, 1, ow, 1)))
+        by_x = ctx.reshape(windows, (n, c, oh * kh, ow * kw))
+        uncovered = (0, 0, h - oh * kh, w - ow * kw)
+        gradients["x"] = ctx(Pad((0, 0, 0, 0), uncovered), by_x) if any(uncovered) else by_x
     if ctx.requires_grad(weight):
         means = ctx(Pool2d("average", (kh, kw), (kh, kw)), x)
         gradients["weight"] = ctx(Reduce("sum", (0, 2, 3), False, formula("a * b")), g, means)
@@ -132,15 +132,15 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def fold_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradient of fold: each number gets dy of the place that it was added to."""
+    """Return the gradient of fold: each number has dy of the number that it was added to."""
     operator = ctx.node.operator
     assert isinstance(operator, FoldWindows)
     return (unfold(ctx, ctx.gradient, operator.windows),)
 
 
 def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of batch normalisation: by x it is dy less its mean and less its
-    projection on x, over the deviation.
+    """Return the gradients of batch normalisation: by x, dy less its mean and less its projection
+    on x, divided by the deviation.
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3.
     """
@@ -163,19 +163,20 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
             ctx.pointwise("a * rsqrt(b + c)", inner, variance, operator.eps), channels
         )
     if ctx.requires_grad(x):
-        part = 1 / samples_per_channel(x.type.shape)
-        by = ctx.pointwise(GRADIENT, by_y, x, mean, variance, total, inner, part, operator.eps)
+        fraction = 1 / samples_per_channel(x.type.shape)
+        statistics = mean, variance, total, inner
+        by_x = ctx.pointwise(GRADIENT, by_y, x, *statistics, fraction, operator.eps)
         if weight is not None:
-            by = ctx.pointwise("a * b", by, ctx.reshape(weight, spread))
-        gradients["x"] = by
+            by_x = ctx.pointwise("a * b", by_x, ctx.reshape(weight, spread))
+        gradients["x"] = by_x
     return ctx.in_input_order(**gradients)
 
 
 def softmax_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradient of softmax, y (g - sum(g y)), or of its logarithm, g - exp(y) sum(g), for
-    y the result.
+    """Return the gradient of softmax, y (g - sum(g y)), or of its logarithm, g - exp(y) sum(g),
+    where y is the result and g is dy.
 
-    A row of NaN, as one that is masked altogether, gives 0 where nothing depends on it.
+    A row of NaN, as a wholly masked one gives, has gradients of 0 where dy is 0.
     """
     operator = ctx.node.operator
     assert isinstance(operator, Softmax)
@@ -194,8 +195,8 @@ def softmax_backward(ctx: GradientContext) -> Sequence[Value | None]:
 
 
 def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of a normalisation: by x it is dy less its mean and less its projection
-    on x, over the deviation.
+    """Return the gradients of a normalisation: by x, dy less its mean and less its projection on x,
+    divided by the deviation.
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3, of the rows' own statistics.
     """
@@ -205,15 +206,15 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
     shape = x.type.shape
     if not prod(shape):
         return ctx.in_input_order(**{n: ctx.zeros(v.type.shape) for n, v in operands.items()})
-    apart, axes, others, spread = _normalized_view(operator, shape)
-    g, x = ctx.reshape(ctx.gradient, apart), ctx.reshape(x, apart)
+    view, axes, others, spread = _normalized_view(operator, shape)
+    g, x = ctx.reshape(ctx.gradient, view), ctx.reshape(x, view)
     gradients: dict[str, Value | None] = {}
     if bias is not None and ctx.requires_grad(bias):
         gradients["bias"] = ctx.reshape(ctx(Reduce("sum", others), g), bias.type.shape)
-    together = (prod(apart[: axes[0]]), prod(apart[axes[0] :]))
+    matrix = (prod(view[: axes[0]]), prod(view[axes[0] :]))
     if weight is not None and ctx.requires_grad(weight):
-        alone = Normalize(1, centred=operator.centred, eps=operator.eps)
-        rows = ctx.reshape(ctx(alone, ctx.reshape(x, together)), apart)
+        normalize = Normalize(1, centred=operator.centred, eps=operator.eps)
+        rows = ctx.reshape(ctx(normalize, ctx.reshape(x, matrix)), view)
         total = ctx(Reduce("sum", others, False, formula("a * b")), g, rows)
         gradients["weight"] = ctx.reshape(total, weight.type.shape)
     if ctx.requires_grad(operands["x"]):
@@ -221,7 +222,7 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
         if weight is not None and not by_row:
             g = ctx.pointwise("a * b", g, ctx.reshape(weight, spread))
         gradient = NormalizeGradient(operator.centred, operator.eps)
-        g, x = ctx.reshape(g, together), ctx.reshape(x, together)
+        g, x = ctx.reshape(g, matrix), ctx.reshape(x, matrix)
         by_x = ctx(gradient, g, ctx.reshape(weight, spread) if by_row and weight else None, x)
         gradients["x"] = ctx.reshape(by_x, shape)
     return ctx.in_input_order(**gradients)
@@ -230,8 +231,8 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
 def _normalized_view(
     operator: Normalize, x: Shape
 ) -> tuple[Shape, tuple[int, ...], tuple[int, ...], Shape]:
-    """x in few dimensions, those normalised together, those that a parameter is the same along,
-    and the shape of parameters that broadcasts to it.
+    """Return the shape of a view of x, the view's axes that are normalised together, the axes that
+    parameters are shared along, and the shape in which parameters broadcast to the view.
     """
     if operator.dims is not None:
         rows, extent = operator.grouped_shape(x)
@@ -242,9 +243,11 @@ def _normalized_view(
 
 
 def local_response_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradient of local response normalisation: g d**-beta less 2 alpha beta / size x
-    times the sums of g x d**(-beta - 1), where d is k + alpha / size s, over the channels whose
-    sums s have x in them.
+    """Return the gradient of local response normalisation:
+    g d**-beta - (2 alpha beta / size) x sum(g x d**(-beta - 1)).
+
+    g is dy, d is k + (alpha / size) s, s the sum of squares over a window of channels; the sum is
+    over the channels whose windows contain x.
     """
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, LocalResponseNorm)
@@ -255,8 +258,8 @@ def local_response_norm_backward(ctx: GradientContext) -> Sequence[Value | None]
     alpha = operator.alpha / operator.size
     sums = _sum_windows(ctx, ctx.pointwise("a * a", x), channels, before, behind)
     d = ctx.pointwise("b + c * a", sums, operator.k, alpha)
-    each = ctx.pointwise("a * b * pow(c, d)", ctx.gradient, x, d, -operator.beta - 1)
-    total = _sum_windows(ctx, each, channels, behind, before)
+    terms = ctx.pointwise("a * b * pow(c, d)", ctx.gradient, x, d, -operator.beta - 1)
+    total = _sum_windows(ctx, terms, channels, behind, before)
     first = ctx.pointwise("a * pow(b, c)", ctx.gradient, d, -operator.beta)
     return (ctx.pointwise("a - d * b * c", first, x, total, 2 * alpha * operator.beta),)
 
@@ -264,56 +267,56 @@ def local_response_norm_backward(ctx: GradientContext) -> Sequence[Value | None]
 def _sum_windows(
     ctx: GradientContext, value: Value, channels: int, before: int, behind: int
 ) -> Value:
-    """Sum for each channel those from `before` before it to `behind` behind it."""
+    """Sum for each channel the window from `before` channels before it to `behind` behind it."""
     taps = np.arange(-before, behind + 1)[:, None] + np.arange(channels)
-    there = (taps >= 0) & (taps < channels)
-    index = ctx.constant(np.where(there, taps, 0), DType.int32)
-    return ctx(Resample(1), value, index, ctx.constant(there, DType.float32))
+    is_inside = (taps >= 0) & (taps < channels)
+    index = ctx.constant(np.where(is_inside, taps, 0), DType.int32)
+    return ctx(Resample(1), value, index, ctx.constant(is_inside, DType.float32))
 
 
 def recurrent_step_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of a step by the inputs, the weight and the states, from those of the
-    new states.
+    """Return the gradients of a recurrent step by x, weight and state, from those by the new state.
 
-    The sums over the units are products of matrices, one for each direction; what is made of them
-    at each unit is pointwise.
+    The sums over units are matrix products, one for each direction; all else is pointwise.
     """
     operator, operands = ctx.node.operator, ctx.operands
     assert isinstance(operator, RecurrentStep)
     x, weight, state = operands["x"], operands["weight"], operands["state"]
     d, _, b, i, h = x.type.shape
     g, s = weight.type.shape[1], state.type.shape[3]
-    before = [_unpack_state(ctx, state, index, (d, b, h)) for index in range(s)]
+    old_states = [_unpack_state(ctx, state, index, (d, b, h)) for index in range(s)]
     gates = ctx.reshape(weight, (d, g * h, h))
-    sums = matmul(ctx, before[operator.summed], gates, transposed=True)
-    now = _take_piece(ctx, x, 1, operator.step, (d, b, i, h))
+    sums = matmul(ctx, old_states[operator.summed], gates, transposed=True)
+    inputs = _take_piece(ctx, x, 1, operator.step, (d, b, i, h))
     arguments = [_take_piece(ctx, sums, 2, gate, (d, b, h), h) for gate in range(g)]
-    arguments += [_take_piece(ctx, now, 2, one, (d, b, h)) for one in range(i)]
-    arguments += before
-    new = [
+    arguments += [_take_piece(ctx, inputs, 2, index, (d, b, h)) for index in range(i)]
+    arguments += old_states
+    by_new_states = [
         _zero_padding_units(ctx, _unpack_state(ctx, ctx.gradient, index, (d, b, h)), operator.units)
         for index in range(len(operator.exprs))
     ]
-    by = [
-        _argument_gradient(ctx, operator.exprs, place, arguments, new)
-        for place in range(len(arguments))
+    by_arguments = [
+        _argument_gradient(ctx, operator.exprs, index, arguments, by_new_states)
+        for index in range(len(arguments))
     ]
-    by_sums = ctx(Concat(2), *by[:g]) if g > 1 else by[0]
+    by_sums = ctx(Concat(2), *by_arguments[:g]) if g > 1 else by_arguments[0]
     gradients: dict[str, Value | None] = {}
     if ctx.requires_grad(x):
-        stacked = ctx(Concat(2), *(ctx.reshape(one, (d, b, 1, h)) for one in by[g : g + i]))
+        by_inputs = by_arguments[g : g + i]
+        stacked = ctx(Concat(2), *(ctx.reshape(value, (d, b, 1, h)) for value in by_inputs))
         steps = x.type.shape[1]
-        around = (0, operator.step, 0, 0, 0), (0, steps - operator.step - 1, 0, 0, 0)
-        gradients["x"] = ctx(Pad(*around), ctx.reshape(stacked, (d, 1, b, i, h)))
+        other_steps = (0, operator.step, 0, 0, 0), (0, steps - operator.step - 1, 0, 0, 0)
+        gradients["x"] = ctx(Pad(*other_steps), ctx.reshape(stacked, (d, 1, b, i, h)))
     if ctx.requires_grad(weight):
         transposed = ctx(Transpose((0, 2, 1)), by_sums)
-        product = matmul(ctx, transposed, before[operator.summed])
+        product = matmul(ctx, transposed, old_states[operator.summed])
         gradients["weight"] = ctx.reshape(product, weight.type.shape)
     if ctx.requires_grad(state):
-        states = by[g + i :]
-        through = matmul(ctx, by_sums, gates)
-        states[operator.summed] = ctx.pointwise("a + b", states[operator.summed], through)
-        packed = [ctx.reshape(one, (d, b, h // 4, 1, 4)) for one in states]
+        by_states = by_arguments[g + i :]
+        through_sums = matmul(ctx, by_sums, gates)
+        summed = by_states[operator.summed]
+        by_states[operator.summed] = ctx.pointwise("a + b", summed, through_sums)
+        packed = [ctx.reshape(value, (d, b, h // 4, 1, 4)) for value in by_states]
         gradients["state"] = ctx(Concat(3), *packed) if s > 1 else packed[0]
     return ctx.in_input_order(**gradients)
 
@@ -326,7 +329,7 @@ def _unpack_state(ctx: GradientContext, packed: Value, index: int, shape: tuple[
 def _take_piece(
     ctx: GradientContext, value: Value, axis: int, index: int, shape: tuple[int, ...], size: int = 1
 ) -> Value:
-    """The piece number `index` of `size` places along `axis`, as `shape`."""
+    """Return piece number `index` of the pieces of `size` along `axis`, reshaped to `shape`."""
     if value.type.shape[axis] != size:
         bounds = (index * size,), ((index + 1) * size,)
         value = ctx(Slice(*bounds, (axis,), (1,)), value)
@@ -345,20 +348,23 @@ def _zero_padding_units(ctx: GradientContext, value: Value, units: int) -> Value
 def _argument_gradient(
     ctx: GradientContext,
     exprs: Sequence[Expr],
-    place: int,
+    index: int,
     arguments: Sequence[Value],
-    new: Sequence[Value],
+    by_results: Sequence[Value],
 ) -> Value:
-    """The gradient by an argument of all expressions."""
+    """Return the gradient by argument `index` of all expressions.
+
+    by_results: the gradient by the result of each expression.
+    """
     total: Expr | None = None
     for i, expr in enumerate(exprs):
-        slope = differentiate_expression(expr, place)
+        slope = differentiate_expression(expr, index)
         if slope is not None:
-            one = multiply_derivative(slope, Arg(len(arguments) + i))
-            total = one if total is None else call("add", total, one)
+            term = multiply_derivative(slope, Arg(len(arguments) + i))
+            total = term if total is None else call("add", total, term)
     if total is None:
-        return ctx.zeros(arguments[place].type.shape)
-    return ctx.expression(total, *arguments, *new)
+        return ctx.zeros(arguments[index].type.shape)
+    return ctx.expression(total, *arguments, *by_results)
 
 
 RULES: dict[type[Operator], GradientRule] = {

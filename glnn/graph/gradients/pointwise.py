@@ -20,14 +20,15 @@ ZERO, ONE = Constant(0.0), Constant(1.0)
 
 
 def differentiate_expression(expr: Expr, index: int) -> Expr | None:
-    """The derivative of `expr` by Arg(index), an expression of the same arguments.
+    """Return the derivative of `expr` by Arg(index), an expression of the same arguments; None
+    where it is 0 everywhere.
 
-    By the chain rule over the functions' rows (`Function.gradient`), forward from the argument.
-    None where it is 0 everywhere: nothing that has a derivative leads from the argument here.
+    It applies the chain rule forward from the argument, with the derivatives of the functions' rows
+    (`Function.gradient`).
     """
 
-    def derived(part: Expr, arguments: tuple[tuple[Expr, Expr], ...]) -> tuple[Expr, Expr]:
-        """Return `part` with its arguments' values, and its derivative."""
+    def visit(part: Expr, arguments: tuple[tuple[Expr, Expr], ...]) -> tuple[Expr, Expr]:
+        """Return `part` and its derivative. arguments: the same of the part's arguments."""
         if isinstance(part, Arg):
             return part, ONE if part.index == index else ZERO
         if not isinstance(part, Call):
@@ -40,14 +41,14 @@ def differentiate_expression(expr: Expr, index: int) -> Expr | None:
             return part, _body_derivative(part, slopes)
         return part, _apply_rule(formula(part.row.gradient), values, slopes)
 
-    derivative = expr.fold(derived)[-1][1]
+    derivative = expr.fold(visit)[-1][1]
     return None if derivative == ZERO else derivative
 
 
 def differentiate_by_result(expr: Expr, index: int, result: Expr) -> Expr | None:
-    """The same of what `expr` comes to, where its last call has a derivative of that; else None.
-
-    The other arguments of that call must be numbers above 0.
+    """Return the derivative of `expr` by Arg(index) as an expression of its result, `result`; None
+    unless the outermost function's row has one (`Function.by_result`), and that call's further
+    arguments are numbers above 0.
     """
     if not isinstance(expr, Call) or expr.row.by_result is None:
         return None
@@ -62,14 +63,17 @@ def differentiate_by_result(expr: Expr, index: int, result: Expr) -> Expr | None
 def multiply_derivative(slope: Expr, by: Expr) -> Expr:
     """Multiply `slope` by `by`; a choice between numbers is not multiplied, so that 0 stays 0."""
     if isinstance(slope, Call) and slope.function == "where":
-        condition, *either = slope.arguments
-        if any(one in (ZERO, ONE) for one in either):
-            return Call("where", (condition, *(multiply_derivative(one, by) for one in either)))
+        condition, *branches = slope.arguments
+        if any(branch in (ZERO, ONE) for branch in branches):
+            products = (multiply_derivative(branch, by) for branch in branches)
+            return Call("where", (condition, *products))
     return by if slope == ONE else _simplify_call("mul", slope, by)
 
 
 def _body_derivative(part: Call, slopes: tuple[Expr, ...]) -> Expr:
-    """The derivative of a call whose function has a body: the sum of those by its arguments."""
+    """Return the derivative of a call whose function has a body: the sum over its arguments of the
+    derivative of the body by the argument, times the argument's in `slopes`.
+    """
     assert part.row.body is not None
     total: Expr = ZERO
     for index, slope in enumerate(slopes):
@@ -82,18 +86,18 @@ def _body_derivative(part: Call, slopes: tuple[Expr, ...]) -> Expr:
 
 
 def _apply_rule(rule: Expr, values: tuple[Expr, ...], slopes: tuple[Expr, ...]) -> Expr:
-    """The formula `rule` of these arguments and derivatives, without what comes to nothing."""
+    """Return the formula `rule` of arguments and their derivatives, simplified."""
 
-    def put(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+    def substitute(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
         if isinstance(part, Arg):
             return values[part.index] if part.index < 4 else slopes[part.index - 4]
         return _simplify_call(part.function, *arguments) if isinstance(part, Call) else part
 
-    return rule.fold(put)[-1]
+    return rule.fold(substitute)[-1]
 
 
 def _simplify_call(function: str, *arguments: Expr) -> Expr:
-    """The call, or what it comes to where arguments are 0 or 1; 0 times anything is 0."""
+    """Return a call, simplified where arguments are 0 or 1; 0 times anything is 0."""
     if all(isinstance(argument, Constant) for argument in arguments):
         return Constant(call(function, *arguments).evaluate().item())
     first, last = arguments[0], arguments[-1]
@@ -123,8 +127,8 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradients of a pointwise expression: by each operand its derivative times dy,
     summed where the operand was broadcast.
 
-    Of the result, where a function's derivative follows from that (`Function.by_result`): what it
-    is of is then not read again, and may join what made it.
+    Where possible the derivative is computed from the result (`Function.by_result`): the operand is
+    then not read again, so that the node may be fused into the operand's producer.
     """
     operator = ctx.node.operator
     assert isinstance(operator, Pointwise)
@@ -140,10 +144,10 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
         if slope is None:
             result.append(None)
             continue
-        by = ctx.expression(
+        gradient = ctx.expression(
             multiply_derivative(slope, Arg(count + 1)), *operands, ctx.output, ctx.gradient
         )
-        result.append(ctx.sum_to(by, value.type.shape))
+        result.append(ctx.sum_to(gradient, value.type.shape))
     return result
 
 
@@ -151,11 +155,11 @@ REDUCED = Arg(0)
 
 
 def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """Return the gradients of Reduce by each operand: the chain of `finish`, the reduction at each
-    place and `prologue`.
+    """Return the gradients of Reduce by each operand, by the chain rule over `finish`, the
+    reduction and `prologue`.
 
-    A sum, or a mean, gives all numbers the same. Of an extreme those that are as extreme share the
-    gradient evenly, as in torch.amax. A product gives each number the product of the others.
+    All numbers of a sum or a mean have the same gradient. Equal extremes share it evenly, as in
+    torch.amax. Each number of a product has the product of the others.
     """
     operator = ctx.node.operator
     assert isinstance(operator, Reduce)
@@ -164,83 +168,83 @@ def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
     operands = [value for value in ctx.node.inputs if value is not None]
     shape = operands[0].type.shape
     axes = axes_of("reduce", operator.axes, len(shape))
-    kept = reduced_dims(shape, axes, True)
-    whole = replace(operator, axes=axes, keepdims=True, finish=REDUCED)
-    by_whole = ctx.reshape(ctx.gradient, tuple(n for n in kept if isinstance(n, int)))
+    dims = reduced_dims(shape, axes, True)
+    reduction = replace(operator, axes=axes, keepdims=True, finish=REDUCED)
+    dy = ctx.reshape(ctx.gradient, tuple(n for n in dims if isinstance(n, int)))
     if operator.finish != REDUCED:
         slope = differentiate_expression(operator.finish, 0)
         if slope is None:
             return (None,) * len(operands)
-        result = ctx(whole, *operands)
-        by_whole = ctx.expression(multiply_derivative(slope, Arg(1)), result, by_whole)
-    seed, more = REDUCTION_GRADIENTS[operator.kind](ctx, whole, operands, by_whole)
+        result = ctx(reduction, *operands)
+        dy = ctx.expression(multiply_derivative(slope, Arg(1)), result, dy)
+    seed, seed_operands = REDUCTION_GRADIENTS[operator.kind](ctx, reduction, operands, dy)
     results: list[Value | None] = []
     for i, value in enumerate(operands):
         slope = differentiate_expression(operator.prologue, i) if ctx.requires_grad(value) else None
         if slope is None:
             results.append(None)
             continue
-        spread = ctx.expand(
-            ctx.expression(multiply_derivative(slope, seed), *operands, *more), shape
-        )
-        results.append(ctx.sum_to(spread, value.type.shape))
+        gradient = ctx.expression(multiply_derivative(slope, seed), *operands, *seed_operands)
+        results.append(ctx.sum_to(ctx.expand(gradient, shape), value.type.shape))
     return results
 
 
 Seed = tuple[Expr, tuple[Value, ...]]
-"""The gradient by what is reduced at one place, of the operands and of more values."""
+"""The gradient by the value of `prologue`, an expression of the operands and of further values, and
+these values.
+"""
 
 
 def _sum_gradient(
-    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
+    ctx: GradientContext, reduction: Reduce, operands: Sequence[Value], dy: Value
 ) -> Seed:
-    return Arg(len(operands)), (by_whole,)
+    return Arg(len(operands)), (dy,)
 
 
 def _mean_gradient(
-    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
+    ctx: GradientContext, reduction: Reduce, operands: Sequence[Value], dy: Value
 ) -> Seed:
     shape = operands[0].type.shape
-    count = whole.count or prod(shape[axis] for axis in whole.axes)
-    return call("mul", Arg(len(operands)), 1 / max(count, 1)), (by_whole,)
+    count = reduction.count or prod(shape[axis] for axis in reduction.axes)
+    return call("mul", Arg(len(operands)), 1 / max(count, 1)), (dy,)
 
 
 def _extreme_gradient(
-    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
+    ctx: GradientContext, reduction: Reduce, operands: Sequence[Value], dy: Value
 ) -> Seed:
     """Return the gradient of a maximum or minimum: equal extremes share dy evenly, as in
     torch.amax.
     """
-    result = ctx(whole, *operands)
-    place = len(operands)
-    extreme = call("equal", whole.prologue, Arg(place))
-    one = call("cast_float32", extreme)
+    result = ctx(reduction, *operands)
+    first = len(operands)  # the index of the first further value
+    is_extreme = call("equal", reduction.prologue, Arg(first))
+    mask = call("cast_float32", is_extreme)
     if len(operands) > 1:
-        one_each = ctx.expand(ctx.expression(one, *operands, result), operands[0].type.shape)
-        count = ctx(Reduce("sum", whole.axes, True), one_each)
+        masks = ctx.expand(ctx.expression(mask, *operands, result), operands[0].type.shape)
+        count = ctx(Reduce("sum", reduction.axes, True), masks)
     else:
-        count = ctx(replace(whole, kind="sum", prologue=one), *operands, result)
-    share = call("where", extreme, call("div", Arg(place + 1), Arg(place + 2)), Constant(0.0))
-    return share, (result, by_whole, count)
+        count = ctx(replace(reduction, kind="sum", prologue=mask), *operands, result)
+    share = call("where", is_extreme, call("div", Arg(first + 1), Arg(first + 2)), Constant(0.0))
+    return share, (result, dy, count)
 
 
 def _product_gradient(
-    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
+    ctx: GradientContext, reduction: Reduce, operands: Sequence[Value], dy: Value
 ) -> Seed:
-    """Return the gradient of a product: the product of all other numbers, without zeros where there
-    is no other zero.
+    """Return the gradient of a product: dy times the product of all other factors, computed from
+    the product of all factors but zeros and the number of zeros.
     """
-    zero = call("equal", whole.prologue, Constant(0.0))
-    others = call("where", zero, Constant(1.0), whole.prologue)
-    product = ctx(replace(whole, prologue=others), *operands)
-    ones = call("cast_float32", zero)
-    zeros = ctx(replace(whole, kind="sum", prologue=ones), *operands)
-    place = len(operands)
-    scaled = call("mul", Arg(place), Arg(place + 2))
-    none, one = (call("equal", Arg(place + 1), Constant(count)) for count in (0.0, 1.0))
-    by_zero = call("where", one, scaled, Constant(0.0))
-    by_other = call("where", none, call("div", scaled, others), Constant(0.0))
-    return call("where", zero, by_zero, by_other), (product, zeros, by_whole)
+    is_zero = call("equal", reduction.prologue, Constant(0.0))
+    nonzero = call("where", is_zero, Constant(1.0), reduction.prologue)
+    product = ctx(replace(reduction, prologue=nonzero), *operands)
+    mask = call("cast_float32", is_zero)
+    zeros = ctx(replace(reduction, kind="sum", prologue=mask), *operands)
+    first = len(operands)  # the index of the first further value
+    scaled = call("mul", Arg(first), Arg(first + 2))
+    has_none, has_one = (call("equal", Arg(first + 1), Constant(count)) for count in (0.0, 1.0))
+    by_zero = call("where", has_one, scaled, Constant(0.0))
+    by_other = call("where", has_none, call("div", scaled, nonzero), Constant(0.0))
+    return call("where", is_zero, by_zero, by_other), (product, zeros, dy)
 
 
 REDUCTION_GRADIENTS = {
@@ -253,19 +257,22 @@ REDUCTION_GRADIENTS = {
 
 
 def cum_sum_backward(ctx: GradientContext) -> Sequence[Value | None]:
-    """The sum from the other end; of products, each number's sum over those that it is in."""
+    """Return the gradient of CumSum: dy summed from the other end; of cumulative products, for each
+    number the sum over the products that contain it.
+    """
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, CumSum)
     if not operator.multiply:
         return (ctx(replace(operator, reverse=not operator.reverse), ctx.gradient),)
     shape = x.type.shape
     axis = operator.axis % len(shape)
-    size, rest = shape[axis], (1,) * (len(shape) - axis - 1)
-    # Along the first of two axes the number that is left out of the products along the second.
-    added = replace(operator, axis=-1, multiply=False)
-    (within,) = added.reference(np.eye(size, dtype=np.float32))
-    left_out = ctx.constant(np.eye(size, dtype=bool).reshape(size, size, *rest), DType.bool)
-    masks = ctx.constant(within.reshape(size, size, *rest), DType.float32)
+    size, inner = shape[axis], (1,) * (len(shape) - axis - 1)
+    # `axis` becomes two: along the first is the factor that is left out of the products along the
+    # second.
+    cum_sum = replace(operator, axis=-1, multiply=False)
+    (contains,) = cum_sum.reference(np.eye(size, dtype=np.float32))
+    left_out = ctx.constant(np.eye(size, dtype=bool).reshape(size, size, *inner), DType.bool)
+    masks = ctx.constant(contains.reshape(size, size, *inner), DType.float32)
     row = (*shape[:axis], 1, *shape[axis:])
     others = ctx.pointwise("where(b, 1.0, a)", ctx.reshape(x, row), left_out)
     products = ctx(replace(operator, axis=axis + 1), others)
