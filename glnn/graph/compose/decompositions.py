@@ -46,11 +46,11 @@ from glnn.registry import module_for, registered
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage: an op that computes an intermediate or the final result of a whole op.
+    """An op that computes an intermediate or the final result of a decomposed op.
 
-    operands: for each of its operands the name of an operand of the whole op, of a derived
-    parameter, or of an earlier stage. kernel: the one to take; None leaves the choice open.
-    finishes: whether the whole op's epilogue is its.
+    operands: for each operand of the stage the name of an operand of the decomposed op, of a
+    derived parameter, or of an earlier stage. kernel: the kernel to use; None leaves the choice
+    open. finishes: whether the stage has the decomposed op's epilogue.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class DerivedParameter:
-    """An operand made of the fixed one called `source`, by the host, once for each weight.
+    """An operand that the host computes from the weight called `source`, once for each weight.
 
-    transposed: True where it is a matrix whose transpose is the source's memory, so that products
-    take it as that lies.
+    transposed: True for a matrix whose transpose is the source's memory, so that products read the
+    source in place.
     """
 
     source: str
@@ -75,15 +75,15 @@ class DerivedParameter:
 
     @property
     def moves(self) -> bool:
-        """True where each run moves numbers for it, if runs change the source."""
+        """True where it is a copy, which each run must make if runs change the source."""
         return not (self.operator.view or self.transposed)
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The stages that compute an op: the last gives its result, one takes its epilogue.
+    """The stages that compute an op: the last one computes its result, one has its epilogue.
 
-    epilogue_view: the view in which that stage sees the epilogue's operands that lie as the result.
+    epilogue_view: the view in which that stage reads the epilogue's operands of the result's shape.
     """
 
     stages: tuple[Stage, ...]
@@ -91,16 +91,17 @@ class Decomposition:
     epilogue_view: Operator | None = None
 
 
-MOST_PARTIAL_SUMS = 1 << 20  # numbers of the parts of a gradient by a weight
+MOST_PARTIAL_SUMS = 1 << 20  # numbers of all parts of a gradient by a weight together
 
 
 def decompose_winograd(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
     """Return F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products,
-    transform.
+    inverse transform.
 
-    PARTS: of the tiles, one after the other in the same memory, where there are as many tiles.
+    PARTS: the number of parts of the tiles, which are computed one after the other in the same
+    memory; at most one for each tile.
     """
     assert isinstance(op, Conv2d)
     form, out = winograd(parameters["TILE"]), op.shape_of(shapes)
@@ -112,14 +113,15 @@ def decompose_winograd(
     stages = [] if count < 2 else [Stage("room", Zero(out, "nhwC4c"), {}, "vec4")]
     for i in range(count):
         first, end = i * tiles // count, (i + 1) * tiles // count
-        part, whole = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
-        ahead = WinogradInput(form.tile, op.padding, part)
-        back = WinogradOutput((n, oh, ow), form.tile, part, mode)
-        reads = {"x": f"products{whole}", **({"into": stages[-1].name} if stages else {})}
+        part, suffix = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
+        transform = WinogradInput(form.tile, op.padding, part)
+        inverse = WinogradOutput((n, oh, ow), form.tile, part, mode)
+        factors = {"x": f"tiles{suffix}", "weight": "transformed"}
+        reads = {"x": f"products{suffix}", **({"into": stages[-1].name} if stages else {})}
         stages += [
-            Stage(f"tiles{whole}", ahead, {"x": "x"}),
-            Stage(f"products{whole}", Matmul(), {"x": f"tiles{whole}", "weight": "transformed"}),
-            Stage(f"result{whole}", back, reads, finishes=True),
+            Stage(f"tiles{suffix}", transform, {"x": "x"}),
+            Stage(f"products{suffix}", Matmul(), factors),
+            Stage(f"result{suffix}", inverse, reads, finishes=True),
         ]
     return Decomposition(
         tuple(stages),
@@ -130,17 +132,17 @@ def decompose_winograd(
 def decompose_pointwise_conv(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
+    """Return a 1 x 1 convolution of stride 1 as the product of pixels' channels by the weights."""
     assert isinstance(op, Conv2d)
     n, _, h, w = op.shape_of(shapes)
-    beside = {
+    prologue_operands = {
         name: f"{name} rows" if name in op.by_image() else name for name in op.prologue_operands
     }
-    operands = {"x": "rows", "weight": "matrix", **beside}
+    operands = {"x": "rows", "weight": "matrix", **prologue_operands}
     return Decomposition(
         (
             Stage("rows", Rows(), {"x": "x"}),
-            *(Stage(beside[name], Rows(), {"x": name}) for name in op.by_image()),
+            *(Stage(prologue_operands[name], Rows(), {"x": name}) for name in op.by_image()),
             Stage("product", Matmul(op.prologue), operands, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
@@ -150,9 +152,9 @@ def decompose_pointwise_conv(
 
 
 def decompose_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """The same with any kernels.
+    """Return a convolution as the product of im2row's patches by the kernels.
 
-    KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
+    KERNELS_FIRST: as the product of the kernels by the patches, whose result is transposed.
     """
     return decompose_by_patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
 
@@ -163,48 +165,46 @@ def decompose_weight_gradient(
     """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
     or more, and their sum.
 
-    CHANNELS_LAST: products by the kernel of images that lie so, also where these have to be laid so
-    first.
+    CHANNELS_LAST: use the kernel for images with channels last, which others are copied to.
     """
     assert isinstance(op, Conv2dWeightGradient)
-    o, share, *kernel = op.shape_of(shapes)
-    room = MOST_PARTIAL_SUMS // prod((o, share, *kernel))
-    parts = min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"])
+    o, share, *kernel_size = op.shape_of(shapes)
+    most = MOST_PARTIAL_SUMS // prod((o, share, *kernel_size))
+    parts = min(parameters["PARTS"], most, op.depth(shapes) // parameters["LEAST"])
     parts = max(parts, 1)
-    named = None
-    if parameters.get("CHANNELS_LAST"):
-        named = "gemm_tiled" if op.groups == 1 else None
-    first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}, named)
+    kernel = "gemm_tiled" if parameters.get("CHANNELS_LAST") and op.groups == 1 else None
+    first = Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}, kernel)
     if parts == 1:
-        whole = Reshape((o, share, *kernel))
-        return Decomposition((first, Stage("result", whole, {"x": "parts"})))
+        reshape = Reshape((o, share, *kernel_size))
+        return Decomposition((first, Stage("result", reshape, {"x": "parts"})))
     return Decomposition((first, Stage("result", Reduce("sum", (0,)), {"x0": "parts"})))
 
 
 def decompose_input_gradient(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """A convolution of the gradient by the result, where that has strides of 1.
-
-    Its weight is the other one upside down and inside out, with inputs for outputs.
+    """Return the gradient by x of a convolution of stride 1 as a convolution of dy, by the weight
+    with its taps flipped and input and output channels swapped.
     """
     assert isinstance(op, Conv2dInputGradient)
     shape = shapes["weight"]
     o, c, kh, kw = (Axis(size, axis) for axis, size in enumerate(shape))
-    flipped = tuple(Axis(one.size, one.axis, one.size - 1, -1) for one in (kh, kw))
+    flipped = tuple(Axis(taps.size, taps.axis, taps.size - 1, -1) for taps in (kh, kw))
     reach = tuple(d * (k - 1) for d, k in zip(op.dilation, shape[2:], strict=True))
     top, left, bottom, right = (r - p for r, p in zip(2 * reach, op.padding, strict=True))
     convolution = Conv2d(padding=(top, left, bottom, right), dilation=op.dilation)
-    moved = Rearrange(shape, ((c,), (o,), *((one,) for one in flipped)))
+    rearrange = Rearrange(shape, ((c,), (o,), *((taps,) for taps in flipped)))
     stage = Stage("result", convolution, {"x": "dy", "weight": "flipped"}, finishes=True)
-    derived = DerivedParameter("weight", (shape[1], shape[0], *shape[2:]), moved)
+    derived = DerivedParameter("weight", (shape[1], shape[0], *shape[2:]), rearrange)
     return Decomposition((stage,), {"flipped": derived})
 
 
 def decompose_pointwise_gradient(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """The gradient of a 1 x 1 convolution of stride 1: pixels of dy by the transposed weights."""
+    """Return the gradient by x of a 1 x 1 convolution of stride 1 as the product of dy's pixels by
+    the transposed weights.
+    """
     assert isinstance(op, Conv2dInputGradient)
     n, c, h, w = op.shape_of(shapes)
     out, inner, kh, kw = (Axis(size, axis) for axis, size in enumerate(shapes["weight"]))
@@ -232,9 +232,10 @@ def decompose_by_patches(
     gather: str | None = None,
     product: str | None = None,
 ) -> Decomposition:
-    """The patches by the kernels or, where these come `first`, the other way round.
+    """Return a convolution as the product of its patches by the kernels or, with `first`, of the
+    kernels by the patches.
 
-    gather, product: the kernels that these stages take.
+    gather, product: the kernels of the stages `im2row` and `product`.
     """
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.shape_of(shapes)
@@ -243,20 +244,22 @@ def decompose_by_patches(
     factors = ("matrix", "im2row") if first else ("im2row", "matrix")
     operands = dict(zip(("x", "weight"), factors, strict=True))
     transposed = [Stage("transposition", Reorder("R4", "C"), {"x": "product"})] if first else []
-    whole = "transposition" if first else "product"
+    rows = "transposition" if first else "product"
     return Decomposition(
         (
             Stage("im2row", im2row, {"x": "x"}, gather),
             Stage("product", Matmul(), operands, product, finishes=True),
             *transposed,
-            Stage("result", Images((n, oh, ow), first), {"x": whole}),
+            Stage("result", Images((n, oh, ow), first), {"x": rows}),
         ),
         {"matrix": kernel_matrix(shapes)},
     )
 
 
 def kernel_matrix(shapes: Shapes) -> DerivedParameter:
-    """The weights with a row for each output channel, in the order of Im2row's columns."""
+    """Return the weights as a matrix with a row for each output channel, in the order of Im2row's
+    columns.
+    """
     o, c, kh, kw = shapes["weight"]
     shape = o, kh * kw * c
     one_tap = same(kh * kw, 1)
@@ -282,12 +285,12 @@ def split_sums(
 
 
 def decompose_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """The maximum, the sum of exp(x - maximum), and the quotients or the logarithms of those."""
+    """Compute the maximum, the sum of exp(x - maximum), and the quotients or their logarithms."""
     assert isinstance(op, Softmax)
-    below = call("sub", Arg(0), Arg(1))
+    shifted = call("sub", Arg(0), Arg(1))
     finish = call("log", Arg(0)) if op.log else Arg(0)
-    result = call("sub", below, Arg(2)) if op.log else call("div", call("exp", below), Arg(2))
-    total = Reduce("sum", (op.axis,), True, call("exp", below), finish)
+    result = call("sub", shifted, Arg(2)) if op.log else call("div", call("exp", shifted), Arg(2))
+    total = Reduce("sum", (op.axis,), True, call("exp", shifted), finish)
     return Decomposition(
         (
             Stage("maximum", Reduce("max", (op.axis,), True), {"x0": "x"}),
@@ -301,13 +304,13 @@ def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     """Split each reduction into at most PARTS that are computed in parallel, and reduce these."""
     assert isinstance(op, Reduce)
     extent = op.depth(shapes)
-    parts = max(min(parameters["PARTS"], hint(extent) // LEAST), 1)  # right for any extent
+    parts = max(min(parameters["PARTS"], hint(extent) // LEAST), 1)  # valid for any extent
     count = extent if op.kind == "mean" else 0
-    whole = Reduce(op.kind, (0,), finish=op.finish, count=count)
+    reduce_parts = Reduce(op.kind, (0,), finish=op.finish, count=count)
     return Decomposition(
         (
             Stage("parts", replace(op, parts=parts), {name: name for name in shapes}),
-            Stage("whole", whole, {"x0": "parts"}, finishes=True),
+            Stage("whole", reduce_parts, {"x0": "parts"}, finishes=True),
         )
     )
 
@@ -316,7 +319,7 @@ def decompose_channel_sums(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
     """Return the sums of at most PARTS equal parts of the pixels, of LEAST or more, computed in
-    parallel, and what they are together.
+    parallel, and a stage that merges them.
     """
     assert isinstance(op, ChannelSums)
     pixels = op.depth(shapes)
@@ -339,7 +342,7 @@ def decompose_fourier(op: Operator, shapes: Shapes, parameters: Mapping[str, int
 def decompose_top_k_by_lists(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Merge lists of one number, of two, and so on, of which more than `k` are never kept."""
+    """Merge sorted lists of one number, then of two, and so on; each keeps at most `k` numbers."""
     assert isinstance(op, TopK)
     stages: list[Stage] = []
     length, n = 1, shapes["x"][-1]
@@ -356,7 +359,7 @@ def decompose_top_k_by_lists(
 def decompose_top_k_by_parts(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Return the first numbers of at most PARTS parts of a row, and the first of these."""
+    """Return the top k of at most PARTS parts of a row, and the top k of these."""
     assert isinstance(op, TopK)
     parts = min(parameters["PARTS"], hint(shapes["x"][-1]) // PART)
     return Decomposition(
@@ -370,9 +373,7 @@ def decompose_top_k_by_parts(
 def decompose_normalize(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Compute mean, deviation and the quotient; weight and bias, where there are some, in a stage
-    of their own.
-    """
+    """Compute mean, deviation and quotient, then apply weight and bias, if any, in a last stage."""
     assert isinstance(op, Normalize)
     x = shapes["x"]
     grouped = op.groups is not None
@@ -412,8 +413,8 @@ def decompose_normalize(
 def decompose_normalize_gradient(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Compute the normalised rows, their reciprocal deviation, the gradient's two means, and what
-    is left of it; no stage reads more than three operands.
+    """Compute the normalised rows, their reciprocal deviation, the two means of dy, and dy less its
+    projections; no stage reads more than three operands.
     """
     assert isinstance(op, NormalizeGradient)
     g, source, square = "dy", {"x0": "x"}, call("square", Arg(0))
@@ -422,23 +423,23 @@ def decompose_normalize_gradient(
         stages.append(Stage("mean", Reduce("mean", (1,), True), source))
         source = {**source, "x1": "mean"}
         square = call("square", call("sub", Arg(0), Arg(1)))
-    over = Reduce("mean", (1,), True, square, call("rsqrt", call("add", Arg(0), op.eps)))
+    reciprocal = Reduce("mean", (1,), True, square, call("rsqrt", call("add", Arg(0), op.eps)))
     product = call("mul", Arg(0), Arg(1))
-    stages.append(Stage("over", over, source))
+    stages.append(Stage("reciprocal deviation", reciprocal, source))
     if "weight" in shapes:
         g = "weighted"
         stages.append(Stage(g, Pointwise(product), {"x0": "dy", "x1": "weight"}))
     if op.centred:
         stages.append(Stage("mean of g", Reduce("mean", (1,), True), {"x0": g}))
-        less = Pointwise(call("sub", Arg(0), Arg(1)))
-        stages.append(Stage("centred", less, {"x0": g, "x1": "mean of g"}))
+        subtract = Pointwise(call("sub", Arg(0), Arg(1)))
+        stages.append(Stage("centred", subtract, {"x0": g, "x1": "mean of g"}))
         g = "centred"
-    along = Reduce("mean", (1,), True, product)
-    left = Pointwise(call("sub", Arg(0), call("mul", Arg(1), Arg(2))))
+    projection = Reduce("mean", (1,), True, product)
+    residual = Pointwise(call("sub", Arg(0), call("mul", Arg(1), Arg(2))))
     stages += [
-        Stage("along", along, {"x0": g, "x1": "rows"}),
-        Stage("left", left, {"x0": g, "x1": "rows", "x2": "along"}),
-        Stage("result", Pointwise(product), {"x0": "left", "x1": "over"}),
+        Stage("projection", projection, {"x0": g, "x1": "rows"}),
+        Stage("residual", residual, {"x0": g, "x1": "rows", "x2": "projection"}),
+        Stage("result", Pointwise(product), {"x0": "residual", "x1": "reciprocal deviation"}),
     ]
     return Decomposition(tuple(stages))
 
@@ -462,7 +463,7 @@ def decompose_softmax_gradient(
 def decompose_normed_product(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Rows normalised by a launch of their own, then the product with packed weights."""
+    """Normalise rows in a stage, then multiply by packed weights."""
     assert isinstance(op, QuantizedMatmul)
     normalize = Normalize(dims=1, centred=False, eps=op.eps)
     product = {"x": "rows", "weight": "weight"}
@@ -477,14 +478,16 @@ def decompose_normed_product(
 def decompose_gated_product(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """The products of both halves, then the function of the first half times the other."""
+    """Compute the products by both halves of the weight, then the function of the first result
+    times the second.
+    """
     assert isinstance(op, QuantizedMatmul)
-    whole = replace(op, n=2 * op.n, gate="")
+    both = replace(op, n=2 * op.n, gate="")
     first, second = (Slice((i * op.n,), ((i + 1) * op.n,), (1,), (1,)) for i in range(2))
     product = Pointwise(gated(op.gate))
     return Decomposition(
         (
-            Stage("both", whole, {name: name for name in shapes}),
+            Stage("both", both, {name: name for name in shapes}),
             Stage("first", first, {"x": "both"}),
             Stage("second", second, {"x": "both"}),
             Stage("result", product, {"x0": "first", "x1": "second"}, finishes=True),
@@ -495,7 +498,7 @@ def decompose_gated_product(
 def decompose_rotated_attention(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Queries rotated by a launch of their own, then attention over the cache."""
+    """Rotate queries in a stage, then attend over the cache."""
     assert isinstance(op, CachedAttention)
     rotary = Rotary(op.heads, op.width, op.context, op.start, op.order)
     reads = {"x": "x", "places": "places", "rotary": "rotary"}
@@ -511,9 +514,11 @@ def decompose_rotated_attention(
 def decompose_split_keys(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
-    """Split the tokens that each sees into parts of KEYS, which are computed in parallel."""
+    """Split the tokens that each query attends to into parts of KEYS, computed in parallel."""
     assert isinstance(op, CachedAttention)
-    attributes = {one.name: getattr(op, one.name) for one in fields(CachedAttention)}
+    attributes = {
+        attribute.name: getattr(op, attribute.name) for attribute in fields(CachedAttention)
+    }
     parts = AttentionParts(**attributes, keys=parameters["KEYS"])
     reads = {name: name for name in ("x", "cache", "places", "rotary") if name in shapes}
     return Decomposition(
@@ -529,8 +534,8 @@ def decompose_attention(
 ) -> Decomposition:
     """Split the keys into PARTS that are attended to in parallel, and join the results."""
     assert isinstance(op, Attention)
-    attributes = {one.name: getattr(op, one.name) for one in fields(Attention)}
-    attributes["order"] = TOKENS_FIRST  # as it lies, though dimensions of 1 may stand elsewhere
+    attributes = {attribute.name: getattr(op, attribute.name) for attribute in fields(Attention)}
+    attributes["order"] = TOKENS_FIRST  # the same memory; only dimensions of size 1 may differ
     parts = PartialAttention(**attributes, parts=parameters["PARTS"])
     joined = AttentionSum(op.heads, op.columns, parts.parts, op.zeros)
     return Decomposition(
@@ -569,7 +574,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
 }
 """Decompositions by the names that kernels use."""
 REGISTERED = "decompose "
-"""The beginning of what the registry calls modules with further `DECOMPOSITIONS`."""
+"""The prefix of the registry's names of modules with further `DECOMPOSITIONS`."""
 
 
 def decomposition_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Helpers that add operators to a graph, and the protocol of what they add these to."""
+"""Helpers that add operators to a graph, and `NodeAdder`, which they are called with."""
 
 from __future__ import annotations
 
@@ -47,29 +47,31 @@ def split_dim(add: AddNode, x: Value, axis: int, *dims: Dim) -> Value:
 
 
 PointwiseOperand = Value | float | int
-"""A tensor, or a number that never changes."""
+"""A tensor, or a constant number."""
 
 
 def bind_expression(
     expression: str | Expr, *operands: PointwiseOperand
 ) -> tuple[Expr, list[Value]]:
-    """The expression of the values among `operands`, each once, with the numbers in it."""
+    """Return `expression` with the numbers among `operands` substituted, and the distinct values
+    that are its remaining arguments.
+    """
     expr = formula(expression) if isinstance(expression, str) else expression
     values: list[Value] = []
     arguments: list[Expr] = []
-    for one in operands:
-        if isinstance(one, Value):
-            if one not in values:
-                values.append(one)
-            arguments.append(Arg(values.index(one)))
+    for operand in operands:
+        if isinstance(operand, Value):
+            if operand not in values:
+                values.append(operand)
+            arguments.append(Arg(values.index(operand)))
         else:
-            arguments.append(Scalar(one))
+            arguments.append(Scalar(operand))
     return expr(*arguments), values
 
 
 @dataclass(frozen=True)
 class NodeAdder:
-    """Puts operators into a graph, where all sizes of the operands are known.
+    """Adds operators to a graph, where all sizes of the operands are known.
 
     It can be called as `compose.Add` is.
     """
@@ -80,7 +82,7 @@ class NodeAdder:
     """Name of the nodes, and of the operator in error messages."""
 
     def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
-        """The first result of `operator`."""
+        """Add `operator`, and return its first result."""
         return self.all(operator, *inputs)[0]
 
     def all(self, operator: Operator, *inputs: Value | None) -> tuple[Value, ...]:
@@ -93,19 +95,19 @@ class NodeAdder:
             return values
         types = (value.type.dtype for value in values)
         return tuple(
-            constant(one if one.dtype.hasobject else one.astype(kind.numpy, copy=False), kind)
-            for one, kind in zip(arrays, types, strict=True)
+            constant(a if a.dtype.hasobject else a.astype(dtype.numpy, copy=False), dtype)
+            for a, dtype in zip(arrays, types, strict=True)
         )
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
-        """A value that never changes."""
+        """Return a constant."""
         converted = integers(array, dtype)
         return constant(converted, DType.from_array(np.empty(0, dtype or np.int64)))
 
     def keeps(self, count: int, dtype: DType) -> bool:
-        """Return True where a graph keeps a constant of so many numbers that it makes itself.
+        """Return True where `count` computed numbers are few enough to be a constant of the graph.
 
-        More of them are better made by operators, which a run does where they are too many.
+        More are computed by operators, in each run where they are too many to fold.
         """
         return count * dtype.numpy.itemsize <= FOLDED
 
@@ -121,8 +123,8 @@ class NodeAdder:
     def count_up(self, count: int, dtype: DType, shape: Shape) -> Value:
         """Return 0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.
 
-        They are a constant where a graph keeps that, else what a run computes; for an open count,
-        the first ones of a constant that has as many as it may be.
+        They are a constant where they are few (`keeps`), else the result of Arange; for an open
+        count, a slice of a constant of the greatest count.
         """
         if isinstance(count, SymInt) and self.keeps(greatest(count), dtype):
             most = self.constant(np.arange(greatest(count)), dtype.numpy)
@@ -132,21 +134,22 @@ class NodeAdder:
         return self(Reshape(shape), self(Arange(count, dtype)))
 
     def pointwise(self, expression: str | Expr, *operands: Value | float | int | bool) -> Value:
-        """An expression, or a formula, of values that broadcast and of numbers.
+        """Add an expression, or a formula, of values that broadcast and of numbers; return its
+        result.
 
         In a formula a is the first operand, b the second one and so on.
         """
         expr = formula(expression) if isinstance(expression, str) else expression
         values: list[Value] = []
         arguments: list[Expr] = []
-        for one in operands:
-            if isinstance(one, Value):
+        for operand in operands:
+            if isinstance(operand, Value):
                 arguments.append(Arg(len(values)))
-                values.append(one)
-            elif one is None:  # as a model may have it
+                values.append(operand)
+            elif operand is None:  # as a model may have it
                 raise ShapeError(f"{self.name}: an operand that must be there is left out")
             else:
-                arguments.append(Scalar(one))
+                arguments.append(Scalar(operand))
         return self(Pointwise(expr(*arguments)), *values)
 
     def cast(self, value: Value, dtype: DType) -> Value:
@@ -156,14 +159,14 @@ class NodeAdder:
         )
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """Reshape `value`, with as many numbers; a 0 is a size."""
+        """Reshape `value` to `shape`, which has as many numbers; a 0 in it is a size."""
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
 
 def constant(array: Array, dtype: DType | None = None) -> Value:
-    """A value that never changes: the same one for the same few numbers, so that plans share it.
+    """Return a constant; small equal arrays give the same Value, so that plans share it.
 
-    dtype: of SymInts, which do not say it, and of what was cut from them: it may have none.
+    dtype: of an array of SymInts, or of a slice of one, which may have no SymInt left.
     """
     if dtype not in (None, DType.object) and array.dtype.hasobject and not is_symbolic(array):
         assert dtype is not None
