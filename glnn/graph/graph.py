@@ -1,7 +1,7 @@
 """A graph: operators applied to values, in an order in which they can run.
 
-Values and nodes are told apart by identity. A pass makes a new graph of new nodes over the same
-values; which node makes a value is therefore asked of the graph (`Graph.producers`).
+Values and nodes are compared by identity. A pass returns a new graph of new nodes over the same
+values; so it is the graph that knows the node that produces a value (`Graph.producers`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
 
-DOUBLE_SIZE = 8  # bytes of a number of a constant, which is computed in 64 bits
+DOUBLE_SIZE = 8  # bytes of a float64, in which constants are computed
 
 
 def check_result_memory(
@@ -34,14 +34,14 @@ def check_result_memory(
     Args:
         node: The node's name.
         operator: Its operator.
-        types: Those of its results; what is of unknown sizes counts nothing.
+        types: The types of its results; those of unknown sizes are not counted.
         wide: Whether floats are computed in 64 bits.
     """
     nbytes = 0
-    for one in types:
-        floats = wide and one.dtype.kind == "float" and not one.symbols
-        size = DOUBLE_SIZE // one.dtype.numpy.itemsize if floats else 1
-        nbytes += size * one.nbytes
+    for type in types:
+        is_double = wide and type.dtype.kind == "float" and not type.symbols
+        factor = DOUBLE_SIZE // type.dtype.numpy.itemsize if is_double else 1
+        nbytes += factor * type.nbytes
     if nbytes:
         check_memory(
             nbytes, lambda: describe_result(node, operator, max(types, key=lambda t: t.nbytes))
@@ -49,13 +49,13 @@ def check_result_memory(
 
 
 def describe_result(node: str, operator: Operator, result: TensorType) -> str:
-    """Return what errors of too little memory say of a node and its largest result."""
+    """Return the description of a node and its largest result for errors of too little memory."""
     return f"node {node!r}, {operator.label} with the result {result},"
 
 
-FEW = 64  # numbers of an input that sizes may follow from
+FEW = 64  # most numbers of an input that sizes are computed from
 FOLDED = 16 << 20  # bytes: masks and tables of positions of 2,048 by 2,048 floats
-GROWTH = 8  # int4 becomes float32, which is the most that a cast or DequantizeLinear adds
+GROWTH = 8  # int4 to float32, the greatest growth by a cast or DequantizeLinear
 
 
 class Kind(Enum):
@@ -70,15 +70,15 @@ class Kind(Enum):
 class Assignments:
     """Counts the assignments to all variables of this process.
 
-    Whoever keeps copies of variables need only look at each of them when `count` has changed. An
-    assignment is counted once the new array and the variable's own `revision` are there.
+    Code with copies of variables need only compare each `revision` when `count` has changed. An
+    assignment is counted after the variable has its new array and `revision`.
     """
 
     def __init__(self) -> None:
         self.count = 0
 
     def add(self) -> None:
-        """Count one more."""
+        """Count an assignment."""
         self.count += 1
 
 
@@ -86,7 +86,7 @@ ASSIGNMENTS = Assignments()
 
 
 class Variable(Protocol):
-    """An array that may be assigned anew between runs, as a layer's weight.
+    """An array that may be reassigned between runs, as a layer's weight.
 
     Each assignment is counted by its `revision` and, after that, by `ASSIGNMENTS`.
     """
@@ -97,19 +97,19 @@ class Variable(Protocol):
 
     @property
     def revision(self) -> int:
-        """Counts the assignments."""
+        """The number of assignments."""
 
     def read(self) -> Array:
-        """The array as it is now."""
+        """Return the current array."""
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor in a graph.
 
-    name: unique among those that a graph computes and is given. type: what is known of it before a
-    run; a symbol among its dimensions is one size throughout. kind: where it comes from. data: of
-    a constant its array, of a variable who has it.
+    name: unique among the inputs and computed values of a graph. type: as far as it is known before
+    a run; a symbol among its dimensions stands for the same size in the whole graph. kind: the
+    source of the value. data: the array of a constant, or the Variable.
     """
 
     name: str
@@ -122,10 +122,10 @@ class Value:
 class Node:
     """An operator applied to values.
 
-    name: what people know it by. inputs: a value for each operand, None for one that is left out.
-    outputs: the results. epilogue: what is done to the first result before it is stored, and
-    extras: the values that this takes besides. origins: the two nodes that were joined into this
-    one, in order; by themselves they compute the same.
+    name: for messages and traces. inputs: a value for each operand, None for one that is left out.
+    outputs: the results. epilogue: pointwise work on the first result before it is stored. extras:
+    further operands of the epilogue. origins: the two nodes that were fused into this one, in
+    order, which compute the same.
     """
 
     name: str
@@ -143,9 +143,7 @@ class Node:
 
     @property
     def reads_numbers_of(self) -> tuple[Value, ...]:
-        """The values on whose numbers the results depend: those of which more than the type is
-        read.
-        """
+        """The values whose numbers the results depend on; of others only the type is read."""
         if not (type_only := self.operator.type_only):
             return self.reads
         names = self.operator.names(len(self.inputs))
@@ -155,17 +153,15 @@ class Node:
 
     @property
     def growth(self) -> int:
-        """Return the bytes by which the results are larger than the operands, as far as sizes are
-        known.
-        """
-        made = sum(value.type.nbytes for value in self.outputs)
-        return made - sum(value.type.nbytes for value in self.reads) if made else 0
+        """Bytes by which the results are larger than the operands, as far as sizes are known."""
+        result_bytes = sum(value.type.nbytes for value in self.outputs)
+        return result_bytes - sum(v.type.nbytes for v in self.reads) if result_bytes else 0
 
-    def with_values(self, instead: Mapping[Value, Value]) -> Node:
-        """The same of other values: of those that `instead` has for its own."""
-        inputs = tuple([v and instead.get(v, v) for v in self.inputs])
-        outputs = tuple([instead.get(v, v) for v in self.outputs])
-        extras = tuple([instead.get(v, v) for v in self.extras])
+    def with_values(self, substitutes: Mapping[Value, Value]) -> Node:
+        """Return the node with its inputs and outputs replaced as in `substitutes`."""
+        inputs = tuple([v and substitutes.get(v, v) for v in self.inputs])
+        outputs = tuple([substitutes.get(v, v) for v in self.outputs])
+        extras = tuple([substitutes.get(v, v) for v in self.extras])
         if (inputs, outputs, extras) == (self.inputs, self.outputs, self.extras):
             return self
         return replace(self, inputs=inputs, outputs=outputs, extras=extras)
@@ -173,7 +169,10 @@ class Node:
     def infer(
         self, types: Mapping[Value, TensorType], constants: Mapping[Value, Array]
     ) -> tuple[TensorType, ...]:
-        """The results' types where the values have `types`. Raises ShapeError that names it."""
+        """Return the types of the results where the values have `types`.
+
+        constants: numbers of values that are known. Raises ShapeError, which names the node.
+        """
         operands = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else constants.get(value) for value in self.inputs]
         try:
@@ -191,19 +190,22 @@ class Node:
     def propagate_constants(
         self, types: Mapping[Value, TensorType], constants: Mapping[Value, Array]
     ) -> dict[Value, Array]:
-        """The results whose numbers are known where the values, these too, have `types`."""
+        """Return the numbers of results that are known before a run.
+
+        types: of operands and results. constants: numbers of values that are known.
+        """
         if self.epilogue is not None:
             return {}
         operands = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else constants.get(value) for value in self.inputs]
-        known = self.operator.propagate_constants(
+        results = self.operator.propagate_constants(
             operands, arrays, [types[value] for value in self.outputs]
         )
-        pairs = zip(self.outputs, known, strict=True)
+        pairs = zip(self.outputs, results, strict=True)
         return {value: array for value, array in pairs if array is not None}
 
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
-        """The results by NumPy for values that are `arrays`."""
+        """Return the results by NumPy, for the `arrays` of the values that it reads."""
         operands = (None if value is None else arrays[value] for value in self.inputs)
         epilogue, extras = self.epilogue, [arrays[value] for value in self.extras]
         if epilogue is None:
@@ -217,8 +219,9 @@ class Node:
 class Graph:
     """Nodes in an order in which they can run.
 
-    inputs: what is given in each run. outputs: what is asked for. Raises ModelError where a value
-    is read before it is made, made twice, or asked for and never made, or two are called the same.
+    inputs: the values that are fed in each run. outputs: the values that a run returns. Raises
+    ModelError where a value is read before it is produced, or produced twice, where an output has
+    no producer, or where two inputs or outputs have the same name.
     """
 
     nodes: tuple[Node, ...]
@@ -227,19 +230,19 @@ class Graph:
     name: str = "graph"
 
     def __post_init__(self) -> None:
-        made = set(self.inputs)
+        available = set(self.inputs)
         for node in self.nodes:
             for value in node.reads:
-                if value not in made and value.kind in (Kind.INPUT, Kind.COMPUTED):
+                if value not in available and value.kind in (Kind.INPUT, Kind.COMPUTED):
                     raise ModelError(
                         f"{self.name}: {node.name!r} reads {value.name!r} before it is made"
                     )
             for value in node.outputs:
-                if value in made:
+                if value in available:
                     raise ModelError(f"{self.name}: {value.name!r} is made twice")
-                made.add(value)
+                available.add(value)
         for value in self.outputs:
-            if value not in made and value.kind in (Kind.INPUT, Kind.COMPUTED):
+            if value not in available and value.kind in (Kind.INPUT, Kind.COMPUTED):
                 raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
         named: dict[str, Value] = {}
         for value in (*self.inputs, *self.outputs):
@@ -248,7 +251,7 @@ class Graph:
 
     @cached_property
     def producers(self) -> Mapping[Value, Node]:
-        """The node that makes each computed value."""
+        """The node that produces each computed value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     @cached_property
@@ -267,34 +270,34 @@ class Graph:
 
     @cached_property
     def fixed(self) -> frozenset[Value]:
-        """The values that no run changes: constants, variables, and what is made of these alone.
+        """The values that no run changes: constants, variables, and what only they determine.
 
-        Results of control flow are not among them, as bodies have variables of their own, nor are
-        random numbers. Nor are results that would take more, all together, than FOLDED bytes and
-        GROWTH times the constants and variables: each run computes these, so that a small model
-        stays small once loaded.
+        Not among them are results of control flow, whose bodies have variables of their own, and
+        random numbers. Nor are results beyond a budget, FOLDED bytes and GROWTH times the bytes of
+        constants and variables: each run computes these, so that a small model stays small once
+        loaded.
         """
         values: set[Value] = set()
-        spare = None
+        budget = None
         for node in self.nodes:
             for value in node.reads:
                 if value.kind is Kind.CONSTANT or value.kind is Kind.VARIABLE:
                     values.add(value)
             changes = node.operator.control or node.operator.random
-            made_once = node.reads or node.operator.table
-            if made_once and not changes and values.issuperset(node.reads):
-                grown = node.growth
-                if greatest(grown) > 0:
-                    spare = self._spare if spare is None else spare
-                    if grown > spare:
+            is_foldable = (node.reads or node.operator.table) and not changes
+            if is_foldable and values.issuperset(node.reads):
+                growth = node.growth
+                if greatest(growth) > 0:
+                    budget = self._folding_budget if budget is None else budget
+                    if growth > budget:
                         continue
-                    spare -= grown
+                    budget -= growth
                 values.update(node.outputs)
         return frozenset(values)
 
     @property
-    def _spare(self) -> int:
-        """Bytes by which values made of constants and variables may be larger than these."""
+    def _folding_budget(self) -> int:
+        """Bytes by which folded values may be larger than the constants and variables."""
         read = {value for node in self.nodes for value in node.reads}
         fixed_values = (v for v in read if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
         return FOLDED + GROWTH * sum(value.type.nbytes for value in fixed_values)
@@ -304,14 +307,14 @@ class Graph:
         return value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self.fixed
 
     def input_types(self, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
-        """The types of the inputs of these shapes, by name."""
+        """Return the types of inputs that have `shapes`, by name."""
         return {value.name: value.type.of_shape(shapes[value.name]) for value in self.inputs}
 
     def infer_types(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
-        """The type of every value where the inputs have the `types` by name, all sizes known.
+        """Return the type of every value where the inputs have `types` by name, all sizes known.
 
-        A size that only a run tells is UNKNOWN, as is every size of what is made of such a value.
-        Raises ShapeError, which names the node, where they do not fit.
+        A size that depends on numbers of a run is UNKNOWN, as are all sizes of values computed from
+        such a value. Raises ShapeError, which names the node, where types do not fit.
         """
         return self.propagate_constants(types)[0]
 
@@ -328,13 +331,13 @@ class Graph:
             tuple(types[value.name] for value in self.inputs),
             tuple((name, content(array)) for name, array in sorted(arrays.items())),
         )
-        both = self._last_propagated.get(key)  # several passes ask one after the other
-        if both is None:
-            both = self._propagate(types, deepcopy(dict(arrays)))  # they are the caller's to change
+        result = self._last_propagated.get(key)  # cached, since several passes ask for it
+        if result is None:
+            result = self._propagate(types, deepcopy(dict(arrays)))  # the caller may change them
             self._last_propagated.clear()
-            self._last_propagated[key] = both
-        types_known, known = both
-        return dict(types_known), dict(known)
+            self._last_propagated[key] = result
+        inferred, constants = result
+        return dict(inferred), dict(constants)
 
     @cached_property
     def _last_propagated(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
@@ -346,7 +349,7 @@ class Graph:
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
         """Compute `propagate_constants`, node by node."""
         inferred = {value: types[value.name] for value in self.inputs}
-        known = {
+        constants = {
             value: shape_arrays[value.name] for value in self.inputs if value.name in shape_arrays
         }
         for node in self.nodes:
@@ -354,51 +357,58 @@ class Graph:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
                     inferred[value] = value.type
                     if value.kind is Kind.CONSTANT and value.data.size <= SMALL:  # type: ignore[union-attr]
-                        known[value] = value.data  # type: ignore[assignment]
-            self._add_constants(node, known)
-            if any(inferred[value].symbols for value in node.reads) or node.lacks_shape_inputs(
-                known
-            ):
+                        constants[value] = value.data  # type: ignore[assignment]
+            self._add_constants(node, constants)
+            is_open = any(inferred[value].symbols for value in node.reads)
+            if is_open or node.lacks_shape_inputs(constants):
                 inferred.update((value, value.type.unknown) for value in node.outputs)
                 continue
-            inferred.update(zip(node.outputs, node.infer(inferred, known), strict=True))
+            inferred.update(zip(node.outputs, node.infer(inferred, constants), strict=True))
             if not any(inferred[value].symbols for value in node.outputs):
-                known |= node.propagate_constants(inferred, known)
-        return inferred, known
+                constants |= node.propagate_constants(inferred, constants)
+        return inferred, constants
 
     @cached_property
     def _shape_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The inputs whose numbers operators read before a run, and those that they follow from."""
-        inputs, first = set(self.inputs), set[Value]()
-        behind: list[Value] = []
+        """Names of the inputs that shape inputs of operators are, and of the inputs that others are
+        computed from.
+        """
+        inputs, direct = set(self.inputs), set[Value]()
+        stack: list[Value] = []
         for node in self.nodes:
-            asked, told = node.operator.all_shape_inputs, node.operator.shape_inputs
-            named = node.operator.named(node.inputs) if asked else {}
-            for name in (name for name in asked if name in named):
-                direct = name in told and named[name] in inputs
-                (first.add if direct else behind.append)(named[name])
-        needed: set[Value] = set()
-        while behind:
-            value = behind.pop()
-            if value not in needed:
-                needed.add(value)
+            names, shape_inputs = node.operator.all_shape_inputs, node.operator.shape_inputs
+            operands = node.operator.named(node.inputs) if names else {}
+            for name in (name for name in names if name in operands):
+                is_direct = name in shape_inputs and operands[name] in inputs
+                (direct.add if is_direct else stack.append)(operands[name])
+        indirect: set[Value] = set()
+        while stack:
+            value = stack.pop()
+            if value not in indirect:
+                indirect.add(value)
                 if value in self.producers:
-                    behind += self.producers[value].reads_numbers_of
-        wanted = tuple(v.name for v in self.inputs if v in first)
-        return wanted, tuple(v.name for v in self.inputs if v in needed and v not in first)
+                    stack += self.producers[value].reads_numbers_of
+        indirect -= direct
+        return (
+            tuple(value.name for value in self.inputs if value in direct),
+            tuple(value.name for value in self.inputs if value in indirect),
+        )
 
     def shape_input_arrays(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the arrays of `feeds`, by the inputs' names, whose numbers decide about sizes.
 
-        What sizes may follow from is looked at where it is a few numbers in one dimension.
+        Inputs that sizes are only computed from count where they have at most one dimension and
+        FEW numbers.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
         return {name: feeds[name] for name in self.shape_input_names(shapes)}
 
     def shape_input_names(self, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
-        """The inputs of `shapes`, by name, whose numbers decide about sizes and branches."""
-        direct, behind = self._shape_inputs
-        few = (n for n in behind if n in shapes and len(shapes[n]) < 2 and prod(shapes[n]) <= FEW)
+        """Return the names in `shapes` of inputs whose numbers decide about sizes and branches; see
+        `shape_input_arrays`.
+        """
+        direct, indirect = self._shape_inputs
+        few = (n for n in indirect if n in shapes and len(shapes[n]) < 2 and prod(shapes[n]) <= FEW)
         return (*(name for name in direct if name in shapes), *few)
 
     def _add_constants(self, node: Node, constants: dict[Value, Array]) -> None:
@@ -413,7 +423,7 @@ class Graph:
                     constants[value] = array
 
     def value_of(self, value: Value) -> Array | None:
-        """The numbers of a value that no run changes; None for any other."""
+        """Return the numbers of a value that no run changes; None for any other value."""
         if value.kind is Kind.VARIABLE:
             return value.data.read()  # type: ignore[union-attr]
         if value.kind is Kind.CONSTANT:
@@ -429,26 +439,26 @@ class Graph:
             arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
         return arrays[value]
 
-    def reference(self, *given: Array) -> tuple[Array, ...]:
-        """The outputs by NumPy for an array of each input, in the precision of these."""
-        arrays = dict(zip(self.inputs, given, strict=True))
-        wide = any(array.dtype == np.float64 for array in given)
+    def reference(self, *feeds: Array) -> tuple[Array, ...]:
+        """Return the outputs by NumPy for an array of each input, in float64 where one is."""
+        arrays = dict(zip(self.inputs, feeds, strict=True))
+        wide = any(array.dtype == np.float64 for array in feeds)
         read = (*(value for node in self.nodes for value in node.reads), *self.outputs)
         for value in read:
             if value.kind is Kind.CONSTANT or value.kind is Kind.VARIABLE:
                 array = np.asarray(self.value_of(value))
-                wider = wide and array.dtype == np.float32
-                arrays[value] = array.astype(np.float64) if wider else array
+                widens = wide and array.dtype == np.float32
+                arrays[value] = array.astype(np.float64) if widens else array
         for node in self.nodes:
             arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
         return tuple(arrays[value] for value in self.outputs)
 
 
 def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[Node, ...]:
-    """The nodes that `outputs` need, each behind those that it reads from.
+    """Return the nodes that `outputs` need in topological order.
 
-    The order depends on how they hang together alone: first what the first output needs, the
-    operands of each node from first to last.
+    It is depth first, from the first output to the last and from the first operand of a node to the
+    last, so that it depends on the structure of the graph alone.
     """
     nodes_in_order: dict[Node, None] = {}
     stack = [producers[value] for value in reversed(outputs) if value in producers]
@@ -460,6 +470,6 @@ def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[
             nodes_in_order.setdefault(node)
             continue
         entered.add(node)
-        needed = [producers[value] for value in node.reads if value in producers]
-        stack += [n for n in reversed(needed) if n not in entered]
+        operands = [producers[value] for value in node.reads if value in producers]
+        stack += [n for n in reversed(operands) if n not in entered]
     return tuple(nodes_in_order)
