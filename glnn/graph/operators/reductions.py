@@ -1,4 +1,4 @@
-"""Reductions along axes, places of extremes, and running sums."""
+"""Reductions along axes, indices of extremes, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ _NUMPY: Mapping[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min
 
 @dataclass(frozen=True)
 class Reduce(Operator):
-    """`finish` of the `kind` of `prologue` along `axes`. x0: any shape; x1, ... broadcast to it.
+    """A reduction along `axes`: `finish` of the sum, mean, ... of `prologue`.
 
-    A sum of nothing is 0, a product 1, a mean NaN; an extreme of nothing is a ShapeError. NaN
-    anywhere is NaN, also for extremes. Floats are added up in float32, in blocks and always in the
-    same order; integers wrap around in their type, a sum of bools is whether any is true. Means are
-    of floats, int32 and int64, those of integers towards 0.
+    x0: any shape; x1, ... broadcast to it. An empty sum is 0, an empty product 1, an empty mean
+    NaN; an empty maximum or minimum raises ShapeError. NaN propagates, also through maxima and
+    minima. Floats are added in float32, in blocks and always in the same order; integers wrap
+    around in their type; a sum of bools is true where any is. Means are of floats, int32 and int64;
+    those of integers are rounded towards 0.
     """
 
     name: ClassVar[str] = "reduce"
@@ -56,16 +57,17 @@ class Reduce(Operator):
     axes: tuple[int, ...]
     """Axes of the reduction; negative ones count from the end."""
     keepdims: bool = False
-    """True where the axes stay, of size 1."""
+    """True where the reduced axes stay, with size 1."""
     prologue: Expr = X
-    """Expression that is reduced, of the operands' numbers at one place."""
+    """Expression that is reduced, of the operands' numbers at the same index."""
     finish: Expr = X
-    """Expression that is stored, of the whole reduction, Arg(0)."""
+    """Expression that is stored, of the reduction, Arg(0)."""
     parts: int = 0
-    """0, or into how many parts the numbers of each result are divided: the result then has a first
-    axis of the parts, each reduced by itself, without `finish`, a mean only added up."""
+    """The number of parts that the numbers of each result are divided into, or 0. The result then
+    has a first axis of the parts, each reduced by itself, without `finish`; a mean is only summed.
+    """
     count: int = 0
-    """Count of numbers in a mean, where the numbers along the axes are already sums; else 0."""
+    """Divisor of a mean, where the numbers along the axes are already sums; else 0."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -95,13 +97,13 @@ class Reduce(Operator):
         x = shapes["x0"]
         if not x or self.parts or 0 in axes_of("reduce", self.axes, len(x)):
             return None
-        alike = (
+        sampled = (
             name for name in shapes if (len(shapes[name]), *shapes[name][:1]) == (len(x), x[0])
         )
-        return self.reduce_samples_of(shapes, alike, count)
+        return self.reduce_samples_of(shapes, sampled, count)
 
     def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The result's dimensions."""
+        """Return the dimensions of the result, for x0 of dimensions `x`."""
         dims = reduced_dims(x, axes_of("reduce", self.axes, len(x)), self.keepdims)
         return (self.parts, *dims) if self.parts else dims
 
@@ -112,69 +114,67 @@ class Reduce(Operator):
         values = np.broadcast_to(self.prologue.evaluate(*present), present[0].shape)
         if not self.parts:
             count = prod(values.shape[axis] for axis in axes)
-            whole = _reduce(self._base, values, axes)
+            reduced = _reduce(self._base, values, axes)
             if self.kind == "mean":
                 with np.errstate(all="ignore"):  # 0 / 0 is NaN, or 0
-                    whole = div(whole, np.asarray(self.count or count, values.dtype))
-            whole = np.asarray(self._finish_values(whole), result.dtype.numpy)
-            return (whole.reshape(result.shape),)
-        kept = [axis for axis in range(values.ndim) if axis not in axes]
-        rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
+                    reduced = div(reduced, np.asarray(self.count or count, values.dtype))
+            reduced = np.asarray(self._finish_values(reduced), result.dtype.numpy)
+            return (reduced.reshape(result.shape),)
+        outer = [axis for axis in range(values.ndim) if axis not in axes]
+        rows = values.transpose(*outer, *axes).reshape(*(values.shape[a] for a in outer), -1)
         chunk = self.chunk(rows.shape[-1])
         parts = [rows[..., i * chunk : (i + 1) * chunk] for i in range(self.parts)]
         parts_reduced = [_part(self._base, part) for part in parts]
         return (np.stack(parts_reduced).reshape(result.shape),)
 
     def specialize(self, types: Types) -> Reference:
-        present = [one for one in types if one is not None]
-        wanted = self.infer(types)[0].dtype.numpy
-        before = CompiledExpression.cached(self.prologue, tuple(one.dtype.numpy for one in present))
-        kind = before.dtype.kind
-        if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
+        present = [type for type in types if type is not None]
+        result_dtype = self.infer(types)[0].dtype.numpy
+        dtypes = tuple(type.dtype.numpy for type in present)
+        prologue = CompiledExpression.cached(self.prologue, dtypes)
+        dtype = prologue.dtype
+        if self.parts or dtype.kind != "f" or (not prologue.fresh and self.prologue != X):
             return self.reference
-        axes, after = (
-            axes_of("reduce", self.axes, len(present[0].dims)),
-            CompiledExpression.cached(self.finish, (before.dtype,)),
-        )
-        exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
-        join: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-        reduce = partial(join[self._base].reduce, axis=axes, keepdims=self.keepdims)
+        axes = axes_of("reduce", self.axes, len(present[0].dims))
+        finish = CompiledExpression.cached(self.finish, (dtype,))
+        exact = np.dtype(np.float64) if dtype == np.float32 else dtype
+        ufuncs: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+        reduce = partial(ufuncs[self._base].reduce, axis=axes, keepdims=self.keepdims)
         if self._base in ("sum", "prod"):
             reduce = partial(reduce, dtype=exact)
-        mean, dtype = self.kind == "mean", before.dtype
+        is_mean = self.kind == "mean"
 
         def compute(*arrays: Array) -> tuple[Array, ...]:
-            shape, values = arrays[0].shape, before(*arrays)
+            shape, values = arrays[0].shape, prologue(*arrays)
             if values.shape != shape:
                 values = np.broadcast_to(values, shape)
-            whole = np.asarray(reduce(values), dtype)
-            if mean:
-                whole = whole / np.asarray(self.count or prod(shape[i] for i in axes), dtype)
-            return (np.asarray(after(whole), wanted).reshape(whole.shape),)
+            reduced = np.asarray(reduce(values), dtype)
+            if is_mean:
+                reduced = reduced / np.asarray(self.count or prod(shape[i] for i in axes), dtype)
+            return (np.asarray(finish(reduced), result_dtype).reshape(reduced.shape),)
 
         return compute
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        whole, dtype = self._reduced_interval(intervals, types, self.kind)
-        return (value_ranges_of(self.finish, [whole], [dtype])[-1],)
+        reduced, dtype = self._reduced_interval(intervals, types, self.kind)
+        return (value_ranges_of(self.finish, [reduced], [dtype])[-1],)
 
     def narrow(self, intervals: Intervals, types: Types) -> Reduce | None:
-        there = [one for one in intervals if one], [one.dtype for one in types if one]
-        before = narrow_expression(self.prologue, *there)
-        whole, dtype = self._reduced_interval(
-            intervals, types, self._base
-        )  # also what is divided for a mean
-        after = narrow_expression(self.finish, [whole], [dtype])
-        if before is None or after is None:
+        operands = [i for i in intervals if i], [type.dtype for type in types if type]
+        prologue = narrow_expression(self.prologue, *operands)
+        # of a mean, the interval of the sum that is divided
+        reduced, dtype = self._reduced_interval(intervals, types, self._base)
+        finish = narrow_expression(self.finish, [reduced], [dtype])
+        if prologue is None or finish is None:
             return None
-        return replace(self, prologue=before, finish=after)
+        return replace(self, prologue=prologue, finish=finish)
 
     def _reduced_interval(
         self, intervals: Intervals, types: Types, kind: Kind
     ) -> tuple[Interval, DType]:
-        """Return the interval and the dtype of a whole reduction of that kind, before `finish`."""
-        dtypes = [one.dtype for one in types if one]
-        term = value_ranges_of(self.prologue, [one for one in intervals if one], dtypes)[-1]
+        """Return the interval and the dtype of the reduction of `kind`, before `finish`."""
+        dtypes = [type.dtype for type in types if type]
+        term = value_ranges_of(self.prologue, [i for i in intervals if i], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
         extent = self.depth({"x0": self._operands(types)[0].shape})
         interval: Interval | None = term
@@ -187,7 +187,7 @@ class Reduce(Operator):
         return Interval.of_type(dtype) if interval is None else interval.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
-        present = [one for one in types if one is not None]
+        present = [type for type in types if type is not None]
         (result,) = self.infer(types)
         flops = prod(present[0].shape) * (1 + self.prologue.calls)
         flops += prod(result.shape) * self.finish.calls
@@ -214,14 +214,12 @@ class Reduce(Operator):
         return {"divisible": int(not self.parts and self.depth(shapes) >= 2 * LEAST)}
 
     def chunk(self, extent: int) -> int:
-        """Return the count of numbers in a part, a multiple of four, where there are `extent` in
-        all.
-        """
+        """Return the numbers of a part, a multiple of 4, for `extent` numbers in all."""
         return -(-extent // (4 * max(self.parts, 1))) * 4
 
     def whole(self, extent: int, dtype: DType) -> Expr:
-        """Return the expression that is stored, of Arg(0), the reduction of `extent` numbers of
-        `dtype`.
+        """Return the expression that is stored, of the sum, product or extreme of `extent` numbers
+        of `dtype`, Arg(0).
         """
         if self.parts:
             return Arg(0)
@@ -239,15 +237,19 @@ class Reduce(Operator):
         return np.asarray(self.finish.evaluate(whole))
 
     def _operands(self, types: Types) -> list[TensorType]:
-        """The operands. Raises ShapeError unless there are some, and all broadcast to the first."""
-        present = [one for one in types if one is not None]
+        """Return the types of operands that are not left out.
+
+        Raises ShapeError unless there is one at least, and all broadcast to the first.
+        """
+        present = [type for type in types if type is not None]
         if not present or self.prologue.arity > len(present):
             raise ShapeError(f"reduce: {self.prologue.text()} of {len(present)} operands")
-        for i, one in enumerate(present[1:], 1):
-            lined = present[0].dims[len(present[0].dims) - len(one.dims) :]
-            fits = all(dim in (1, whole) for dim, whole in zip(one.dims, lined, strict=False))
-            if len(one.dims) > len(present[0].dims) or not fits:
-                raise ShapeError(f"reduce: x{i}, {one}, does not broadcast to x0, {present[0]}")
+        x0 = present[0]
+        for i, type in enumerate(present[1:], 1):
+            aligned = x0.dims[len(x0.dims) - len(type.dims) :]
+            fits = all(dim in (1, size) for dim, size in zip(type.dims, aligned, strict=False))
+            if len(type.dims) > len(x0.dims) or not fits:
+                raise ShapeError(f"reduce: x{i}, {type}, does not broadcast to x0, {x0}")
         return present
 
 
@@ -258,16 +260,15 @@ def check_axes(op: str, axes: object) -> None:
 
 
 def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Return `axes` counted from the start, in order. Raises ShapeError for ones that are not
-    there.
-    """
+    """Return `axes` counted from the start, in order. Raises ShapeError for invalid ones."""
     return tuple(sorted(normalize_axes(op, tuple(axes), rank)))
 
 
 def reduced_dims(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
     """Return `dims` without `axes`, or with 1 in their places."""
-    kept = ((1 if i in axes else dim) for i, dim in enumerate(dims) if keepdims or i not in axes)
-    return tuple(kept)
+    return tuple(
+        (1 if i in axes else dim) for i, dim in enumerate(dims) if keepdims or i not in axes
+    )
 
 
 def _reduce(kind: str, values: Array, axes: tuple[int, ...]) -> Array:
@@ -301,13 +302,13 @@ class ArgReduce(Operator):
     variadic: ClassVar[bool] = True
     nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Literal["max", "min"]
-    """The extreme that is looked for: the greatest or the least."""
+    """Whether to find the greatest or the least number."""
     axis: int
     """Axis of the reduction; negative ones count from the end."""
     keepdims: bool = False
     """True where the axis stays, of size 1."""
     last: bool = False
-    """True where the last of several equal extremes is taken instead of the first."""
+    """True for the last of several equal extremes instead of the first."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("max", "min"):
@@ -316,7 +317,7 @@ class ArgReduce(Operator):
 
     @property
     def values(self) -> Reduce:
-        """Return the reduction that gives the extremes themselves."""
+        """The reduction whose results are the extremes themselves."""
         return Reduce(self.kind, (self.axis,), self.keepdims)
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
@@ -366,7 +367,7 @@ SUMMED = ("float32", "float64", "int32", "int64")
 
 @dataclass(frozen=True)
 class CumSum(Operator):
-    """The sum of x's numbers from the first to each one along `axis`. ONNX: CumSum, CumProd.
+    """Cumulative sums or products of x along `axis`. ONNX: CumSum, CumProd.
 
     x: any shape of at least one dimension, float32, float64, int32 or int64; integers wrap around.
     """
@@ -377,11 +378,11 @@ class CumSum(Operator):
     axis: int
     """Axis of the sums; negative ones count from the end."""
     exclusive: bool = False
-    """True where the number at the place itself is left out."""
+    """True where each sum leaves out the number at its own index."""
     reverse: bool = False
-    """True where sums begin at the last number instead."""
+    """True where sums begin at the last number."""
     multiply: bool = False
-    """True where the numbers are multiplied instead of added up."""
+    """True where the numbers are multiplied instead of added."""
 
     def __post_init__(self) -> None:
         check_axes("cum_sum", (self.axis,))

@@ -1,7 +1,7 @@
 """Fuse steps of transformers that are small for few tokens: normalised products, growing caches.
 
-They come behind `fuse_pointwise` and `fuse_siblings`, when gates are in epilogues and the products
-of queries, keys and values are one.
+These passes run after `fuse_pointwise` and `fuse_siblings`, when gates are in epilogues and the
+products of queries, keys and values are one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PLUS, TIMES = (call(name, Arg(0), Arg(1)) for name in ("add", "mul"))
 def fuse_normed_products(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with normalisations of rows as a part of the products of few rows that read
-    them, and the two products of a gate as one, where that pays for all readers of a norm.
+    """Return `graph` with normalisations of rows fused into the products of few rows that read
+    them, and the two products of a gate into one, where that pays for all readers of a norm.
 
-    Each product then normalises for itself. What was in its epilogue is pointwise work behind it
-    again, for `fuse_pointwise`. The weight and the bias of a layer normalisation go into those of
-    the product. types: of every value; those of new ones are added.
+    Each product then normalises its rows itself. Its epilogue becomes a pointwise node again, for
+    `fuse_pointwise`. The weight and the bias of a layer normalisation are folded into those of the
+    product. types: of every value; types of new values are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -50,7 +50,7 @@ def fuse_normed_products(
 
 @dataclass(frozen=True)
 class _Norm:
-    """A normalisation of rows, with operands that no run changes beside x."""
+    """A normalisation of rows, whose operands but x are fixed."""
 
     operator: Normalize
     x: Value
@@ -59,7 +59,7 @@ class _Norm:
 
     @classmethod
     def match(cls, rewriter: GraphRewriter, node: Node) -> _Norm | None:
-        """Return the normalisation that `node` computes; None where no product can do it, too."""
+        """Return the normalisation that `node` computes; None where no product can compute it."""
         operator = node.operator
         if not isinstance(operator, Normalize) or operator.dims != 1 or node.epilogue is not None:
             return None
@@ -74,14 +74,16 @@ class _Norm:
 
 @dataclass(frozen=True)
 class _Product:
-    """A product that reads normalised rows; with `up` the other one of a gate `gate`."""
+    """A product that reads normalised rows; of a gated pair, `up` is the other product and `gate`
+    the function of this one.
+    """
 
     node: Node
     gate: str = ""
     up: Node | None = None
 
     def operator(self, norm: _Norm) -> NormedMatmul:
-        """Return the operator that normalises, too."""
+        """Return the operator that normalises and multiplies."""
         return NormedMatmul(norm.operator.eps, self.gate, norm.operator.centred)
 
     def weight_types(self, rewriter: GraphRewriter) -> dict[str, TensorType]:
@@ -90,7 +92,7 @@ class _Product:
         return {name: rewriter.types[node.reads[1]] for name, node in nodes.items()}
 
     def replace(self, rewriter: GraphRewriter, norm: _Norm, x: Value) -> None:
-        """Have the operator that normalises rows x make what `node` makes."""
+        """Replace `node` by the operator that also normalises the rows `x`."""
         node, operator = self.node, self.operator(norm)
         name, weight = node.name, node.reads[1]
         expr: Expr = Arg(0) if node.epilogue is None else node.epilogue.expr
@@ -111,72 +113,73 @@ class _Product:
             rewriter.prune(value)
 
     def _fold_norm_bias(
-        self, rewriter: GraphRewriter, expr: Expr, shift: Value
+        self, rewriter: GraphRewriter, expr: Expr, norm_bias: Value
     ) -> tuple[Expr, tuple[Value, ...]]:
-        """Return the epilogue `expr` of the product, and its operands, where `shift` is missing in
-        the rows: the product of that goes into the bias, or becomes one.
+        """Return the epilogue `expr` and its operands for rows without `norm_bias`: its product by
+        the weight is added to the product's bias, or becomes the bias.
         """
         node, (n, k) = self.node, rewriter.shape(self.node.reads[1])
-        row = rewriter.reshape(node.name, shift, (1, k))
-        missing = rewriter.add(node.name, Matmul(), row, node.reads[1])  # (1, n)
+        row = rewriter.reshape(node.name, norm_bias, (1, k))
+        shift = rewriter.add(node.name, Matmul(), row, node.reads[1])  # (1, n)
         for i, bias in enumerate(node.extras):
             biased, shape = call("add", Arg(0), Arg(i + 1)), rewriter.shape(bias)
-            rest = [*replace_part(expr, biased, Scalar(0.0)).parts()]
-            once = Arg(0) not in rest and Arg(i + 1) not in rest
-            if once and rewriter.is_fixed(bias) and shape[-1:] == (n,) and prod(shape) == n:
-                missing = rewriter.reshape(node.name, missing, shape)
-                both = rewriter.add(node.name, Pointwise(PLUS), bias, missing)
-                return expr, (*node.extras[:i], both, *node.extras[i + 1 :])
+            other_parts = [*replace_part(expr, biased, Scalar(0.0)).parts()]
+            is_bias = Arg(0) not in other_parts and Arg(i + 1) not in other_parts
+            if is_bias and rewriter.is_fixed(bias) and shape[-1:] == (n,) and prod(shape) == n:
+                shift = rewriter.reshape(node.name, shift, shape)
+                sum = rewriter.add(node.name, Pointwise(PLUS), bias, shift)
+                return expr, (*node.extras[:i], sum, *node.extras[i + 1 :])
         biased = call("add", Arg(0), Arg(len(node.extras) + 1))
-        return replace_part(expr, Arg(0), biased), (*node.extras, missing)
+        return replace_part(expr, Arg(0), biased), (*node.extras, shift)
 
 
 def _fuse_norm(rewriter: GraphRewriter, node: Node, is_profitable: FusionCheck) -> None:
-    """Have the readers of a normalisation normalise for themselves where that pays."""
+    """Fuse a normalisation into all its readers where that pays."""
     (normed,), norm = node.outputs, _Norm.match(rewriter, node)
     if norm is None:
         return
     readers = list(_readers(rewriter, normed))
-    if not readers or not all(_is_product(rewriter, *one) for one in readers):
+    if not readers or not all(_is_product(rewriter, *reader) for reader in readers):
         return
     nodes = [reader for reader, _ in readers]
     rows, width = rewriter.shape(nodes[0].reads[0]), rewriter.shape(normed)[-1]
-    if not all(same(rewriter.shape(one.reads[0])[-1], width) for one in nodes):
-        return  # a norm of each head, whose heads a product takes side by side
+    if not all(same(rewriter.shape(reader.reads[0])[-1], width) for reader in nodes):
+        return  # a norm of each head, where a product reads all heads of a token as one row
     types = {"x": TensorType(rows, rewriter.types[norm.x].dtype)}
-    alone = [_Product(one) for one in nodes]
-    choices = [alone]
+    unpaired = [_Product(reader) for reader in nodes]
+    choices = [unpaired]
     if not norm.operator.centred:
         assert norm.weight is not None
         types["norm"] = rewriter.types[norm.weight]
-        choices = [_paired(rewriter, nodes), alone]
+        choices = [_paired(rewriter, nodes), unpaired]
     for products in choices:
         if all(
-            is_profitable(one.operator(norm), {**types, **one.weight_types(rewriter)})
-            for one in products
+            is_profitable(product.operator(norm), {**types, **product.weight_types(rewriter)})
+            for product in products
         ):
-            for one in products:
-                one.replace(rewriter, norm, rewriter.reshape(one.node.name, norm.x, rows))
+            for product in products:
+                x = rewriter.reshape(product.node.name, norm.x, rows)
+                product.replace(rewriter, norm, x)
             return
 
 
 def _readers(rewriter: GraphRewriter, value: Value) -> Iterator[tuple[Node, Value]]:
-    """Yield the nodes that read `value`, also by way of views, each with what it reads; and such a
-    view itself where it is an output.
+    """Yield the nodes that read `value` or a view of it, each with the value that it reads. Where
+    the value is an output, its producer is yielded, too.
     """
     for reader in rewriter.readers(value):
-        (made, *_) = reader.outputs
-        if isinstance(reader.operator, View) and not rewriter.is_output(made):
-            yield from _readers(rewriter, made)
+        (result, *_) = reader.outputs
+        if isinstance(reader.operator, View) and not rewriter.is_output(result):
+            yield from _readers(rewriter, result)
         else:
             yield reader, value
-    if rewriter.is_output(value) and (maker := rewriter.producer(value)) is not None:
-        yield maker, value
+    if rewriter.is_output(value) and (producer := rewriter.producer(value)) is not None:
+        yield producer, value
 
 
 def _is_product(rewriter: GraphRewriter, node: Node, rows: Value) -> bool:
-    """Return True where `node` multiplies the rows by a matrix that no run changes, and reads them
-    for nothing else.
+    """Return True where `node` multiplies `rows` by a fixed float32 matrix, and reads them only
+    once.
     """
     operator = node.operator
     if not isinstance(operator, Matmul) or operator.prologue is not None:
@@ -184,37 +187,37 @@ def _is_product(rewriter: GraphRewriter, node: Node, rows: Value) -> bool:
     x, weight = node.inputs
     if x is not rows or weight is None or node.reads.count(rows) > 1:
         return False
-    float32 = all(rewriter.types[one].dtype is DType.float32 for one in (rows, weight))
-    return float32 and rewriter.is_fixed(weight) and len(rewriter.shape(weight)) == 2
+    is_float32 = all(rewriter.types[value].dtype is DType.float32 for value in (rows, weight))
+    return is_float32 and rewriter.is_fixed(weight) and len(rewriter.shape(weight)) == 2
 
 
 def _paired(rewriter: GraphRewriter, nodes: list[Node]) -> list[_Product]:
-    """Return products, those of a gate as one."""
-    result, taken = [], set[Node]()
+    """Return the products of `nodes`, the two of a gate as one."""
+    pairs, paired_nodes = [], set[Node]()
     for node in nodes:
-        found = _match_gate(rewriter, node)
-        if found is not None and found.node in nodes and found.up in nodes:
-            result.append(found)
-            taken |= {found.node, found.up}
-    return [*result, *(_Product(node) for node in nodes if node not in taken)]
+        pair = _match_gate(rewriter, node)
+        if pair is not None and pair.node in nodes and pair.up in nodes:
+            pairs.append(pair)
+            paired_nodes |= {pair.node, pair.up}
+    return [*pairs, *(_Product(node) for node in nodes if node not in paired_nodes)]
 
 
 def _match_gate(rewriter: GraphRewriter, node: Node) -> _Product | None:
-    """Return gate(a) * b, of products a and b of which `node` is the one that multiplies them; None
-    where it does something else.
+    """Return gate(a) * b for products a and b, where `node` computes a and has the gate and the
+    multiplication as its epilogue; None where it has not.
     """
     epilogue = node.epilogue
     if epilogue is None or len(node.extras) != 1 or not isinstance(epilogue.expr, Call):
         return None
-    value, maker = rewriter.behind_views(node.extras[0])
-    if maker is None or not rewriter.is_read_once(value):
+    value, up = rewriter.behind_views(node.extras[0])
+    if up is None or not rewriter.is_read_once(value):
         return None
     if rewriter.shape(value) != rewriter.shape(node.outputs[0]):
         return None
     for gate in GATES:
-        opens = _multiplies(epilogue.expr, call(gate, Arg(0)), Arg(1))
-        if maker.epilogue is None and opens:
-            return _Product(node, gate, maker)
+        is_gate = _multiplies(epilogue.expr, call(gate, Arg(0)), Arg(1))
+        if up.epilogue is None and is_gate:
+            return _Product(node, gate, up)
     return None
 
 
@@ -226,10 +229,10 @@ def _multiplies(expr: Call, *factors: object) -> bool:
 def fuse_cache_updates(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with concatenations that put a token behind those of a cache as one operator
-    each, which takes it from a row that has more, and rotates it, where that pays.
+    """Return `graph` with concatenations that append a token to a cache as one operator each, which
+    reads the token from a longer row and rotates it, where that pays.
 
-    types: of every value; those of new ones are added.
+    types: of every value; types of new values are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -239,13 +242,13 @@ def fuse_cache_updates(
 
 
 def _fuse_cache_update(rewriter: GraphRewriter, node: Node, is_profitable: FusionCheck) -> None:
-    """Replace such a concatenation where that pays."""
+    """Replace a concatenation that appends a token to a cache by a CacheAppend where that pays."""
     past, token = node.reads
     batch, heads, _, width = rewriter.shape(token)
-    rows, maker = rewriter.behind_views(token)
-    if maker is None or not rewriter.is_read_once(rows) or maker.epilogue is not None:
+    rows, producer = rewriter.behind_views(token)
+    if producer is None or not rewriter.is_read_once(rows) or producer.epilogue is not None:
         return
-    shape, operator = rewriter.shape(rows), maker.operator
+    shape, operator = rewriter.shape(rows), producer.operator
     if len(shape) != 2 or not same(shape[0], batch) or not same(shape[1], heads * width):
         return
     table: Value | None = None
@@ -253,27 +256,27 @@ def _fuse_cache_update(rewriter: GraphRewriter, node: Node, is_profitable: Fusio
     if isinstance(operator, Rotary):
         if (operator.heads, operator.width) != (heads, width):
             return
-        named = operator.named(maker.inputs)
+        named = operator.named(producer.inputs)
         x, table, places = named["x"], named["rotary"], named["places"]
-        made = CacheAppend(heads, width, operator.context, operator.start, operator.order)
+        append = CacheAppend(heads, width, operator.context, operator.start, operator.order)
     elif isinstance(operator, Slice):
-        (x,) = maker.reads
+        (x,) = producer.reads
         *_, (start, _, step) = operator.walks(rewriter.shape(x))
         if operator.axes not in ((1,), (-1,)) or step != 1:
             return
-        made = CacheAppend(heads, width, 1, start)
+        append = CacheAppend(heads, width, 1, start)
     else:
         return
     inputs = x, table, past, places
-    known = {name: rewriter.types[value] for name, value in made.named(inputs).items()}
-    if all(one.dtype is not DType.float16 for one in known.values()) and is_profitable(made, known):
-        rewriter.replace_by(node, rewriter.add(node.name, made, *inputs))
+    types = {name: rewriter.types[value] for name, value in append.named(inputs).items()}
+    if any(type.dtype is DType.float16 for type in types.values()):
+        return
+    if is_profitable(append, types):
+        rewriter.replace_by(node, rewriter.add(node.name, append, *inputs))
 
 
 def appends_token(rewriter: GraphRewriter, node: Node) -> bool:
-    """Return True where `node` puts a single token of all heads behind a cache, which no other node
-    makes.
-    """
+    """Return True where `node` appends a single token of all heads to a cache that is an input."""
     if not isinstance(node.operator, Concat) or node.operator.axis not in (2, -2):
         return False
     if len(node.reads) != 2 or node.reads[0] is node.reads[1]:
@@ -282,5 +285,5 @@ def appends_token(rewriter: GraphRewriter, node: Node) -> bool:
     shape, new = rewriter.shape(past), rewriter.shape(token)
     if len(shape) != 4 or not isinstance(new[1], int) or not isinstance(new[3], int):
         return False
-    known = rewriter.producer(past) is None and not rewriter.is_fixed(past)
-    return known and same(new[2], 1) and 0 not in shape
+    is_input = rewriter.producer(past) is None and not rewriter.is_fixed(past)
+    return is_input and same(new[2], 1) and 0 not in shape
