@@ -1,8 +1,8 @@
-"""Base class of operators that run graphs, their bodies: branches and loops.
+"""Operators that run graphs, their bodies: branches and loops, and their base class.
 
-A body reads no value that the graph around it is given or computes: what it takes from there is an
-operand of the node, and an input of the body, so that passes, memory and placement see all that a
-node needs. Constants and variables it reads as any graph does.
+A body reads no input or computed value of the graph around it: such values are operands of the
+node and inputs of the body, so that passes, memory and placement see all that a node needs. A body
+reads constants and variables directly.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from glnn.graph.graph import Graph
 from glnn.graph.operator import Constants, Cost, Operator, Types
 
 FLAG = TensorType((), DType.bool)
-"""Type of the flag by which a loop tells its body that it goes on."""
+"""Type of the flag that a loop passes to its body: whether to continue."""
 InputTypes = Mapping[str, TensorType]
 Run = Callable[[int, Sequence[Array]], Sequence[Array]]
-"""Function that runs the body of a number on arrays of its inputs, and returns its outputs."""
+"""Function that runs the body with a given index on arrays of its inputs, and returns its outputs.
+"""
 
 
 class Control(Operator):
-    """An operator that runs graphs. Results are those of the bodies, in order."""
+    """An operator that runs graphs. Its results are those of the bodies, in order."""
 
     control: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
@@ -44,26 +45,27 @@ class Control(Operator):
     @property
     @abstractmethod
     def captures(self) -> tuple[tuple[int, int], ...]:
-        """For each body the first operand that is an input of it as it is, and which input that is.
+        """For each body the index of the first operand that it reads directly, and the index of
+        its input for that operand.
 
-        All further inputs of that body are the operands behind that one.
+        All further inputs of that body are the operands after that one.
         """
 
     @abstractmethod
     def with_bodies(self, bodies: Sequence[Graph]) -> Control:
-        """The same with other bodies."""
+        """Return the operator with other bodies."""
 
     @abstractmethod
     def body_types(self, types: Types) -> tuple[InputTypes, ...]:
-        """The types of each body's inputs, by name, for operands of `types`."""
+        """Return the types of each body's inputs, by name, for operands of `types`."""
 
     def body_constants(self, constants: Constants) -> tuple[Mapping[str, Array], ...]:
         """Return the known arrays of each body's inputs, by name, given those of the operands."""
-        known = []
+        result = []
         for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
             pairs = zip(body.inputs[first:], constants[operand:], strict=False)
-            known.append({value.name: array for value, array in pairs if array is not None})
-        return tuple(known)
+            result.append({value.name: array for value, array in pairs if array is not None})
+        return tuple(result)
 
     @property
     @abstractmethod
@@ -72,8 +74,8 @@ class Control(Operator):
 
     @abstractmethod
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
-        """The results' types where operands do not fit, or too little is known of them: dtypes
-        without sizes.
+        """Return the types of results for operands that do not fit, or of which too little is
+        known: dtypes without sizes.
         """
 
     def infer_open_sizes(
@@ -93,21 +95,25 @@ class Control(Operator):
 
     @abstractmethod
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
-        """The results for arrays of the operands, of whatever sizes come of them by `run`."""
+        """Return the results for arrays of the operands; `run` runs the bodies. Sizes of results
+        may depend on the operands' numbers.
+        """
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         return self.perform(lambda body, inputs: self.bodies[body].reference(*inputs), *arrays)
 
     def _input_types(self, body: Graph, types: Types) -> InputTypes:
-        """The type of each input of `body` by its name. Raises ShapeError where some do not fit."""
+        """Return the type of each input of `body` by its name. Raises ShapeError where some do not
+        fit.
+        """
         if len(types) != len(body.inputs):
             raise ShapeError(
                 f"{self.name}: {body.name!r} takes {len(body.inputs)} values, got {len(types)}"
             )
         result: dict[str, TensorType] = {}
         for value, type in zip(body.inputs, types, strict=True):
-            loose = ANYTHING in (type, value.type)
-            if type is None or (type.dtype is not value.type.dtype and not loose):
+            is_unknown = ANYTHING in (type, value.type)
+            if type is None or (type.dtype is not value.type.dtype and not is_unknown):
                 raise ShapeError(
                     f"{self.name}: {value.name!r} of {body.name!r} must be "
                     f"{value.type.dtype.value}, got {type or 'nothing'}"
@@ -116,14 +122,17 @@ class Control(Operator):
         return result
 
     def _single(self, operand: str, type: TensorType, *dtypes: DType) -> None:
-        """Raise ShapeError unless `type` is one number of one of `dtypes`."""
+        """Raise ShapeError unless `type` is a single number of one of `dtypes`."""
         if type.dtype not in dtypes or (not type.symbols and prod(type.shape) != 1):
             names = " or ".join(dtype.value for dtype in dtypes)
             raise ShapeError(f"{self.name}: {operand} must be one {names}, got {type}")
 
 
 def results(body: Graph, types: InputTypes, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
-    """The types of the outputs of `body` for inputs of such types, and of such numbers, by name."""
+    """Return the types of the outputs of `body`.
+
+    types: of its inputs, by name. numbers: those of inputs that are known, by name.
+    """
     inferred, _ = body.propagate_constants(types, numbers)
     return tuple(inferred.get(value, value.type) for value in body.outputs)
 
@@ -133,8 +142,8 @@ def cost(body: Graph, input_types: InputTypes) -> Cost:
     types, flops, nbytes = body.infer_types(input_types), 0, 0
     for node in body.nodes:
         if node.outputs[0] not in body.fixed:
-            one = node.operator.cost([None if v is None else types[v] for v in node.inputs])
-            flops, nbytes = flops + one.flops, nbytes + one.bytes
+            node_cost = node.operator.cost([None if v is None else types[v] for v in node.inputs])
+            flops, nbytes = flops + node_cost.flops, nbytes + node_cost.bytes
     return Cost(flops, nbytes)
 
 
@@ -143,14 +152,14 @@ class If(Control):
     """The results of `then` where the condition is true, else those of `otherwise`.
 
     condition: one bool. x0, x1, ...: the inputs of `then`, then those of `otherwise`. Results have
-    the same dtype in both; a size or rank in which they differ is not known before a run.
+    the same dtype in both branches; a size or rank in which they differ is not known before a run.
     ONNX: If.
     """
 
     then: Graph
-    """Graph that is computed where the condition is true."""
+    """Graph that is run where the condition is true."""
     otherwise: Graph
-    """Graph that is computed where the condition is false."""
+    """Graph that is run where the condition is false."""
 
     name: ClassVar[str] = "if"
     host: ClassVar[tuple[str, ...]] = ("condition",)
@@ -187,18 +196,21 @@ class If(Control):
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         self._single("condition", self.named(types)["condition"], DType.bool)
-        each = zip(self.bodies, self.body_types(types), self.body_constants(constants), strict=True)
-        both = [results(body, operands, numbers) for body, operands, numbers in each]
-        types_either = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
+        bodies = zip(
+            self.bodies, self.body_types(types), self.body_constants(constants), strict=True
+        )
+        branches = [results(body, operands, numbers) for body, operands, numbers in bodies]
+        merged = [self._merge(i, a, b) for i, (a, b) in enumerate(zip(*branches, strict=True))]
         condition = constants[0] if constants else None
-        return tuple(types_either) if condition is None else both[0 if condition.item() else 1]
+        return tuple(merged) if condition is None else branches[0 if condition.item() else 1]
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         pairs = zip(self.then.outputs, self.otherwise.outputs, strict=True)
-        both = ((one.type, other.type) for one, other in pairs)
-        return tuple((then if then != ANYTHING else other).unranked for then, other in both)
+        types_of = ((then.type, otherwise.type) for then, otherwise in pairs)
+        return tuple((then if then != ANYTHING else other).unranked for then, other in types_of)
 
-    def _either(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
+    def _merge(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
+        """Return the type of result `number` that holds for both branches."""
         if ANYTHING in (then, otherwise):
             return (then if then != ANYTHING else otherwise).unranked
         if then.dtype is not otherwise.dtype:
@@ -225,33 +237,33 @@ class If(Control):
         )
 
 
-SEEN = 3  # further iterations that are looked at where shapes change
+INFERRED = 3  # iterations whose types are inferred, after the first, where shapes change
 
 
 @dataclass(frozen=True)
 class Loop(Control):
-    """A loop that runs `body` repeatedly, on its own results of the iteration before. ONNX: Loop,
-    and Scan.
+    """A loop that runs `body` repeatedly, on its results of the previous iteration. ONNX: Loop and
+    Scan.
 
-    trips: one int32 or int64, how often at the most. condition: one bool, whether to begin; then
-    the body says whether to go on, but is asked only where there is a condition. At least one of
-    these is there, or a scanned value. x0, x1, ...: the first of the values that are carried from
-    one iteration to the next, then the scanned values, then what the body takes besides.
+    trips: one int32 or int64, the greatest number of iterations. condition: one bool, whether to
+    begin; with a condition the body also decides whether to continue. There must be one of these or
+    a scanned value. x0, x1, ...: the initial carried values, the scanned values, then further
+    inputs of the body.
 
-    Inputs of the body: the number of the iteration, from 0, an int32 or int64; whether it goes on,
-    a bool; the carried values; the scanned ones, whole: it takes its place of them itself; what it
-    takes besides. Its outputs: whether to go on; the carried values, of the dtypes that
-    they had; any number of others. Results: the carried values as they are at the end, and of each
-    other output those of all iterations, stacked along a new first dimension. Sizes and the rank
-    of a carried value may change.
+    Inputs of the body: the number of the iteration, from 0, an int32 or int64; whether to continue,
+    a bool; the carried values; the scanned values, of which the body itself slices the part of the
+    iteration; the further inputs. Outputs of the body: whether to continue; the carried values, of
+    the same dtypes; any number of others. Results: the carried values after the last iteration, and
+    each other output of all iterations, stacked along a new first dimension. Sizes and the rank of
+    a carried value may change.
     """
 
     body: Graph
-    """Graph that is computed in each iteration."""
+    """Graph that is run in each iteration."""
     carried: int = 0
     """Number of values carried from one iteration to the next."""
     scanned: tuple[int, ...] = ()
-    """Axis of each scanned value along which it is walked, one place in each iteration."""
+    """The axis of each scanned value that iterations run along."""
 
     name: ClassVar[str] = "loop"
     optional: ClassVar[tuple[str, ...]] = ("trips", "condition")
@@ -292,11 +304,11 @@ class Loop(Control):
 
     @property
     def endless(self) -> bool:
-        """True where the body always says to go on."""
-        going = self.body.outputs[0]
-        if going is self.body.inputs[1]:
+        """True where the body always decides to continue."""
+        flag = self.body.outputs[0]
+        if flag is self.body.inputs[1]:
             return True
-        condition = constant_value(self.body, going)
+        condition = constant_value(self.body, flag)
         return condition is not None and bool(condition.item())
 
     @property
@@ -319,59 +331,62 @@ class Loop(Control):
             raise ShapeError("loop: trips or a condition must be there, or a scanned value")
         (numbers,), count = self.body_constants(constants), self._count(types, constants)
         try:
-            going, *outputs = results(self.body, self.body_types(types)[0], numbers)
-        except ShapeError:  # refused where it runs, if it does
-            if count != UNKNOWN or not any(one and one.ranked and 0 in one.dims for one in types):
+            flag, *outputs = results(self.body, self.body_types(types)[0], numbers)
+        except ShapeError:  # raised when the body runs, if it does
+            if count != UNKNOWN or not any(t and t.ranked and 0 in t.dims for t in types):
                 raise
             return self.unknown(types)
-        self._single(f"the first output of {self.body.name!r}", going, DType.bool)
-        states = list(types[2 : 2 + self.carried])
-        for number, first in enumerate(states):
+        self._single(f"the first output of {self.body.name!r}", flag, DType.bool)
+        initial = list(types[2 : 2 + self.carried])
+        for number, first in enumerate(initial):
             if first is not None and outputs[number] == ANYTHING:
                 outputs[number] = first.unranked
         carried, stacked = outputs[: self.carried], outputs[self.carried :]
-        for number, (first, last) in enumerate(zip(states, carried, strict=True)):
+        for number, (first, last) in enumerate(zip(initial, carried, strict=True)):
             if first is None or first.dtype is not last.dtype:
                 raise ShapeError(
                     f"loop: value {number} must keep its dtype, got {first}, and {last} "
                     f"from {self.body.name!r}"
                 )
-        if any(first and first.dims != last.dims for first, last in zip(states, carried)):
+        if any(first and first.dims != last.dims for first, last in zip(initial, carried)):
             outputs = self._changing_types(types, outputs, numbers)
             carried, stacked = outputs[: self.carried], outputs[self.carried :]
-        return (*carried, *(_rows(count, one) for one in stacked))
+        return (*carried, *(_stacked_type(count, type) for type in stacked))
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
-        carried = (one for one in types[2 : 2 + self.carried] if one is not None)
+        carried = (type for type in types[2 : 2 + self.carried] if type is not None)
         stacked = (value.type for value in self.body.outputs[1 + self.carried :])
-        return tuple(one.unranked for one in (*carried, *stacked))
+        return tuple(type.unranked for type in (*carried, *stacked))
 
     def _changing_types(
         self, types: Types, first_types: list[TensorType], numbers: Mapping[str, Array]
     ) -> list[TensorType]:
-        """The types of what the body gives where the shapes of carried values change.
+        """Return the types of the body's outputs, but the first, where the shapes of carried values
+        change: a size that is the same in the first few iterations is known.
 
-        first_types: those of the first iteration. A size that a few iterations keep stays.
+        first_types: the types in the first iteration.
         """
-        states = [type for type in types[2 : 2 + self.carried] if type is not None]
-        seen = [[*states, *first_types[self.carried :]], first_types]
-        for _ in range(SEEN):
-            pairs = zip(states, seen[-1], strict=False)
+        initial = [type for type in types[2 : 2 + self.carried] if type is not None]
+        iterations = [[*initial, *first_types[self.carried :]], first_types]
+        for _ in range(INFERRED):
+            pairs = zip(initial, iterations[-1], strict=False)
             carried = [first if first.holds else last for first, last in pairs]
-            now = (None, None, *carried, *types[2 + self.carried :])
-            seen.append(list(results(self.body, self.body_types(now)[0], numbers)[1:]))
-        joined = []
-        for each in zip(*seen, strict=True):
-            if len({len(one.dims) for one in each}) > 1:
-                joined.append(TensorType((UNRANKED,), each[0].dtype))
+            operands = (None, None, *carried, *types[2 + self.carried :])
+            outputs = results(self.body, self.body_types(operands)[0], numbers)[1:]
+            iterations.append(list(outputs))
+        merged = []
+        for output_types in zip(*iterations, strict=True):
+            last = output_types[-1]
+            if len({len(type.dims) for type in output_types}) > 1:
+                merged.append(TensorType((UNRANKED,), output_types[0].dtype))
                 continue
-            sizes = zip(*(one.dims for one in each), strict=True)
-            dims = tuple(some[0] if len(set(some)) == 1 else UNKNOWN for some in sizes)
-            joined.append(TensorType(dims, each[-1].dtype, each[-1].holds))
-        return joined
+            sizes = zip(*(type.dims for type in output_types), strict=True)
+            dims = tuple(n[0] if len(set(n)) == 1 else UNKNOWN for n in sizes)
+            merged.append(TensorType(dims, last.dtype, last.holds))
+        return merged
 
     def length(self, types: Types) -> int | None:
-        """Return the length of the scanned values, None where there are none."""
+        """Return the length of the scanned values; None where there are none."""
         scanned = types[2 + self.carried :]
         sizes = [type.shape[a] for type, a in zip(scanned, self.scanned, strict=False) if type]
         if any(size != sizes[0] for size in sizes):
@@ -380,12 +395,12 @@ class Loop(Control):
         return sizes[0] if sizes else None
 
     def _count(self, types: Types, constants: Constants) -> Dim:
-        """Return the number of iterations, UNKNOWN where a run decides it."""
+        """Return the number of iterations; UNKNOWN where it depends on numbers of a run."""
         trips, condition = (*constants, None, None)[:2]
         if condition is not None and not condition.item():
             return 0
-        ends = len(types) > 1 and types[1] is not None
-        if ends and (condition is None or not self.endless):
+        has_condition = len(types) > 1 and types[1] is not None
+        if has_condition and (condition is None or not self.endless):
             return UNKNOWN
         bounds = [length] if (length := self.length(types)) is not None else []
         if types[0] is not None:
@@ -395,69 +410,69 @@ class Loop(Control):
         return min(bounds, default=UNKNOWN)
 
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
-        trips, condition, *rest = (*arrays, None, None)[: max(len(arrays), 2)]
-        present = [array for array in rest if array is not None]
-        carried, others = present[: self.carried], present[self.carried :]
+        trips, condition, *xs = (*arrays, None, None)[: max(len(arrays), 2)]
+        operands = [array for array in xs if array is not None]
+        carried, others = operands[: self.carried], operands[self.carried :]
         bounds = [x.shape[axis] for x, axis in zip(others, self.scanned, strict=False)]
         bounds += [] if trips is None else [int(trips.item())]
-        going = condition is None or bool(condition.item())
+        continues = condition is None or bool(condition.item())
         number, rows = 0, []
-        while going and (not bounds or number < min(bounds)):
-            at = np.array(number, self.body.inputs[0].type.dtype.numpy)
-            last, *outputs = run(0, (at, np.array(True), *carried, *others))
+        while continues and (not bounds or number < min(bounds)):
+            iteration = np.array(number, self.body.inputs[0].type.dtype.numpy)
+            flag, *outputs = run(0, (iteration, np.array(True), *carried, *others))
             carried, number = outputs[: self.carried], number + 1
             rows.append(outputs[self.carried :])
-            going = condition is None or bool(last.item())
+            continues = condition is None or bool(flag.item())
         if not rows:
-            return (*carried, *self._empty_stacks(present))
+            return (*carried, *self._empty_stacks(operands))
         return (*carried, *map(_stack, zip(*rows, strict=True)))
 
     def _empty_stacks(self, operands: Sequence[Array]) -> list[Array]:
-        """Return what is stacked where there are no iterations.
+        """Return the stacked results where there are no iterations.
 
-        A size that the first iterations would all have is that one, else the size that the body
-        says, else 0.
+        Their sizes are those that the first iterations would have, if these agree, else those that
+        the body declares, else 0.
         """
         pairs = zip(operands, self.body.inputs[2:], strict=True)
         types = (None, None, *(value.type.of_shape(x.shape) for x, value in pairs))
         number = self.body.inputs[0]
-        seen = []
-        for i in range(SEEN):
-            told = {number.name: np.array(i, number.type.dtype.numpy)}
+        iterations = []
+        for i in range(INFERRED):
+            numbers = {number.name: np.array(i, number.type.dtype.numpy)}
             with suppress(ShapeError, UnsupportedOpError):  # an iteration that is never run
-                outputs = list(results(self.body, self.body_types(types)[0], told)[1:])
-                seen.append(self._changing_types(types, outputs, told)[self.carried :])
+                outputs = list(results(self.body, self.body_types(types)[0], numbers)[1:])
+                iterations.append(self._changing_types(types, outputs, numbers)[self.carried :])
         stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
-            np.empty((0, *_sizes(each, type)), type.dtype.numpy)
-            for type, *each in zip(stacked, *seen, strict=True)
+            np.empty((0, *_agreed_sizes(inferred, declared)), declared.dtype.numpy)
+            for declared, *inferred in zip(stacked, *iterations, strict=True)
         ]
 
     def cost(self, types: Types) -> Cost:
-        """Return the cost of one iteration for each of the scanned values, or of one without
-        these.
+        """Return the cost of an iteration times the length of scanned values; of one iteration
+        where there are none.
         """
-        once, length = cost(self.body, self.body_types(types)[0]), self.length(types)
-        times = 1 if length is None else length
-        return Cost(times * once.flops, times * once.bytes)
+        iteration, length = cost(self.body, self.body_types(types)[0]), self.length(types)
+        count = 1 if length is None else length
+        return Cost(count * iteration.flops, count * iteration.bytes)
 
 
-def _sizes(seen: Sequence[TensorType], declared: TensorType) -> tuple[int, ...]:
-    """Return the sizes that all of `seen` have, else those of `declared`, else 0."""
-    ranked = [one for one in (declared, *seen) if one.ranked]
-    if not ranked or len({len(one.dims) for one in ranked}) > 1:
+def _agreed_sizes(inferred: Sequence[TensorType], declared: TensorType) -> tuple[int, ...]:
+    """Return the sizes that all types in `inferred` have, else those of `declared`, else 0."""
+    ranked = [type for type in (declared, *inferred) if type.ranked]
+    if not ranked or len({len(type.dims) for type in ranked}) > 1:
         return ()
     agreed = []
     for i in range(len(ranked[0].dims)):
-        sizes = {one.dims[i] for one in seen if one.ranked}
+        sizes = {type.dims[i] for type in inferred if type.ranked}
         candidates = [*(sizes if len(sizes) == 1 else ()), *(declared.dims[i : i + 1])]
         agreed.append(next((n for n in candidates if isinstance(n, int)), 0))
     return tuple(agreed)
 
 
-def _rows(count: Dim, one: TensorType) -> TensorType:
-    """The type of so many of `one`, stacked."""
-    return TensorType((count, *one.dims), one.dtype) if one.ranked else one
+def _stacked_type(count: Dim, type: TensorType) -> TensorType:
+    """Return the type of `count` tensors of `type`, stacked along a new first dimension."""
+    return TensorType((count, *type.dims), type.dtype) if type.ranked else type
 
 
 def _stack(rows: Sequence[Array]) -> Array:
