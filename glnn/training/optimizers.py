@@ -1,11 +1,12 @@
 """Optimisers and learning rates, with PyTorch's names, arguments and definitions.
 
-What one keeps of each parameter, its slots, has PyTorch's names, too, is of the parameter's shape
-and is one number throughout at first. Each new content is one expression, so that a launch makes
-it, or the product that makes the gradient does.
+The tensors that an optimiser keeps of each parameter, its slots, also have PyTorch's names; they
+have the parameter's shape and are initially filled with one number. The new content of a slot or
+parameter is a single expression, so that one launch computes it, or the epilogue of the gradient's
+product.
 
-PyTorch's schedules count whatever their `step` is called for, most often epochs; these count
-updates, from 0. A rate is a formula of the state `step` that the device computes once a step.
+PyTorch's schedules count calls of their `step`, most often epochs; these count updates, from 0. A
+rate is a formula of the state `step` that the device computes once in each step.
 """
 
 from __future__ import annotations
@@ -33,30 +34,25 @@ class UpdateContext:
     """The operands of one parameter's update, and formulas of them."""
 
     add: OperatorWriter
-    """Puts operators into the graph."""
+    """Writer of operators into the graph."""
     parameter: Value
     """The parameter's current content."""
     gradient: Value
-    """The gradient by it."""
+    """The gradient by the parameter."""
     slots: Slots
-    """The tensors that are kept of it, by name."""
+    """The parameter's slots, by name."""
     lr: PointwiseOperand
     """The learning rate."""
     step: Value
-    """The number of steps done before, int32 of shape ()."""
+    """The number of previous steps, int32 of shape ()."""
     shared: Slots
-    """The scalars that are kept for all parameters together, by name, from this step on."""
+    """The new content of the scalars that all parameters share, by name."""
 
     def __call__(self, text: str, **operands: PointwiseOperand) -> Value:
         """Add a formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
-        named: dict[str, PointwiseOperand] = {
-            "w": self.parameter,
-            "g": self.gradient,
-            "lr": self.lr,
-        }
-        named |= operands
+        operands = {"w": self.parameter, "g": self.gradient, "lr": self.lr, **operands}
         return self.add.formula(
-            text, **{n: one if isinstance(one, Value) else float(one) for n, one in named.items()}
+            text, **{n: x if isinstance(x, Value) else float(x) for n, x in operands.items()}
         )
 
 
@@ -65,43 +61,38 @@ class Optimizer(ABC):
     """An update rule of parameters by their gradients."""
 
     lr: float = 1e-3
-    """The learning rate, unless a schedule makes another of it."""
+    """The learning rate; a schedule may change it."""
 
     def __post_init__(self) -> None:
         self._at_least("lr", 0)
 
     @property
     def slots(self) -> Mapping[str, float]:
-        """The initial value of each tensor that is kept of a parameter, by name."""
+        """The initial number of each slot of a parameter, by name."""
         return {}
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """The names of scalars that are kept for all parameters together: float32 of shape (), 0 at
-        first.
-        """
+        """The names of scalars that all parameters share: float32 of shape (), initially 0."""
         return ()
 
     def share(self, add: OperatorWriter, shared: Slots) -> Slots:
-        """Return `shared` from the current step on."""
+        """Return the new content of the `shared` scalars, which this step already reads."""
         return shared
 
     @abstractmethod
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        """Return the parameter and its slots from the next step on."""
+        """Return the new content of the parameter and of its slots."""
 
-    def _at_least(self, name: str, least: float, below: float | None = None) -> None:
-        """Raise ShapeError unless the argument so called is a number from `least`, and below."""
+    def _at_least(self, name: str, least: float) -> None:
+        """Raise ShapeError unless the argument called `name` is a number of at least `least`."""
         value: Any = getattr(self, name)
-        what = f"{type(self).__name__} {name}"
-        number(what, value, least)
-        if below is not None and value >= below:
-            raise ShapeError(f"{what} must be less than {below:g}, got {shown(value)}")
+        number(f"{type(self).__name__} {name}", value, least)
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """w - lr b of a buffer b, momentum b + (1 - dampening) g, which the first gradient g begins.
+    """w - lr b, where the buffer b becomes momentum b + (1 - dampening) g; at first it is g.
 
     Sutskever et al. 2013, On the importance of initialization and momentum in deep learning.
     """
@@ -109,11 +100,11 @@ class SGD(Optimizer):
     momentum: float = 0.0
     """The factor of the buffer; with 0 there is none, and b is g."""
     dampening: float = 0.0
-    """The part of a gradient that is left out, but of the first."""
+    """The fraction of each gradient but the first that is left out."""
     weight_decay: float = 0.0
     """The factor of the parameter that is added to its gradient."""
     nesterov: bool = False
-    """Whether g + momentum b takes the place of b; there must be a momentum and no dampening."""
+    """Whether to use g + momentum b instead of b; it needs a momentum and no dampening."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,21 +122,21 @@ class SGD(Optimizer):
         g, decay, momentum = _decayed_gradient(self.weight_decay), self.weight_decay, self.momentum
         if not momentum:
             return context(f"w - lr * {g}", decay=decay), {}
-        part = "where(step > 0, part, 1.0) * " if self.dampening else ""
-        more = {"momentum": momentum, "decay": decay, "part": 1.0 - self.dampening}
-        before = context.slots["momentum_buffer"]
-        buffer = context(f"momentum * b + {part}{g}", b=before, step=context.step, **more)
-        way = f"({g} + momentum * b)" if self.nesterov else "b"
-        w = context(f"w - lr * {way}", b=buffer, momentum=momentum, decay=decay)
+        dampening = "where(step > 0, part, 1.0) * " if self.dampening else ""
+        factors = {"momentum": momentum, "decay": decay, "part": 1.0 - self.dampening}
+        b = context.slots["momentum_buffer"]
+        buffer = context(f"momentum * b + {dampening}{g}", b=b, step=context.step, **factors)
+        direction = f"({g} + momentum * b)" if self.nesterov else "b"
+        w = context(f"w - lr * {direction}", b=buffer, momentum=momentum, decay=decay)
         return w, {"momentum_buffer": buffer}
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """w - lr m / (sqrt(v) + eps) of the means m of gradients and v of their squares.
+    """w - lr m / (sqrt(v) + eps) of the moving averages m of gradients and v of their squares, both
+    with bias correction.
 
-    Both means are divided by what is in them of a gradient that never changes. Kingma and Ba 2015,
-    Adam: A method for stochastic optimization, algorithm 1.
+    Kingma and Ba 2015, Adam: A method for stochastic optimization, algorithm 1.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -170,8 +161,8 @@ class Adam(Optimizer):
         return ("bias_correction1", "bias_correction2")
 
     def share(self, add: OperatorWriter, shared: Slots) -> Slots:
-        # 1 - beta^t as the mean of ones: exact to the last place, where a power of a rounded beta
-        # is not, and of products and sums alone, which are one thing on all backends.
+        # 1 - beta^t, computed as the moving average of ones: it is exact to the last place, which a
+        # power of a rounded beta is not, and products and sums are the same on all backends.
         return {
             name: add.pointwise("a * b + c", shared[name], beta, 1.0 - beta)
             for name, beta in zip(self.shared, self.betas, strict=True)
@@ -181,7 +172,7 @@ class Adam(Optimizer):
         return self._update(context, _decayed_gradient(self.weight_decay), "w")
 
     def _update(self, context: UpdateContext, g: str, w: str) -> tuple[Value, Slots]:
-        """Return the update by formulas of the gradient and of the parameter."""
+        """Return the update. g, w: formulas of the gradient and of the parameter."""
         decay, (beta1, beta2) = self.weight_decay, self.betas
         m, v = context.slots["exp_avg"], context.slots["exp_avg_sq"]
         m = context(f"beta * m + rest * {g}", m=m, beta=beta1, rest=1.0 - beta1, decay=decay)
@@ -190,14 +181,15 @@ class Adam(Optimizer):
         )
         first, second = (context.shared[name] for name in self.shared)
         text = f"{w} - lr / first * m / (sqrt(v / second) + eps)"
-        more: dict[str, PointwiseOperand] = {"m": m, "v": v, "first": first, "second": second}
-        result = context(text, **more, eps=self.eps, decay=decay)
+        operands: dict[str, PointwiseOperand] = {"m": m, "v": v, "first": first, "second": second}
+        result = context(text, **operands, eps=self.eps, decay=decay)
         return result, {"exp_avg": m, "exp_avg_sq": v}
 
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam of (1 - lr weight_decay) w, gradients as they are.
+    """Adam with decoupled weight decay: w is multiplied by 1 - lr weight_decay, gradients are not
+    changed.
 
     Loshchilov and Hutter 2019, Decoupled weight decay regularization, algorithm 2.
     """
@@ -211,13 +203,13 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """w - lr g / (sqrt(v) + eps) of the mean v of squared gradients g.
+    """w - lr g / (sqrt(v) + eps) of the moving average v of squared gradients g.
 
     Hinton 2012, Neural networks for machine learning, lecture 6e.
     """
 
     lr: float = 1e-2
-    """The learning rate, unless a schedule makes another of it."""
+    """The learning rate; a schedule may change it."""
     alpha: float = 0.99
     """The factor of v."""
     eps: float = 1e-8
@@ -225,9 +217,9 @@ class RMSprop(Optimizer):
     weight_decay: float = 0.0
     """The factor of the parameter that is added to its gradient."""
     momentum: float = 0.0
-    """The factor of the last step's way."""
+    """The factor of the previous update in the next one; 0 for none."""
     centered: bool = False
-    """Whether the square of the gradients' mean is subtracted from v."""
+    """Whether to subtract the square of the gradients' moving average from v."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,16 +239,20 @@ class RMSprop(Optimizer):
         v = context.slots["square_avg"]
         result["square_avg"] = v = context(f"alpha * v + rest * square({g})", v=v, **rates)
         root = "sqrt(v)"
-        more: dict[str, PointwiseOperand] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
+        operands: dict[str, PointwiseOperand] = {
+            "v": v,
+            "eps": self.eps,
+            "decay": self.weight_decay,
+        }
         if self.centered:
             mean = context(f"alpha * m + rest * {g}", m=context.slots["grad_avg"], **rates)
-            result["grad_avg"] = more["m"] = mean
-            root = "sqrt(maximum(v - square(m), 0.0))"  # which rounding may have less than 0
-        way = f"{g} / ({root} + eps)"
+            result["grad_avg"] = operands["m"] = mean
+            root = "sqrt(maximum(v - square(m), 0.0))"  # rounding may make it negative
+        update = f"{g} / ({root} + eps)"
         if not self.momentum:
-            return context(f"w - lr * {way}", **more), result
-        before = context.slots["momentum_buffer"]
-        buffer = context(f"momentum * b + {way}", b=before, momentum=self.momentum, **more)
+            return context(f"w - lr * {update}", **operands), result
+        b = context.slots["momentum_buffer"]
+        buffer = context(f"momentum * b + {update}", b=b, momentum=self.momentum, **operands)
         result["momentum_buffer"] = buffer
         return context("w - lr * b", b=buffer), result
 
@@ -269,7 +265,7 @@ class Adagrad(Optimizer):
     """
 
     lr: float = 1e-2
-    """The learning rate, unless a schedule makes another of it."""
+    """The learning rate; a schedule may change it."""
     lr_decay: float = 0.0
     """The decrease of the rate with each step."""
     weight_decay: float = 0.0
@@ -292,25 +288,25 @@ class Adagrad(Optimizer):
         g, decay = _decayed_gradient(self.weight_decay), self.weight_decay
         s = context(f"s + square({g})", s=context.slots["sum"], decay=decay)
         rate = "lr / (1.0 + cast_float32(step) * slower)" if self.lr_decay else "lr"
-        more: dict[str, PointwiseOperand] = {"s": s, "eps": self.eps, "decay": decay}
+        operands: dict[str, PointwiseOperand] = {"s": s, "eps": self.eps, "decay": decay}
         if self.lr_decay:
-            more |= {"step": context.step, "slower": self.lr_decay}
-        return context(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}
+            operands |= {"step": context.step, "slower": self.lr_decay}
+        return context(f"w - {rate} * {g} / (sqrt(s) + eps)", **operands), {"sum": s}
 
 
 def _decayed_gradient(weight_decay: float) -> str:
     """Return the formula of the gradient with weight decay.
 
-    It is written into each expression: as a value of its own it would be one more launch.
+    It is a part of each expression that needs it: as a node of its own it would take a launch.
     """
     return "(g + decay * w)" if weight_decay else "g"
 
 
 def _pair(what: str, pair: object) -> tuple[float, float]:
-    """Return `pair` as floats, which must be two numbers from 0, less than 1."""
+    """Return `pair` as floats. Raises ShapeError unless it is two numbers from 0 to below 1."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ShapeError(f"{what} must be two numbers, got {shown(pair)}")
-    first, second = (float(number(what, one, 0, 1)) for one in pair)
+    first, second = (float(number(what, value, 0, 1)) for value in pair)
     if 1 in (first, second):
         raise ShapeError(f"{what} must be less than 1, got {shown(pair)}")
     return first, second
@@ -325,34 +321,36 @@ class LRScheduler(ABC):
     """The learning rate in each step."""
 
     warmup: int = field(default=0, kw_only=True)
-    """Over how many steps at first the rate grows evenly: it is (step + 1) / warmup of what it
-    would be."""
+    """The number of first steps in which the rate grows linearly: it is multiplied by
+    (step + 1) / warmup."""
 
     def __post_init__(self) -> None:
         integer(f"{type(self).__name__} warmup", self.warmup, 0)
 
     @abstractmethod
     def rate(self) -> Expr:
-        """Return the rate without `warmup` in `step`, int32, of the optimiser's own, float32."""
+        """Return the rate without `warmup`, an expression of the step, int32, and of the
+        optimiser's rate, float32.
+        """
 
     def at(self, step: int, lr: float = 1.0) -> float:
-        """Return the rate in the step number `step`, from 0, of an optimiser whose own is `lr`.
+        """Return the rate in step number `step`, from 0, for an optimiser's rate `lr`.
 
-        By NumPy in float32, from the formula that the device computes.
+        NumPy computes it in float32, by the formula that the device computes.
         """
-        result = self._whole(lr).evaluate(np.asarray(step, np.int32))
+        result = self._rate_with_warmup(lr).evaluate(np.asarray(step, np.int32))
         return float(result)
 
     def on_device(self, add: OperatorWriter, step: Value, lr: float) -> Value:
         """Add the rate to a graph, for the value `step`."""
-        return add.pointwise(self._whole(lr), step)
+        return add.pointwise(self._rate_with_warmup(lr), step)
 
-    def _whole(self, lr: float) -> Expr:
+    def _rate_with_warmup(self, lr: float) -> Expr:
         rate = self.rate()(STEP, Scalar(float(lr)))
         if not self.warmup:
             return rate
-        part = call("div", call("add", TIME, 1.0), float(self.warmup))
-        return call("mul", rate, call("minimum", part, 1.0))
+        factor = call("div", call("add", TIME, 1.0), float(self.warmup))
+        return call("mul", rate, call("minimum", factor, 1.0))
 
 
 @dataclass(frozen=True)
@@ -370,20 +368,20 @@ class ConstantLR(LRScheduler):
         integer("ConstantLR total_iters", self.total_iters, 0)
 
     def rate(self) -> Expr:
-        early = call("cast_float32", call("less", STEP, self.total_iters))
-        return call("mul", LR, call("sub", 1.0, call("mul", early, 1.0 - self.factor)))
+        is_early = call("cast_float32", call("less", STEP, self.total_iters))
+        return call("mul", LR, call("sub", 1.0, call("mul", is_early, 1.0 - self.factor)))
 
 
 @dataclass(frozen=True)
 class LinearLR(LRScheduler):
-    """lr times a factor that goes evenly from `start_factor` to `end_factor`, and stays there."""
+    """lr times a factor that changes linearly from `start_factor` to `end_factor`, then stays."""
 
     start_factor: float = 1 / 3
     """The factor in the first step, greater than 0, at most 1."""
     end_factor: float = 1.0
     """The factor from the step `total_iters` on, from 0 to 1."""
     total_iters: int = 5
-    """The number of steps from the one to the other."""
+    """The number of steps in which the factor changes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -392,13 +390,14 @@ class LinearLR(LRScheduler):
         integer("LinearLR total_iters", self.total_iters)
 
     def rate(self) -> Expr:
-        part = call("div", call("minimum", TIME, float(self.total_iters)), float(self.total_iters))
-        return call("mul", LR, _interpolate(self.start_factor, self.end_factor, part))
+        steps = float(self.total_iters)
+        fraction = call("div", call("minimum", TIME, steps), steps)
+        return call("mul", LR, _interpolate(self.start_factor, self.end_factor, fraction))
 
 
 @dataclass(frozen=True)
 class StepLR(LRScheduler):
-    """lr gamma^(step / step_size), rounded down: less after every `step_size` steps."""
+    """lr gamma^floor(step / step_size): multiplied by gamma after every `step_size` steps."""
 
     step_size: int
     """The number of steps with one rate."""
@@ -417,14 +416,14 @@ class StepLR(LRScheduler):
 
 @dataclass(frozen=True)
 class CosineAnnealingLR(LRScheduler):
-    """From lr to `eta_min` as a cosine goes, in `T_max` steps, then back, and so on.
+    """From lr to `eta_min` along a cosine in `T_max` steps, then back, periodically.
 
     Loshchilov and Hutter 2017, SGDR: Stochastic gradient descent with warm restarts, without
     restarts.
     """
 
     T_max: int
-    """The number of steps from the one to the other."""
+    """The number of steps from lr to `eta_min`."""
     eta_min: float = 0.0
     """The least rate."""
 
@@ -434,16 +433,16 @@ class CosineAnnealingLR(LRScheduler):
         number("CosineAnnealingLR eta_min", self.eta_min, 0)
 
     def rate(self) -> Expr:
-        within = call("cast_float32", call("remainder", STEP, 2 * int(self.T_max)))
-        return _cosine(LR, float(self.eta_min), call("div", within, float(self.T_max)))
+        phase = call("cast_float32", call("remainder", STEP, 2 * int(self.T_max)))
+        return _cosine(LR, float(self.eta_min), call("div", phase, float(self.T_max)))
 
 
 @dataclass(frozen=True)
 class OneCycleLR(LRScheduler):
-    """Up to `max_lr` and down again; the optimiser's own rate does not matter, momentum stays.
+    """From max_lr / div_factor up to `max_lr`, then down to max_lr / div_factor / final_div_factor.
 
-    From max_lr / div_factor up, then down to a `final_div_factor`th of where it began. Smith and
-    Topin 2018, Super-convergence: Very fast training of neural networks using large learning rates.
+    The optimiser's rate does not matter; its momentum stays. Smith and Topin 2018,
+    Super-convergence: Very fast training of neural networks using large learning rates.
     """
 
     max_lr: float
@@ -451,7 +450,7 @@ class OneCycleLR(LRScheduler):
     total_steps: int
     """The number of steps; from then on the rate is the least."""
     pct_start: float = 0.3
-    """The part of the steps in which the rate increases, from 0 to 1."""
+    """The fraction of the steps in which the rate increases, from 0 to 1."""
     anneal_strategy: str = "cos"
     """The curve: "cos" for a cosine, "linear" for a line."""
     div_factor: float = 25.0
@@ -459,7 +458,8 @@ class OneCycleLR(LRScheduler):
     final_div_factor: float = 1e4
     """The divisor of the first rate for the last, greater than 0."""
     three_phase: bool = False
-    """Whether the rate decreases for as long as it increases, and then from there to the least."""
+    """Whether the rate decreases to the first one in as many steps as it increases, and then to the
+    last one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -481,26 +481,27 @@ class OneCycleLR(LRScheduler):
         phases = [(top, first, most), (float(self.total_steps - 1), most, last)]
         if self.three_phase:
             phases[1:] = [(2 * top, most, first), (phases[1][0], first, last)]
-        goes = _cosine if self.anneal_strategy == "cos" else _interpolate
-        begin, result = 0.0, None
-        parts: list[tuple[Expr, Expr]] = []
-        for end, low, high in phases:
+        interpolate = _cosine if self.anneal_strategy == "cos" else _interpolate
+        begin = 0.0
+        cases: list[tuple[Expr, Expr]] = []
+        for end, start_rate, end_rate in phases:
             length = max(end - begin, 1e-6)
-            part = call("clip", call("div", call("sub", TIME, begin), length), 0.0, 1.0)
-            parts.append((call("less_equal", TIME, end), goes(low, high, part)))
+            fraction = call("clip", call("div", call("sub", TIME, begin), length), 0.0, 1.0)
+            rate = interpolate(start_rate, end_rate, fraction)
+            cases.append((call("less_equal", TIME, end), rate))
             begin = end
-        result = parts[-1][1]
-        for there, rate in reversed(parts[:-1]):
-            result = call("where", there, rate, result)
+        result = cases[-1][1]
+        for condition, rate in reversed(cases[:-1]):
+            result = call("where", condition, rate, result)
         return result
 
 
-def _interpolate(start: float, end: float, part: Expr) -> Expr:
+def _interpolate(start: float, end: float, fraction: Expr) -> Expr:
     """Interpolate linearly from `start` to `end`."""
-    return call("add", call("mul", part, float(end) - float(start)), float(start))
+    return call("add", call("mul", fraction, float(end) - float(start)), float(start))
 
 
-def _cosine(start: float | Expr, end: float, part: Expr) -> Expr:
+def _cosine(start: float | Expr, end: float, fraction: Expr) -> Expr:
     """Interpolate from `start` to `end` along half a period of a cosine."""
-    half = call("mul", 0.5, call("add", 1.0, call("cos", call("mul", part, pi))))
-    return call("add", call("mul", call("sub", start, end), half), end)
+    weight = call("mul", 0.5, call("add", 1.0, call("cos", call("mul", fraction, pi))))
+    return call("add", call("mul", call("sub", start, end), weight), end)
