@@ -1,4 +1,4 @@
-"""The base class of operators: attributes, type rule, cost and NumPy reference. Knows no OpenGL."""
+"""The base class of operators: attributes, type rule, cost and NumPy reference; no OpenGL."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, hull
 
 T = TypeVar("T")
-SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
+SMALL = 4096  # most numbers of a tensor that are propagated before a run
 MANY, UNIT = 24, 16
-"""Results along an axis, beyond which fewer do to see a kernel at work; what their number is
-reduced by is a multiple of, so that it has the same powers of two as its factors."""
+"""`shrink_size` reduces sizes above MANY by a multiple of UNIT: fewer results test a kernel as
+well, and the size stays divisible by the same small powers of two."""
 Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Reference = Callable[..., tuple[Array, ...]]
 """Function from the operands' arrays, None for each that is left out, to an operator's results."""
 Constants = Sequence[Array | None]
-"""The array of each operand that is known before a run, else None; shorter where no more are."""
+"""The array of each operand that is known before a run, else None; None at the end may be left
+out."""
 Intervals = Sequence[Interval | None]
 """Interval of each operand's numbers, in order; None where an operand is left out."""
 Shapes = Mapping[str, Shape]
 """The shape of each operand, by the operand's name."""
 Operands = Mapping[str, "TensorType | Shape"]
-"""The type of each operand by its name, or the shape of what is float32."""
+"""The type of each operand, by its name; a shape stands for float32."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class SampleSubset:
-    """`op` on a few samples, whose results are those of any number of samples that repeat them.
+    """`op` on a few samples: more samples that repeat them have the same results, repeated.
 
-    shapes: of the operands, with the few samples. stacks: of each operand that has samples, and of
-    `out`, how many times its first dimension goes through all samples, one time after the other.
+    shapes: of the operands, with the few samples. stacks: for each operand that has samples, and
+    for `out`, the number of times that its first dimension contains all samples in turn.
     """
 
     op: Operator
@@ -60,9 +61,9 @@ class SampleSubset:
 
 
 class _Kind(ABCMeta):
-    """Metaclass of operators, whose isinstance asks for inheritance alone."""
+    """Metaclass of operators, whose isinstance checks for inheritance alone."""
 
-    __instancecheck__ = type.__instancecheck__  # that of ABCMeta takes ten times as long
+    __instancecheck__ = type.__instancecheck__  # ABCMeta's takes ten times as long
 
 
 class Operator(metaclass=_Kind):
@@ -75,48 +76,51 @@ class Operator(metaclass=_Kind):
     optional: ClassVar[tuple[str, ...]] = ()
     """Operands that may be left out."""
     variadic: ClassVar[bool] = False
-    """True where the last operand may be there any number of times."""
+    """True where the last operand may be repeated any number of times."""
     host: ClassVar[tuple[str, ...]] = ()
-    """Operands that the host reads, since their numbers decide about the results' types: they must
-    be known before anything is planned."""
+    """Operands that the host reads, since the results' types depend on their numbers: they must be
+    known before planning."""
     parameters: ClassVar[tuple[str, ...]] = ()
     """Operands that are fixed with the model."""
     view: ClassVar[bool] = False
-    """True where nothing moves: the result is the memory of the input."""
+    """True where the result has the memory of the input."""
     updates: ClassVar[str | None] = None
-    """The operand whose memory the result takes, on a backend that writes where it reads."""
+    """The operand whose memory the result takes over, on a backend that writes in place."""
     passes: ClassVar[tuple[str, ...]] = ()
-    """Operands of whose numbers all the results' are some; empty where others may come."""
+    """Operands that all numbers of the results come from, unchanged; empty where there may be other
+    numbers."""
     moves: ClassVar[bool] = False
-    """True where the results' numbers are those of the first operand, and no others."""
+    """True where all numbers of the results come from the first operand, unchanged."""
     samples: ClassVar[bool] = False
-    """True where each sample, along the first dimension of operands and result, is computed alone.
-    """
+    """True where each sample, along the first dimension of operands and result, is computed
+    independently."""
     nan_operands: ClassVar[tuple[str, ...]] = ()
-    """Operands whose NaN and infinities show in every kernel's result where they do in the
+    """Operands whose NaN and infinities appear in every kernel's result where they do in the
     reference's."""
     compared_operands: ClassVar[tuple[str, ...]] = ()
     """Operands whose numbers are compared with each other."""
     has_depth: ClassVar[bool] = False
     """True where sums can be made longer (`of_depth`)."""
     has_epilogue: ClassVar[bool] = False
-    """True where pointwise work may be done on the first result before that is stored."""
+    """True where kernels may do pointwise work on the first result before it is stored."""
     control: ClassVar[bool] = False
-    """True where it runs graphs, its bodies, between which the host decides (`Control`)."""
+    """True where it runs graphs, its bodies, and the host decides which and how often (`Control`).
+    """
     composite: ClassVar[bool] = False
-    """True where it is made of other operators once types are known (`Composite`)."""
+    """True where it is replaced by other operators once types are known (`Composite`)."""
     fp16_operands: ClassVar[tuple[str, ...]] = ()
-    """Operands that may be float16, which are computed with as float32."""
+    """Operands that may be stored as float16; they are computed with as float32."""
     int8_operands: ClassVar[tuple[str, ...]] = ()
-    """Operands that may be int8, of which a word stores four."""
+    """Operands that may be int8, four to a word."""
     table: ClassVar[bool] = False
-    """True where there are no operands: the results follow from attributes, among them sizes, and
-    are kept as weights are."""
+    """True where there are no operands: the results depend on attributes alone, among them sizes,
+    and are cached as weights are."""
     array_function: ClassVar[str] = ""
-    """The function of `glnn.core.array_functions` that makes the result of the operands and
-    `array_attributes`, followed by the result's number where there are several; empty for none."""
+    """The function of `glnn.core.array_functions` that computes the result from the operands,
+    `array_attributes` and, where there are several results, the result's index; empty for none."""
     any_sizes: ClassVar[bool] = False
-    """True where what `specialize` returns takes arrays of other sizes, of as many dimensions."""
+    """True where the function from `specialize` takes arrays of other sizes with as many
+    dimensions."""
 
     @property
     def array_attributes(self) -> tuple[Any, ...]:
@@ -138,25 +142,23 @@ class Operator(metaclass=_Kind):
 
     @abstractmethod
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
+        """Return the results by NumPy; floats in the precision of the operands, 32 or 64 bits."""
 
     def reference_views(self, *arrays: Array | None) -> tuple[Array, ...]:
-        """Compute `reference` of an operator that `moves`, in whatever order of memory takes
-        least.
-        """
+        """Compute `reference` of an operator that `moves`, in the memory order that is fastest."""
         return self.reference(*arrays)
 
     def specialize(self, types: Types) -> Reference:
-        """Return a function that does what `reference` does with arrays of `types`.
+        """Return a function that does the same as `reference` for arrays of `types`.
 
-        Whatever follows from types alone is found here, once. The function may be called within
-        `np.errstate` alone, by one thread at a time, and gives arrays that it does not write again.
+        What depends on types alone is computed here, once. The function must be called within
+        `np.errstate`, by one thread at a time, and returns arrays that it does not write to again.
         """
         return self.reference
 
     def specialize_with_bias(self, types: Types) -> Reference | None:
-        """Return `specialize`'s function with an operand more, before the others: a bias (c,), of
-        which each number is added to a channel of the first result. None where that saves nothing.
+        """Return the function of `specialize` with a further, first operand: a bias (c,), which is
+        added to the channels of the first result. None where that saves nothing.
         """
         return None
 
@@ -178,22 +180,22 @@ class Operator(metaclass=_Kind):
 
     @property
     def shape_inputs(self) -> tuple[str, ...]:
-        """The operands whose numbers the results' types follow from, as the shape of a Reshape."""
+        """The operands whose numbers the results' types depend on, as the shape of a Reshape."""
         return ()
 
     @property
     def all_shape_inputs(self) -> tuple[str, ...]:
-        """The operands whose numbers sizes follow from, also sizes within the operator's bodies."""
+        """The operands whose numbers sizes depend on, also sizes within the operator's bodies."""
         return self.shape_inputs
 
     @property
     def type_only(self) -> tuple[str, ...]:
-        """The operands of which the results depend on the type alone, on none of the numbers."""
+        """The operands whose type alone the results depend on, not their numbers."""
         return ()
 
     @property
     def random(self) -> bool:
-        """True where each run gives other results for the same operands."""
+        """True where runs have different results for the same operands."""
         return False
 
     def propagate_constants(
@@ -201,15 +203,16 @@ class Operator(metaclass=_Kind):
     ) -> tuple[Array | None, ...]:
         """Return the array of each result that is known before a run, None for others.
 
-        The arguments are those of `infer`. results: what that returned, where it was called before.
+        The arguments are those of `infer`. results: the types that `infer` returned, if it was
+        called before.
         """
         if results is None:
             results = self.infer(types, constants)
         is_known = [array is not None for array in constants]
-        there = [type is not None for type in types]
-        if self.control or is_known != there or not any(is_known):
+        is_present = [type is not None for type in types]
+        if self.control or is_known != is_present or not any(is_known):
             return (None,) * len(results)
-        if holds_symbols(vars(self).values()):  # the numbers of the result differ from size to size
+        if holds_symbols(vars(self).values()):  # the result's numbers depend on open sizes
             return (None,) * len(results)
         few = not any(t.symbols for t in results) and sum(prod(t.shape) for t in results) <= SMALL
         return tuple(map(plain, self.reference(*constants))) if few else (None,) * len(results)
@@ -219,45 +222,44 @@ class Operator(metaclass=_Kind):
     ) -> tuple[tuple[TensorType, ...], Constants]:
         """Return the results' types and constants where sample sizes stand for open ones.
 
-        strict: True to raise an error where operands do not fit, since they would fit for no sizes.
-        Else composites and control flow return results of unknown sizes.
+        strict: whether to raise an error where operands do not fit, as they then fit for no sizes;
+        else composites and control flow return results of unknown sizes.
         """
         results = self.infer(types, constants)
         return results, self.propagate_constants(types, constants, results)
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        """Return the interval of each result's numbers for operands that lie within `intervals`.
-
-        Empty where they are unknown.
+        """Return the interval of each result's numbers for operands within `intervals`; empty where
+        they are unknown.
         """
         last = len(self.operands) - 1
         named = ((self.operands[min(i, last)], interval) for i, interval in enumerate(intervals))
-        taken = [
+        passed = [
             interval for name, interval in named if name in self.passes and interval is not None
         ]
-        return (hull(taken),) * len(self.infer(types)) if taken else ()
+        return (hull(passed),) * len(self.infer(types)) if passed else ()
 
     def narrow(self, intervals: Intervals, types: Types) -> Operator | None:
-        """Return the operator for int32 instead of int64, where operands and results fit it.
+        """Return the operator for int32 instead of int64, where operands and results fit int32.
 
-        None where a number on the way may not fit, or is unknown. intervals: of the operands.
+        None where an intermediate number may not fit, or is unknown. intervals: of the operands.
         """
         return self if self.passes else None
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The operands that must be there."""
+        """The operands that may not be left out."""
         return tuple(name for name in self.operands if name not in self.optional)
 
     @property
     def single_result_operators(self) -> tuple[Operator, ...]:
-        """Return an operator of one result for each of several results, on the same operands; empty
-        where there are none.
+        """For each of several results an operator that computes it alone, from the same operands;
+        empty where there are no such operators.
         """
         return ()
 
     def names(self, count: int) -> tuple[str, ...]:
-        """The names of `count` operands: x, and x0, x1, ... of the variadic one."""
+        """Return the names of `count` operands: x0, x1, ... for a variadic one called x."""
         names = list(self.operands)
         if self.variadic:
             last = names.pop()
@@ -269,9 +271,9 @@ class Operator(metaclass=_Kind):
         names = self.names(len(items))
         if len(items) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(items)}")
-        result = {n: one for n, one in zip(names, items, strict=False) if one is not None}
-        left = [n for n in names if n not in result] if len(result) < len(names) else ()
-        if left and (missing := [n for n in left if n in self.required]):
+        result = {name: item for name, item in zip(names, items, strict=False) if item is not None}
+        absent = [n for n in names if n not in result] if len(result) < len(names) else ()
+        if absent and (missing := [n for n in absent if n in self.required]):
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
         return result
 
@@ -285,15 +287,15 @@ class Operator(metaclass=_Kind):
         return [items.get(name) for name in names]
 
     def results(self, operands: Operands) -> tuple[TensorType, ...]:
-        """The results' types for operands by name."""
+        """Return the results' types for operands by name."""
         return self.infer(self.positional(typed(operands)))
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        """The first result's shape, of whatever dtypes. Raises ShapeError where they do not fit."""
+        """Return the first result's shape. Raises ShapeError where operands do not fit."""
         return self.results(shapes)[0].shape
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        """The first result by NumPy, of operands by name."""
+        """Return the first result by NumPy, for operands by name."""
         return self.reference(*self.positional(operands))[0]
 
     def cost_of(self, operands: Operands) -> Cost:
@@ -305,7 +307,7 @@ class Operator(metaclass=_Kind):
         return self.cost_of(shapes).flops
 
     def multiply_adds(self, shapes: Shapes) -> int:
-        """Return the multiply-adds of its products, for operands by name; 0 where it has none."""
+        """Return the number of multiply-adds in its products, for operands by name."""
         return 0
 
     def check_shapes_of(self, shapes: Shapes, expected: Shapes) -> None:
@@ -319,38 +321,34 @@ class Operator(metaclass=_Kind):
         self.named(self.positional(dict(shapes)))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+        """Return sizes by name: uniforms, grids and requirements of kernels use them."""
         return {}
 
     def product(self, shapes: Shapes) -> tuple[int, int] | None:
-        """Return rows and columns of the matrix product that the op amounts to; None where it is
-        none.
-        """
+        """Return rows and columns of the matrix product that the op is; None where it is none."""
         return None
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return integers that follow from sizes and attributes, where kernels need them.
+        """Return integers computed from sizes and attributes that kernels need.
 
         They are used as sizes are and, in capitals, as `#define`s.
         """
         return {}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        """Return the attributes that a kernel takes as `#define`s: a program is compiled for each
-        set.
-        """
+        """Return the attributes that kernels take as `#define`s; each set is another program."""
         return {}
 
     def scalars(self) -> dict[str, float]:
-        """Return the real-valued uniforms."""
+        """Return the float uniforms."""
         return {}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
-        """The operands that are stacks of matrices, where a kernel may expect one matrix."""
+        """Return the operands that are stacks of matrices, where a kernel may expect one matrix."""
         return ()
 
     def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
-        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        """Return the operands whose first dimension is the samples, which the result has, too."""
         if not self.samples:
             return ()
         first = self.shape_of(shapes)[:1]
@@ -361,41 +359,42 @@ class Operator(metaclass=_Kind):
         )
 
     def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
-        """Return an operator, and shapes, that do as much work as a whole by the same program,
-        where this operator is a part of another computation.
+        """Return an operator and shapes for the whole computation by the same program, where this
+        operator is one part of it.
         """
         return self, shapes
 
     def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
-        """The same of `count` samples; None where it has none, or they are not of themselves."""
-        along = self.sample_operands(shapes)
-        if not along:
+        """Return the operator on `count` samples; None where samples are not independent, or there
+        are none.
+        """
+        names = self.sample_operands(shapes)
+        if not names:
             return None
-        return self.reduce_samples_of(shapes, along, count)
+        return self.reduce_samples_of(shapes, names, count)
 
     def reduce_samples_of(self, shapes: Shapes, names: Iterable[str], count: int) -> SampleSubset:
-        """The same of so many of the samples that the operands `names` and the result have."""
-        some = {name: (count, *shapes[name][1:]) for name in names}
-        return SampleSubset(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
+        """Return the operator on `count` samples of the operands `names` and of the result."""
+        reduced = {name: (count, *shapes[name][1:]) for name in names}
+        return SampleSubset(self, {**shapes, **reduced}, dict.fromkeys((*reduced, "out"), 1))
 
     def depth(self, shapes: Shapes) -> int:
         """Return the most iterations of a kernel's loop for one result, where no attribute limits
-        them.
+        them: the length of its sums.
         """
         return 1
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
-        """Return operands' shapes of an op that `has_depth` for loops of at least `depth`, by the
-        same program.
+        """Return shapes of operands with sums of at least `depth`, for an op that `has_depth`; the
+        program is the same.
 
-        few: of fewer results, where that program has them.
+        few: whether to have fewer results, where the program allows that.
         """
         return shapes
 
     def shrink(self, shapes: Shapes) -> Shapes:
-        """Return operands' shapes of fewer results along long axes, as a rule by the same program.
-
-        Their sums are as long as they were.
+        """Return shapes of operands with fewer results along long axes, usually by the same
+        program; sums keep their lengths.
         """
         return shapes
 
@@ -404,7 +403,7 @@ class Operator(metaclass=_Kind):
         return numbers
 
     def fixed_layouts(self) -> Mapping[str, str]:
-        """The layout of each operand and of `out` where the op itself says so."""
+        """Return the layouts of operands and of `out` that the op itself determines, by name."""
         return {}
 
     def view_layouts(self, layout: str) -> tuple[str, str]:
@@ -413,31 +412,31 @@ class Operator(metaclass=_Kind):
 
 
 def plain_values(value: Any) -> Any:
-    """Return a dataclass's values as plain data, also those of dataclasses within; SymInts stay."""
+    """Return a dataclass's values as plain data, also of nested dataclasses; SymInts stay."""
     if isinstance(value, DType):
         return value.value
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
-        return tuple(plain_values(getattr(value, one.name)) for one in fields(value))
+        return tuple(plain_values(getattr(value, field.name)) for field in fields(value))
     return tuple(map(plain_values, value)) if isinstance(value, (tuple, list)) else value
 
 
 def typed(operands: Operands) -> dict[str, TensorType]:
-    """The type of each of `operands`: float32 where only a shape is said."""
+    """Return the type of each operand; a shape stands for float32."""
     return {
-        name: one if isinstance(one, TensorType) else TensorType(one)
-        for name, one in operands.items()
+        name: type if isinstance(type, TensorType) else TensorType(type)
+        for name, type in operands.items()
     }
 
 
 def shrink_size(size: int) -> int:
-    """Return a smaller number than `size`, where that is large, with its remainder by `UNIT`."""
+    """Return a smaller size with the same remainder by UNIT; `size` itself up to MANY."""
     return min(size, MANY + (size - MANY) % UNIT)
 
 
 def upper(size: int) -> int:
-    """The next power of two."""
+    """Return the least power of two that is at least `size`."""
     return 1 << max(size - 1, 0).bit_length()
 
 

@@ -1,4 +1,4 @@
-"""An expression of the numbers at the same place of operands that broadcast."""
+"""An expression of the numbers at the same index of operands that broadcast."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from glnn.graph.operator import (
 
 MOST_DIMS = 8
 MOST_BROADCAST = 32
-"""The arrays that `np.broadcast` takes at most."""
+"""Most arrays that `np.broadcast` takes."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Pointwise(Operator):
                 f"pointwise: {self.expr.text()} needs {max(self.expr.arity, 1)} operands, "
                 f"got {len(operands)}"
             )
-        for name, one in operands.items():
-            if len(one.dims) > MOST_DIMS:
-                raise ShapeError(f"pointwise: {name} has more than {MOST_DIMS} dimensions: {one}")
-        shape = broadcast({name: one.shape for name, one in operands.items()})
-        return (TensorType(shape, self.expr.infer([one.dtype for one in operands.values()])),)
+        for name, type in operands.items():
+            if len(type.dims) > MOST_DIMS:
+                raise ShapeError(f"pointwise: {name} has more than {MOST_DIMS} dimensions: {type}")
+        shape = broadcast({name: type.shape for name, type in operands.items()})
+        return (TensorType(shape, self.expr.infer([type.dtype for type in operands.values()])),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         present = [array for array in arrays if array is not None]
@@ -77,11 +77,11 @@ class Pointwise(Operator):
         return (evaluate_blockwise(self.expr, present, shape, dtype.numpy),)
 
     def specialize(self, types: Types) -> Reference:
-        there = [one for one in types if one is not None]
-        wanted = self.infer(types)[0].dtype.numpy  # of numbers alone NumPy makes another type
-        if len(there) < len(types) or len(there) > MOST_BROADCAST:
+        present = [type for type in types if type is not None]
+        dtype = self.infer(types)[0].dtype.numpy  # NumPy's own would differ for numbers alone
+        if len(present) < len(types) or len(present) > MOST_BROADCAST:
             return self.reference
-        compute = compile_expression(self.expr, [one.dtype.numpy for one in there], wanted)
+        compute = compile_expression(self.expr, [type.dtype.numpy for type in present], dtype)
 
         def perform(*arrays: Any) -> tuple[Array, ...]:
             return (compute(np.broadcast(*arrays).shape, *arrays),)
@@ -89,11 +89,11 @@ class Pointwise(Operator):
         return perform
 
     def result_dtype(self, dtypes: list[DType]) -> DType:
-        """The type of the result, where float32 may be given as float64 for a precise reference."""
+        """Return the result's type; float32 operands may be float64, for a precise reference."""
         try:
             return self.expr.infer(dtypes)
-        except ShapeError:  # a cast to float32 stands beside what is given so
-            declared = [DType.float32 if one is DType.float64 else one for one in dtypes]
+        except ShapeError:  # such a float64 meets a cast to float32
+            declared = [DType.float32 if dtype is DType.float64 else dtype for dtype in dtypes]
             inferred = self.expr.infer(declared)
             return DType.float64 if inferred is DType.float32 else inferred
 
