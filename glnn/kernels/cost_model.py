@@ -18,7 +18,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 
 Types = dict[str, TensorType]
-MOST_BOUND = 1e6  # percent: what has no operations is bound by its bytes alone
+MAX_MEMORY_BOUND = 1e6  # percent, for an op without operations
 Ask = Callable[[OpSpec, str | None], Kernel]
 """Function that chooses the kernel for a spec, or returns the one of the given name."""
 
@@ -34,12 +34,12 @@ class Pace:
     rows, columns: tile of a product's result; partial tiles cost as much as whole ones.
     step: seconds of each term of a product's or convolution's sums, however few the results.
     feedback: least ratio of a network's time by transform feedback to that by compute shaders.
-    lone: share of `bytes` that a single workgroup reaches.
-    wait: seconds, beside its bytes, to read a tensor back in the middle of a plan.
-    send: seconds, beside its bytes, to upload one there.
+    lone: fraction of `bytes` that a single workgroup reaches.
+    wait: seconds to read a tensor back in the middle of a plan, without the time of its bytes.
+    send: seconds to upload a tensor there, without the time of its bytes.
     bus: bytes a second of either transfer.
-    balance: greatest rate of operations over that of bytes, of large launches; 0 where that is
-        `products` over `bytes`.
+    balance: operations per byte at the peak rates of large launches; 0 for the quotient of
+        `products` and `bytes`.
     """
 
     products: float
@@ -57,11 +57,12 @@ class Pace:
     balance: float = 0.0
 
     def memory_bound(self, cost: Cost) -> int:
-        """Return the time of the bytes of `cost` in percent of that of its operations, which is 100
-        or more where it is bound by its bytes.
+        """Return the time of the bytes of `cost` in percent of the time of its operations.
+
+        It is 100 or more where memory traffic is the bottleneck.
         """
         balance = self.balance or self.products / self.bytes
-        return int(min(100 * balance * cost.bytes / max(cost.flops, 1), MOST_BOUND))
+        return int(min(100 * balance * cost.bytes / max(cost.flops, 1), MAX_MEMORY_BOUND))
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Return the predicted seconds of `op` on operands of these types."""
@@ -101,8 +102,8 @@ class Prediction:
     """The predicted time and memory of a kernel on a spec.
 
     seconds: time of one run. weights: bytes of the constant operands. stages: for each stage (a
-    kernel without stages counts as one), the bytes of the results alive then, and the operands that
-    are still needed.
+    kernel without stages counts as one), the bytes of the live results, and the operands that this
+    stage or a later one reads.
     """
 
     seconds: float
@@ -112,8 +113,8 @@ class Prediction:
     def level(self, operands: Mapping[str, int]) -> int:
         """Return the peak of live bytes. operands: bytes of each operand freed after its use."""
         return max(
-            made + sum(nbytes for name, nbytes in operands.items() if name in needed)
-            for made, needed in self.stages
+            results + sum(nbytes for name, nbytes in operands.items() if name in live_operands)
+            for results, live_operands in self.stages
         )
 
 
@@ -151,15 +152,15 @@ def predicted(spec: OpSpec, kernel: Kernel, pace: Pace) -> Prediction:
     if not kernel.stages:
         layouts = spec.chosen_layouts(kernel)
         words = sum(layouts[name].words(spec.types[name]) for name in fixed)
-        alone = _bytes(spec.results[0]), frozenset(spec.shapes)
-        return Prediction(seconds_whole(spec, pace), 4 * words, (alone,))
+        only_stage = _bytes(spec.results[0]), frozenset(spec.shapes)
+        return Prediction(seconds_whole(spec, pace), 4 * words, (only_stage,))
     lowered, stages = spec.lowered(kernel), list(stages_of(spec, kernel))
-    derived = [made for made in lowered.derived.values() if made.source in fixed]
+    derived = [one for one in lowered.derived.values() if one.source in fixed]
     read = {name for stage in lowered.stages for name in stage.operands.values()}
     weights = sum(_bytes(TensorType(d.shape, spec.types[d.source].dtype)) for d in derived)
     weights += sum(_bytes(spec.types[name]) for name in fixed if name in read)
     time = sum(pace.seconds(stage.op, operands) for stage, operands, _ in stages)
-    return Prediction(time, weights, _alive(spec, stages))
+    return Prediction(time, weights, _live_ranges(spec, stages))
 
 
 def stages_of(spec: OpSpec, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
@@ -167,36 +168,36 @@ def stages_of(spec: OpSpec, kernel: Kernel) -> Iterator[tuple[Stage, Types, Tens
     if not kernel.stages:
         return
     lowered, types = spec.lowered(kernel), dict(spec.types)
-    for name, made in lowered.derived.items():
-        types[name] = TensorType(made.shape, types[made.source].dtype)
+    for name, derived in lowered.derived.items():
+        types[name] = TensorType(derived.shape, types[derived.source].dtype)
     for stage in lowered.stages:
         operands = {operand: types[name] for operand, name in stage.operands.items()}
         types[stage.name] = widened(stage.op.results(operands)[0])
         yield stage, operands, types[stage.name]
 
 
-def _alive(
+def _live_ranges(
     spec: OpSpec, stages: Sequence[tuple[Stage, Types, TensorType]]
 ) -> tuple[tuple[int, frozenset[str]], ...]:
     """Return the live bytes and operands during each stage: see `Prediction.stages`."""
-    memory: dict[str, str] = {}  # whose memory each result has
+    buffers: dict[str, str] = {}  # the tensor that owns the memory of each result
     sizes: dict[str, int] = {}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    first_use: dict[str, int] = {}
+    last_use: dict[str, int] = {}
     for i, (stage, _, result) in enumerate(stages):
-        shared = stage.operands.get("x" if stage.op.view else stage.op.updates or "")
-        memory[stage.name] = whose = memory.get(shared, shared) if shared else stage.name
-        if whose not in spec.shapes:
-            sizes[whose] = max(sizes.get(whose, 0), _bytes(result))
+        aliased = stage.operands.get("x" if stage.op.view else stage.op.updates or "")
+        buffers[stage.name] = owner = buffers.get(aliased, aliased) if aliased else stage.name
+        if owner not in spec.shapes:
+            sizes[owner] = max(sizes.get(owner, 0), _bytes(result))
         reads = (*stage.operands.values(), *(spec.extents if stage.finishes else ()))
         for name in (*reads, stage.name):
-            first.setdefault(memory.get(name, name), i)
-            last[memory.get(name, name)] = i
-    last[memory[stages[-1][0].name]] = len(stages)
+            first_use.setdefault(buffers.get(name, name), i)
+            last_use[buffers.get(name, name)] = i
+    last_use[buffers[stages[-1][0].name]] = len(stages)
     return tuple(
         (
-            sum(sizes[name] for name in sizes if first[name] <= i <= last[name]),
-            frozenset(name for name in spec.shapes if i <= last.get(name, -1)),
+            sum(sizes[name] for name in sizes if first_use[name] <= i <= last_use[name]),
+            frozenset(name for name in spec.shapes if i <= last_use.get(name, -1)),
         )
         for i in range(len(stages))
     )

@@ -1,4 +1,4 @@
-"""Kernel selection: named, else tuned, else predicted to be fast, else suited, else able at all."""
+"""Kernel selection: the named kernel, else the tuned, predicted, suited or first usable one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 
-GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
+GAIN = 0.9  # stages are chosen where predicted to take less of the time of one kernel
 MULTIPROCESSORS = 64  # assumed where the driver does not tell
 KERNEL_SIZES = "accepts_layout", "memory_bound", "multiprocessors"
 """Sizes that `suits` may restrict besides those of an operator: 1 where the kernel accepts the
@@ -34,14 +34,16 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = spec.lowered(kernel)
     types, layouts = dict(spec.types), dict(spec.layouts)
-    for name, made in lowered.derived.items():
-        types[name] = TensorType(made.shape, types[made.source].dtype)
-        if made.source not in layouts:
+    for name, derived in lowered.derived.items():
+        types[name] = TensorType(derived.shape, types[derived.source].dtype)
+        if derived.source not in layouts:
             continue
-        if not made.operator.view and not kernels_for(made.operator.name, kernel.backend):
-            raise UnsupportedOpError(f"{made.source} is another in each run: {name} is the host's")
+        if not derived.operator.view and not kernels_for(derived.operator.name, kernel.backend):
+            raise UnsupportedOpError(
+                f"{derived.source} is another in each run: {name} is the host's"
+            )
         layouts[name] = "R"
-    known: dict[object, str] = {}  # how the results of stages lie: many differ in a uniform alone
+    out_layouts: dict[object, str] = {}  # by stage, as many differ in a uniform alone
     for stage in lowered.stages:
         operands = {operand: types[name] for operand, name in stage.operands.items()}
         operand_layouts = {
@@ -54,12 +56,12 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
             continue
         shapes = {operand: one.shape for operand, one in operands.items()}
         tables = operands, operand_layouts, stage.op.defines(shapes), stage.op.fixed_layouts()
-        same = (tuple(table.items()) for table in tables)
-        key = stage.op.name, stage.kernel, stage.finishes, out, *same
-        if key not in known:
+        items = (tuple(table.items()) for table in tables)
+        key = stage.op.name, stage.kernel, stage.finishes, out, *items
+        if key not in out_layouts:
             finish = _epilogue_operands(spec, lowered) if stage.finishes else {}
-            known[key] = _stage_layout(stage, operands, operand_layouts, spec, finish, ask)
-        layouts[stage.name] = known[key]
+            out_layouts[key] = _stage_layout(stage, operands, operand_layouts, spec, finish, ask)
+        layouts[stage.name] = out_layouts[key]
 
 
 def _epilogue_operands(
@@ -68,15 +70,15 @@ def _epilogue_operands(
     """Return the type and the layout, None where unknown, of the operands of the epilogue of `spec`
     as the stage that finishes sees them.
     """
-    found: dict[str, tuple[TensorType, str | None]] = {}
+    operands: dict[str, tuple[TensorType, str | None]] = {}
     for name, extent in spec.extents.items():
         type, layout, view = spec.types[name], spec.layouts.get(name), lowered.epilogue_view
         if extent == "full" and view is not None:
             (type,) = view.results({"x": type})
             if layout is not None:
                 layout = parse(view.view_layouts(layout)[1]).at(type.shape).name
-        found[name] = type, layout
-    return found
+        operands[name] = type, layout
+    return operands
 
 
 def _stage_layout(
@@ -126,8 +128,8 @@ def choose(
     op = spec.op.name
     kernels = kernels_for(op, backend)
     if spec.is_open and ask is not None:
-        at_hand = ask(spec.hinted, name)
-        if result := _generalize(at_hand, spec, device, verdicts, ask):
+        for_hints = ask(spec.hinted, name)
+        if result := _generalize(for_hints, spec, device, verdicts, ask):
             return result
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
@@ -152,7 +154,7 @@ def choose(
             if kernel is preferred:
                 kind = too_large if isinstance(refusal, LimitError) else reasons
                 refused = kind.setdefault(str(refusal), [])
-                if kernel.name not in refused:  # once for all its rows
+                if kernel.name not in refused:  # once for all rows of its tuning
                     refused.append(kernel.name)
             if not isinstance(refusal, LimitError):
                 break  # other parameters change sizes alone
@@ -217,21 +219,21 @@ def alternatives(
     verdicts: Verdicts | None = None,
     ask: Ask | None = None,
 ) -> Iterator[Kernel]:
-    """Yield kernels that `spec` may run on instead of `chosen`, with another use of memory.
+    """Yield kernels that can run `spec` instead of `chosen` and use memory differently.
 
-    They are the kernels of stages that suit it, with each combination of their parameters, and the
-    most preferred of the others.
+    They are the kernels of stages that suit it, with each combination of their parameters, and, if
+    `chosen` has stages, the most preferred kernel without.
     """
     kernels = [k for k in kernels_for(spec.op.name, backend) if not k.document]
-    whole = not chosen.stages
+    has_shader = not chosen.stages
     for kernel in _preferred(kernels, spec, device, {}):
         sizes = _sizes(spec.hinted, kernel, device)
         if kernel.stages and not kernel.is_suited(sizes, architecture(device)):
             continue
-        for version in kernel.versions if kernel.stages or not whole else ():
+        for version in kernel.versions if kernel.stages or not has_shader else ():
             refusal = _refusal(version, spec, device, verdicts, ask)
             if refusal is None:
-                whole = whole or not kernel.stages
+                has_shader = has_shader or not kernel.stages
                 if version != chosen:
                     yield version
             elif not isinstance(refusal, LimitError):
@@ -254,61 +256,64 @@ def _ranked(
     device: Capabilities,
     reasons: dict[str, list[str]],
 ) -> dict[str, list[Kernel]]:
-    """Return groups of `kernels` by why one is chosen, both in the order in which to try them.
+    """Return groups of `kernels` by the reason for choosing one, all in the order of trial.
 
-    First those predicted to be fast, the fastest first. Then those that suit: the ones that reorder
-    the fewest computed weights, or derive others from them, of these by priority, then those that
-    take the first input as it lies, then by the time that their `timing` predicts. Then all others,
-    in the opposite order. reasons: filled with why kernels that are in no group cannot be tried.
+    First come kernels predicted to be fast, the fastest first. Next come those that suit, sorted by
+    the number of computed weights that they reorder or derive others from in each run, then by
+    descending priority, then those that accept the layout of the first input, then by the time that
+    their `timing` predicts. Last come all others, in the opposite order. reasons: filled with why
+    kernels in no group cannot be tried.
     """
-    able: list[Kernel] = []
+    candidates: list[Kernel] = []
     sizes = (*spec.meant_sizes, *KERNEL_SIZES)
     for declared in kernels:
-        # Whatever runs here, so that a name that is misspelt shows on any device:
+        # Checked before all else, so that a misspelt name is an error on every device:
         declared.check_names("suits", declared.suits, sizes)
         try:
             adapted = spec.adapted(declared)
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
-            able += fitted_rows(adapted, device) or [adapted]
-    here, spec = architecture(device), spec.hinted
+            candidates += fitted_rows(adapted, device) or [adapted]
+    gpu, spec = architecture(device), spec.hinted
 
     def order(k: Kernel) -> tuple[int, int, bool]:
         return _reordered(k, spec), -k.priority, not spec.is_accepted_by(k)
 
-    if len(able) > 1:
-        able.sort(key=order)
-    suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel, device), here)]
-    timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
-    fast = _fast(timed, spec, pace(here))
-    others: list[Kernel] = []
-    for _, group in groupby((k for k in suiting if k not in timed), order):
-        alike = list(group)
-        if len(alike) > 1:
-            alike.sort(key=lambda k: _predicted_time(k, spec, device))
-        others += alike
-    better = {id(kernel) for kernel in (*fast, *others)}
+    if len(candidates) > 1:
+        candidates.sort(key=order)
+    suited = [k for k in candidates if k.is_suited(_sizes(spec, k, device), gpu)]
+    predicted = [k for k in suited if k.architectures.fit(gpu) == PREDICTED]
+    fast = _fast(predicted, spec, pace(gpu))
+    by_order: list[Kernel] = []
+    for _, group in groupby((k for k in suited if k not in predicted), order):
+        equals = list(group)
+        if len(equals) > 1:
+            equals.sort(key=lambda k: _predicted_time(k, spec, device))
+        by_order += equals
+    better = {id(kernel) for kernel in (*fast, *by_order)}
     return {
         "the fastest by prediction": fast,
-        "the first of those that suit": others,
-        "no better one can run it": [k for k in reversed(able) if id(k) not in better],
+        "the first of those that suit": by_order,
+        "no better one can run it": [k for k in reversed(candidates) if id(k) not in better],
     }
 
 
 def _reordered(kernel: Kernel, spec: OpSpec) -> int:
-    """Return how often every run would reorder computed weights for `kernel`, or derive others."""
-    moved, layouts = spec.operand_layouts.moved(kernel), spec.operand_layouts.layouts
+    """Return the number of computed weights that each run reorders, or derives others from."""
+    reordered, layouts = spec.operand_layouts.moved(kernel), spec.operand_layouts.layouts
     computed = layouts.keys() & set(spec.op.parameters)
     if not kernel.stages or not computed or why_not_spec(kernel, spec) is not None:
-        return moved
+        return reordered
     derived = spec.lowered(kernel).derived.values()
-    return moved + sum(one.moves and one.source in computed for one in derived)
+    return reordered + sum(one.moves and one.source in computed for one in derived)
 
 
 def _predicted_time(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the microseconds of `spec` that the timing of `kernel` predicts, or of its stages'
-    fastest kernels; inf without one, and where it cannot compute it.
+    """Return the microseconds for `spec` that the timing of `kernel` predicts.
+
+    For a kernel of stages it is the sum over the fastest kernel of each stage. Returns inf without
+    a timing, and where `kernel` cannot compute `spec`.
     """
     if why_not_spec(kernel, spec) is not None:
         return inf
@@ -334,7 +339,7 @@ def _least_time(spec: OpSpec, backend: str, device: Capabilities) -> float:
         rows = [row for row in fitted_rows(kernel, device) if row.timing]
         if kernel.document or not rows:
             continue
-        try:  # what is generated has its sizes from that
+        try:  # generated code gets its sizes here
             rows = [spec.adapted(row) for row in rows]
         except UnsupportedOpError:
             continue
@@ -351,12 +356,12 @@ def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:
     """Return the `kernels` that are predicted to beat a kernel without stages, fastest first."""
-    able = [kernel for kernel in kernels if why_not_spec(kernel, spec) is None]
-    if not able:
+    candidates = [kernel for kernel in kernels if why_not_spec(kernel, spec) is None]
+    if not candidates:
         return []
-    most = GAIN * seconds_whole(spec, rates)
-    times = {kernel: seconds(spec, kernel, rates) for kernel in able}
-    return sorted((k for k in able if times[k] < most), key=lambda kernel: times[kernel])
+    limit = GAIN * seconds_whole(spec, rates)
+    times = {kernel: seconds(spec, kernel, rates) for kernel in candidates}
+    return sorted((k for k in candidates if times[k] < limit), key=lambda kernel: times[kernel])
 
 
 def _join_reasons(reasons: Mapping[str, list[str]]) -> str:
@@ -396,11 +401,11 @@ def _refusal(
         if verdicts and (reason := verdicts.of_kernel(kernel).wrong):
             return UnsupportedOpError(reason)
 
-        def alone(stage: OpSpec, name: str | None) -> Kernel:
+        def choose_stage(stage: OpSpec, name: str | None) -> Kernel:
             return choose(kernel.backend, stage, device, name, verdicts=verdicts)
 
         try:
-            _check_stages(kernel, spec, ask or alone)
+            _check_stages(kernel, spec, ask or choose_stage)
         except (UnsupportedOpError, LimitError) as error:
             return error
         return None

@@ -17,7 +17,7 @@ from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
 
-ONE = 0, 4  # words of an operand of one number
+SCALAR_RANGE = 0, 4  # first word and count of words of an operand of one number
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Stored:
         return cls(narrowed(parse(layout)) if packed else parse(layout), type.dtype)
 
     @property
-    def in_word(self) -> int:
+    def per_word(self) -> int:
         """The count of numbers in a 32-bit word."""
         return 4 // self.layout.number(self.dtype).itemsize
 
@@ -45,10 +45,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a product: some rows of x by some rows of the weights, or some batch entries.
+    """A part of a split op: a tile of a matrix product, or a range of matrices or samples.
 
     ranges: the first word and the count of words of each operand and `out`. sizes: the uniforms
-    and sizes in which the part differs from the whole.
+    and sizes whose values differ from those of the unsplit op.
     """
 
     ranges: dict[str, tuple[int, int]]
@@ -57,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class OpSplit(ABC):
-    """A cut of an op into parts. weight: the layout of the weights if these are stored by part."""
+    """A split of an op into parts. weight: the layout of weights that are stored part by part."""
 
     weight: Layout | None
 
@@ -80,28 +80,32 @@ class OpSplit(ABC):
         each begins at a multiple of the storage buffers' offset alignment. Float16 results are not
         split.
         """
-        takes = {name: kernel.wants(name) for name in ("x", "weight", "out")}
-        plain = takes["out"][:1] == takes["x"][:1] == ("R4",)
-        if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
+        accepted = {name: kernel.wants(name) for name in ("x", "weight", "out")}
+        row_major = accepted["out"][:1] == accepted["x"][:1] == ("R4",)
+        if not isinstance(op, Matmul) or kernel.backend != "compute" or not row_major:
             return None
-        if op.prologue is not None:  # which counts rows of the whole
+        if op.prologue is not None:  # a prologue counts the rows of the unsplit x
             return None
         if any(types[name].dtype is DType.float16 for name in ("out", *extents)):
             return None
         shapes = {name: one.shape for name, one in types.items()}
-        counted = {**kernel.defaults, **op.sizes(shapes)}
-        if kernel.textures or not set(kernel.launch.sizes) <= set(counted):
+        sizes = {**kernel.defaults, **op.sizes(shapes)}
+        if kernel.textures or not set(kernel.launch.sizes) <= set(sizes):
             return None
-        most = device.max_shader_storage_block_size // 4
-        each = [(n, Stored.create(op, n, text, types[n])) for n in takes for text in takes[n]]
-        layouts = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
-        limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
-        small = all(one.words(*shapes[name]) <= most for name, one in each)
-        if small and all(counted[name] <= limit for name, limit in limits.items()):
+        max_words = device.max_shader_storage_block_size // 4
+        stored = [
+            (n, Stored.create(op, n, text, types[n])) for n in accepted for text in accepted[n]
+        ]
+        preferred = dict(reversed(stored))  # in the first layout that the kernel accepts
+        limits = {
+            name: _dispatch_limit(kernel, name, sizes, device) for name in ("m", "n", "batch")
+        }
+        fits_blocks = all(one.words(*shapes[name]) <= max_words for name, one in stored)
+        if fits_blocks and all(sizes[name] <= limit for name, limit in limits.items()):
             return None
         align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
-        make = _stack if op.stacks(shapes) else _tiles
-        return make(layouts, counted, limits, most, align, extents)
+        split = _split_batch if op.stacks(shapes) else _split_matrices
+        return split(preferred, sizes, limits, max_words, align, extents)
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,12 @@ class Stack(OpSplit):
     def parts(self, operands: Shapes) -> Iterator[Part]:
         for first in range(0, self.batch, self.count):
             count = min(self.count, self.batch - first)
-            ranges = {k: (first * floats, count * floats) for k, floats in self.matrices.items()}
-            by_extent = {"full": ranges["out"], "channel": (0, -(-self.n // 4) * 4), "one": ONE}
+            ranges = {k: (first * words, count * words) for k, words in self.matrices.items()}
+            by_extent = {
+                "full": ranges["out"],
+                "channel": (0, -(-self.n // 4) * 4),
+                "one": SCALAR_RANGE,
+            }
             ranges |= {name: by_extent[extent] for name, extent in self.extents.items()}
             yield Part(ranges, {"batch": count})
 
@@ -146,17 +154,17 @@ class Tiles(OpSplit):
     extents: Mapping[str, Extent]
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        whole = self._stored(self.columns)
+        full_part = self._weight_words(self.columns)
         for top in range(0, self.m, self.rows):
             m = min(self.rows, self.m - top)
             for left in range(0, self.n, self.columns):
                 n = min(self.columns, self.n - left)
-                wide = -(-n // 4) * 4
-                result = top * self.out_row + left, (m - 1) * self.out_row + wide
-                by_extent = {"full": result, "channel": (left, wide), "one": ONE}
+                padded_n = -(-n // 4) * 4
+                result = top * self.out_row + left, (m - 1) * self.out_row + padded_n
+                by_extent = {"full": result, "channel": (left, padded_n), "one": SCALAR_RANGE}
                 ranges = {
                     "x": (top * self.x_row, m * self.x_row),
-                    "weight": (left // self.columns * whole, self._stored(n)),
+                    "weight": (left // self.columns * full_part, self._weight_words(n)),
                     "out": result,
                     **{name: by_extent[extent] for name, extent in self.extents.items()},
                 }
@@ -165,20 +173,20 @@ class Tiles(OpSplit):
                     sizes |= {"weight_rows": self.columns}
                 yield Part(ranges, sizes)
 
-    def _stored(self, n: int) -> int:
-        """Return the words of a part with n rows of the weights."""
+    def _weight_words(self, n: int) -> int:
+        """Return the words of `n` rows of the weights."""
         return Stored(self.weight, self.dtype).words(n, self.k)
 
 
-def _stack(
+def _split_batch(
     storage: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
-    most: int,
+    max_words: int,
     align: int,
     extents: Mapping[str, Extent],
 ) -> Stack | None:
-    """Return the split of a batched product; None where a single matrix is too large already."""
+    """Return the split of a batched product; None where a single matrix is too large."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     matrices = {
         "x": storage["x"].words(m, k),
@@ -187,76 +195,76 @@ def _stack(
     }
     if m > limits["m"] or n > limits["n"]:
         return None
-    unit = lcm(*(align // gcd(align, floats) for floats in matrices.values()))
-    fit = min(limits["batch"], *(most // max(floats, 1) for floats in matrices.values()))
-    count = _share(batch, fit, unit)
+    unit = lcm(*(align // gcd(align, words) for words in matrices.values()))
+    max_count = min(limits["batch"], *(max_words // max(words, 1) for words in matrices.values()))
+    count = _part_size(batch, max_count, unit)
     return Stack(storage["weight"].layout, batch, count, n, matrices, extents) if count else None
 
 
-def _tiles(
+def _split_matrices(
     storage: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
-    most: int,
+    max_words: int,
     align: int,
     extents: Mapping[str, Extent],
 ) -> Tiles | None:
     """Return the split of a single product. extents: those of the epilogue's operands."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
-    stored = storage["weight"]
+    weight = storage["weight"]
     x_row, out_row = (max(storage[o].words(1, row), 1) for o, row in (("x", k), ("out", n)))
-    if stored.words(n, k) <= most and n <= min(limits["n"], most):
+    if weight.words(n, k) <= max_words and n <= min(limits["n"], max_words):
         columns = n
     else:
-        unit = align * stored.in_word  # columns that begin a part
-        weight_row = -(-stored.words(unit, k) // unit)
-        fit = min(most // max(weight_row, 1), most, limits["n"]) // unit * unit
-        columns = _share(n, fit, unit)
+        unit = align * weight.per_word  # parts begin at multiples of so many columns
+        weight_row = -(-weight.words(unit, k) // unit)
+        max_columns = min(max_words // max(weight_row, 1), max_words, limits["n"]) // unit * unit
+        columns = _part_size(n, max_columns, unit)
     if not columns:
         return None
-    wide = -(-columns // 4) * 4
+    padded_columns = -(-columns // 4) * 4
     unit = max(align // gcd(align, row) for row in (x_row, out_row))
-    fit = min(most // x_row, (most - wide) // out_row + 1, limits["m"])
-    rows = _share(m, fit, unit)
+    max_rows = min(max_words // x_row, (max_words - padded_columns) // out_row + 1, limits["m"])
+    rows = _part_size(m, max_rows, unit)
     if not rows:
         return None
-    weight = _in_parts(stored.layout, columns, k) if columns < n else stored.layout
-    return Tiles(weight, stored.dtype, m, n, k, rows, columns, x_row, out_row, extents)
+    layout = _layout_of_parts(weight.layout, columns, k) if columns < n else weight.layout
+    return Tiles(layout, weight.dtype, m, n, k, rows, columns, x_row, out_row, extents)
 
 
-def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
+def _dispatch_limit(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
     """Return the greatest value of `size` for which the device allows the workgroups."""
-    most = 1 << 31
+    greatest = 1 << 31
     local = kernel.launch.local_size(kernel.defaults)
-    for axis, along in enumerate(kernel.launch.grid[: kernel.launch.bounded]):
-        others = prod(a.invocations(sizes, kernel.defaults) for a in along if a.size != size)
-        for covered in (a.covered.evaluate(kernel.defaults) for a in along if a.size == size):
-            limit = device.max_compute_work_group_count[axis] * local[axis]
-            most = min(most, limit // max(others, 1) * covered)
-    return most
+    for axis, factors in enumerate(kernel.launch.grid[: kernel.launch.bounded]):
+        others = prod(f.invocations(sizes, kernel.defaults) for f in factors if f.size != size)
+        for covered in (f.covered.evaluate(kernel.defaults) for f in factors if f.size == size):
+            invocations = device.max_compute_work_group_count[axis] * local[axis]
+            greatest = min(greatest, invocations // max(others, 1) * covered)
+    return greatest
 
 
-def _share(count: int, most: int, unit: int) -> int:
-    """Return the size of the fewest equal shares of `count`, multiples of `unit` up to `most`.
+def _part_size(count: int, limit: int, unit: int) -> int:
+    """Return the size of the fewest equal parts of `count`, a multiple of `unit` up to `limit`.
 
-    Returns 0 where not even one unit fits.
+    Returns `count` where no split is needed, and 0 where not even one unit fits.
     """
-    if count <= most:
+    if count <= limit:
         return count
-    most = most // unit * unit
-    if not most:
+    limit = limit // unit * unit
+    if not limit:
         return 0
-    shares = -(-count // most)
-    return -(-count // (shares * unit)) * unit
+    parts = -(-count // limit)
+    return -(-count // (parts * unit)) * unit
 
 
-def _in_parts(layout: Layout, columns: int, k: int) -> Layout:
-    """Return `layout` with blocks of `columns` weights: one more level of Morton order."""
+def _layout_of_parts(layout: Layout, columns: int, k: int) -> Layout:
+    """Return `layout` stored in parts of `columns` weights: one more level of Morton order."""
     if not isinstance(layout, Morton):
         return layout
-    _, wide = layout.padded((columns, k))
-    whole = parse(f"R {columns} {wide} {layout.name.removeprefix(NARROW)}")
-    return narrowed(whole) if layout.narrow else whole
+    _, padded_k = layout.padded((columns, k))
+    by_part = parse(f"R {columns} {padded_k} {layout.name.removeprefix(NARROW)}")
+    return narrowed(by_part) if layout.narrow else by_part
 
 
 Sizes = Callable[[int], Mapping[str, int]]
@@ -266,14 +274,15 @@ Sizes = Callable[[int], Mapping[str, int]]
 class Batches(OpSplit):
     """A batch of `n` samples, `count` of them in each part.
 
-    nbytes: bytes of one sample of each operand with a batch dimension. whole: words of each whole
-    operand. sizes: function that gives the uniforms and sizes for a count of samples.
+    sample_bytes: bytes of one sample of each operand with a batch dimension. operand_words: words
+    of each unsplit operand. sizes: function that gives the uniforms and sizes for a count of
+    samples.
     """
 
     n: int
     count: int
-    nbytes: Mapping[str, int]
-    whole: Mapping[str, int]
+    sample_bytes: Mapping[str, int]
+    operand_words: Mapping[str, int]
     sizes: Sizes
 
     @staticmethod
@@ -285,7 +294,7 @@ class Batches(OpSplit):
         sizes: Sizes,
         device: Capabilities,
     ) -> Batches | None:
-        """Return the parts that `device` needs; None where none are needed or no cut helps.
+        """Return the split that `device` needs; None where none is needed or none helps.
 
         inputs: the operands with a batch dimension. types: the type of each operand and of `out`.
         No part exceeds a storage block or the workgroups of a dispatch, and each begins at a
@@ -294,26 +303,30 @@ class Batches(OpSplit):
         shapes = {name: one.shape for name, one in types.items()}
         if any(len(shapes[name]) < 2 for name in (*inputs, "out")):
             return None
-        most = device.max_shader_storage_block_size // 4
-        whole = {name: layouts[name].words(one) for name, one in types.items() if name in layouts}
+        max_words = device.max_shader_storage_block_size // 4
+        operand_words = {n: layouts[n].words(one) for n, one in types.items() if n in layouts}
         n = shapes["out"][0]
-        nbytes = {
+        sample_bytes = {
             name: _sample_bytes(layouts[name], types[name])
             for name in (*inputs, "out")
             if shapes[name][0] == n
         }
-        if n < 2 or not all(nbytes.values()):
+        if n < 2 or not all(sample_bytes.values()):
             return None
-        if all(size <= most for size in whole.values()) and _may(kernel, sizes(n), device):
+        if all(size <= max_words for size in operand_words.values()) and _fits_dispatch(
+            kernel, sizes(n), device
+        ):
             return None
-        if any(size > most for name, size in whole.items() if name not in nbytes):
+        if any(
+            size > max_words for name, size in operand_words.items() if name not in sample_bytes
+        ):
             return None
         align = max(device.shader_storage_buffer_offset_alignment, 16)
-        unit = lcm(*(align // gcd(align, size) for size in nbytes.values()))
-        count = min(4 * most // max(nbytes.values()), n) // unit * unit
-        while count and not _may(kernel, sizes(count), device):
+        unit = lcm(*(align // gcd(align, size) for size in sample_bytes.values()))
+        count = min(4 * max_words // max(sample_bytes.values()), n) // unit * unit
+        while count and not _fits_dispatch(kernel, sizes(count), device):
             count = count // 2 // unit * unit
-        return Batches(None, n, count, nbytes, whole, sizes) if count else None
+        return Batches(None, n, count, sample_bytes, operand_words, sizes) if count else None
 
     @property
     def counts(self) -> set[int]:
@@ -323,10 +336,10 @@ class Batches(OpSplit):
     def parts(self, operands: Shapes) -> Iterator[Part]:
         for first in range(0, self.n, self.count):
             count = min(self.count, self.n - first)
-            ranges = {name: (0, size) for name, size in self.whole.items()}
-            for name, size in self.nbytes.items():
+            ranges = {name: (0, size) for name, size in self.operand_words.items()}
+            for name, size in self.sample_bytes.items():
                 begin, end = first * size // 4, (first + count) * size
-                end = min(-(-end // 16) * 4, self.whole[name])  # shaders see whole vec4
+                end = min(-(-end // 16) * 4, self.operand_words[name])  # shaders read whole vec4
                 ranges[name] = begin, end - begin
             yield Part(ranges, dict(self.sizes(count)))
 
@@ -341,7 +354,7 @@ def _sample_bytes(layout: Layout, type: TensorType) -> int:
     return 0
 
 
-def _may(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:
+def _fits_dispatch(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:
     """Return True where the device allows the workgroups for `sizes`."""
     limits = device.max_compute_work_group_count
     bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
