@@ -39,7 +39,7 @@ def convolutions(model: glnn.Model, batch: int) -> dict[str, OpSpec]:
     (given,) = model.inputs
     found: dict[str, OpSpec] = {}
     for entry in joined(model, given.with_batch(batch)).schedule.entries:
-        spec = replace(entry.spec, given=())
+        spec = replace(entry.spec, known_layouts=())
         if isinstance(spec.op, Conv2d) and spec not in found.values():
             found[entry.lowered.name.split(" + ")[0]] = spec
     return found

@@ -145,7 +145,7 @@ class GlBackend(Programs):
         return 1
 
     def part(self, kernel: Kernel, spec: OpSpec) -> int | None:
-        verdict = self.verdicts.find(kernel, spec.at_hand, self.device.capabilities)
+        verdict = self.verdicts.find(kernel, spec.at_hints, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
         bounds = [] if verdict.part is None else [verdict.part]

@@ -82,7 +82,7 @@ def is_pool_profitable(case: Case) -> bool:
     """Return True where the kernel takes x in its layout, and would be chosen without the pool."""
     spec = case.spec
     assert isinstance(spec.op, PooledConv2d)
-    operands = dict(spec.operands), dict(spec.given)
+    operands = dict(spec.operands), dict(spec.known_layouts)
     unfused = OpSpec.create(spec.op.convolution, *operands, spec.epilogue)
     return spec.is_accepted_by(case.kernel) and case.kernel.shares_declaration(
         case.ask(unfused, None)
@@ -205,7 +205,7 @@ def _without_prologue(spec: OpSpec) -> OpSpec:
     assert isinstance(spec.op, Conv2d | Matmul)
     removed = spec.op.prologue_operands
     types = {name: one for name, one in spec.operands if name not in removed}
-    layouts = {name: layout for name, layout in spec.given if name not in removed}
+    layouts = {name: layout for name, layout in spec.known_layouts if name not in removed}
     return OpSpec.create(replace(spec.op, prologue=None), types, layouts, spec.epilogue)
 
 

@@ -126,7 +126,7 @@ class Schedule:
             replace(
                 one,
                 lowered=change(one.lowered),
-                spec=one.spec.at_hand,
+                spec=one.spec.at_hints,
                 layouts=change(one.layouts),
             )
             for one in self.entries

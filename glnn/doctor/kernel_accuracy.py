@@ -492,7 +492,7 @@ class Form:
         one.
         """
         op, output = self.spec.op, self.spec.result_shape
-        if not (self.first and op.samples and self.spec.along) or 0 in output:
+        if not (self.first and op.samples and self.spec.sample_operands) or 0 in output:
             return self.spec
         large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
         count = max(large // max(self.each, 1), output[0])
@@ -565,7 +565,7 @@ def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator
             known.add(spec)
             continue
         try:
-            key = program_key(adapted, spec, offers), spec.given
+            key = program_key(adapted, spec, offers), spec.known_layouts
         except LimitError:
             continue
         sized = key if first or not plain else (*key, spec.operands)
@@ -627,7 +627,7 @@ def _in_every_layout(kernel: Kernel, spec: OpSpec) -> Iterator[OpSpec]:
 def _other_sizes(spec: OpSpec, counts: Sequence[int]) -> Iterator[OpSpec]:
     """Yield `spec` with these numbers of samples, and of terms of its sums."""
     for count in counts:
-        if spec.op.samples and spec.along:
+        if spec.op.samples and spec.sample_operands:
             yield spec.of_samples(count)
         if spec.op.has_depth:
             shapes: Shapes = spec.op.of_depth(spec.shapes, count)

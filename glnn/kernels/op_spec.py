@@ -27,7 +27,7 @@ from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Batches, OpSplit
 
-ALONG: tuple[Extent, ...] = ("full", "padded", "row")
+SAMPLE_EXTENTS: tuple[Extent, ...] = ("full", "padded", "row")
 """Extents of an epilogue's operands that share the first dimension of the result."""
 
 
@@ -39,9 +39,9 @@ def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     """
     result = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
     if isinstance(layout, Strip):
-        alone = layout_uniforms(name, layout.whole, shape)
-        apart = {key: layout.wide for key in alone if key.endswith(("_row", "_columns", "_pixel"))}
-        return {**alone, **result, **apart}
+        dense = layout_uniforms(name, layout.whole, shape)
+        strided = [key for key in dense if key.endswith(("_row", "_columns", "_pixel"))]
+        return {**dense, **result, **dict.fromkeys(strided, layout.wide)}
     if isinstance(layout, RowMajor):
         result[f"{name}_row"] = result[f"{name}_columns"] = layout.row(shape)
         result[f"{name}_rows"] = layout.rows(shape)
@@ -60,7 +60,7 @@ class OperandLayouts:
 
     op: Operator
     """The operator that is applied to the operands."""
-    own: Shapes
+    op_shapes: Shapes
     """The shapes of the operator's operands."""
     shapes: Shapes
     """The shape of each operand and result."""
@@ -82,7 +82,8 @@ class OperandLayouts:
         for name, extent in self.extents.items():
             known[name] = {"full": out, "padded": ("R4", "R")}.get(extent, ("R",))
         return {
-            name: self.layout_for(name, known[name]) for name in (*self.own, *self.extents, "out")
+            name: self.layout_for(name, known[name])
+            for name in (*self.op_shapes, *self.extents, "out")
         }
 
     def layout_for(self, name: str, accepted: Iterable[str]) -> Layout:
@@ -95,7 +96,7 @@ class OperandLayouts:
         return layout if layout in known else known[0]
 
     def _common(self, name: str) -> Layout:
-        """Return the layout of `name` for a kernel that accepts any: the one the result will have.
+        """Return the layout of `name` for a kernel that accepts any: the layout of the result.
 
         The result has the layout of the first operand as large as itself. Operands of fewer
         dimensions are row major; row-major operands keep their padding.
@@ -111,9 +112,9 @@ class OperandLayouts:
     def accepted(self, name: str, kernel: Kernel) -> tuple[str, ...]:
         """Return the layouts in which `kernel` accepts `name`.
 
-        Batched matrices must have rows that each begin at a vec4: the rows of a batch are not
-        padded one by one, nor are the columns of matrices below one another. An x with a prologue
-        is read four channels at a time, in the first layout only.
+        Each row of batched matrices must begin at a vec4, as neither their rows nor their columns
+        are padded one by one. An x with a prologue is read four channels at a time, in the first
+        layout only.
         """
         wanted = kernel.wants(name)
         present = parse(self.layouts.get(name, "R"))
@@ -121,27 +122,27 @@ class OperandLayouts:
             return (present.name,) if {ANY, present.whole.name} & {*wanted} else wanted
         if name == "x" and prologue_of(self.op) is not None:
             return wanted[:1]
-        if len(wanted) < 2 or not (stacks := self.op.stacks(self.own)):
+        if len(wanted) < 2 or not (stacks := self.op.stacks(self.op_shapes)):
             return wanted
-        rows = name not in stacks or divides(ROW_ALIGNMENT, self.shapes[name][-1])
-        first = wanted[:1] if rows or not parse(wanted[0]).in_rows else ()
-        apart = (t for t in wanted[1:] if (rows if parse(t).in_rows else name in stacks))
-        return (*first, *apart) or wanted
+        aligned = name not in stacks or divides(ROW_ALIGNMENT, self.shapes[name][-1])
+        first = wanted[:1] if aligned or not parse(wanted[0]).in_rows else ()
+        others = (t for t in wanted[1:] if (aligned if parse(t).in_rows else name in stacks))
+        return (*first, *others) or wanted
 
-    def among(self, name: str, layout: str, kernel: Kernel) -> bool:
+    def accepts(self, name: str, layout: str, kernel: Kernel) -> bool:
         """Return True where `kernel` accepts `name` in `layout`."""
         wanted, shape = self.accepted(name, kernel), self.shapes[name]
         present = parse(layout).at(shape)
         return ANY in wanted or any(present.seen_as(parse(text), shape) for text in wanted)
 
-    def moved(self, kernel: Kernel) -> int:
+    def reordered_weights(self, kernel: Kernel) -> int:
         """Return the number of computed weights that every run would reorder for `kernel`."""
-        changing = (name for name in self.op.parameters if name in self.layouts)
-        known = (name for name in changing if name in kernel.layouts)
-        return sum(not self.among(name, self.layouts[name], kernel) for name in known)
+        computed = (name for name in self.op.parameters if name in self.layouts)
+        read = (name for name in computed if name in kernel.layouts)
+        return sum(not self.accepts(name, self.layouts[name], kernel) for name in read)
 
     def defines(self, kernel: Kernel) -> dict[str, int]:
-        """Return the macros that tell which of several accepted layouts the operands have.
+        """Return the macros that name the layout of each operand with several accepted layouts.
 
         Padded and dense rows need no macro: their length tells them apart.
         """
@@ -171,19 +172,19 @@ def expanded(
     *,
     separate_launches: bool = False,
 ) -> Kernel:
-    """Return `kernel` with `operands` in the place of those declared together, as `x*`.
+    """Return `kernel` with a declaration for each of `operands` instead of one for all, as `x*`.
 
     reads: the texel format or the attribute's floats of each operand that is fetched.
     separate_launches: True where each operand has a launch of its own and all share a binding.
     """
     declarations: dict[str, Operand] = {}
-    together: dict[str, Operand] = {}
+    variadic: dict[str, Operand] = {}
     for name, operand in kernel.operands.items():
         if name.endswith(MANY):
-            together[name[: -len(MANY)]] = operand
+            variadic[name[: -len(MANY)]] = operand
         else:
             declarations[name] = _fetched(operand, reads.get(name))
-    for stem, operand in together.items():
+    for stem, operand in variadic.items():
         names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
         for i, name in enumerate(names):
             first = operand.binding
@@ -203,15 +204,15 @@ def _fetched(operand: Operand, read: str | int | None) -> Operand:
 
 @dataclass(frozen=True)
 class OpSpec:
-    """An operator with the types and layouts it is to run on: all that a kernel is chosen by."""
+    """An operator with the types and layouts of its operands: all that a kernel is chosen by."""
 
     op: Operator
     """The operator to compute."""
     operands: tuple[tuple[str, TensorType], ...]
     """The type of each operand that is present, by name; the epilogue's operands come last."""
     results: tuple[TensorType, ...]
-    """The types of `out`, `out1`, ...; the first is float16 where it is to be stored so."""
-    given: tuple[tuple[str, str], ...] = ()
+    """The types of `out`, `out1`, ...; the first may be stored as float16."""
+    known_layouts: tuple[tuple[str, str], ...] = ()
     """The layout of each operand that is computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
     """The pointwise function that is applied to the first result before it is stored."""
@@ -240,13 +241,13 @@ class OpSpec:
     @cached_property
     def _hash(self) -> int:
         """Hash of all fields, computed once: specs are keys of many tables, deeply nested."""
-        return hash((self.op, self.operands, self.results, self.given, self.epilogue))
+        return hash((self.op, self.operands, self.results, self.known_layouts, self.epilogue))
 
     @cached_property
     def hinted(self) -> OpSpec:
-        """This spec with the current value (hint) in the place of each SymInt.
+        """This spec with each SymInt replaced by its current value (hint).
 
-        Kernels are chosen for these, whatever other sizes a plan may hold for.
+        Kernels are chosen for the hints, even if the plan holds for other sizes, too.
         """
         return self.substituted(Substitution(hint))
 
@@ -256,29 +257,29 @@ class OpSpec:
         return self.hinted is not self
 
     @cached_property
-    def at_hand(self) -> OpSpec:
-        """This spec at the current sizes, computed by the program that serves all sizes."""
+    def at_hints(self) -> OpSpec:
+        """This spec at its current sizes, computed by the program that serves all sizes."""
         return self.at(Substitution(hint))
 
-    def at(self, change: Substitution) -> OpSpec:
-        """Return this spec at the sizes `change` puts in, computed by that same program."""
+    def at(self, substitution: Substitution) -> OpSpec:
+        """Return this spec at substituted sizes, computed by the program that serves all sizes."""
         if not self.is_open:
             return self
-        parts = self.op, self.operands, self.results, self.given, self.epilogue
-        return OpSpecAtHand(*change(parts), of_open=self, change=change)
+        parts = self.op, self.operands, self.results, self.known_layouts, self.epilogue
+        return OpSpecAtSizes(*substitution(parts), open_spec=self, substitution=substitution)
 
     @property
     def origin(self) -> OpSpec:
-        """The spec that programs are built for: this one, or the open one it was made from."""
+        """The spec that programs are built for: the open one of a spec at substituted sizes."""
         return self
 
-    def substituted(self, change: Substitution) -> OpSpec:
-        """Return this spec with numbers in the place of SymInts. Raises ShapeError."""
-        changed = change(self)
-        if changed is self:
+    def substituted(self, substitution: Substitution) -> OpSpec:
+        """Return this spec with SymInts replaced by numbers. Raises ShapeError."""
+        spec = substitution(self)
+        if spec is self:
             return self
         rounded = self.results[0].dtype is DType.float16
-        return _op_spec(changed.op, changed.operands, changed.given, changed.epilogue, rounded)
+        return _op_spec(spec.op, spec.operands, spec.known_layouts, spec.epilogue, rounded)
 
     def with_layouts(self, layouts: Mapping[str, str]) -> OpSpec:
         """Return this spec with its operands in other layouts."""
@@ -286,8 +287,10 @@ class OpSpec:
 
     def stored(self, names: Container[str], dtype: DType = DType.float16) -> OpSpec:
         """Return this spec with the operands in `names`, `out` perhaps, stored as `dtype`."""
-        types_now = self.types.items()
-        types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in types_now}
+        types = {
+            name: TensorType(type.dims, dtype) if name in names else type
+            for name, type in self.types.items()
+        }
         return self._with(types, self.layouts)
 
     def _with(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> OpSpec:
@@ -303,17 +306,17 @@ class OpSpec:
         if self.epilogue:
             extra = self.epilogue.shapes(out.shape).items()
             types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
-        after = {**types, "out": out}
-        lie = {n: resized(t, self.shape(n), after[n].shape) for n, t in self.layouts.items()}
-        return self._with(types, lie)
+        shapes = {name: type.shape for name, type in {**types, "out": out}.items()}
+        layouts = {n: resized(t, self.shape(n), shapes[n]) for n, t in self.layouts.items()}
+        return self._with(types, layouts)
 
     def of_samples(self, count: int) -> OpSpec:
         """Return this spec with `count` samples along the batch dimension."""
-        some = {
+        batched = {
             name: (count, *self.shapes[name][1:])
             for name in self.op.sample_operands(self.op_shapes)
         }
-        return self.resized({**self.shapes, **some})
+        return self.resized({**self.shapes, **batched})
 
     @cached_property
     def op_shapes(self) -> Shapes:
@@ -331,11 +334,14 @@ class OpSpec:
         return prologue_of(self.op)
 
     @property
-    def along(self) -> tuple[str, ...]:
-        """The operands that share the result's first dimension: the spec can be cut along it."""
+    def sample_operands(self) -> tuple[str, ...]:
+        """The operands that share the result's batch dimension, along which the spec can be split.
+
+        Empty where the operator has none.
+        """
         of_op = self.op.sample_operands(self.op_shapes)
-        beside = (name for name, extent in self.extents.items() if extent in ALONG)
-        return (*of_op, *beside) if of_op else ()
+        of_epilogue = (name for name, extent in self.extents.items() if extent in SAMPLE_EXTENTS)
+        return (*of_op, *of_epilogue) if of_op else ()
 
     @cached_property
     def cost(self) -> Cost:
@@ -364,7 +370,7 @@ class OpSpec:
     @cached_property
     def layouts(self) -> Mapping[str, str]:
         """The layout of each operand whose layout is known, by name."""
-        return dict(self.given)
+        return dict(self.known_layouts)
 
     @cached_property
     def fp16_operands(self) -> tuple[str, ...]:
@@ -414,10 +420,10 @@ class OpSpec:
         return {}
 
     @cached_property
-    def meant_sizes(self) -> dict[str, int]:
-        """The sizes that a declaration's `suits` may restrict, except for the operands' layouts."""
-        more = {"outputs": prod(self.result_shape), "prologue": int(self.prologue is not None)}
-        return {**self.op_sizes, **more}
+    def suits_sizes(self) -> dict[str, int]:
+        """The sizes that the key `suits` of a declaration may restrict, without `KERNEL_SIZES`."""
+        outputs, prologue = prod(self.result_shape), int(self.prologue is not None)
+        return {**self.op_sizes, "outputs": outputs, "prologue": prologue}
 
     @cached_property
     def op_sizes(self) -> dict[str, int]:
@@ -454,15 +460,20 @@ class OpSpec:
         return result
 
     def _split(self, kernel: Kernel, device: Capabilities) -> OpSplit | None:
-        by_samples = self.along and not isinstance(self.op, Matmul)
+        by_samples = self.sample_operands and not isinstance(self.op, Matmul)
         if by_samples and kernel.backend == "compute" and not kernel.textures:
-            layouts, some = self.chosen_layouts(kernel), self.of_samples
             batches = Batches.batches(
-                kernel, self.along, self.types, layouts, lambda n: some(n).sizes(kernel), device
+                kernel,
+                self.sample_operands,
+                self.types,
+                self.chosen_layouts(kernel),
+                lambda n: self.of_samples(n).sizes(kernel),
+                device,
             )
-            counts = batches.counts if batches else ()
-            defines = self.defines(kernel)  # which all parts must have: they run one program
-            return batches if all(some(n).defines(kernel) == defines for n in counts) else None
+            # All parts run one program, so their macros must be equal.
+            defines, counts = self.defines(kernel), batches.counts if batches else ()
+            same_program = all(self.of_samples(n).defines(kernel) == defines for n in counts)
+            return batches if same_program else None
         return OpSplit.plan(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: OpSplit | None = None) -> dict[str, Layout]:
@@ -472,7 +483,7 @@ class OpSpec:
             self.memo[key] = self.operand_layouts.chosen(kernel)
         result = dict(self.memo[key])
         result |= {name: narrowed(result[name]) for name in self.int8_operands if name in result}
-        if split is not None and split.weight is not None:  # parts are of what lies as is wanted
+        if split is not None and split.weight is not None:  # parts need the preferred layouts
             result["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
             result["weight"] = split.weight
         return result
@@ -489,26 +500,28 @@ class OpSpec:
         return self.operand_layouts.first
 
     @cached_property
-    def _first(self) -> str:
+    def _first_operand(self) -> str:
         """The first operand's name; empty where the op has none."""
         return next(iter(self.op.names(len(self.operands))), "")
 
     def is_accepted_by(self, kernel: Kernel) -> bool:
         """Return True where `kernel` accepts the first input in its present layout."""
-        first = self._first
+        first = self._first_operand
         if first not in kernel.layouts:
             return True
-        key = "accepted", kernel.wants(first), kernel.takes_subviews(first)  # what it depends on
+        key = "accepted", kernel.wants(first), kernel.takes_subviews(first)
         if key not in self.memo:
-            self.memo[key] = self.operand_layouts.among(first, self.first_layout, kernel)
+            self.memo[key] = self.operand_layouts.accepts(first, self.first_layout, kernel)
         result: bool = self.memo[key]
         return result
 
     def lowered(self, kernel: Kernel) -> Decomposition:
         """Return the stages of other ops by which `kernel` computes this."""
-        key, made = ("lowered", kernel), decomposition_named(kernel.stages)
-        result: Decomposition = self.memo.get(key) or made(self.op, self.op_shapes, kernel.defaults)
-        self.memo[key] = result
+        key = "lowered", kernel
+        if key not in self.memo:
+            decompose = decomposition_named(kernel.stages)
+            self.memo[key] = decompose(self.op, self.op_shapes, kernel.defaults)
+        result: Decomposition = self.memo[key]
         return result
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
@@ -534,27 +547,27 @@ class OpSpec:
 
 
 @dataclass(frozen=True)
-class OpSpecAtHand(OpSpec):
-    """An open spec at given sizes, with the program and the layouts of the open one."""
+class OpSpecAtSizes(OpSpec):
+    """An open spec at substituted sizes, with the program and the layouts of the open spec."""
 
-    of_open: OpSpec = field(kw_only=True, compare=False)
-    change: Substitution = field(kw_only=True, compare=False)
+    open_spec: OpSpec = field(kw_only=True, compare=False)
+    substitution: Substitution = field(kw_only=True, compare=False)
 
     @property
     def origin(self) -> OpSpec:
-        return self.of_open
+        return self.open_spec
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        return self.of_open.defines(kernel)
+        return self.open_spec.defines(kernel)
 
     def generated(self, kernel: Kernel) -> Generated | None:
-        return self.change(self.of_open.generated(kernel))
+        return self.substitution(self.open_spec.generated(kernel))
 
     def chosen_layouts(self, kernel: Kernel, split: OpSplit | None = None) -> dict[str, Layout]:
-        return self.of_open.chosen_layouts(kernel, split)
+        return self.open_spec.chosen_layouts(kernel, split)
 
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        return self.change(self.of_open.uniforms(kernel))
+        return self.substitution(self.open_spec.uniforms(kernel))
 
 
 @lru_cache(maxsize=1024)
@@ -571,7 +584,7 @@ def _op_spec(
     op.check_operands(op_operands)
     ordered = {
         name: op_operands[name] for name in op.names(len(op_operands)) if name in op_operands
-    }  # in their order
+    }  # in the operator's order
     results = results_of(op, ordered, rounded)
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
@@ -587,7 +600,7 @@ def _generated(
     layouts = {
         name: spec.operand_layouts.layout_for(name, texts)
         for name, texts in zip(spec.types, accepted, strict=True)
-        if name not in spec.extents  # which the epilogue's own text declares
+        if name not in spec.extents  # the text of the epilogue declares its operands
     }
     types = {name: spec.types[name] for name in layouts}
     return GENERATORS[generator].make(spec.op, types, layouts, backend)

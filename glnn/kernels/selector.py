@@ -265,7 +265,7 @@ def _ranked(
     kernels in no group cannot be tried.
     """
     candidates: list[Kernel] = []
-    sizes = (*spec.meant_sizes, *KERNEL_SIZES)
+    sizes = (*spec.suits_sizes, *KERNEL_SIZES)
     for declared in kernels:
         # Checked before all else, so that a misspelt name is an error on every device:
         declared.check_names("suits", declared.suits, sizes)
@@ -301,7 +301,10 @@ def _ranked(
 
 def _reordered(kernel: Kernel, spec: OpSpec) -> int:
     """Return the number of computed weights that each run reorders, or derives others from."""
-    reordered, layouts = spec.operand_layouts.moved(kernel), spec.operand_layouts.layouts
+    reordered, layouts = (
+        spec.operand_layouts.reordered_weights(kernel),
+        spec.operand_layouts.layouts,
+    )
     computed = layouts.keys() & set(spec.op.parameters)
     if not kernel.stages or not computed or why_not_spec(kernel, spec) is not None:
         return reordered
@@ -351,7 +354,7 @@ def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]
     """Return the sizes that `suits` may restrict: those of `spec`, and `KERNEL_SIZES`."""
     bound = pace(architecture(device)).memory_bound(spec.cost)
     values = int(spec.is_accepted_by(kernel)), bound, device.multiprocessors
-    return {**spec.meant_sizes, **dict(zip(KERNEL_SIZES, values, strict=True))}
+    return {**spec.suits_sizes, **dict(zip(KERNEL_SIZES, values, strict=True))}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:
@@ -411,6 +414,6 @@ def _refusal(
         return None
     if reason := why_not_here(kernel, spec, device):
         return LimitError(reason)
-    if verdicts and (reason := verdicts.why_not(kernel, spec.at_hand, device)):
+    if verdicts and (reason := verdicts.why_not(kernel, spec.at_hints, device)):
         return UnsupportedOpError(reason)
     return None

@@ -20,7 +20,7 @@ from glnn.gl.transfer import Part
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, Scalar, call
 from glnn.graph.operator import Operator, SampleSubset
-from glnn.kernels.op_spec import ALONG, OpSpec
+from glnn.kernels.op_spec import SAMPLE_EXTENTS, OpSpec
 from glnn.kernels.reference import computed
 from glnn.validation.comparison import ULP, nudged
 
@@ -227,7 +227,7 @@ def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
         few = spec.op.reduce_samples(spec.op_shapes, count)
         if few is None:
             return None
-        along = (name for name, extent in spec.extents.items() if extent in ALONG)
+        along = (name for name, extent in spec.extents.items() if extent in SAMPLE_EXTENTS)
         stacks = {**few.stacks, **dict.fromkeys(along, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
         is_costly = cost.flops > EXACT or cost.bytes > LARGE

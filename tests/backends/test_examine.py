@@ -445,7 +445,10 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
         spec = OpSpec.create(op, shapes, {}, *rest)
         if op.samples:
             whole = {k: one.shape for k, one in spec.types.items()}
-            one = {k: (1, *size[1:]) if k in spec.along else size for k, size in whole.items()}
+            one = {
+                k: (1, *size[1:]) if k in spec.sample_operands else size
+                for k, size in whole.items()
+            }
             spec = spec.resized(one)
         if examined.why_not(spec) is None:
             operands = numbers(rng, spec)
