@@ -229,7 +229,7 @@ class Compute(GlBackend):
 
     def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
         grids = self._grid_sizes(kernel, spec)
-        return reduce(or_, (kernel.launch.cut(sizes, kernel.defaults) for sizes in grids))
+        return reduce(or_, (kernel.launch.partial_axes(sizes, kernel.defaults) for sizes in grids))
 
     def _grid_sizes(self, kernel: Kernel, spec: OpSpec) -> Iterable[Mapping[str, int]]:
         """Return the distinct sizes by which the grids of `kernel` for `spec` are computed.

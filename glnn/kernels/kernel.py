@@ -20,10 +20,10 @@ from glnn.graph.compose.decompositions import decomposition_names
 from glnn.kernels.manifest import (
     PREDICTED,
     SUITS,
-    Along,
     Architectures,
     DeclarationError,
-    Finish,
+    EpilogueSupport,
+    GridFactor,
     Launch,
     Operand,
     Quantity,
@@ -56,27 +56,25 @@ class Kernel:
     backend: str  # compute or feedback, as the shader's suffix says, or the key where it has none
     path: Path  # the shader; the declaration where it is made of stages
     declaration: Path
-    text: str  # what the declaration says of it
+    text: str  # its declaration as JSON
     summary: str  # what it does, in a line
     operands: Mapping[str, Operand]  # `out` among them; x* stands for x0, x1, ... of a variadic op
-    stages: str = (
-        ""  # the way of `graph.compose.decompositions` by which it computes the op without a shader
-    )
+    stages: str = ""  # name of the decomposition by which it computes the op without a shader
     generate: str = ""  # the generator of `kernels.codegen` that fills in its template
     launch: Launch = field(default_factory=Launch)
-    epilogue: Finish | None = None  # None where it takes none
-    # How often a number that is read of x goes through a prologue, as the factors of a grid's
-    # dimension: for what each invocation, or workgroup, computes of a row. None: it takes none.
-    prologue: tuple[Along, ...] | None = None
+    epilogue: EpilogueSupport | None = None  # None where it takes none
+    # How often the prologue is applied to each number of x: the count of invocations, or of
+    # workgroups, that read it, as factors of a grid dimension. None where it takes no prologue.
+    prologue: tuple[GridFactor, ...] | None = None
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the default first
     requires: Requirements = field(default_factory=Requirements)
     suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    timing: TimingModel | None = None  # of its parameters, where a row of an architecture has one
+    timing: TimingModel | None = None  # of the row of tuning that it was made from, if any
     tolerance: float = 1e-5  # the relative error that its results may have
-    folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
-    edition: int = 0  # another one where its files had changed when they were read again
+    folder: Path | None = None  # the user's folder; None where it ships with glnn
+    edition: int = 0  # revision of the library in which its files last changed
 
     @classmethod
     def declared(
@@ -84,26 +82,26 @@ class Kernel:
     ) -> Kernel:
         """Build the kernel `name`, of the shader at `path`, from its TOML file `declaration`.
 
-        text: what the file says of it, its variant put in. name, op: the file's and its folder's
-        unless given. Raises ShaderError on an unknown key, a missing one, or a value that makes no
-        sense.
+        text: the parsed declaration, merged with the variant. name, op: the names of the file and
+        of its folder unless given. Raises ShaderError on an unknown key, a missing one, or an
+        invalid value.
         """
         name = name or declaration.stem
-        with _said(declaration, name):
+        with _error_source(declaration, name):
             values = read(text)
             if "backend" in values and "stages" not in values:
                 why = "expected it with stages alone: a shader's is by its suffix, .comp or .vert"
                 raise DeclarationError(why, "backend")
         values["backend"] = BACKENDS.get(path.suffix) or values.get("backend", "compute")
-        op, said = op or path.parent.name, json.dumps(text)
-        return cls(name, op, path=path, declaration=declaration, text=said, **values)
+        op, declared = op or path.parent.name, json.dumps(text)
+        return cls(name, op, path=path, declaration=declaration, text=declared, **values)
 
     def __post_init__(self) -> None:
-        with _said(self.declaration, self.name):
+        with _error_source(self.declaration, self.name):
             self._check()
 
     def _check(self) -> None:
-        """Raise DeclarationError where its parts do not go together."""
+        """Raise DeclarationError where its fields are inconsistent."""
         if not re.fullmatch(r"[\w.-]+", self.name, re.ASCII):
             raise DeclarationError(f"expected a name of letters and digits, got {self.name!r}")
         if self.backend not in OPERAND_ACCESS:
@@ -126,8 +124,8 @@ class Kernel:
                 self._check_access(
                     operand, (RESULT_ACCESS if name == "out" else OPERAND_ACCESS)[self.backend]
                 )
-        for along in self.prologue or ():
-            self._check_parameters("prologue", along.covered.names)
+        for factor in self.prologue or ():
+            self._check_parameters("prologue", factor.covered.names)
         with error_key("architectures"):
             for name, rows in self.architectures.rows.items():
                 for i, row in enumerate(rows):
@@ -267,7 +265,7 @@ class Kernel:
     def check_names(self, key: str, names: Iterable[str], valid: Collection[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
         if unknown := [name for name in names if name not in valid]:
-            with _said(self.declaration, self.name):
+            with _error_source(self.declaration, self.name):
                 known = ", ".join(map(str, valid))
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}, only {known}", key)
 
@@ -280,16 +278,16 @@ class Kernel:
         self.check_names("suits", self.suits, sizes)
         fit = self.architectures.fit(architecture)
         return fit in (SUITS, PREDICTED) and all(
-            sizes[name] in meant for name, meant in self.suits.items()
+            sizes[name] in bounds for name, bounds in self.suits.items()
         )
 
     def with_parameters(self, **values: int) -> Kernel:
         """Return the kernel with other defaults. Raises ShaderError for an unknown parameter."""
-        with _said(self.declaration, self.name):
+        with _error_source(self.declaration, self.name):
             self._check_parameters("tune", values)
-        chosen = {name: (value,) for name, value in values.items()}
-        anywhere = replace(self.architectures, rows={})
-        return replace(self, tune={**self.tune, **chosen}, architectures=anywhere, timing=None)
+        fixed = {name: (value,) for name, value in values.items()}
+        without_rows = replace(self.architectures, rows={})
+        return replace(self, tune={**self.tune, **fixed}, architectures=without_rows, timing=None)
 
     @property
     def versions(self) -> tuple[Kernel, ...]:
@@ -299,9 +297,9 @@ class Kernel:
         """
         if "versions" not in self.memo:
             values = product(*self.tune.values()) if self.stages else ()
-            others = (dict(zip(self.tune, one, strict=True)) for one in values)
-            made = (self.with_parameters(**one) for one in others if one != self.defaults)
-            self.memo["versions"] = (self, *made)
+            combinations = (dict(zip(self.tune, one, strict=True)) for one in values)
+            others = (self.with_parameters(**c) for c in combinations if c != self.defaults)
+            self.memo["versions"] = (self, *others)
         result: tuple[Kernel, ...] = self.memo["versions"]
         return result
 
@@ -312,8 +310,8 @@ class Kernel:
         """
         if ("rows", architecture) not in self.memo:
             rows = self.architectures.rows.get(architecture or "", ())
-            made = (replace(self.with_parameters(**r.parameters), timing=r.timing) for r in rows)
-            self.memo["rows", architecture] = tuple(made) or (self,)
+            tuned = (replace(self.with_parameters(**r.parameters), timing=r.timing) for r in rows)
+            self.memo["rows", architecture] = tuple(tuned) or (self,)
         result: tuple[Kernel, ...] = self.memo["rows", architecture]
         return result
 
@@ -328,7 +326,7 @@ def declared_at(declaration: Path, name: str) -> str:
 
 
 @contextmanager
-def _said(declaration: Path, name: str) -> Iterator[None]:
+def _error_source(declaration: Path, name: str) -> Iterator[None]:
     """Turn a DeclarationError into a ShaderError that names the file and the kernel."""
     try:
         yield

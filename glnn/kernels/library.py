@@ -31,13 +31,13 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
     try:
         state = _state(folder)
         path = Path(importlib.util.cache_from_source(__file__))
-    except (OSError, NotImplementedError):  # the folder is none, or Python keeps no code
+    except (OSError, NotImplementedError):  # no such folder, or Python caches no code
         return read(folder)
     path = path.with_suffix(".pickle")
-    with suppress(Exception):  # whatever is not there, or damaged, is made again
-        kept = path.read_bytes()
-        if kept.startswith(state):
-            result: tuple[Kernel, ...] = pickle.loads(kept[len(state) :])
+    with suppress(Exception):  # a missing or damaged cache is written again
+        cached = path.read_bytes()
+        if cached.startswith(state):
+            result: tuple[Kernel, ...] = pickle.loads(cached[len(state) :])
             return result
     kernels = read(folder)
     if not sys.dont_write_bytecode:
@@ -88,8 +88,10 @@ def read(folder: Path) -> tuple[Kernel, ...]:
         for kernel in sorted(part_kernels, key=lambda k: k.op):
             other = kernels.setdefault((kernel.op, kernel.name), kernel)
             if other is not kernel:
-                where, there = (declared_at(k.declaration, k.name) for k in (kernel, other))
-                raise ShaderError(f"{where}: its name is that of {there}, too")
+                location, other_location = (
+                    declared_at(k.declaration, k.name) for k in (kernel, other)
+                )
+                raise ShaderError(f"{location}: its name is that of {other_location}, too")
         declared = {kernel.path for kernel in kernels.values()}
         for suffix in BACKENDS:
             for shader in part.glob(f"*/*{suffix}"):
@@ -110,11 +112,11 @@ def _kernels(declaration: Path) -> Iterator[Kernel]:
         raise ShaderError(f"{declaration}: {error}") from None
     except OSError as error:
         raise ShaderError(f"{declaration}: cannot be read: {error.strerror}") from None
-    beside = [path for path in map(declaration.with_suffix, BACKENDS) if path.exists()]
+    shaders = [path for path in map(declaration.with_suffix, BACKENDS) if path.exists()]
     for name, op, text in texts:
-        if len(beside) != 1 and "stages" not in text:
-            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(beside)}")
-        path = declaration if "stages" in text else beside[0]
+        if len(shaders) != 1 and "stages" not in text:
+            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(shaders)}")
+        path = declaration if "stages" in text else shaders[0]
         yield Kernel.declared(declaration, path, text, name, op)
 
 
@@ -124,22 +126,22 @@ def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     Raises GlnnError where there is no such folder, and ShaderError as `read` does, for an op
     without shipped kernels, and for the name of a shipped kernel.
     """
-    is_folder = os.path.isdir(folder)  # False of whatever cannot be looked at
+    is_folder = os.path.isdir(folder)
     if not is_folder or folder.name == DOCUMENTS:
         called = f", not called {DOCUMENTS}" if is_folder else ""
         raise GlnnError(f"GLNN_KERNELS: expected a folder{called}, got {folder}")
     for path in sorted(folder.glob("*.toml")):
         raise ShaderError(f"{path}: expected it in a folder of the op's name")
-    taken = {(kernel.op, kernel.name): kernel for kernel in shipped}
+    shipped_by_name = {(kernel.op, kernel.name): kernel for kernel in shipped}
     ops = sorted({kernel.op for kernel in shipped})
     result = tuple(replace(kernel, folder=folder) for kernel in read(folder))
     for kernel in result:
-        where = declared_at(kernel.declaration, kernel.name)
+        location = declared_at(kernel.declaration, kernel.name)
         if kernel.op not in ops:
-            raise ShaderError(f"{where}: no op {kernel.op!r}, expected one of {', '.join(ops)}")
-        if other := taken.get((kernel.op, kernel.name)):
-            there = declared_at(other.declaration, other.name)
-            raise ShaderError(f"{where}: its name is that of {there}, too")
+            raise ShaderError(f"{location}: no op {kernel.op!r}, expected one of {', '.join(ops)}")
+        if other := shipped_by_name.get((kernel.op, kernel.name)):
+            other_location = declared_at(other.declaration, other.name)
+            raise ShaderError(f"{location}: its name is that of {other_location}, too")
     return result
 
 
@@ -168,7 +170,7 @@ class Library:
         kernels_of: dict[tuple[str, str], list[Kernel]] = {}
         for kernel in sorted(self.kernels, key=lambda k: -k.priority):
             kernels_of.setdefault((kernel.op, kernel.backend), []).append(kernel)
-        return {key: tuple(some) for key, some in kernels_of.items()}
+        return {key: tuple(kernels) for key, kernels in kernels_of.items()}
 
     def reread(self) -> Library:
         """Read all files again: return self where nothing changed, else a new library.

@@ -35,24 +35,24 @@ def error_key(key: str) -> Iterator[None]:
         raise DeclarationError(error.what, key, *error.keys) from None
 
 
-def expected(words: str, value: Any) -> DeclarationError:
-    """Return the DeclarationError for a `value` that is not what `words` describe."""
-    return DeclarationError(f"expected {words}, got {value!r}")
+def expected(description: str, value: Any) -> DeclarationError:
+    """Return the DeclarationError for a `value` that is not what `description` says."""
+    return DeclarationError(f"expected {description}, got {value!r}")
 
 
-def of_type(kind: type, words: str) -> Reader:
-    """Return a reader of values of type `kind`. words: the type's name in error messages."""
+def of_type(kind: type, description: str) -> Reader:
+    """Return a reader of values of type `kind`, which error messages describe so."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise expected(words, value)
+            raise expected(description, value)
         return value
 
     return read
 
 
 text = of_type(str, "a string")
-whole = of_type(int, "an integer")
+integer = of_type(int, "an integer")
 flag = of_type(bool, "true or false")
 
 
@@ -94,15 +94,15 @@ def table_of(entry: Reader) -> Reader:
     return read
 
 
-def record(made: type, keys: Mapping[str, Reader]) -> Reader:
-    """Return a reader of tables with these `keys` into the dataclass `made`."""
-    needed = [f.name for f in fields(made) if f.default is f.default_factory is MISSING]
+def record(kind: type, keys: Mapping[str, Reader]) -> Reader:
+    """Return a reader of tables with these `keys` into the dataclass `kind`."""
+    required = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
 
     def read(value: Any) -> Any:
         fields_read = keyed(value, keys)
-        if missing := [name for name in needed if name not in fields_read]:
+        if missing := [name for name in required if name not in fields_read]:
             raise DeclarationError(f"key {missing[0]!r} is missing")
-        return made(**fields_read)
+        return kind(**fields_read)
 
     return read
 
@@ -154,14 +154,14 @@ def _factor(word: str, value: Any) -> int | str:
 
 
 @dataclass(frozen=True)
-class Along:
-    """A spec size that a grid dimension runs along, and how much one invocation covers."""
+class GridFactor:
+    """A factor of a grid dimension: the invocations that cover a size of the spec."""
 
-    size: str  # its name; a parameter's also does
-    covered: Quantity = Quantity(((1,),))  # how much of it one invocation covers
+    size: str  # name of the size, or of a parameter
+    covered: Quantity = Quantity(((1,),))  # how much of the size one invocation covers
 
     @classmethod
-    def read(cls, value: Any) -> Along:
+    def read(cls, value: Any) -> GridFactor:
         """Parse a text such as "n" or "n / 4 / TN"."""
         size, *divisors = value.split("/") if isinstance(value, str) else [""]
         if not size.strip().isidentifier():
@@ -178,14 +178,14 @@ class Along:
 class Launch:
     """The launch of a kernel: workgroup and grid of a compute shader, or vertices of a draw."""
 
-    workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where nothing is said
-    grid: tuple[tuple[Along, ...], ...] = ()  # along x, y and z, what is to be multiplied
-    strided: bool = False  # the grid's last dimension is walked in strides, may be cut short
+    workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where not declared
+    grid: tuple[tuple[GridFactor, ...], ...] = ()  # factors of the invocations along x, y, z
+    strided: bool = False  # a grid-stride loop runs along the grid's last dimension
     resident: bool = False
-    """Whether the grid's last dimension is the number of multiprocessors, so that all workgroups
-    run at once and may wait for one another."""
+    """Whether the grid's last dimension is the number of multiprocessors: then all workgroups run
+    at once and may wait for one another."""
     shared_bytes: Quantity = Quantity(((0,),))  # shared memory of one workgroup
-    captures: Quantity = Quantity(((4,),))  # how many floats a vertex captures (feedback)
+    captures: Quantity = Quantity(((4,),))  # floats that a vertex captures (feedback)
     instances: str | None = None  # the size that a draw's instances run along (feedback)
 
     def __post_init__(self) -> None:
@@ -197,22 +197,21 @@ class Launch:
             raise DeclarationError("expected a strided grid, which may be cut short", "resident")
 
     def check(self, parameters: Mapping[str, int]) -> None:
-        """Raise DeclarationError where a quantity is of other parameters, or is too small."""
-        covered = [along.covered for axis in self.grid for along in axis]
-        bytes_, captured = [self.shared_bytes], [self.captures]
-        every = {"workgroup": self.workgroup, "grid": covered, "captures": captured}
-        for key, quantities in {**every, "shared_bytes": bytes_}.items():
+        """Raise DeclarationError where a quantity is too small or names an unknown parameter."""
+        covered = [factor.covered for axis in self.grid for factor in axis]
+        positive = {"workgroup": self.workgroup, "grid": covered, "captures": [self.captures]}
+        for key, quantities in {**positive, "shared_bytes": [self.shared_bytes]}.items():
             for quantity in quantities:
                 if unknown := sorted(quantity.names - set(parameters)):
                     raise DeclarationError(f"{unknown[0]} is not one of {tuple(parameters)}", key)
-                if key in every and quantity.evaluate(parameters) < 1:
+                if key in positive and quantity.evaluate(parameters) < 1:
                     raise DeclarationError("expected at least 1 everywhere", key)
 
     @property
     def sizes(self) -> tuple[str, ...]:
         """The names of the sizes that the grid and the instances run along."""
         instances = (self.instances,) if self.instances else ()
-        return (*(along.size for axis in self.grid for along in axis), *instances)
+        return (*(factor.size for axis in self.grid for factor in axis), *instances)
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
         """Return the invocations of a workgroup along x, y and z."""
@@ -224,17 +223,17 @@ class Launch:
     ) -> tuple[int, int, int]:
         """Return the workgroups along x, y and z for these sizes, without any limit of a device."""
         known = {**parameters, **sizes}
-        wide = [prod(a.invocations(known, parameters) for a in axis) for axis in self.grid]
+        counts = [prod(f.invocations(known, parameters) for f in axis) for axis in self.grid]
         local = self.local_size(parameters)
-        x, y, z, *_ = (*(-(-n // size) for n, size in zip(wide, local, strict=False)), 1, 1, 1)
+        x, y, z, *_ = (*(-(-n // size) for n, size in zip(counts, local, strict=False)), 1, 1, 1)
         return x, y, z
 
-    def cut(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
-        """Return a bit for each axis along which the last workgroup has less to do than others."""
+    def partial_axes(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
+        """Return a bit for each axis along which the last workgroup is partly filled."""
         known, result = {**parameters, **sizes}, 0
         for i, (axis, local) in enumerate(zip(self.grid, self.local_size(parameters))):
-            rest = prod(one.invocations(known, parameters) for one in axis) % local
-            if rest or any(known[one.size] % one.covered.evaluate(parameters) for one in axis):
+            idle = prod(factor.invocations(known, parameters) for factor in axis) % local
+            if idle or any(known[f.size] % f.covered.evaluate(parameters) for f in axis):
                 result |= 1 << i
         return result
 
@@ -253,17 +252,18 @@ SUITS, PREDICTED, SLOW, UNFIT = FITS = "suits", "predicted", "slow", "unfit"
 class Operand:
     """The declaration of an operand, or of `out`: layouts, where the shader finds it, types."""
 
-    layout: tuple[str, ...]  # as `layout.parse` reads them; taken as it comes where it lies in one
-    # of them, else in the first; `any` takes what comes, and out follows
+    # Accepted layouts, as `layout.parse` reads them. An operand in another one is reordered to the
+    # first. `any` accepts every layout, and `out` gets the same.
+    layout: tuple[str, ...]
     binding: int | None = None  # the storage buffer (compute)
     texture: str | None = None  # the texel format of the texture that it is fetched from
-    texels: str | None = None  # that by which it is fetched from its own memory (compute)
-    attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
-    in_place: bool = False  # the result takes its memory
-    batched: bool = False  # it may be a batch of matrices, too
-    fp16: bool = False  # it may be float16, too
-    int8: bool = False  # it may be int8, too, four numbers in a word
-    subviews: bool = False  # it may be some channels of wider images, too (layout/strip.py)
+    texels: str | None = None  # the texel format of a texture buffer on its memory (compute)
+    attribute: Quantity | None = None  # the floats of it that a vertex gets (feedback)
+    in_place: bool = False  # the result overwrites its memory
+    batched: bool = False  # whether it may be a batch of matrices
+    fp16: bool = False  # whether it may be float16
+    int8: bool = False  # whether it may be int8, four numbers in a word
+    subviews: bool = False  # whether it may be a channel range of wider images (layout/strip.py)
 
     def __post_init__(self) -> None:
         try:
@@ -334,14 +334,16 @@ class Requirements:
 
 @dataclass(frozen=True)
 class TimingModel:
-    """Measured times of a kernel of products with its parameters, to predict others by.
+    """Measured times of a matrix-product kernel with its parameters, to predict other times by.
 
-    start: microseconds of a launch of one workgroup, without its terms. together: workgroups that a
-    multiprocessor runs at once. wait: nanoseconds of a term of the sums, for all that run at once.
-    term: nanoseconds of a term of the sums, for each of them. step: terms that a workgroup computes
-    together, where fewer take it as long. overhead: microseconds beside their terms of all that run
-    at once, as to begin and to store. finish: microseconds of a long epilogue for each of them,
-    beside a short one.
+    A round is the workgroups that a multiprocessor runs at once; a term is one multiply-add of each
+    sum.
+
+    start: microseconds of a launch of one workgroup, without its terms. together: workgroups of a
+    round. wait: nanoseconds of a term for each round. term: nanoseconds of a term for each
+    workgroup. step: terms that a workgroup computes together; fewer take as long. overhead:
+    microseconds of a round without its terms, to begin and to store. finish: microseconds that a
+    long epilogue takes more than a short one, for each workgroup.
     """
 
     start: float
@@ -363,14 +365,14 @@ class TimingModel:
     ) -> float:
         """Return the predicted time of so many workgroups, each of sums of so many terms.
 
-        long: whether their epilogue is (`codegen.expression.is_long`). What all kernels spend on
-        the operands' bytes alike is left out.
+        long: whether the epilogue is long (`codegen.expression.is_long`). The time of the operands'
+        memory traffic, which is the same for all kernels, is left out.
         """
-        each = -(-workgroups // multiprocessors)
-        rounds = -(-each // self.together)
+        resident = -(-workgroups // multiprocessors)
+        rounds = -(-resident // self.together)
         terms = -(-terms // self.step) * self.step
-        once = self.start + rounds * self.overhead + (each * self.finish if long else 0.0)
-        return once + terms * (rounds * self.wait + each * self.term) / 1000
+        fixed = self.start + rounds * self.overhead + (resident * self.finish if long else 0.0)
+        return fixed + terms * (rounds * self.wait + resident * self.term) / 1000
 
 
 @dataclass(frozen=True)
@@ -389,8 +391,8 @@ class TuningRow:
             raise DeclarationError(why, "fit")
         timing = table.pop("timing", None)
         with error_key("timing"):
-            made = None if timing is None else record(TimingModel, TIMING)(timing)
-        return cls(table_of(whole)(table), made)
+            model = None if timing is None else record(TimingModel, TIMING)(timing)
+        return cls(table_of(integer)(table), model)
 
 
 @dataclass(frozen=True)
@@ -398,7 +400,7 @@ class Architectures:
     """Rows of tuning and suitability by GPU architecture (`kernels.architecture`)."""
 
     rows: Mapping[str, tuple[TuningRow, ...]] = field(default_factory=dict)  # the defaults first
-    fits: Mapping[str, str] = field(default_factory=dict)  # what it is there, or on `others`
+    fits: Mapping[str, str] = field(default_factory=dict)  # suitability, also for `others`
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.fits) - {*ARCHITECTURES, OTHERS}):
@@ -444,12 +446,12 @@ class Architectures:
 
 
 @dataclass(frozen=True)
-class Finish:
+class EpilogueSupport:
     """The form in which a kernel takes an epilogue, and the operand extents it supports."""
 
     form: str  # of common/epilogue.glsl, float or vec4; "stage" where a stage takes it
     extents: tuple[str, ...] = ("full", "channel", "one")  # that the epilogue's operands may have
-    updates: bool = False  # whether it is called once for each number, and for no other
+    updates: bool = False  # whether it is called exactly once for each number of the result
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.extents) - set(get_args(Extent))):
@@ -462,8 +464,8 @@ def _row(architecture: str, place: int, value: Any) -> TuningRow:
         return TuningRow.read(value)
 
 
-def _axis(value: Any) -> tuple[Along, ...]:
-    return tuple(map(Along.read, value if isinstance(value, list) else [value]))
+def _axis(value: Any) -> tuple[GridFactor, ...]:
+    return tuple(map(GridFactor.read, value if isinstance(value, list) else [value]))
 
 
 def _layouts(value: Any) -> tuple[str, ...]:
@@ -474,20 +476,20 @@ def _layouts(value: Any) -> tuple[str, ...]:
 
 
 def _values(value: Any) -> tuple[int, ...]:
-    result: tuple[int, ...] = list_of(whole)(value)
+    result: tuple[int, ...] = list_of(integer)(value)
     if not result:
         raise DeclarationError("every parameter needs a default")
     return result
 
 
-RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
+RANGE: Mapping[str, Reader] = {"min": integer, "max": integer}
 TIMING: Mapping[str, Reader] = {
     **dict.fromkeys(("start", "term", "wait", "overhead", "finish"), real),
-    **dict.fromkeys(("together", "step"), whole),
+    **dict.fromkeys(("together", "step"), integer),
 }
 OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,
-    "binding": whole,
+    "binding": integer,
     "texture": text,
     "texels": text,
     "attribute": Quantity.read,
@@ -515,12 +517,12 @@ KEYS: Mapping[str, Reader] = {
     "backend": text,
     "generate": text,
     "launch": record(Launch, LAUNCH),
-    "epilogue": record(Finish, FINISH),
+    "epilogue": record(EpilogueSupport, FINISH),
     "tune": table_of(_values),
     "requires": Requirements.read,
     "suits": table_of(record(Range, RANGE)),
     "architectures": Architectures.read,
-    "priority": whole,
+    "priority": integer,
     "tolerance": share,
 }
 """Readers of all keys of a declaration except `variants` and `aliases`."""
@@ -530,25 +532,29 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
     """Return the declaration of each kernel in the TOML table `declared`, read from file `name`.
 
     Each variant is merged into the common keys; without variants the kernel has the file's name.
-    An alias of a variant is merged into the common alias of that op, which the other variants do
-    not have. Raises DeclarationError.
+    A variant has only the aliases that it names; each is merged into the common alias of that op.
+    Raises DeclarationError.
     """
     if "variants" not in declared:
-        return {name: spelled(declared)}
-    common = spelled(_without(declared, "variants", "aliases"))
+        return {name: expand_short_forms(declared)}
+    common = expand_short_forms(_without(declared, "variants", "aliases"))
     with error_key("variants"):
-        by_name = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
+        by_name = table_of(lambda t: expand_short_forms(dict(entries(t))))(declared["variants"])
         if not by_name:
             raise DeclarationError("expected at least one")
-    shared, of_variants = _aliases(declared), {n: _aliases(one) for n, one in by_name.items()}
+    common_aliases = _aliases(declared)
+    variant_aliases = {name: _aliases(table) for name, table in by_name.items()}
     with error_key("aliases"):
-        for op in shared:
-            if not any(op in own for own in of_variants.values()):
+        for op in common_aliases:
+            if not any(op in aliases for aliases in variant_aliases.values()):
                 raise DeclarationError(f"no variant names {op!r}")
     result = {}
-    for called, differs in by_name.items():
-        own = {op: _merged(shared.get(op, {}), one) for op, one in of_variants[called].items()}
-        result[called] = {**_merged(common, _without(differs, "aliases")), "aliases": own}
+    for variant, table in by_name.items():
+        aliases = {
+            op: _merged(common_aliases.get(op, {}), alias)
+            for op, alias in variant_aliases[variant].items()
+        }
+        result[variant] = {**_merged(common, _without(table, "aliases")), "aliases": aliases}
     return result
 
 
@@ -565,9 +571,9 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 def _aliases(declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what differs for each op in the table `aliases`. Raises DeclarationError."""
     with error_key("aliases"):
-        result: dict[str, dict[str, Any]] = table_of(lambda one: spelled(dict(entries(one))))(
-            declared.get("aliases", {})
-        )
+        result: dict[str, dict[str, Any]] = table_of(
+            lambda t: expand_short_forms(dict(entries(t)))
+        )(declared.get("aliases", {}))
     return result
 
 
@@ -576,10 +582,10 @@ def _without(declared: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in declared.items() if key not in keys}
 
 
-def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `declared` with tables for the short forms of operands and of the epilogue.
+def expand_short_forms(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `declared` with short forms of operands and of the epilogue written as tables.
 
-    Tables are what `_merged` joins key by key.
+    `_merged` merges tables key by key.
     """
     result = dict(declared)
     if isinstance(operands := result.get("operands"), Mapping):
@@ -595,11 +601,11 @@ def _merged(common: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, 
     """Return `common` updated with `variant`: tables by entry, operands by key."""
     result = dict(common)
     for key, value in variant.items():
-        before = result.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            inner = key == "operands"
-            value = {n: {**before.get(n, {}), **v} if inner else v for n, v in value.items()}
-            result[key] = {**before, **value}
+        base = result.get(key)
+        if isinstance(value, Mapping) and isinstance(base, Mapping):
+            if key == "operands":
+                value = {name: {**base.get(name, {}), **v} for name, v in value.items()}
+            result[key] = {**base, **value}
         else:
             result[key] = value
     return result
@@ -607,7 +613,7 @@ def _merged(common: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, 
 
 def read(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the table `declared` into the fields of a Kernel. Raises DeclarationError."""
-    result = keyed(spelled(declared), KEYS)
+    result = keyed(expand_short_forms(declared), KEYS)
     for key in ("summary", "operands"):
         if key not in result:
             raise DeclarationError(f"key {key!r} is missing")
