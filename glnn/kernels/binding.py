@@ -115,13 +115,13 @@ def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[s
         names = () if epilogue is None else epilogue.names
         return Bound(samplers={name: samplers[name] for name in names})
     used = _first_free_binding(kernel, spec.shapes)
-    before = {name: used + i for i, name in enumerate(names_of(spec.prologue))}
+    prologue_bindings = {name: used + i for i, name in enumerate(names_of(spec.prologue))}
     if epilogue is None:
-        return Bound(before)
+        return Bound(prologue_bindings)
     blocks = device.max_compute_shader_storage_blocks
-    bound = _buffers(epilogue, used + len(before), blocks, spec.fp16_operands)
+    bound = _buffers(epilogue, used + len(prologue_bindings), blocks, spec.fp16_operands)
     integers = frozenset(n for n in epilogue.names if spec.types[n].dtype is DType.int32)
-    return replace(bound, bindings={**before, **bound.bindings}, integers=integers)
+    return replace(bound, bindings={**prologue_bindings, **bound.bindings}, integers=integers)
 
 
 def written(
@@ -147,11 +147,11 @@ def _first_free_binding(kernel: Kernel, operands: Iterable[str]) -> int:
 def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Container[str]) -> Bound:
     """Assign the epilogue's operands to the storage-buffer bindings that are left.
 
-    Where one too few is left, the last full-size operand with numbers of the result's width, which
-    is not updated, is put into the result's memory.
+    Where they do not suffice, the last full-size operand of the result's element type that is not
+    updated is put into the result's memory.
     """
-    names, left, in_place = list(epilogue.names), max(blocks - used, 0), None
-    if len(names) > left:
+    names, free, in_place = list(epilogue.names), max(blocks - used, 0), None
+    if len(names) > free:
         half = "out" in fp16_operands
         full = [n for n, e in epilogue.named_extents.items() if e == "full"]
         full = [name for name in full if (name in fp16_operands) is half]
@@ -159,6 +159,6 @@ def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Containe
         if full:
             in_place = full[-1]
             names.remove(in_place)
-    bindings = {name: used + i for i, name in enumerate(names[:left])}
+    bindings = {name: used + i for i, name in enumerate(names[:free])}
     stored = frozenset(name for name in epilogue.names if name in fp16_operands)
     return Bound(bindings, in_place, halves=stored)

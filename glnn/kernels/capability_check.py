@@ -76,8 +76,8 @@ def fitted_rows(kernel: Kernel, device: Capabilities) -> tuple[Kernel, ...]:
     Where it admits none of them, with the first other parameters that it admits, if any.
     """
     if device not in kernel.memo:
-        familiar = kernel.rows_for(architecture(device))
-        admitted = tuple(k for k in familiar if why_not_device(k, device) is None)
+        rows = kernel.rows_for(architecture(device))
+        admitted = tuple(k for k in rows if why_not_device(k, device) is None)
         if not admitted:
             values = product(*kernel.tune.values())
             others = (

@@ -62,7 +62,7 @@ class Preparation:
     ) -> None:
         self._names, extra = tuple(operands), epilogue.names if epilogue else ()
         types = {name: widened(one) for name, one in operands.items()}
-        of_op = {name: one for name, one in types.items() if name not in extra}
+        op_types = {name: type for name, type in types.items() if name not in extra}
         self._plain = (
             all(one.dtype in PLAIN for one in operands.values())
             and type(op).reference_with_epilogue is Operator.reference_with_epilogue
@@ -71,10 +71,10 @@ class Preparation:
             not self._plain or op.any_sizes or type(op).specialize is Operator.specialize
         )
         """True where one computation serves operands of any sizes."""
-        self.types: tuple[TensorType | None, ...] = tuple(op.positional(of_op))
+        self.types: tuple[TensorType | None, ...] = tuple(op.positional(op_types))
         """The types of the operator's own operands, in positional order; None for one absent."""
-        self._order = op.positional({name: self._names.index(name) for name in of_op})
-        self._beside = [self._names.index(name) for name in extra]
+        self._order = op.positional({name: self._names.index(name) for name in op_types})
+        self._epilogue_order = [self._names.index(name) for name in extra]
         self._result, self._extra = widened(result), [types[name] for name in extra]
         self._epilogue, self._finish = epilogue, self._finished(epilogue)
 
@@ -91,7 +91,7 @@ class Preparation:
         The function must be called within `np.errstate` and by one thread at a time. It never
         writes to a result that it has returned.
         """
-        names, order, beside = self._names, self._order, self._beside
+        names, order, epilogue_order = self._names, self._order, self._epilogue_order
         finish = self._finish if epilogue is self._epilogue else self._finished(epilogue)
         if not self._plain:
             return lambda arrays: computed(op, dict(zip(names, arrays, strict=True)), epilogue)[0]
@@ -105,19 +105,19 @@ class Preparation:
                 compute(*[None if place is None else arrays[place] for place in order])[0]
             )
 
-        own = len(order)
-        if order == [*range(own)] and beside == [*range(own, len(names))]:
+        count = len(order)
+        if order == [*range(count)] and epilogue_order == [*range(count, len(names))]:
 
             def perform_in_order(arrays: Sequence[Array]) -> Array:
-                operands = arrays[:own]
-                return as_float(finish(compute(*operands)[0], operands, arrays[own:]))
+                operands = arrays[:count]
+                return as_float(finish(compute(*operands)[0], operands, arrays[count:]))
 
             return perform_in_order
 
         def perform(arrays: Sequence[Array]) -> Array:
             operands = [None if place is None else arrays[place] for place in order]
             first = compute(*operands)[0]
-            return as_float(finish(first, operands, [arrays[place] for place in beside]))
+            return as_float(finish(first, operands, [arrays[place] for place in epilogue_order]))
 
         return perform
 
@@ -130,29 +130,33 @@ class Preparation:
         if split is None or compute is None:
             return None
         number, rest = split
-        order, bias, beside = self._order, self._beside[number], self._beside.copy()
+        order, bias, epilogue_order = (
+            self._order,
+            self._epilogue_order[number],
+            self._epilogue_order.copy(),
+        )
         extra = self._extra.copy()
-        del beside[number], extra[number]
+        del epilogue_order[number], extra[number]
         finish = None if rest is None else _finish(rest, self._result, extra)
 
         def perform(arrays: Sequence[Array]) -> Array:
             operands = [None if place is None else arrays[place] for place in order]
             first = compute(arrays[bias], *operands)[0]
             if finish is not None:
-                first = finish(first, operands, [arrays[place] for place in beside])
+                first = finish(first, operands, [arrays[place] for place in epilogue_order])
             return as_float(first)
 
         return perform
 
 
 def _owns_memory(array: Array, operands: Sequence[Array | None]) -> bool:
-    """Return True where `array`, an operator's result, is all of some memory, and not that of an
+    """Return True where `array`, an operator's result, covers its memory and shares it with no
     operand.
     """
-    whole = array if array.base is None else array.base
-    if not isinstance(whole, np.ndarray) or not whole.flags.owndata or whole.size != array.size:
+    owner = array if array.base is None else array.base
+    if not isinstance(owner, np.ndarray) or not owner.flags.owndata or owner.size != array.size:
         return False
-    return all(one is not whole and (one is None or one.base is not whole) for one in operands)
+    return all(one is not owner and (one is None or one.base is not owner) for one in operands)
 
 
 def _finish(
@@ -191,8 +195,8 @@ def cost_of(
     """Return the least operations and bytes of one run, including the epilogue and its operands."""
     names, count = epilogue.names if epilogue else (), prod(result.shape)
     cost = op.cost_of({name: one for name, one in operands.items() if name not in names})
-    beside = [operands[name] for name in names]
-    extra = sum(one.dtype.words(prod(one.shape)) for one in beside)
+    extra_types = [operands[name] for name in names]
+    extra = sum(one.dtype.words(prod(one.shape)) for one in extra_types)
     saved = count - result.dtype.words(count)
     flops = sum(expr.flops for expr in epilogue.exprs) * count if epilogue else 0
     extra += len(epilogue.updates) * count if epilogue else 0

@@ -76,11 +76,11 @@ class Example:
         int8. A generated kernel has the examples of its generator.
         """
         if not kernel.generate:
-            name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
+            name, texts = f"{kernel.op}-{kernel.name}", _epilogue_texts(kernel)
             defines = {**kernel.defaults, **kernel.requires.least, **_layout_macros(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
-                filled_in = {**written(kernel, None, Bound()), **_prepared(kernel)}
+                filled_in = {**written(kernel, None, Bound()), **_prologue_texts(kernel)}
                 yield cls(f"{name}-prologue", kernel, defines, filled_in)
             for operand in kernel.fp16_operands:
                 half = {**defines, f"{operand.upper()}_HALF": 1}
@@ -101,18 +101,18 @@ class Example:
             defines = {**kernel.defaults, **spec.defines(kernel)}
             if any(defines[key] != value for key, value in kernel.requires.values.items()):
                 continue
-            texts = {**_finished(adapted), **({} if made is None else made.texts)}
+            texts = {**_epilogue_texts(adapted), **({} if made is None else made.texts)}
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 
 
 def _layout_macros(kernel: Kernel) -> dict[str, int]:
     """Return the macros by which operands are in the first of the layouts that `kernel` accepts."""
     several = ((n, texts) for n, texts in kernel.layouts.items() if len(texts) > 1)
-    apart = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
-    return {f"{name.upper()}_IN_{texts[0].replace(' ', '_')}": 1 for name, texts in apart}
+    in_macros = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
+    return {f"{name.upper()}_IN_{texts[0].replace(' ', '_')}": 1 for name, texts in in_macros}
 
 
-def _prepared(kernel: Kernel) -> dict[str, str]:
+def _prologue_texts(kernel: Kernel) -> dict[str, str]:
     """Return the prologue's text for compiling `kernel` alone.
 
     The prologue scales each channel of each image and applies a ReLU; only the ReLU where no
@@ -123,7 +123,7 @@ def _prepared(kernel: Kernel) -> dict[str, str]:
     return generated_before(prologue, {"p1": binding})
 
 
-def _finished(kernel: Kernel) -> dict[str, str]:
+def _epilogue_texts(kernel: Kernel) -> dict[str, str]:
     """Return the epilogue's text for compiling `kernel` alone: a ReLU, after a bias if possible."""
     epilogue = Epilogue(call("relu", Arg(0)))
     binding = max(kernel.bindings.values(), default=0) + 1
@@ -158,13 +158,13 @@ def rows(
     verdicts: Verdicts | None = None,
 ) -> Iterator[KernelRow]:
     """Yield the rows of `table` one at a time."""
-    seen = list(verdicts.seen()) if verdicts else []
+    records = list(verdicts.seen()) if verdicts else []
     for kernel in declared():
         if op is None or kernel.op == op:
             reason = _reason(kernel, device, compile) if device else None
-            said = _said(kernel, seen)
-            wrong = [one.verdict.wrong for one in said]
-            if reason is None and said and None not in wrong:
+            of_kernel = _records_of(kernel, records)
+            wrong = [one.verdict.wrong for one in of_kernel]
+            if reason is None and of_kernel and None not in wrong:
                 reason = f"wrong: {wrong[0]}"
             fitting = (fitted(kernel, device.capabilities) if device else None) or kernel
             yield KernelRow(
@@ -178,16 +178,16 @@ def rows(
                 _origin(kernel, fitting, device) if device and kernel.tune else None,
                 kernel.stages or None,
                 kernel.document,
-                "; ".join(sorted({one.notable for one in said if one.notable})) or None,
+                "; ".join(sorted({one.notable for one in of_kernel if one.notable})) or None,
                 str(kernel.folder) if kernel.folder else None,
                 kernel.priority,
             )
 
 
-def _said(kernel: Kernel, seen: Iterable[VerdictRecord]) -> list[VerdictRecord]:
-    """Return the verdicts on `kernel` among `seen`."""
-    called = kernel.backend, kernel.op, kernel.name
-    return [one for one in seen if (one.backend, one.op, one.kernel) == called]
+def _records_of(kernel: Kernel, records: Iterable[VerdictRecord]) -> list[VerdictRecord]:
+    """Return the verdicts on `kernel` among `records`."""
+    key = kernel.backend, kernel.op, kernel.name
+    return [one for one in records if (one.backend, one.op, one.kernel) == key]
 
 
 def _origin(kernel: Kernel, fitted: Kernel, device: Device) -> str:

@@ -84,16 +84,16 @@ def _functions_in(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
     return called | {(row.name, "float") for row in expr.functions if row.body}
 
 
-FORM = 5  # of the file; one of another form is not used
-SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
-ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
-WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
-FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function
-ALWAYS = "depth=any"  # where one holds for sums of any length, or for every program of a kernel
+FORM = 5  # version of the file format; files of other versions are not used
+SLOWEST = 4e9  # units of `work` a second, assumed of a kernel that was not measured
+ROUNDED = 2e-3  # relative error allowed for results that are rounded to float16
+WORDS = 4  # least words of a key: backend, op, kernel, fingerprint
+FUNCTION = "function"  # replaces the op in the key of a verdict on a scalar function
+ALWAYS = "depth=any"  # in keys of verdicts for sums of any length, or for all programs of a kernel
 LaunchSize = tuple[int, int, int]
 """The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
 Launched = tuple[int, int, int, int]
-"""A LaunchSize, and the axes, a bit each, along which the last group has less to do than others."""
+"""A LaunchSize, and a bit for each axis along which the last group is partly filled."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ class Verdict:
 
     def covers(self, launch: Launched) -> bool:
         """Return True where `launch` needs no further comparison before it runs."""
-        return self.wrong is not None or any(is_no_larger(launch, seen) for seen in self.right)
+        return self.wrong is not None or any(is_no_larger(launch, right) for right in self.right)
 
     def and_right(self, launch: Launched) -> Verdict:
         """Return this verdict with `launch` added to those that were right."""
-        others = tuple(seen for seen in self.right if not is_no_larger(seen, launch))
+        others = tuple(right for right in self.right if not is_no_larger(right, launch))
         return replace(self, right=(*others, launch))
 
     def merge(self, verdict: Verdict) -> Verdict:
@@ -148,10 +148,11 @@ class Verdict:
 
 
 def is_no_larger(launch: Launched, larger: Launched) -> bool:
-    """Return True where `larger` is as large along every axis and cut short where `launch` is."""
-    *counts, cut = launch
-    *most, other_cut = larger
-    return all(n <= m for n, m in zip(counts, most, strict=True)) and not cut & ~other_cut
+    """Return True where `larger` has as many groups along all axes, and partly filled ones, too."""
+    *counts, partial_axes = launch
+    *larger_counts, larger_partial_axes = larger
+    fits = all(n <= m for n, m in zip(counts, larger_counts, strict=True))
+    return fits and not partial_axes & ~larger_partial_axes
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ class Verdicts:
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
         """Load the verdicts that this `version` of glnn stored for `device` in `folder`."""
         file = DeviceFile.for_device(folder, "verdicts", FORM, device, version)
-        kept = file.read(_verdict)
-        return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
+        stored = file.read(_verdict)
+        return cls(file, {key: stored[key] for key in stored if len(key.split(" ")) >= WORDS})
 
     def find(self, kernel: Kernel, spec: OpSpec, device: Capabilities) -> Verdict:
         """Return the verdict on `kernel` for specs like `spec`.
@@ -195,7 +196,7 @@ class Verdicts:
         A wrong result for another depth of sums, on other attributes, or in a function that the
         kernel calls, may rule it out as well.
         """
-        if not self.found or kernel.stages:  # no key need be made
+        if not self.found or kernel.stages:  # saves computing the keys
             return self.of_kernel(kernel)
         first, *others = _keys(kernel, spec, device)
         for key in others:
@@ -212,30 +213,35 @@ class Verdicts:
         return self.found.get(kernel_key(kernel), Verdict()) if self.found else Verdict()
 
     def keep(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Add the verdicts `verdicts`, and write the file where that is possible."""
+        """Add `verdicts`, and write the file where that is possible."""
         self.take(verdicts)
-        with suppress(OSError), self.file.locked():  # what is not kept is found again
-            others = self.file.reread(_verdict)  # another process may have kept some
-            both = {key: one.merge(others[key]) for key, one in verdicts.items() if key in others}
-            kept = {**others, **self.found, **both}
-            self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
+        with suppress(OSError), self.file.locked():  # a kernel without a verdict is compared again
+            stored = self.file.reread(_verdict)  # another process may have added some
+            merged = {key: one.merge(stored[key]) for key, one in verdicts.items() if key in stored}
+            updated = {**stored, **self.found, **merged}
+            self.file.write({key: asdict(verdict) for key, verdict in updated.items()})
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Add the verdicts `verdicts` in memory, without writing the file."""
+        """Add `verdicts` in memory, without writing the file."""
         self.found |= verdicts
         self.revision += any(verdict.wrong is not None for verdict in verdicts.values())
 
     def renew(self, verdicts: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
-        """Replace the verdicts whose key is `dropped` by the verdicts `verdicts`.
+        """Replace the verdicts whose key is `dropped` by `verdicts`.
 
-        A kept verdict of wrong, or of right in parts only, still holds: `verdicts` may be of other
-        sizes. Raises OSError where the file cannot be written; the former file stays then.
+        Remaining verdicts of wrong results, or of right ones in parts only, still hold: `verdicts`
+        may be of other sizes. Raises OSError where the file cannot be written; the former file
+        stays then.
         """
         with self.file.locked():
-            kept = {**self.file.reread(_verdict), **self.found}
-            stay = {key: kept[key] for key in kept if not dropped(key)}
-            both = {key: one.merge(stay[key]) for key, one in verdicts.items() if key in stay}
-            self.found = {**stay, **verdicts, **both}
+            known = {**self.file.reread(_verdict), **self.found}
+            remaining = {key: verdict for key, verdict in known.items() if not dropped(key)}
+            merged = {
+                key: verdict.merge(remaining[key])
+                for key, verdict in verdicts.items()
+                if key in remaining
+            }
+            self.found = {**remaining, **verdicts, **merged}
             self.revision += 1
             self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
 
@@ -293,9 +299,9 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
         for name, layout in spec.chosen_layouts(kernel).items()
         if name in fetched
     }
-    made = spec.generated(kernel)
+    generated = spec.generated(kernel)
     known = {**kernel.defaults, **spec.defines(kernel), **samplers}
-    if made is None:  # what a shader does not read makes no other program
+    if generated is None:  # macros that a shader does not contain do not change its program
         named = {
             *spec.op.defines(spec.op_shapes),
             *map(str.upper, spec.op.derived_sizes(spec.op_shapes)),
@@ -309,7 +315,7 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     if kernel.prologue is not None:
         known["prologue"] = reads_before(spec.prologue)
     words = [f"{name}={value}" for name, value in sorted(known.items())]
-    words += [] if made is None else [made.structure.replace(" ", "")]
+    words += [] if generated is None else [generated.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
 
 

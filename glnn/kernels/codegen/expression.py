@@ -22,7 +22,7 @@ from glnn.graph.functions import FUNCTIONS
 STORED = {"float": "float", "int": "int", "bool": "int"}
 VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
 _ARGUMENT = re.compile(r"\b[abcd]\b")
-# uint8, int8 and float16 are computed in 32 bits: what a function makes of them keeps 8, or 16.
+# uint8, int8 and float16 are computed in 32 bits; each function's value is wrapped to 8 or 16 bits.
 WRAPPED = {
     DType.uint8: "({}) & 255",
     DType.int8: "({}) << 24 >> 24",
@@ -33,8 +33,8 @@ WRAPPED = {
 def types_on_gpu(expr: Expr, dtypes: Sequence[DType]) -> list[DType]:
     """Return the type of each part of the expanded `expr` for arguments of these types.
 
-    Raises ShapeError where a function does not take such, UnsupportedOpError where a shader has not
-    one of the types: int64 may stand between int32 and int32.
+    int64 is allowed between int32 operands and an int32 value. Raises ShapeError where a function
+    does not take such arguments, and UnsupportedOpError where a shader lacks one of the types.
     """
     types = expr.expanded.infer_parts(dtypes)
     if missing := [dtype.value for dtype in types if not dtype.on_gpu]:
@@ -51,17 +51,17 @@ def lines(
     constants, in the order of `expr.scalars`: uniforms, declared by `declarations`. dtypes: the
     arguments' types, float32 unless given. Variables declared by lines are t0, t1, ...
 
-    Raises ShapeError where a function does not take such arguments, UnsupportedOpError where a
-    shader has not the type.
+    Raises ShapeError where a function does not take such arguments, and UnsupportedOpError where a
+    shader lacks the type.
     """
-    whole = expr.expanded
+    expanded_expr = expr.expanded
     types = types_on_gpu(expr, dtypes or [DType.float32] * len(arguments))
     numbers = dict(zip(map(id, expr.numbers), scalars, strict=True))
-    written: list[str] = []
-    left = iter(types)
+    statements: list[str] = []
+    remaining_types = iter(types)
 
     def named(part: Expr, operands: tuple[tuple[str, DType], ...]) -> tuple[str, DType]:
-        dtype = next(left)
+        dtype = next(remaining_types)
         if isinstance(part, Arg):
             return arguments[part.index], dtype
         if isinstance(part, Scalar):
@@ -71,16 +71,16 @@ def lines(
             assert isinstance(part, Constant)
             return _literal(part.value), dtype
         names = dict(zip("abcd", (name for name, _ in operands), strict=False))
-        kind, alike = operands[-1][1].kind, len({*operands}) < len(operands)
-        form = part.row.same if alike and kind == "float" else None
+        kind, repeated = operands[-1][1].kind, len({*operands}) < len(operands)
+        form = part.row.same if repeated and kind == "float" else None
         form = part.row.forms[kind] if form is None else form
         value = _ARGUMENT.sub(lambda match: names[match[0]], form)
         value = WRAPPED.get(dtype, "{}").format(value)
-        written.append(f"{dtype.kind} t{len(written)} = {value};")
-        return f"t{len(written) - 1}", dtype
+        statements.append(f"{dtype.kind} t{len(statements)} = {value};")
+        return f"t{len(statements) - 1}", dtype
 
-    value, _ = whole.fold(named)[-1]
-    return [*written, f"return {value};"]
+    value, _ = expanded_expr.fold(named)[-1]
+    return [*statements, f"return {value};"]
 
 
 def includes(*expressions: Expr) -> list[str]:
@@ -193,12 +193,12 @@ IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
 WORDS = {"float": "uint", "vec4": "uvec2"}
 """GLSL's type by which float16 memory is declared, by the epilogue's form."""
 SHORT = 6
-"""Operations a number. NVIDIA's compiler (580) unrolls loops of six for 32 fours, of ten for 16 but
-not for 24."""
+"""Operations on a number up to which an epilogue is short: NVIDIA's compiler (580) unrolls a loop
+of six operations on 32 vec4, and of ten on 16 vec4 but not on 24."""
 NAN_TEST = 3
-"""Operations by which the functions of extremes.glsl test one number for NaN: none of a literal."""
-COLUMNS = "epilogue_columns"  # the uniform that is how many numbers the result's rows have
-EPILOGUE_PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
+"""Operations of the test for NaN, of each argument but a literal, in functions of extremes.glsl."""
+COLUMNS = "epilogue_columns"  # uniform: numbers in a row of the result
+EPILOGUE_PREFIX = "epilogue_scalar"  # of the uniforms of the expression's constants
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
 
 
 def is_long(epilogue: Epilogue) -> bool:
-    """Return True where its code is too long to repeat for each sum: see common/tile.glsl."""
+    """Return True where the code is too long to repeat for each sum: see common/tile.glsl."""
     expanded = [expr.expanded for expr in epilogue.exprs]
     tested = sum(
         not isinstance(argument, Constant)
@@ -257,7 +257,7 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     numbers, call = ["value"], list[str]()
     for name, extent in applied.named_extents.items():
         number = _fetch(name, extent, form, bound)
-        if applied.updates:  # all are read before one is written
+        if applied.updates:  # all operands are read before any is written
             kind = "int" if name in bound.integers else form
             call.append(f"    {kind} {name}_number = {number};")
             number = f"{name}_number"
@@ -311,9 +311,9 @@ def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
 
 
 def _index(name: str, extent: Extent, form: str) -> str:
-    """Return the GLSL expression of the place of an operand's number, or vec4.
+    """Return the GLSL expression of the index of an operand's number, or vec4.
 
-    What is by rows is of kernels that compute single numbers.
+    Only kernels that compute single numbers have operands of row extents.
     """
     row, column = f"at / {COLUMNS}", f"at % {COLUMNS}"
     places = {"one": "0", "row": row, "column": column, "padded": f"{row} * {name}_row + {column}"}
@@ -331,7 +331,7 @@ def _stored(memory: str, index: str, form: str) -> str:
 
 PROLOGUE_TEMPLATE = "common/prologue.glsl"
 NONE = "#define HAS_PROLOGUE 0\n#define prologue(value, quad, image) (value)"
-PROLOGUE_PREFIX = "prologue_scalar"  # of the uniforms of the expression's numbers
+PROLOGUE_PREFIX = "prologue_scalar"  # of the uniforms of the expression's constants
 OPERAND_INDEX: Mapping[Spread, str] = {
     "channel": "[quad]",
     "image": "[image * ((PROLOGUE_CHANNELS + 3) / 4) + quad]",

@@ -1,4 +1,4 @@
-"""Generators of kernels that move numbers: by an index map, by indices, and behind one another."""
+"""Generators of kernels that move numbers: index maps, gathers, scatters and concatenations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDLESS = 2**31 - 1
 
 
 def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """Generate for kernels that copy each operand to its place by a launch of its own."""
+    """Generate for kernels that copy each operand of a Concat by a launch of its own."""
     axis, names = _checked(op, types, fp16=backend == "compute")
     shape = types["out"].shape
     writes = strides(layouts["out"], shape)
@@ -54,21 +54,20 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         begin += operand_shape[axis]
     width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
     rank = max(len(walk.legs) for walk in walks.values())
-    made = {
+    copies = {
         name: loops(_of_rank(walk, rank), False, 0, width=width) for name, walk in walks.items()
     }
     if width == 1 and types["out"].dtype is DType.float16:
         raise UnsupportedOpError("halves are moved by four, and channels are not in whole fours")
     largest = max(names, key=lambda name: hint(walks[name].places))
-    launches = tuple(OneLaunch(made[name].uniforms, name) for name in names)
-    plain = made[largest]
-    return replace(plain, launches=launches)
+    launches = tuple(OneLaunch(copies[name].uniforms, name) for name in names)
+    return replace(copies[largest], launches=launches)
 
 
 def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """Generate for kernels that read each number of the result from the operand that has it.
+    """Generate for kernels in which each number of the result is read from one of the operands.
 
-    They read from buffers on compute, from textures on feedback.
+    Operands are buffers on compute, textures on feedback.
     """
     axis, names = _checked(op, types)
     shape = types["out"].shape
@@ -93,14 +92,14 @@ def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
 def grouped(
     op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """Generate as `joined` does for channels in whole groups of four: an image is one run."""
+    """Generate as `joined`, for channels in whole groups of four: an image is one run."""
     axis, names = _checked(op, types)
     if axis != 1 or not all(divides(4, types[name].shape[1]) for name in names):
         raise UnsupportedOpError("channels are not in whole groups of four")
     images = [prod(types[name].shape[1:]) for name in names]
     sizes = [prod(types[name].shape) for name in names]
-    whole = (sum(images), ENDLESS)
-    return _fetches(names, images, whole, images, [0] * len(names), sizes)
+    pitches = (sum(images), ENDLESS)
+    return _fetches(names, images, pitches, images, [0] * len(names), sizes)
 
 
 def _fetches(
@@ -165,8 +164,8 @@ def _concat_declarations(names: list[str], stored: bool) -> list[str]:
 
 def _of_rank(walk: Walk, rank: int) -> Walk:
     """Return `walk` with `rank` loops, adding outer loops of one iteration."""
-    more = [Leg(1, 0, 0)] * (rank - len(walk.legs))
-    return replace(walk, legs=(*more, *walk.legs))
+    outer = [Leg(1, 0, 0)] * (rank - len(walk.legs))
+    return replace(walk, legs=(*outer, *walk.legs))
 
 
 def _checked(op: Operator, types: Operands, fp16: bool = False) -> tuple[int, list[str]]:
@@ -216,20 +215,20 @@ def generate_gather(
     walk = Walk.from_legs(legs)
     capture = backend == "feedback"
     walk = walk.whole if capture else walk
-    looked = op.indexed_axes(len(x), index)
-    apart = [reads[axis] for axis in looked]
-    width = 4 if walk.quads is not None and all(divides(4, step) for step in apart) else 1
+    indexed = op.indexed_axes(len(x), index)
+    steps = [reads[axis] for axis in indexed]
+    width = 4 if walk.quads is not None and all(divides(4, step) for step in steps) else 1
     made = loops(walk, capture, layouts["x"].size(x), width=width)
-    taken = walk.quads if width == 4 and walk.quads is not None else walk
+    moved = walk.quads if width == 4 and walk.quads is not None else walk
     uniforms: dict[str, Uniform] = {
         **made.uniforms,
-        "looks": tuple(leg.look for leg in taken.legs),
-        "sizes": tuple(x[axis] for axis in looked),
-        "along": tuple(step // width for step in apart),
-        "index_step": looks[-1] if len(looked) > 1 else 0,
+        "looks": tuple(leg.look for leg in moved.legs),
+        "sizes": tuple(x[axis] for axis in indexed),
+        "along": tuple(step // width for step in steps),
+        "index_step": looks[-1] if len(indexed) > 1 else 0,
         "index_last": max(layouts["index"].size(index) - 1, 0),
     }
-    defines = {**made.defines, "DEPTH": len(looked)}
+    defines = {**made.defines, "DEPTH": len(indexed)}
     texel = "rgba32" if width == 4 else "r32"
     fetched = {"x": f"{texel}{'f' if half else 'i'}"}
     return Generated(str(defines), {}, defines, uniforms, fetched)
@@ -325,8 +324,8 @@ def scatter_examples() -> Mapping[str, tuple[Operator, Operands]]:
     return {**examples, "sorted": (ScatterSorted(1, "add"), rows)}
 
 
-TILE = 32  # places of a tile's side: shaders/move/tiled_transpose.comp
-LEAST = 8  # places below which a loop is not worth tiles
+TILE = 32  # side of a tile of shaders/move/tiled_transpose.comp
+MIN_SIDE = 8  # shortest loop that is transposed by tiles
 
 
 def generate(
@@ -354,25 +353,25 @@ def loops(
     possible unless given.
     """
     quads = None if width == 1 else walk.quads
-    width, taken = (1, walk) if quads is None else (4, quads)
-    legs = taken.legs
+    width, moved = (1, walk) if quads is None else (4, quads)
+    legs = moved.legs
     inner = [prod(leg.count for leg in legs[i + 1 :]) for i in range(len(legs))]
     uniforms: dict[str, Uniform] = {
-        "places": taken.places,
-        "words": taken.places * width,
+        "places": moved.places,
+        "words": moved.places * width,
         "pitch": tuple(leg.write for leg in legs) if capture else tuple(inner),
         "counts": tuple(leg.count for leg in legs),
         "reads": tuple(leg.read for leg in legs),
         "writes": tuple(leg.write for leg in legs),
-        "base": taken.base,
-        "target_base": taken.target,
+        "base": moved.base,
+        "target_base": moved.target,
         "fill": fill,
         "lanes": 4,
         "x_last": max(words // width - 1, 0),
         "first": tuple(leg.first for leg in legs),
         "extent": tuple(leg.count if leg.extent is None else leg.extent for leg in legs),
     }
-    defines = {"RANK": len(legs), "EDGE": EDGES.index(taken.edge), "WIDTH": width}
+    defines = {"RANK": len(legs), "EDGE": EDGES.index(moved.edge), "WIDTH": width}
     return Generated(
         str(defines), {}, defines, uniforms, {"x": "rgba32i" if width == 4 else "r32i"}
     )
@@ -420,27 +419,27 @@ def transpose(
     if walk is None:
         raise UnsupportedOpError("it transposes matrices, of which there are none")
     *around, high, wide = walk.legs
-    # Taps of a kernel and the channels behind them are one row of what is read, though not of what
-    # is written.
-    behind = next((leg for leg in around if same(leg.read, high.count)), None)
-    if behind is not None:
-        around.remove(behind)
-    count = high.count * (1 if behind is None else behind.count)
-    if count < LEAST or wide.count < LEAST:
+    # A loop that continues the reads of `high`, though not its writes, is merged with it: as the
+    # channels of a kernel's weights with its taps.
+    merged = next((leg for leg in around if same(leg.read, high.count)), None)
+    if merged is not None:
+        around.remove(merged)
+    count = high.count * (1 if merged is None else merged.count)
+    if count < MIN_SIDE or wide.count < MIN_SIDE:
         raise UnsupportedOpError("it transposes matrices, of which there are none")
     tiles_wide = -(-wide.count // TILE)
-    each = -(-count // TILE) * tiles_wide
-    tiles = each * prod(leg.count for leg in around)
+    matrix_tiles = -(-count // TILE) * tiles_wide
+    tiles = matrix_tiles * prod(leg.count for leg in around)
     uniforms: dict[str, Uniform] = {
         "high": count,
         "wide": wide.count,
         "wide_reads": wide.read,
         "inner": high.count,
         "inner_writes": high.write,
-        "outer_writes": 0 if behind is None else behind.write,
+        "outer_writes": 0 if merged is None else merged.write,
         "tiles": tiles,
         "tiles_wide": tiles_wide,
-        "tiles_each": each,
+        "tiles_each": matrix_tiles,
         "tile_invocations": tiles * TILE,
         "base": walk.base,
         "target_base": walk.target,
@@ -472,8 +471,8 @@ def walk_of(
     walk = index_map.walk(x, *steps)
     if without_strip(layouts["x"]).name == without_strip(layouts["out"]).name == CHANNELS_LAST:
         channels = -(-x[1] // 4) * 4
-        if (whole := index_map.padded(1, x[1], channels)) is not None:
-            walk = whole.walk((x[0], channels, *x[2:]), *steps)
+        if (padded := index_map.padded(1, x[1], channels)) is not None:
+            walk = padded.walk((x[0], channels, *x[2:]), *steps)
     begin, target = layouts["x"].first, layouts["out"].first
     return replace(walk, base=walk.base + begin, target=walk.target + target)
 

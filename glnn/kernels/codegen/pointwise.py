@@ -72,11 +72,11 @@ class Geometry:
             if not same(dim.extent, 1)
         ]
         last = columns[-1][1] if columns else 4
-        if not same(last, 1):  # padding behind every number
-            alike = [
+        if not same(last, 1):  # padding follows every number
+            strides_inside = [
                 int(same(shapes[n], shapes["out"]) and layouts[n] == layouts["out"]) for n in names
             ]
-            columns.append((last, 1, alike))
+            columns.append((last, 1, strides_inside))
         columns = _merged(columns)
         places = tuple(place for _, place, _ in columns)
         extents = tuple(
@@ -107,12 +107,12 @@ def _stride(name: str, i: int, shapes: Mapping[str, Shape], layouts: Mapping[str
     axis = dim.axis - (len(shapes["out"]) - len(shapes[name]))
     if axis < 0 or shapes[name][axis] != shapes["out"][dim.axis]:
         return 0
-    of_axis = [d for d in layouts[name].dims(shapes[name]) if d.axis == axis]
-    if len(of_axis) == 1:
-        return of_axis[0].stride * dim.step
-    for one in of_axis:
-        if one.step == dim.step:
-            return one.stride
+    operand_dims = [d for d in layouts[name].dims(shapes[name]) if d.axis == axis]
+    if len(operand_dims) == 1:
+        return operand_dims[0].stride * dim.step
+    for operand_dim in operand_dims:
+        if operand_dim.step == dim.step:
+            return operand_dim.stride
     raise UnsupportedOpError(
         f"{name} lies in {layouts[name].name} and the result in {layouts['out'].name}"
     )
@@ -122,10 +122,12 @@ def _merged(columns: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, l
     """Merge adjacent dimensions (extent, place, strides) that are contiguous in all operands."""
     merged = [columns[0]]
     for extent, place, strides in columns[1:]:
-        many, outer, inner = merged[-1]
-        steps = zip(inner, strides, strict=True)
-        if divides(place, outer) and all(same(a * place, b * outer) for a, b in steps):
-            merged[-1] = many * (outer // place), place, strides
+        outer_extent, outer_place, outer_strides = merged[-1]
+        pairs = zip(outer_strides, strides, strict=True)
+        if divides(place, outer_place) and all(
+            same(outer * place, inner * outer_place) for outer, inner in pairs
+        ):
+            merged[-1] = outer_extent * (outer_place // place), place, strides
         else:
             merged.append((extent, place, strides))
     return merged
@@ -165,12 +167,12 @@ def packing(dtype: DType, layout: Layout, *, fetched: bool) -> Packing | None:
     return BYTES.get(dtype) if layout in (PACKED, PACKED_ROWS) else None
 
 
-AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
+READ_AT_OFFSET = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
 """The Read that replaces another where an operand has an offset in its memory."""
-SOUGHT = (Read.QUAD, Read.SPLAT, Read.EACH)
+COMPUTED_PLACES = (Read.QUAD, Read.SPLAT, Read.EACH)
 """The Reads whose place in memory differs from the result's and must be computed."""
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
-MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
+MANY, FEW = 4, 2  # vec4 that a vertex captures: FEW where the expression takes many registers
 LONG = frozenset(("arc", "remainder", "trigonometric"))
 """Files of functions that spill registers on Mali where MANY are computed at once."""
 
@@ -222,7 +224,7 @@ class Fetch:
         else:
             block = f"layout(std430, binding = {self.binding}) buffer {name.upper()}"
             result = [f"{block} {{ {kind} {name}[]; }};"]
-        if self.read in SOUGHT:
+        if self.read in COMPUTED_PLACES:
             result.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
         return result
 
@@ -303,12 +305,12 @@ def generate(
         layouts = {**layouts, "out": strip.whole, "target": strip}
     geometry = Geometry.create(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
-    reads |= {k: AMONG.get(read, read) for k, read in reads.items() if layouts[k].first}
+    reads |= {k: READ_AT_OFFSET.get(read, read) for k, read in reads.items() if layouts[k].first}
     few = any(row.source in LONG for row in op.expr.expanded.functions)
     few = few or Read.EACH in reads.values() or len(geometry.places) > 3
     vectors = FEW if few else MANY
     fetches = _fetches(reads, types, layouts, vectors, stored=backend == "compute")
-    placed = strip is not None or any(one.read in SOUGHT for one in fetches)
+    placed = strip is not None or any(one.read in COMPUTED_PLACES for one in fetches)
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
         values |= {"place": geometry.places, "extent": geometry.extents}

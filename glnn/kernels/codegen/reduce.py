@@ -29,7 +29,7 @@ from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.move import on_gpu
 
 
-def strides(shape: Shape, operand_shape: Shape, layout: Layout) -> list[int]:
+def broadcast_strides(shape: Shape, operand_shape: Shape, layout: Layout) -> list[int]:
     """Return the stride along each axis of `shape` in numbers, 0 where the operand broadcasts.
 
     operand_shape: the shape of an operand in `layout` that broadcasts to `shape`. Raises
@@ -52,22 +52,20 @@ def collapsed(
     operand are merged. Without any axis of more than one place, there is one of size 1.
     """
     sizes: list[int] = []
-    kept: dict[str, list[int]] = {name: [] for name in steps}
+    merged: dict[str, list[int]] = {name: [] for name in steps}
     for axis in axes:
         if same(shape[axis], 1):
             continue
-        even = bool(sizes) and all(
-            same(kept[name][-1], operand_shape[axis] * shape[axis])
-            for name, operand_shape in steps.items()
+        contiguous = bool(sizes) and all(
+            same(merged[name][-1], strides[axis] * shape[axis]) for name, strides in steps.items()
         )
-        sizes[-1:] = [sizes[-1] * shape[axis]] if even else [*sizes[-1:], shape[axis]]
-        for name, operand_shape in steps.items():
-            kept[name][-1:] = (
-                [operand_shape[axis]] if even else [*kept[name][-1:], operand_shape[axis]]
-            )
+        sizes[-1:] = [sizes[-1] * shape[axis]] if contiguous else [*sizes[-1:], shape[axis]]
+        for name, strides in steps.items():
+            outer = [] if contiguous else merged[name][-1:]
+            merged[name][-1:] = [*outer, strides[axis]]
     if not sizes:
         return (1,), dict.fromkeys(steps, (0,))
-    return tuple(sizes), {name: tuple(operand_shape) for name, operand_shape in kept.items()}
+    return tuple(sizes), {name: tuple(strides) for name, strides in merged.items()}
 
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
@@ -82,8 +80,8 @@ FLOATS: Mapping[Kind, str] = {
 """The identity element of each reduction of floats, in GLSL."""
 LOGIC: Mapping[Kind, Kind] = {"sum": "max", "prod": "min"}
 """The reduction of 0 and 1 that a sum or a product of bools is computed by."""
-BEFORE, AFTER = "before_", "after_"  # what the expressions' numbers are called
-NEIGHBOURS = 4  # results that lie so many side by side are worth walking side by side
+BEFORE, AFTER = "before_", "after_"  # prefixes of the uniforms of the expressions' constants
+NEIGHBOURS = 4  # contiguous results from which on neighbouring lanes read neighbouring results
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class ReductionLoops:
 
     kept: tuple[int, ...]
     """The sizes of the kept axes, merged into as few as possible."""
-    walked: tuple[int, ...]
+    reduced: tuple[int, ...]
     """The sizes of the reduced axes, merged likewise."""
     steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
     """Each operand's strides along the kept and along the reduced axes."""
@@ -104,48 +102,49 @@ class ReductionLoops:
         """Return the loops of `op`. Raises UnsupportedOpError unless operands are row major."""
         shape = types["x0"].shape
         axes = axes_of("reduce", op.axes, len(shape))
-        rest = [axis for axis in range(len(shape)) if axis not in axes]
+        kept_axes = [axis for axis in range(len(shape)) if axis not in axes]
         names = [name for name in types if name != "out"]
-        steps = {name: strides(shape, types[name].shape, layouts[name]) for name in names}
-        kept, along_kept = collapsed(rest, shape, steps)
-        walked, along_walked = collapsed(axes, shape, steps)
-        both = {name: (along_kept[name], along_walked[name]) for name in names}
-        return cls(kept, walked, both)
+        steps = {n: broadcast_strides(shape, types[n].shape, layouts[n]) for n in names}
+        kept, kept_strides = collapsed(kept_axes, shape, steps)
+        reduced, reduced_strides = collapsed(axes, shape, steps)
+        return cls(
+            kept, reduced, {name: (kept_strides[name], reduced_strides[name]) for name in names}
+        )
 
     @property
     def columns(self) -> bool:
         """Return True where neighbouring results, not terms, are contiguous and read together."""
-        along_kept, along_walked = self.steps["x0"]
-        beside = not same(along_walked[-1], 1) and same(along_kept[-1], 1)
-        return beside and self.kept[-1] >= NEIGHBOURS
+        kept_strides, reduced_strides = self.steps["x0"]
+        contiguous = not same(reduced_strides[-1], 1) and same(kept_strides[-1], 1)
+        return contiguous and self.kept[-1] >= NEIGHBOURS
 
     @property
     def spread(self) -> tuple[int, ...]:
         """Each operand's stride between the numbers that neighbouring lanes read."""
-        return tuple(operand_shape[not self.columns][-1] for operand_shape in self.steps.values())
+        return tuple(strides[not self.columns][-1] for strides in self.steps.values())
 
     @property
     def wide(self) -> bool:
         """Return True where four neighbours are an aligned vec4, or a scalar, in every operand."""
-        size = (self.kept if self.columns else self.walked)[-1]
+        size = (self.kept if self.columns else self.reduced)[-1]
         if not divides(4, size) or not same(self.spread[0], 1):
             return False
-        for apart, operand_shape in zip(self.spread, self.steps.values(), strict=True):
-            fast, slow = operand_shape if self.columns else operand_shape[::-1]
-            whole = all(divides(4, step) for step in (*fast[:-1], *slow))
-            if not same(apart, 0) and not (same(apart, 1) and whole):
+        for spread, strides in zip(self.spread, self.steps.values(), strict=True):
+            fast, slow = strides if self.columns else strides[::-1]
+            aligned = all(divides(4, step) for step in (*fast[:-1], *slow))
+            if not same(spread, 0) and not (same(spread, 1) and aligned):
                 return False
         return True
 
     @property
     def uniforms(self) -> dict[str, Uniform]:
         """The uniforms that describe the loops to the program."""
-        both = self.steps.values()
+        operands = self.steps.values()
         return {
             "kept": self.kept,
-            "reduced": self.walked,
-            "kept_strides": tuple(step for operand_shape in both for step in operand_shape[0]),
-            "reduced_strides": tuple(step for operand_shape in both for step in operand_shape[1]),
+            "reduced": self.reduced,
+            "kept_strides": tuple(step for kept, _ in operands for step in kept),
+            "reduced_strides": tuple(step for _, reduced in operands for step in reduced),
             "spread": self.spread,
         }
 
@@ -159,20 +158,20 @@ def generate_reduce(
     on_gpu(types)
     arg = isinstance(op, ArgReduce)
     values = op if isinstance(op, Reduce) else op.values
-    walk = ReductionLoops.create(values, types, layouts)
-    names, output, extent = list(walk.steps), types["out"].shape, prod(walk.walked)
+    loops = ReductionLoops.create(values, types, layouts)
+    names, output, extent = list(loops.steps), types["out"].shape, prod(loops.reduced)
     dtypes = [types[name].dtype for name in names]
     number = types_on_gpu(values.prologue, dtypes)[-1]
     finish = values.whole(extent, number)
     types_on_gpu(finish, [number])
-    wide = walk.wide and not arg
+    wide = loops.wide and not arg
     known: dict[str, Uniform] = {
-        **walk.uniforms,
+        **loops.uniforms,
         "results": prod(output[1:] if values.parts else output),
         "extent": extent,
         "chunk": values.chunk(extent),
         "outputs": prod(output),
-        "lines": prod(output) // (4 if wide and walk.columns else 1),
+        "lines": prod(output) // (4 if wide and loops.columns else 1),
         **uniforms(values.prologue, BEFORE),
         **uniforms(finish, AFTER),
     }
@@ -180,9 +179,9 @@ def generate_reduce(
     defines = {
         "KIND": KINDS[kind],
         "OPERANDS": len(names),
-        "KEPT": len(walk.kept),
-        "REDUCED": len(walk.walked),
-        "COLUMNS": int(walk.columns),
+        "KEPT": len(loops.kept),
+        "REDUCED": len(loops.reduced),
+        "COLUMNS": int(loops.columns),
         "WIDE": int(wide),
         "FLOATS": int(types["out"].dtype is DType.float32),
         **({"ARG": 1, "LAST": int(op.last)} if isinstance(op, ArgReduce) else {}),
@@ -220,8 +219,8 @@ def reduce_examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "last_place": (ArgReduce("min", 0, last=True), [(6, 9)]),
     }
     result: dict[str, tuple[Operator, dict[str, TensorType]]] = {
-        name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(operand_shape)})
-        for name, (op, operand_shape) in shapes.items()
+        name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(operand_shapes)})
+        for name, (op, operand_shapes) in shapes.items()
     }
     for dtype in (DType.int32, DType.int8, DType.bool):
         result[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
@@ -235,15 +234,15 @@ def _letter(dtype: DType) -> str:
 
 def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
     """Return the macros for reduced numbers of `dtype`. arg: indices are reduced, no wrapping."""
-    nothing = FLOATS[kind]
+    identity = FLOATS[kind]
     if dtype.kind != "float":
         limits = np.iinfo(np.uint8 if dtype is DType.bool else dtype.numpy)
         least = f"({limits.min + 1} - 1)"  # there is no literal of the least int
-        nothing = {"max": least, "min": str(limits.max)}.get(kind, nothing.removesuffix(".0"))
+        identity = {"max": least, "min": str(limits.max)}.get(kind, identity.removesuffix(".0"))
     return [
         f"#define NUMBER {STORED[dtype.kind]}",
         f"#define NUMBERS {VECTORS[dtype.kind]}",
-        f"#define IDENTITY {nothing}",
+        f"#define IDENTITY {identity}",
         f"#define SETTLED(x) ({'x' if arg else WRAPPED.get(dtype, '{}').format('x')})",
     ]
 
@@ -266,7 +265,7 @@ def _declared(types: Mapping[str, TensorType], backend: str, wide: bool) -> list
     return result
 
 
-LONGEST_LINE = 4096  # numbers of a line that each result walks: beyond, the host is faster
+LONGEST_LINE = 4096  # numbers that each result sums up: for longer lines the host is faster
 
 
 def generate_cum_sum(
@@ -281,7 +280,7 @@ def generate_cum_sum(
     if backend == "feedback" and extent > LONGEST_LINE:
         raise UnsupportedOpError(f"it takes lines of at most {LONGEST_LINE} numbers, got {extent}")
     dims = layouts["x"].dims(shape)
-    steps = strides(shape, shape, layouts["x"])
+    steps = broadcast_strides(shape, shape, layouts["x"])
     kept, along = collapsed([i for i in range(len(shape)) if i != axis], shape, {"x": steps})
     uniforms: dict[str, Uniform] = {
         "kept": kept,
