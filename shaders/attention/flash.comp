@@ -1,23 +1,22 @@
 #version 310 es
-// softmax(scale Q K^T + mask) V of a head (Vaswani et al. 2017) with its scores in registers (Dao et
-// al. 2022): a workgroup takes WG_Y TM queries and 4 WG_X VN columns of the values, walks along the
-// keys WG_X TN at a time, and keeps for each query the greatest score so far and the sum of the
-// weights, exp(score - maximum) (Milakov and Gimelshein 2018).
+// softmax(scale Q K^T + mask) V of a head (Vaswani et al. 2017) with the scores in registers (Dao et al.
+// 2022): a workgroup computes WG_Y TM queries and 4 WG_X VN columns of the values. It steps along the keys by
+// WG_X TN, and keeps for each query the greatest score so far and the sum of the weights,
+// exp(score - maximum) (Milakov and Gimelshein 2018).
 //
-// For each step along the keys: an invocation has the scores of TM queries and TN keys, by queries
-// and keys that come BK depths at a time through shared memory, row by row; weights of these, and
-// values that they are multiplied with, come PN WG_X keys at a time through the same memory. What
-// comes next is loaded while the present is multiplied. NVIDIA's driver gives the workgroups of a
-// multiprocessor 48 KiB together, so of those that take little more are there while one waits. As in
-// common/tile.glsl, runs of four invocations cover 2 x 2 of the tile. Scores are vec4 of four queries
-// each, so that the softmax is one of vectors.
+// In each step an invocation computes the scores of TM queries and TN keys, from chunks of queries and keys
+// of BK depths in shared memory, row by row. Then weights, and the values that they are multiplied by, pass
+// through the same memory in chunks of PN WG_X keys. The next chunk is loaded while one is multiplied.
+// NVIDIA's driver gives the workgroups of a multiprocessor 48 KiB together, so another workgroup can run
+// while one waits only if each takes little. As in common/tile.glsl, runs of four invocations cover 2 x 2
+// of the tile. A score is a vec4 of four queries, so that the softmax is computed by vectors.
 //
-// Where there are few workgroups, each walks along its keys in SLICES at once, which are joined at the
-// end; and of partial attention a workgroup has some of the keys, and stores what AttentionSum joins.
+// Where there are few workgroups, each divides its keys among SLICES, whose sums are merged at the end. For
+// partial attention a workgroup has some of the keys, and stores what AttentionSum merges.
 //
-// NVIDIA's compiler does not unroll long loops, and keeps arrays that these index in memory, for the
-// whole kernel: what is done to each key, group, row or column of an invocation is called in the text.
-// But to compile long texts takes seconds, so there is one for all depths.
+// NVIDIA's compiler does not unroll long loops, and keeps arrays that they index in memory, for the whole
+// kernel: so macros write out the calls for each key, group, row or column of an invocation. But compiling
+// long code takes seconds, so the depths are a loop.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -50,34 +49,34 @@
 #define GM (TM / 4)          // groups of four queries of an invocation
 #define DEPTHS (BK / 4)      // of a chunk, in vec4
 #define QUADS (BQ / 4)
-#define Q_ROW (TM * DEPTHS + 1)  // from an invocation's queries to those of the next: other banks
-#define P_ROW (QUADS + 1)    // from a key's weights to the next
+#define Q_ROW (TM * DEPTHS + 1)  // pitch of an invocation's queries: the next begin in another bank
+#define P_ROW (QUADS + 1)    // pitch of a key's weights
 #define P_KEYS (WG_X * PN)   // of a chunk of weights and values
-#define K_AT (WG_Y * Q_ROW)  // where keys are, behind queries
-#define TILE (K_AT + BN * DEPTHS + WG_X)  // of a slice
+#define K_OFFSET (WG_Y * Q_ROW)  // of keys, which follow queries
+#define TILE (K_OFFSET + BN * DEPTHS + WG_X)  // vec4 of a slice
 #define V_ITEMS (P_KEYS * COLUMNS)
-#define P_AT V_ITEMS         // where weights are, behind values
+#define P_OFFSET V_ITEMS     // of weights, which follow values
 #define Q_LOADS (TM * DEPTHS / WG_X)  // of a chunk, by each invocation
 #define K_LOADS (TN * DEPTHS / WG_Y)
 #define V_LOADS ((V_ITEMS + LANES - 1) / LANES)
 #if Q_LOADS * WG_X != TM * DEPTHS || K_LOADS * WG_Y != TN * DEPTHS
 #error TM BK / 4 must be a multiple of WG_X, TN BK / 4 of WG_Y
 #endif
-// Where a key's depths are: runs of DEPTHS vec4, changed places within so that the same depth of
-// WG_X neighbours is in other banks, as are all depths of neighbours that are stored at once.
+// Swizzle of a key's depths, a run of DEPTHS vec4: the same depth of WG_X neighbouring keys is in different
+// banks, and so are all depths of keys that are stored at once.
 #if DEPTHS <= 8 && WG_X % 8 == 0 && LANES / DEPTHS % 8 == 0
-#define OTHER_BANK(key) ((key) * DEPTHS / 8 & (DEPTHS - 1))
+#define SWIZZLE(key) ((key) * DEPTHS / 8 & (DEPTHS - 1))
 #else
-#define OTHER_BANK(key) 0
+#define SWIZZLE(key) 0
 #endif
 #if LANES % (TM * DEPTHS) != 0 || LANES % COLUMNS != 0
 #error LANES must be a multiple of TM BK / 4 and of WG_X VN: each loads the same depths and columns
 #endif
-#if BK % 4 != 0 || P_AT + P_KEYS * P_ROW > TILE
-#error BK must be a multiple of four, and so large that values and weights have room
+#if BK % 4 != 0 || P_OFFSET + P_KEYS * P_ROW > TILE
+#error BK must be a multiple of four, and large enough for values and weights
 #endif
 #if SLICES > 1 && (VN * LANES > TILE || 2 * QUADS > TILE)
-#error BK must be so large that a row of results of all invocations has room
+#error BK must be large enough for a row of results of all invocations
 #endif
 #if PARTIAL && !WIDE
 #error parts have results of whole vec4
@@ -146,25 +145,25 @@
 #else
 #error V_LOADS must be a power of two up to 8
 #endif
-// Where an operand's numbers are, in vec4 with WIDE; four from there on, of which `left`, at least
-// one, are there.
+// OFFSET: index of an operand's number, in vec4 with WIDE. LOAD: four numbers from an index on, of which `left`,
+// at least one, are inside.
 #if WIDE
-#define PLACE(of_number) ((of_number) >> 2)
-#define LOAD(operand, at, left) operand[at]
+#define OFFSET(number) ((number) >> 2)
+#define LOAD(operand, index, left) operand[index]
 #else
-#define PLACE(of_number) (of_number)
+#define OFFSET(number) (number)
 #define LOAD FOUR
 #endif
 #define INFINITE uintBitsToFloat(0x7f800000u)
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-// Queries and keys, then values and weights; where weights go, what rows have in common: greatest
-// scores, or sums, of each invocation's keys.
+// Queries and keys, then values and weights. In the place of weights also the greatest scores and the sums of
+// each invocation's keys, to be reduced over the row.
 shared vec4 tile[SLICES * TILE];
 #if SLICES > 1
-int tile_at;  // where this slice's tile begins
+int tile_offset;  // of this slice's tile
 #else
-#define tile_at 0
+#define tile_offset 0
 #endif
 #if PARTIAL
 uniform int parts, part_keys, out_part;
@@ -174,19 +173,19 @@ int part;  // of this workgroup
 #define part_keys keys
 #endif
 
-int lane, row, column;          // this invocation's place in the tile
+int lane, row, column;          // this invocation in the slice and in the tile
 int first_query, first_column;  // of this workgroup; the column in vec4
 int first_key, key_count;       // of this step
-int end_key;                    // behind the last of this workgroup
-int q_from[Q_LOADS], k_from[K_LOADS];  // where the rows begin that this invocation loads
-int v_column, v_from;           // of values, and where the first key's are
-int from;                       // of what is loaded and stored
-int q_to, k_to, k_bank;         // where this invocation stores; where its keys' first depth is
-vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // what was loaded ahead
+int end_key;                    // past the last of this workgroup
+int q_offset[Q_LOADS], k_offset[K_LOADS];  // of the rows that this invocation loads
+int v_column, v_offset;         // the column of values that this invocation loads, and its offset
+int load_first;                 // the first depth or key of what is loaded or stored
+int q_target, k_target, k_bank; // where this invocation stores; where its keys' first depth is
+vec4 q_next[Q_LOADS], k_next[K_LOADS], v_next[V_LOADS];  // loads of the next chunk
 vec4 score[TN * GM], total[TM * VN];
-vec4 a[TM], b[VN];              // what is multiplied: queries at four depths, or weights; values
-// Of each query: the greatest score, the sum of the weights of this invocation's keys, and what those
-// of former steps are to be multiplied by.
+vec4 a[TM], b[VN];              // factors: queries at four depths, or weights; values
+// Of each query: the greatest score, the sum of the weights of this invocation's keys, and the factor of the
+// sums and results of former steps.
 vec4 maximum[GM], sum[GM], rescale[GM];
 
 // An invocation's i-th query.
@@ -194,101 +193,101 @@ int query_of(int i) {
     return first_query + row * TM + i;
 }
 
-void find_query(const int i) {
+void locate_query(const int i) {
     int query = first_query + i * (LANES / DEPTHS) + lane / DEPTHS;
-    q_from[i] = PLACE(Q_FROM + place(min(query, queries - 1)) * q_token);
+    q_offset[i] = OFFSET(Q_FROM + place(min(query, queries - 1)) * q_token);
 }
 
-void find_key(const int i) {
-    int key = min(from + i * (LANES / DEPTHS) + lane / DEPTHS, keys - 1);
-    k_from[i] = PLACE(K_FROM + place(key) * k_token);
+void locate_key(const int i) {
+    int key = min(load_first + i * (LANES / DEPTHS) + lane / DEPTHS, keys - 1);
+    k_offset[i] = OFFSET(K_FROM + place(key) * k_token);
 }
 
-// Finds where the keys lie that this invocation loads of the step from `first` on.
-void find_keys(int first) {
-    from = first;
-    EACH_K_LOAD(find_key)
+// Computes the offsets of the keys that this invocation loads in the step from key `first_loaded` on.
+void locate_keys(int first_loaded) {
+    load_first = first_loaded;
+    EACH_K_LOAD(locate_key)
 }
 
-void fetch_query(const int i) {
-    q_next[i] = LOAD(q, q_from[i] + PLACE(from), width - from);
+void load_query(const int i) {
+    q_next[i] = LOAD(q, q_offset[i] + OFFSET(load_first), width - load_first);
 }
 
-void fetch_key(const int i) {
-    k_next[i] = LOAD(k, k_from[i] + PLACE(from), width - from);
+void load_key(const int i) {
+    k_next[i] = LOAD(k, k_offset[i] + OFFSET(load_first), width - load_first);
 }
 
-// Loads queries and keys from a depth on. No load is tested, which would make it be waited for: what
-// is behind the last query, key or depth is a number before it, and `store_scores` has zeros behind
-// the last depth.
-void fetch_scores(int depth) {
-    from = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
-    EACH_Q_LOAD(fetch_query)
-    EACH_K_LOAD(fetch_key)
+// Loads queries and keys from a depth on. No load depends on a condition, for which it would have to be waited
+// for: loads past the last query, key or depth repeat an earlier one, and `store_chunk` stores zeros for depths
+// past the last.
+void load_chunk(int depth) {
+    load_first = min(depth + lane % DEPTHS * 4, (width - 1) & ~3);
+    EACH_Q_LOAD(load_query)
+    EACH_K_LOAD(load_key)
 }
 
-void drop_query(const int i) {
+void clear_query(const int i) {
     q_next[i] = vec4(0.0);
 }
 
-void drop_key(const int i) {
+void clear_key(const int i) {
     k_next[i] = vec4(0.0);
 }
 
 void store_query(const int i) {
-    tile[q_to + i * (LANES + LANES / (TM * DEPTHS))] = q_next[i] * scale;
+    tile[q_target + i * (LANES + LANES / (TM * DEPTHS))] = q_next[i] * scale;
 }
 
 void store_key(const int i) {
-    tile[k_to + i * LANES] = k_next[i];
+    tile[k_target + i * LANES] = k_next[i];
 }
 
-void store_scores(int depth) {
+void store_chunk(int depth) {
     if (depth + lane % DEPTHS * 4 >= width) {
-        EACH_Q_LOAD(drop_query)
-        EACH_K_LOAD(drop_key)
+        EACH_Q_LOAD(clear_query)
+        EACH_K_LOAD(clear_key)
     }
     EACH_Q_LOAD(store_query)
     EACH_K_LOAD(store_key)
 }
 
-void fetch_value(const int i) {
-    int key = place(min(from + i * (LANES / COLUMNS), keys - 1));
-    v_next[i] = LOAD(v, v_from + key * PLACE(v_token), columns - v_column);
+void load_value(const int i) {
+    int key = place(min(load_first + i * (LANES / COLUMNS), keys - 1));
+    v_next[i] = LOAD(v, v_offset + key * OFFSET(v_token), columns - v_column);
 }
 
-// Loads values from key `first` on; `store_values` has zeros behind the last.
-void fetch_values(int first) {
-    from = first + lane / COLUMNS;
-    EACH_V_LOAD(fetch_value)
+// Loads values from key `first` on; `store_values` stores zeros past the last.
+void load_values(int first) {
+    load_first = first + lane / COLUMNS;
+    EACH_V_LOAD(load_value)
 }
 
-void drop_value(const int i) {
-    if (from + i * (LANES / COLUMNS) >= end_key) v_next[i] = vec4(0.0);
+void clear_value(const int i) {
+    if (load_first + i * (LANES / COLUMNS) >= end_key) v_next[i] = vec4(0.0);
 }
 
 void store_value(const int i) {
-    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[tile_at + i * LANES + lane] = v_next[i];
+    if (V_ITEMS % LANES == 0 || i * LANES + lane < V_ITEMS) tile[tile_offset + i * LANES + lane] = v_next[i];
 }
 
 void store_values(int first) {
-    from = first + lane / COLUMNS;
-    if (first + P_KEYS > end_key) { EACH_V_LOAD(drop_value) }
+    load_first = first + lane / COLUMNS;
+    if (first + P_KEYS > end_key) { EACH_V_LOAD(clear_value) }
     EACH_V_LOAD(store_value)
 }
 
-// Which of the step's keys this invocation's n-th is.
+// The index in the step of this invocation's n-th key.
 int key_of(const int n) {
     return n * WG_X + column;
 }
 
-int q_at, k_at;  // where this invocation's queries and keys are at the depths to multiply
-vec4 numbers;    // of a key at these depths
+int q_index, k_index;  // of this invocation's queries and keys at the four depths to multiply
+vec4 numbers;          // of a key at these depths
 
-// Loads four queries at four depths, as vec4 of queries.
-void take_queries(const int g) {
-    vec4 x = tile[q_at + 4 * g * DEPTHS], y = tile[q_at + (4 * g + 1) * DEPTHS];
-    vec4 z = tile[q_at + (4 * g + 2) * DEPTHS], w = tile[q_at + (4 * g + 3) * DEPTHS];
+// Loads four queries at four depths, transposed to vec4 of queries.
+void load_shared_queries(const int g) {
+    vec4 x = tile[q_index + 4 * g * DEPTHS], y = tile[q_index + (4 * g + 1) * DEPTHS];
+    vec4 z = tile[q_index + (4 * g + 2) * DEPTHS], w = tile[q_index + (4 * g + 3) * DEPTHS];
     a[4 * g] = vec4(x.x, y.x, z.x, w.x);
     a[4 * g + 1] = vec4(x.y, y.y, z.y, w.y);
     a[4 * g + 2] = vec4(x.z, y.z, z.z, w.z);
@@ -305,40 +304,40 @@ void add_group(const int n, const int g) {
 }
 
 void add_scores(const int n) {
-    numbers = tile[k_at + n * WG_X * DEPTHS];
+    numbers = tile[k_index + n * WG_X * DEPTHS];
     EACH_GROUP_OF(n, add_group)
 }
 
 void add_few_scores(const int n) {
     if (n * WG_X < key_count) {
-        numbers = tile[k_at + n * WG_X * DEPTHS];
+        numbers = tile[k_index + n * WG_X * DEPTHS];
         EACH_GROUP_OF(n, add_group)
     }
 }
 
-// Loads queries at the i-th four depths of a chunk, and finds where keys are there.
-void take_depths(int i) {
-    q_at = tile_at + row * Q_ROW + i;
-    k_at = tile_at + K_AT + (k_bank ^ i);
-    EACH_GROUP(take_queries)
+// Loads queries at the i-th four depths of a chunk, and computes the index of keys there.
+void load_shared_depths(int i) {
+    q_index = tile_offset + row * Q_ROW + i;
+    k_index = tile_offset + K_OFFSET + (k_bank ^ i);
+    EACH_GROUP(load_shared_queries)
 }
 
-// Adds to the scores the products of a chunk's depths.
+// Adds the products of a chunk's depths to the scores.
 void multiply_scores() {
     if (key_count > BN - WG_X) {
         for (int i = 0; i < DEPTHS; ++i) {
-            take_depths(i);
+            load_shared_depths(i);
             EACH_KEY(add_scores)
         }
     } else {
         for (int i = 0; i < DEPTHS; ++i) {
-            take_depths(i);
+            load_shared_depths(i);
             EACH_KEY(add_few_scores)
         }
     }
 }
 
-int p_at, v_at;  // where this invocation's weights and values of a key are
+int p_index, v_index;  // of this invocation's weights and values of a key
 
 void add_result(const int i, const int j) {
     total[i * VN + j] += a[i / 4][i % 4] * b[j];
@@ -348,43 +347,43 @@ void add_row(const int i) {
     EACH_COLUMN_OF(i, add_result)
 }
 
-void take_weights(const int i, const int g) {
-    a[g] = tile[p_at + i * P_ROW + g * WG_Y];
+void load_shared_weights(const int i, const int g) {
+    a[g] = tile[p_index + i * P_ROW + g * WG_Y];
 }
 
-void take_value(const int i, const int j) {
-    b[j] = tile[v_at + i * COLUMNS + j * WG_X];
+void load_shared_value(const int i, const int j) {
+    b[j] = tile[v_index + i * COLUMNS + j * WG_X];
 }
 
 void add_value(const int i) {
-    EACH_GROUP_OF(i, take_weights)
-    EACH_COLUMN_OF(i, take_value)
+    EACH_GROUP_OF(i, load_shared_weights)
+    EACH_COLUMN_OF(i, load_shared_value)
     EACH_ROW(add_row)
 }
 
-// Adds to the results the products of a chunk's values and their weights, those of `count` keys.
+// Adds the products of a chunk's values and weights, of `count` keys, to the results.
 void multiply_values(int count) {
-    v_at = tile_at + column;
-    p_at = tile_at + P_AT + row;
+    v_index = tile_offset + column;
+    p_index = tile_offset + P_OFFSET + row;
 #if P_KEYS % 8 == 0
     for (int i = 0; i < P_KEYS; i += 8) {
         if (i > 0 && i >= count) break;
         EACH_OF_8(add_value)
-        v_at += 8 * COLUMNS;
-        p_at += 8 * P_ROW;
+        v_index += 8 * COLUMNS;
+        p_index += 8 * P_ROW;
     }
 #else
     EACH_OF_4(add_value)
 #endif
 }
 
-// Begins the scores of a key: with the mask, since what is loaded before the products takes no
-// registers of its own.
+// Initializes the scores of a key by the mask: if it is loaded before the products, it takes no registers of
+// its own.
 #if HAS_MASK
 void begin_group(const int n, const int g) {
-    ivec4 at = min(query_of(4 * g) + ivec4(0, 1, 2, 3), ivec4(queries - 1));
-    at = at * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
-    score[n * GM + g] = vec4(mask[at.x], mask[at.y], mask[at.z], mask[at.w]);
+    ivec4 index = min(query_of(4 * g) + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+    index = index * mask_token + (mask_from + min(first_key + key_of(n), keys - 1) * mask_step);
+    score[n * GM + g] = vec4(mask[index.x], mask[index.y], mask[index.z], mask[index.w]);
 }
 #else
 void begin_group(const int n, const int g) {
@@ -396,17 +395,17 @@ void begin_scores(const int n) {
     EACH_GROUP_OF(n, begin_group)
 }
 
-void drop_group(const int n, const int g) {
+void exclude_group(const int n, const int g) {
     score[n * GM + g] = vec4(-INFINITE);
 }
 
-void drop_scores(const int n) {
-    if (key_of(n) >= key_count) { EACH_GROUP_OF(n, drop_group) }
+void exclude_scores(const int n) {
+    if (key_of(n) >= key_count) { EACH_GROUP_OF(n, exclude_group) }
 }
 
-// Of each query the greatest score of this invocation's keys, and the greatest of their bits without
-// signs, which tell of a NaN: a sum of the scores would not, as two finite ones may be an infinity
-// together, which with that of a mask or of a key past the end is NaN, too.
+// Of each query the greatest score of this invocation's keys, and their greatest bits without signs, which
+// show a NaN. A sum of the scores would not: two finite ones may add up to an infinity, which is NaN with that
+// of a mask or of a key past the end.
 vec4 greatest[GM];
 uvec4 greatest_bits[GM];
 
@@ -424,17 +423,17 @@ void find_maxima(const int n) {
     EACH_GROUP_OF(n, find_group_maxima)
 }
 
-// Shares the greatest scores of this invocation's keys: infinity where one is infinite or NaN, which
-// leaves no softmax.
+// Shares the greatest scores of this invocation's keys: infinity, without a softmax, where one is infinite or
+// NaN.
 void share_maxima(const int g) {
     bvec4 is_nan = greaterThan(greatest_bits[g], uvec4(0x7f800000u));
     vec4 all = mix(greatest[g], vec4(INFINITE), is_nan);
-    tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
+    tile[tile_offset + P_OFFSET + column * P_ROW + g * WG_Y + row] = all;
 }
 
 void rescale_sums(const int g) {
     vec4 now = maximum[g];
-    for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_at + P_AT + c * P_ROW + g * WG_Y + row]);
+    for (int c = 0; c < WG_X; ++c) now = max(now, tile[tile_offset + P_OFFSET + c * P_ROW + g * WG_Y + row]);
     rescale[g] = exp_minus(now - maximum[g]);
     maximum[g] = now;
     sum[g] *= rescale[g];
@@ -471,11 +470,11 @@ void find_weights(const int n) {
     EACH_GROUP_OF(n, find_group_weights)
 }
 
-int shared_n;  // the first of PN of its keys whose weights an invocation shares
+int shared_n;  // the first of the PN keys whose weights an invocation shares
 
 void share_group_weights(const int n, const int g) {
     int key = n % PN * WG_X + column;
-    tile[tile_at + P_AT + key * P_ROW + g * WG_Y + row] = score[n * GM + g];
+    tile[tile_offset + P_OFFSET + key * P_ROW + g * WG_Y + row] = score[n * GM + g];
 }
 
 void share_weights(const int n) {
@@ -486,66 +485,67 @@ void share_sum(const int g) {
     vec4 all = sum[g];
     for (int i = 0; i < 4; ++i)
         if (!is_finite(maximum[g][i])) all[i] = NAN;
-    tile[tile_at + P_AT + column * P_ROW + g * WG_Y + row] = all;
+    tile[tile_offset + P_OFFSET + column * P_ROW + g * WG_Y + row] = all;
 }
 
 void find_sum(const int g) {
     vec4 all = vec4(0.0);
-    for (int c = 0; c < WG_X; ++c) all += tile[tile_at + P_AT + c * P_ROW + g * WG_Y + row];
+    for (int c = 0; c < WG_X; ++c) all += tile[tile_offset + P_OFFSET + c * P_ROW + g * WG_Y + row];
     sum[g] = all;
 }
 
 #if SLICES > 1
-int slice;  // of the workgroup's keys, which this invocation is in
+int slice;  // of the workgroup's keys
 
 void share_slice(const int g) {
     if (column != 0) return;
-    tile[tile_at + g * WG_Y + row] = maximum[g];
-    tile[tile_at + QUADS + g * WG_Y + row] = sum[g];
+    tile[tile_offset + g * WG_Y + row] = maximum[g];
+    tile[tile_offset + QUADS + g * WG_Y + row] = sum[g];
 }
 
-// Finds the greatest scores and the sums of all slices, and what this one's are to be multiplied by.
-void join_sums(const int g) {
-    int at = g * WG_Y + row;
-    vec4 now = tile[at], all = vec4(0.0);
-    for (int s = 1; s < SLICES; ++s) now = max(now, tile[s * TILE + at]);
+// Merges the greatest scores and the sums of all slices, and computes the factor of this slice's results.
+void merge_sums(const int g) {
+    int index = g * WG_Y + row;
+    vec4 now = tile[index], all = vec4(0.0);
+    for (int s = 1; s < SLICES; ++s) now = max(now, tile[s * TILE + index]);
     for (int s = 0; s < SLICES; ++s)
-        all += exp_minus(now - tile[s * TILE + at]) * tile[s * TILE + QUADS + at];
+        all += exp_minus(now - tile[s * TILE + index]) * tile[s * TILE + QUADS + index];
     rescale[g] = exp_minus(now - maximum[g]);
     maximum[g] = now;
     sum[g] = all;
 }
 #endif
 
-int out_at;    // where a row's results go
-float factor;  // that they are multiplied by
-bool sound;    // whether there are any
+int out_offset;  // of a row's results
+float factor;    // of a row's results
+bool valid;      // whether the row has a softmax
 
 #if WIDE
 void store_result(const int i, const int j) {
-    int at = (first_column + j * WG_X + column) * 4;
-    if (at < columns) result[(out_at + at) >> 2] = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+    int out_column = (first_column + j * WG_X + column) * 4;
+    if (out_column < columns)
+        result[(out_offset + out_column) >> 2] = valid ? total[i * VN + j] * factor : vec4(NOTHING);
 }
 #else
 void store_result(const int i, const int j) {
-    int at = (first_column + j * WG_X + column) * 4;
-    vec4 four = sound ? total[i * VN + j] * factor : vec4(NOTHING);
+    int out_column = (first_column + j * WG_X + column) * 4;
+    vec4 four = valid ? total[i * VN + j] * factor : vec4(NOTHING);
     for (int c = 0; c < 4; ++c)
-        if (at + c < columns) result[out_at + at + c] = four[c];
+        if (out_column + c < columns) result[out_offset + out_column + c] = four[c];
 }
 #endif
 
-// Stores a row's results divided by its sum; nothing that is finite where no score was. Of a part:
-// as they are, and behind them the greatest score and the sum, as AttentionSum has them.
+// Stores a row's results divided by its sum, or NOTHING where no score was finite. For a part: stores them
+// undivided, followed by the greatest score and the sum, as AttentionSum reads them.
 #if PARTIAL
 void finish(const int i) {
     if (query_of(i) < queries) {
         float all = sum[i / 4][i % 4];
-        out_at = OUT_FROM + place(query_of(i)) * out_token + part * out_part;
+        out_offset = OUT_FROM + place(query_of(i)) * out_token + part * out_part;
         if (first_column + column == 0)
-            result[(out_at + columns) >> 2] = vec4(maximum[i / 4][i % 4], all, 1.0, 0.0);
+            result[(out_offset + columns) >> 2] = vec4(maximum[i / 4][i % 4], all, 1.0, 0.0);
         factor = 1.0;
-        sound = is_finite(all);
+        valid = is_finite(all);
         EACH_COLUMN_OF(i, store_result)
     }
 }
@@ -553,18 +553,18 @@ void finish(const int i) {
 void finish(const int i) {
     if (query_of(i) < queries) {
         float all = sum[i / 4][i % 4];
-        out_at = OUT_FROM + place(query_of(i)) * out_token;
+        out_offset = OUT_FROM + place(query_of(i)) * out_token;
         factor = 1.0 / all;
-        sound = is_finite(all) && all > 0.0;
+        valid = is_finite(all) && all > 0.0;
         EACH_COLUMN_OF(i, store_result)
     }
 }
 #endif
 
 #if SLICES > 1
-// Adds up a row's results of all slices, which one of them stores.
-void join_row(const int i) {
-    for (int j = 0; j < VN; ++j) tile[tile_at + j * LANES + lane] = total[i * VN + j];
+// Adds a row's results of all slices, which one of them stores.
+void merge_row(const int i) {
+    for (int j = 0; j < VN; ++j) tile[tile_offset + j * LANES + lane] = total[i * VN + j];
     wait();
     if (slice == i % SLICES) {
         for (int j = 0; j < VN; ++j) {
@@ -596,42 +596,42 @@ void main() {
     find_head(stack);
     first_query = int(WORKGROUP_ID.y) * BQ;
     first_column = int(WORKGROUP_ID.x) * COLUMNS;
-    int first = part * part_keys, share = part_keys;  // of this slice: its first key, how many
-    end_key = min(first + part_keys, keys);
+    int begin_key = part * part_keys, share = part_keys;  // of this slice: the first key and the count
+    end_key = min(begin_key + part_keys, keys);
 #if SLICES > 1
     slice = int(gl_LocalInvocationID.z);
-    tile_at = slice * TILE;
+    tile_offset = slice * TILE;
     share = ((part_keys + SLICES - 1) / SLICES + WG_X - 1) / WG_X * WG_X;
-    first += slice * share;
+    begin_key += slice * share;
 #endif
-    q_to = tile_at + lane + lane / (TM * DEPTHS);
-    k_to = tile_at + K_AT + (lane ^ OTHER_BANK(lane / DEPTHS));
-    k_bank = column * DEPTHS | OTHER_BANK(column);
-    bool busy = query_of(0) < queries;  // some of its queries are there
+    q_target = tile_offset + lane + lane / (TM * DEPTHS);
+    k_target = tile_offset + K_OFFSET + (lane ^ SWIZZLE(lane / DEPTHS));
+    k_bank = column * DEPTHS | SWIZZLE(column);
+    bool busy = query_of(0) < queries;  // whether any of its queries is inside
     EACH_ROW(clear_results)
     EACH_GROUP(begin_sums)
-    EACH_Q_LOAD(find_query)
+    EACH_Q_LOAD(locate_query)
     v_column = min((first_column + lane % COLUMNS) * 4, (columns - 1) & ~3);
-    v_from = PLACE(V_FROM + v_column);
-    find_keys(first);
-    fetch_scores(0);
-    store_scores(0);
+    v_offset = OFFSET(V_FROM + v_column);
+    locate_keys(begin_key);
+    load_chunk(0);
+    store_chunk(0);
     wait();
     for (int done = 0; done < share; done += BN) {
-        first_key = first + done;
+        first_key = begin_key + done;
         key_count = min(min(BN, share - done), end_key - first_key);
         EACH_KEY(begin_scores)
         for (int depth = 0; depth < width; depth += BK) {
             bool more = depth + BK < width;
-            if (more) fetch_scores(depth + BK);
-            else fetch_values(first_key);
+            if (more) load_chunk(depth + BK);
+            else load_values(first_key);
             if (busy) multiply_scores();
             wait();
             if (!more) break;
-            store_scores(depth + BK);
+            store_chunk(depth + BK);
             wait();
         }
-        if (key_count < BN) { EACH_KEY(drop_scores) }
+        if (key_count < BN) { EACH_KEY(exclude_scores) }
         EACH_GROUP(begin_maxima)
         EACH_KEY(find_maxima)
         EACH_GROUP(share_maxima)
@@ -649,10 +649,10 @@ void main() {
             shared_n += PN;
             more = count > P_KEYS;
             if (more) {
-                fetch_values(first_key + shared_n * WG_X);
+                load_values(first_key + shared_n * WG_X);
             } else {
-                find_keys(first_key + BN);
-                fetch_scores(0);
+                locate_keys(first_key + BN);
+                load_chunk(0);
             }
             if (busy) multiply_values(count);
             wait();
@@ -660,7 +660,7 @@ void main() {
                 store_values(first_key + shared_n * WG_X);
                 EACH_KEY(share_weights)
             } else {
-                store_scores(0);
+                store_chunk(0);
             }
             wait();
         }
@@ -672,10 +672,10 @@ void main() {
     wait();
     EACH_GROUP(share_slice)
     wait();
-    EACH_GROUP(join_sums)
+    EACH_GROUP(merge_sums)
     EACH_ROW(rescale_results)
     wait();
-    EACH_ROW(join_row)
+    EACH_ROW(merge_row)
 #else
     EACH_ROW(finish)
 #endif

@@ -1,5 +1,5 @@
-// The operands of attention, vec4 with WIDE, and where their tokens lie; NOTHING is what rows without
-// a softmax are.
+// The operands of attention, vec4 with WIDE, and the offsets of their tokens. NOTHING is the result of rows
+// without a softmax.
 #ifndef WIDE
 #define WIDE 0
 #endif
@@ -45,7 +45,7 @@ uniform float scale;
 
 int image, head;  // of this workgroup
 
-// Where the head begins, computed where it is needed: V3D has no registers to keep all of them.
+// Offsets of the head, computed where they are needed: V3D has too few registers to keep them.
 #define Q_FROM (q_start + image * q_sample + head * q_head)
 #define K_FROM (k_start + image * k_sample + head * k_head)
 #define V_FROM (v_start + image * v_sample + head * v_head)
@@ -56,21 +56,22 @@ int mask_from;
 
 #if WINDOWED
 uniform int window_rows, window_columns, window_height, window_width, window_down, window_right;
-int window_top, window_left;  // where its window begins in the image
+int window_top, window_left;  // corner of the window in the image
 
-// The place in its image of a token of the window.
+// The index in the image of a token of the window.
 int place(int token) {
-    int high = window_rows * window_height, wide = window_columns * window_width;
+    int image_height = window_rows * window_height, image_width = window_columns * window_width;
     int down = token / window_width, right = token - down * window_width;
     down += window_top;
     right += window_left;
-    return (down < high ? down : down - high) * wide + (right < wide ? right : right - wide);
+    return (down < image_height ? down : down - image_height) * image_width
+         + (right < image_width ? right : right - image_width);
 }
 #else
 #define place(token) (token)
 #endif
 
-// Finds the head that number `stack` of samples and heads is.
+// Sets the image and the head for index `stack`, which counts the heads of all samples.
 void find_head(int stack) {
     image = stack / heads;
     head = stack - image * heads;
@@ -87,7 +88,7 @@ void find_head(int stack) {
 #endif
 }
 
-// Four numbers from `at` on, of which `left` are there; zeros behind them.
+// Four numbers from index `at` on; zeros past the `left` that are inside.
 #if WIDE
 #define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) >> 2] : vec4(0.0))
 #else

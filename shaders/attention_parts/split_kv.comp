@@ -1,9 +1,9 @@
 #version 310 es
 // Attention of new tokens over a part of the cached ones (flash decoding, Dao et al. 2023): a workgroup
-// takes a token, a head of the cache and `keys` of its rows, for the GROUP heads of queries that read
-// it. LANES keys at a time, a key an invocation; then each invocation adds up four columns of some of
-// the values for all queries, so that a row of the cache is read once. FETCHES loads are under way at
-// a time. With OWN_KEYS the first part begins with the token itself, whose key and value are in x.
+// computes a token, a head of the cache and `keys` of its rows, for the GROUP heads of queries that read it.
+// It steps along the keys by LANES, a key an invocation; then each invocation adds up four columns of some of
+// the values for all queries, so that a row of the cache is read once. FETCHES loads are in flight at a time.
+// With OWN_KEYS the first key of the first part is the token itself, whose key and value are in x.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -45,20 +45,20 @@ uniform float scale;
 #define TABLE(row, i) rotary[(row) + (i)]
 #include "common/rotary.glsl"
 shared vec4 queries[ROOM / 4];         // of the group's heads
-shared float weights[GROUP * LANES];   // of the keys at hand
+shared float weights[GROUP * LANES];   // of the keys of a step
 shared float scratch[GROUP * LANES];    // for maxima and sums over lanes
 shared float maximum[GROUP], weight_sum[GROUP], rescale[GROUP];
 shared vec4 joined[LANES];
 
-// Reduces the numbers in `scratch` of all lanes, for `count` queries: to their maximum, or their sum.
+// Reduces the numbers of all lanes in `scratch` to their maximum or sum, for each of `count` queries.
 void reduce_scratch(int lane, int count, bool is_maximum) {
     for (int step = LANES / 2; step > 0; step /= 2) {
         wait();
         if (lane < step)
             for (int query = 0; query < count; ++query) {
-                int own = query * LANES + lane;
-                float other = scratch[own + step];
-                scratch[own] = is_maximum ? greater(scratch[own], other) : scratch[own] + other;
+                int index = query * LANES + lane;
+                float other = scratch[index + step];
+                scratch[index] = is_maximum ? greater(scratch[index], other) : scratch[index] + other;
             }
     }
     wait();
@@ -89,10 +89,10 @@ void attend(int token, int part, int kv_head, int head, int count) {
 #if OWN_KEYS
     cached = max(visible - 1, 0);
     if (part == 0 && is_valid) {
-        int of_head = token * x_row + kv_head * width;
+        int kv_offset = token * x_row + kv_head * width;
         for (int i = lane; i < quads; i += LANES)
             for (int j = 0; j < 4; ++j)
-                own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
+                own_key[i][j] = rotated(kv_offset + keys_start, position * rotary_row, 4 * i + j);
         wait();  // for the queries, too
         if (lane < count) {
             vec4 products = vec4(0.0);
@@ -100,17 +100,17 @@ void attend(int token, int part, int kv_head, int head, int count) {
             maximum[lane] = capped(dot(products, vec4(1.0)) * scale);
             weight_sum[lane] = 1.0;
         }
-        int own = of_head + values_start + 4 * quad;
+        int own_value = kv_offset + values_start + 4 * quad;
         if (slice == 0)
             for (int query = 0; query < GROUP; ++query)
-                sums[query] = vec4(x[own], x[own + 1], x[own + 2], x[own + 3]);
+                sums[query] = vec4(x[own_value], x[own_value + 1], x[own_value + 2], x[own_value + 3]);
     }
 #endif
     int end = min(cached, (part + 1) * keys);
-    for (int at = part * keys; at < end; at += LANES) {
+    for (int step_key = part * keys; step_key < end; step_key += LANES) {
         wait();
-        bool has_key = at + lane < end;
-        int key = (first + (has_key ? at + lane : at)) * row + kv_head * quads;
+        bool has_key = step_key + lane < end;
+        int key = (first + (has_key ? step_key + lane : step_key)) * row + kv_head * quads;
         vec4 scores[GROUP];
         for (int query = 0; query < GROUP; ++query) scores[query] = vec4(0.0);
         for (int i = 0; i < quads; i += FETCHES) {
@@ -135,25 +135,25 @@ void attend(int token, int part, int kv_head, int head, int count) {
         }
         wait();
         for (int query = 0; query < count; ++query) {
-            int own = query * LANES + lane;
-            float weight = has_key ? exp(weights[own] - maximum[query]) : 0.0;
-            weights[own] = weight;
-            scratch[own] = weight;
+            int index = query * LANES + lane;
+            float weight = has_key ? exp(weights[index] - maximum[query]) : 0.0;
+            weights[index] = weight;
+            scratch[index] = weight;
         }
         reduce_scratch(lane, count, false);
         if (lane < count) weight_sum[lane] = weight_sum[lane] * rescale[lane] + scratch[lane * LANES];
         for (int query = 0; query < GROUP; ++query)
             if (query < count) sums[query] *= rescale[query];
-        int here = min(LANES, end - at);
-        int value = (first + at) * row + (kv_heads + kv_head) * quads + quad;
+        int step_keys = min(LANES, end - step_key);
+        int value = (first + step_key) * row + (kv_heads + kv_head) * quads + quad;
         if (slice < across)
-            for (int i = slice; i < here; i += FETCHES * across) {
+            for (int i = slice; i < step_keys; i += FETCHES * across) {
                 vec4 loaded[FETCHES];
                 for (int j = 0; j < FETCHES; ++j)
-                    loaded[j] = cache[value + min(i + j * across, here - 1) * row];
+                    loaded[j] = cache[value + min(i + j * across, step_keys - 1) * row];
                 for (int j = 0; j < FETCHES; ++j)
                     for (int query = 0; query < GROUP; ++query)
-                        if (query < count && i + j * across < here)
+                        if (query < count && i + j * across < step_keys)
                             sums[query] += weights[query * LANES + i + j * across] * loaded[j];
             }
     }
@@ -161,14 +161,14 @@ void attend(int token, int part, int kv_head, int head, int count) {
         wait();
         joined[lane] = sums[query];
         wait();
-        int to = token * (out_row / 4) + ((head + query) * parts + part) * (quads + 1);
+        int target = token * (out_row / 4) + ((head + query) * parts + part) * (quads + 1);
         if (query < count && lane < quads) {
             vec4 sum = joined[lane];
             for (int i = 1; i < across; ++i) sum += joined[lane + i * quads];
-            result[to + lane] = sum;
+            result[target + lane] = sum;
         }
         if (query < count && lane == 0)
-            result[to + quads] = vec4(maximum[query], weight_sum[query], is_valid ? 1.0 : 0.0, 0.0);
+            result[target + quads] = vec4(maximum[query], weight_sum[query], is_valid ? 1.0 : 0.0, 0.0);
     }
 }
 
@@ -177,7 +177,7 @@ void main() {
     int kv_head = all / groups, first = (all - kv_head * groups) * GROUP;
     int last = min(first + GROUP, group), fitting = min(GROUP, ROOM / width);
     for (int head = first; head < last; head += fitting) {
-        if (head > first) wait();  // nobody reads shared memory for the heads before any more
+        if (head > first) wait();  // others may still read shared memory for the former heads
         attend(both / parts, both % parts, kv_head, kv_head * group + head, min(fitting, last - head));
     }
 }

@@ -1,10 +1,10 @@
 #version 310 es
-// Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
-// of CHUNK keys are put into shared memory, by SPLIT invocations a key, and become weights, exp(score -
-// maximum); then each invocation adds up four columns of some of the values. FETCHES loads are under
-// way at a time, those of the first values while the scores are computed. Longer sequences go on from
-// the maximum so far (Milakov and Gimelshein 2018); with OWN_KEYS all begin with the token itself,
-// whose key and value are in x.
+// Attention of new tokens over the cached ones: a token and a head of queries a workgroup. SPLIT invocations
+// a key compute the scores of CHUNK keys to shared memory, where they become weights, exp(score - maximum);
+// then each invocation adds up four columns of some of the values. FETCHES loads are in flight at a time,
+// those of the first values while the scores are computed. Longer sequences continue with the maximum so far
+// (Milakov and Gimelshein 2018). With OWN_KEYS the first key is the token itself, whose key and value are in
+// x.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -72,7 +72,7 @@ float products(int key, int first) {
 // The maximum of all invocations' numbers.
 float maximum_of_all(int lane, float number) {
 #if SUBGROUP_SIZE
-    number = subgroupMax(number);  // which may pass over a NaN: the weight of that one is NaN
+    number = subgroupMax(number);  // may ignore a NaN, whose weight is NaN anyway
     if (subgroupElect()) scratch[gl_SubgroupID] = number;
     wait();
     for (uint i = 0u; i < gl_NumSubgroups; ++i) number = max(number, scratch[i]);
@@ -103,16 +103,16 @@ void main() {
     float maximum = -3.0e38, weight_sum = 0.0;
     vec4 sum = vec4(0.0);
 #if OWN_KEYS
-    int of_head = token * x_row + head / group * width;
+    int kv_offset = token * x_row + head / group * width;
     for (int i = lane; i < quads; i += LANES)
         for (int j = 0; j < 4; ++j)
-            own_key[i][j] = rotated(of_head + keys_start, position * rotary_row, 4 * i + j);
+            own_key[i][j] = rotated(kv_offset + keys_start, position * rotary_row, 4 * i + j);
     wait();
     vec4 product = vec4(0.0);
     for (int i = 0; i < quads; ++i) product += query[i] * own_key[i];
     maximum = capped(dot(product, vec4(1.0)) * scale);
     if (part == 0) {
-        int own_value = of_head + values_start + 4 * quad;
+        int own_value = kv_offset + values_start + 4 * quad;
         sum = vec4(x[own_value], x[own_value + 1], x[own_value + 2], x[own_value + 3]);
         weight_sum = 1.0;
     }
@@ -129,19 +129,19 @@ void main() {
         float chunk_maximum = -3.0e38;
         for (int base = 0; base < count; base += LANES / SPLIT) {
             int key = base + lane / SPLIT;
-            float found = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
+            float score = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
 #if SPLIT > 1
-            wait();  // others may still read those of the keys before
-            scratch[lane] = found;
+            wait();  // others may still read the former keys' products
+            scratch[lane] = score;
             wait();
             key = lane < LANES / SPLIT ? base + lane : count;
-            found = 0.0;
-            for (int i = 0; i < SPLIT; ++i) found += scratch[(lane * SPLIT + i) % LANES];
+            score = 0.0;
+            for (int i = 0; i < SPLIT; ++i) score += scratch[(lane * SPLIT + i) % LANES];
 #endif
             if (key < count) {
-                found = capped(found * scale);
-                weights[key] = found;
-                chunk_maximum = greater(chunk_maximum, found);
+                score = capped(score * scale);
+                weights[key] = score;
+                chunk_maximum = greater(chunk_maximum, score);
             }
         }
 #if SPLIT > 1
@@ -165,7 +165,7 @@ void main() {
                         weight_sum += weights[i + j * across];
                     }
             }
-        wait();  // before the next keys' scores take the place of these
+        wait();  // the next keys' scores overwrite these
     }
     sums[lane] = sum;
     scratch[lane] = weight_sum;

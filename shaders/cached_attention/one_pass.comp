@@ -1,7 +1,7 @@
 #version 310 es
 // Attention of new tokens over the cached ones (Milakov and Gimelshein 2018: the softmax in one pass).
-// A workgroup computes a token and a head of the cache, for the GROUP heads of queries that read it:
-// keys are taken LANES at a time, a key an invocation; then each invocation adds up columns of values.
+// A workgroup computes a token and a head of the cache, for the GROUP heads of queries that read it: it steps
+// along the keys by LANES, a key an invocation; then each invocation adds up columns of values.
 #ifndef LANES
 #define LANES 64
 #endif
@@ -34,7 +34,7 @@ uniform float scale;
 #include "common/rotary.glsl"
 shared float queries[ROOM];            // of the group's heads
 shared float sums[ROOM];               // of values by weights
-shared float weights[GROUP * LANES];   // of the keys at hand
+shared float weights[GROUP * LANES];   // of the keys of a step
 shared float scratch[GROUP * LANES];    // for maxima and sums over lanes
 shared float maximum[GROUP], weight_sum[GROUP], rescale[GROUP];
 
@@ -62,20 +62,20 @@ void attend(int token, int kv_head, int head, int count) {
     }
     int visible = is_valid ? min(position + 1, window) : 0;  // keys that the token attends to
     int first = place - visible + 1, row = 2 * kv_heads * width;
-    for (int at = 0; at < visible; at += LANES) {
+    for (int step_key = 0; step_key < visible; step_key += LANES) {
         wait();
-        int key = (first + min(at + lane, visible - 1)) * row + kv_head * width;
+        int key = (first + min(step_key + lane, visible - 1)) * row + kv_head * width;
         for (int query = 0; query < count; ++query) {
-            float own = at + lane < visible ? score(query, key) : -3.0e38;
-            weights[query * LANES + lane] = own;
-            scratch[query * LANES + lane] = own;
+            float key_score = step_key + lane < visible ? score(query, key) : -3.0e38;
+            weights[query * LANES + lane] = key_score;
+            scratch[query * LANES + lane] = key_score;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
             wait();
             if (lane < step)
                 for (int query = 0; query < count; ++query) {
-                    int own = query * LANES + lane;
-                    scratch[own] = greater(scratch[own], scratch[own + step]);
+                    int index = query * LANES + lane;
+                    scratch[index] = greater(scratch[index], scratch[index + step]);
                 }
         }
         wait();
@@ -86,10 +86,10 @@ void attend(int token, int kv_head, int head, int count) {
         }
         wait();
         for (int query = 0; query < count; ++query) {
-            int own = query * LANES + lane;
-            float weight = at + lane < visible ? exp(weights[own] - maximum[query]) : 0.0;
-            weights[own] = weight;
-            scratch[own] = weight;
+            int index = query * LANES + lane;
+            float weight = step_key + lane < visible ? exp(weights[index] - maximum[query]) : 0.0;
+            weights[index] = weight;
+            scratch[index] = weight;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
             wait();
@@ -99,12 +99,12 @@ void attend(int token, int kv_head, int head, int count) {
         }
         wait();
         if (lane < count) weight_sum[lane] = weight_sum[lane] * rescale[lane] + scratch[lane * LANES];
-        int keys_here = min(LANES, visible - at);
+        int step_keys = min(LANES, visible - step_key);
         for (int i = lane; i < count * width; i += LANES) {
             int query = i / width, column = i - query * width;
             float sum = sums[i] * rescale[query];
-            int value = (first + at) * row + (kv_heads + kv_head) * width + column;
-            for (int j = 0; j < keys_here; ++j) sum += weights[query * LANES + j] * cache[value + j * row];
+            int value = (first + step_key) * row + (kv_heads + kv_head) * width + column;
+            for (int j = 0; j < step_keys; ++j) sum += weights[query * LANES + j] * cache[value + j * row];
             sums[i] = sum;
         }
     }
@@ -121,7 +121,7 @@ void main() {
     int kv_head = all / groups, first = (all - kv_head * groups) * GROUP;
     int last = min(first + GROUP, group), fitting = min(GROUP, ROOM / width);
     for (int head = first; head < last; head += fitting) {
-        if (head > first) wait();  // nobody reads shared memory for the heads before any more
+        if (head > first) wait();  // others may still read shared memory for the former heads
         attend(int(WORKGROUP_ID.z), kv_head, kv_head * group + head, min(fitting, last - head));
     }
 }

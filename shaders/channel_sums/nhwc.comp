@@ -40,39 +40,39 @@ void main() {
     int quad = int(WORKGROUP_ID.x) * RESULTS + line;
     int part = int(WORKGROUP_ID.z), stride = LANES * quads, last = (part + 1) * chunk * quads;
     int i = min(quad, quads - 1) + (part * chunk + lane) * quads;
-    State whole = IDENTITY;
+    State total = IDENTITY;
 #if HAS_DY
     vec4 channel_mean = vec4(0.0);
 #if HAS_MEAN
     for (int k = 0; k < 4; ++k) channel_mean[k] = mean[min(quad * 4 + k, c - 1)];
 #endif
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE], given[AT_ONCE];
+        vec4 x_values[AT_ONCE], dy_values[AT_ONCE];
         for (int k = 0; k < AT_ONCE; ++k) {
-            some[k] = x[i + k * stride];
-            given[k] = dy[i + k * stride];
+            x_values[k] = x[i + k * stride];
+            dy_values[k] = dy[i + k * stride];
         }
         for (int k = 0; k < AT_ONCE; ++k)
-            whole = accumulate(whole, some[k], given[k], channel_mean);
+            total = accumulate(total, x_values[k], dy_values[k], channel_mean);
     }
-    for (; i < last; i += stride) whole = accumulate(whole, x[i], dy[i], channel_mean);
+    for (; i < last; i += stride) total = accumulate(total, x[i], dy[i], channel_mean);
 #else
     for (; i + (AT_ONCE - 1) * stride < last; i += AT_ONCE * stride) {
-        vec4 some[AT_ONCE];
-        for (int k = 0; k < AT_ONCE; ++k) some[k] = x[i + k * stride];
+        vec4 x_values[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; ++k) x_values[k] = x[i + k * stride];
         for (int k = 0; k < AT_ONCE; k += 4)
-            whole = accumulate(whole, some[k], some[k + 1], some[k + 2], some[k + 3]);
+            total = accumulate(total, x_values[k], x_values[k + 1], x_values[k + 2], x_values[k + 3]);
     }
-    for (; i < last; i += stride) whole = accumulate(whole, x[i]);
+    for (; i < last; i += stride) total = accumulate(total, x[i]);
 #endif
-    whole = reduce_lanes(whole, lane, line);
+    total = reduce_lanes(total, lane, line);
     if (lane > 0 || quad * 4 >= row) return;
 #if !HAS_DY
-    whole = finished(whole, chunk);
+    total = finished(total, chunk);
 #endif
     int count = clamp(c - quad * 4, 0, 4);
     int place = (out_first + part * out_row) / 4 + quad;
-    result[place] = first_of(whole.first, count);
-    // Both rows of a part are one of the matrix that all parts are.
-    result[place + (WHOLE == 1 ? out_row : row) / 4] = first_of(whole.second, count);
+    result[place] = first_of(total.first, count);
+    // The two rows of a part are one row of the matrix of all parts.
+    result[place + (WHOLE == 1 ? out_row : row) / 4] = first_of(total.second, count);
 }

@@ -29,7 +29,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x);
     for (int place = int(WORKGROUP_ID.y); place < row; place += int(WORKGROUP_COUNT.y)) {
         int channel = min(place, c - 1);
-        State whole = IDENTITY;
+        State total = IDENTITY;
 #if HAS_DY
         float channel_mean = 0.0;
 #endif
@@ -39,17 +39,17 @@ void main() {
         for (int i = lane; i < pixels; i += LANES) {
             int image = i / inner, at = channel * inner + i - image * inner;
 #if HAS_DY
-            whole = accumulate(whole, x[image * x_row + at], dy[image * dy_row + at], channel_mean);
+            total = accumulate(total, x[image * x_row + at], dy[image * dy_row + at], channel_mean);
 #else
-            whole = accumulate(whole, x[image * x_row + at]);
+            total = accumulate(total, x[image * x_row + at]);
 #endif
         }
-        whole = reduce_lanes(whole, lane, 0);
+        total = reduce_lanes(total, lane, 0);
         if (lane > 0) continue;
 #if !HAS_DY
-        whole = finished(whole, pixels);
+        total = finished(total, pixels);
 #endif
-        result[out_first + place] = place < c ? whole.first : 0.0;
-        result[out_first + place + out_row] = place < c ? whole.second : 0.0;
+        result[out_first + place] = place < c ? total.first : 0.0;
+        result[out_first + place + out_row] = place < c ? total.second : 0.0;
     }
 }

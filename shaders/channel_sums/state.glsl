@@ -1,8 +1,8 @@
-// What invocations know of a channel, or of four, put together. Before this file: NUMBER, float or
-// vec4; LANES and RESULTS as in reduce/lanes.glsl; HAS_DY.
+// The state of a channel's sums, or of four channels', and its reduction over lanes. The includer defines NUMBER,
+// float or vec4; LANES and RESULTS as in reduce/lanes.glsl; and HAS_DY.
 struct State {
     NUMBER first, second;  // sums; or a mean and the sum of squared distances from it
-    float count;           // of how many numbers; with dy nobody asks
+    float count;           // of numbers; not used with dy
 };
 #define STATE State
 
@@ -24,49 +24,49 @@ State join(State a, State b) {
 
 #if LANES > 1
 State joined(int first, const int count, int line) {
-    State whole = states[first * RESULTS + line];
+    State total = states[first * RESULTS + line];
 #if HAS_DY
-    for (int i = 1; i < count; ++i) whole = join(whole, states[(first + i) * RESULTS + line]);
+    for (int i = 1; i < count; ++i) total = join(total, states[(first + i) * RESULTS + line]);
 #else
-    // As `join` of one after the other, but with one division for all. Lanes without numbers are
-    // behind those that have some, so that the first mean is of numbers if there are any.
-    NUMBER base = whole.first, further = NUMBER(0.0);
+    // As `join` one after the other, but with a single division. Lanes without numbers come last, so that
+    // the first mean is valid if any is.
+    NUMBER base = total.first, distance = NUMBER(0.0);
     for (int i = 1; i < count; ++i) {
         State one = states[(first + i) * RESULTS + line];
-        whole.count += one.count;
-        further += (one.first - base) * one.count;
+        total.count += one.count;
+        distance += (one.first - base) * one.count;
     }
-    whole.first += further / max(whole.count, 1.0);
-    whole.second = NUMBER(0.0);
+    total.first += distance / max(total.count, 1.0);
+    total.second = NUMBER(0.0);
     for (int i = 0; i < count; ++i) {
         State one = states[(first + i) * RESULTS + line];
-        NUMBER delta = one.first - whole.first;
-        whole.second += one.second + delta * one.count * delta;  // a lane without pixels adds 0
+        NUMBER delta = one.first - total.first;
+        total.second += one.second + delta * one.count * delta;  // a lane without pixels adds 0
     }
 #endif
-    return whole;
+    return total;
 }
 #endif
 
 const State IDENTITY = State(NUMBER(0.0), NUMBER(0.0), 0.0);
 
 #if HAS_DY
-State accumulate(State whole, NUMBER x, NUMBER dy, NUMBER mean) {
-    return State(whole.first + dy, whole.second + dy * (x - mean), 0.0);
+State accumulate(State total, NUMBER x, NUMBER dy, NUMBER mean) {
+    return State(total.first + dy, total.second + dy * (x - mean), 0.0);
 }
 #else
-State accumulate(State whole, NUMBER a) {
-    return join(whole, State(a, NUMBER(0.0), 1.0));
+State accumulate(State total, NUMBER a) {
+    return join(total, State(a, NUMBER(0.0), 1.0));
 }
 
-// With four more, whose own mean is taken away first.
-State accumulate(State whole, NUMBER a, NUMBER b, NUMBER c, NUMBER d) {
+// Adds four numbers, whose own mean is subtracted first.
+State accumulate(State total, NUMBER a, NUMBER b, NUMBER c, NUMBER d) {
     NUMBER mean = ((a + b) + (c + d)) * 0.25;
     a -= mean;
     b -= mean;
     c -= mean;
     d -= mean;
-    return join(whole, State(mean, (a * a + b * b) + (c * c + d * d), 4.0));
+    return join(total, State(mean, (a * a + b * b) + (c * c + d * d), 4.0));
 }
 
 float finite_or_nan(float value, float mean) {
@@ -77,9 +77,10 @@ vec4 finite_or_nan(vec4 value, vec4 mean) {
                 finite_or_nan(value.z, mean.z), finite_or_nan(value.w, mean.w));
 }
 
-// The mean and the variance: no order of sums tells an infinity from NaN.
-State finished(State whole, int pixels) {
-    NUMBER variance = whole.second / float(pixels);
-    return State(finite_or_nan(whole.first, whole.first), finite_or_nan(variance, whole.first), 0.0);
+// The mean and the variance. Both are NaN where the mean is not finite: whether it is infinite or NaN depends
+// on the order of the sums.
+State finished(State total, int pixels) {
+    NUMBER variance = total.second / float(pixels);
+    return State(finite_or_nan(total.first, total.first), finite_or_nan(variance, total.first), 0.0);
 }
 #endif

@@ -8,7 +8,7 @@ ivec4 four_signed(int word) {
     return ivec4(word << 24, word << 16, word << 8, word) >> 24;
 }
 
-// Number `i` of an array, of whose words this is number i / 4.
+// Number `i` of an array, from its word i / 4.
 int one_unsigned(int word, int i) {
     return (word >> (8 * (i & 3))) & 255;
 }

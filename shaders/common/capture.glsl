@@ -1,5 +1,5 @@
-// A vertex captures VECTORS neighbouring vec4 of the result, the i-th of which is `vector(i)`: to
-// begin a vertex may cost more than to capture several. Past the end, the last one is repeated.
+// A vertex captures VECTORS neighbouring vec4 of the result, since starting a vertex may cost more than
+// capturing several; `vector(i)` is the i-th vec4 of the result. Past the end, the last one is repeated.
 #ifndef VECTORS
 #define VECTORS 4
 #endif

@@ -1,6 +1,5 @@
-// For dense results that are computed number by number: `element(image, i)` is the i-th of an image,
-// which has out_row. A vec4 may begin in one image and end in the next; of the last one, and of one
-// alone, there is padding behind the end.
+// Dense results that are computed one number at a time: `element(image, i)` is number `i` of an image, which
+// has `out_row` numbers. A vec4 may begin in one image and end in the next; the last one ends in padding.
 uniform int out_rows;
 vec4 vector(int quad);
 #include "common/capture.glsl"
@@ -9,11 +8,11 @@ vec4 vector(int quad) {
     int image = quad * 4 / out_row;
     int i = quad * 4 - image * out_row;
     int end = image < out_rows - 1 ? out_row : out_row + 4;
-    vec4 found = vec4(0.0);
-    // 4: a loop of a known length is unrolled, and registers of boards run out.
+    vec4 four = vec4(0.0);
+    // 4, but not a constant: boards run out of registers where the loop is unrolled.
     int lanes = min(out_size, 4);
     for (int lane = 0; lane < lanes; ++lane) {
-        found[lane] = element(image, i);
+        four[lane] = element(image, i);
         ++i;
         if (i == end) {
             i = 0;
@@ -21,5 +20,5 @@ vec4 vector(int quad) {
             end = image < out_rows - 1 ? out_row : out_row + 4;
         }
     }
-    return found;
+    return four;
 }

@@ -1,9 +1,9 @@
-// What is done to a result's numbers before they are stored: an expression of them and of operands
-// e1, e2, ... The host writes the operands, in buffers or textures; the expression as a function of
-// numbers or of four each, with the uniforms of the numbers in it; and the call of that function.
-// Kernels call one of the two forms.
-//     at: where in the result's memory the number, or the vec4, goes.
-//     channel: of the result, a matrix's column; quad: four of these.
+// The epilogue: an expression of a result's number and of operands e1, e2, ..., which is applied before the
+// result is stored. The host generates the declarations of the operands, in buffers or textures; the
+// expression as a function of floats or of vec4, with uniforms for its constants; and the call of that
+// function. A kernel calls one of the two forms.
+//     at: index of the number, or of the vec4, in the result's memory.
+//     channel: of the result, or a matrix's column; quad: index of four of these.
 #include <epilogue operands>
 #include <epilogue function>
 

@@ -1,4 +1,4 @@
-// An expression of scalars as a function, which the host writes, and the same of four each.
+// A generated function of scalars, and its overload for vectors of four.
 $includes
 $uniforms
 

@@ -1,6 +1,6 @@
-// Four numbers of x and of the result: a vec4 (RESULT, where the host says so), or halves, two in a
-// word, where X_HALF or OUT_HALF is 1. X_AT(i) is the i-th four of x, STORED(v) what the result's
-// memory takes for v.
+// Four numbers of x and of the result: a vec4 (or RESULT, which the host may define), or halves, two in a
+// word, where X_HALF or OUT_HALF is 1. X_AT(i) is the i-th vec4 of x, STORED(v) is v as the result's memory
+// stores it.
 #ifndef X_HALF
 #define X_HALF 0
 #endif

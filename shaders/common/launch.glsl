@@ -1,5 +1,5 @@
-// Where an invocation stands in the whole launch. A launch that a driver gets wrong, or that its
-// watchdog would end, is made IN_PARTS: each begins at `first_group` of `all_groups`.
+// Indices of the workgroup and of the invocation in the whole launch. A launch that a driver computes wrong,
+// or that its watchdog would end, is dispatched IN_PARTS: each begins at `first_group` of `all_groups`.
 #ifndef IN_PARTS
 #define IN_PARTS 0
 #endif

@@ -6,12 +6,12 @@ bool is_nan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
-// Neither infinite nor NaN: what may be given to exp, pow and the like.
+// Neither infinite nor NaN: a valid argument of exp, pow and the like.
 bool is_finite(float x) {
     return (floatBitsToUint(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// exp(-x) for an x of 0 or more: at 104 it is 0, and what drivers give for more is their own.
+// exp(-x) for x >= 0: it is 0 at 104, beyond which drivers differ.
 float exp_minus(float x) {
     return exp(-min(x, 104.0));
 }
@@ -20,7 +20,7 @@ vec4 exp_minus(vec4 x) {
     return exp(-min(x, vec4(104.0)));
 }
 
-// The greater of two, NaN if either is: what numpy.maximum gives.
+// The greater of two, NaN if either is, as numpy.maximum.
 float greater(float a, float b) {
     return is_nan(a) ? a : is_nan(b) ? b : max(a, b);
 }

@@ -1,4 +1,4 @@
-// Windows of 2 x 2 whose numbers are pooled before they are stored.
+// Pooling of windows of 2 x 2 results before they are stored.
 #ifndef POOL
 #define POOL 0  // 1 the maximum, 2 the mean
 #endif

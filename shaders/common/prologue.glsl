@@ -1,8 +1,9 @@
-// What is done to x's numbers before they are multiplied: an expression of them and of operands p1,
-// p2, ... The host writes the operands; the expression as a function of four numbers each, with the
-// uniforms of the numbers in it; and the call of that function. Without one `prologue` is its value.
-//     quad: which four of the channels, a matrix's columns; image: of x.
-// PROLOGUE_CHANNELS is what the kernel calls the number of channels.
+// The prologue: an expression of four numbers of x and of operands p1, p2, ..., which is applied before x is
+// multiplied. The host generates the declarations of the operands; the expression as a function of vec4, with
+// uniforms for its constants; and the call of that function. Without a prologue the macro `prologue` is its
+// first argument.
+//     quad: index of four channels, or of four columns of a matrix; image: of x.
+// PROLOGUE_CHANNELS: the kernel's name for the number of channels.
 #define HAS_PROLOGUE 1
 #include <prologue operands>
 #include <prologue function>

@@ -1,13 +1,14 @@
-// Weights packed in units of 32 (glnn/graph/quantization.py). FORMAT is GGML's number of their format,
-// or INTEGER: unsigned integers of BITS bits, of which BLOCK share a scale, a half with HALF_SCALES,
-// and with ZEROS a zero point, which is else the middle of their range. The memory is the block Weight,
-// by words with PACKED_BY_WORDS, which a kernel whose neighbours take neighbouring words asks for, if
-// its format has few of more than one word together; or the includer has PACKED(i), number i of the
-// memory's uvec4. What unpacks a format is a case below. A weight is a value times its half unit's
-// scale, plus the unit's minimum.
+// Weights packed in units of 32 (glnn/graph/quantization.py). FORMAT is GGML's number of the format, or
+// INTEGER: unsigned integers of BITS bits. BLOCK integers share a scale, a half with HALF_SCALES, and with
+// ZEROS a zero point; without, the zero point is the middle of their range. A weight is a value times the
+// scale of its half unit, plus the unit's minimum. Each format is a case in the functions below.
 //
-// To load words and to make numbers of them are functions apart, so that a kernel may have words on
-// their way while it multiplies others: whoever makes numbers of words waits for these.
+// The memory is the block Weight, declared as words with PACKED_BY_WORDS, for kernels whose neighbouring
+// invocations load neighbouring words, and for formats that load one word at a time. Or the includer
+// defines PACKED(i), the i-th uvec4 of the memory.
+//
+// Functions that load words are separate from those that convert them to numbers, which have to wait for
+// the words: so a kernel can load words while it multiplies others.
 #define INTEGER -1
 #define F32 0
 #define F16 1
@@ -41,13 +42,13 @@
 uniform int high_first, scales_first, zeros_first;  // in uvec4
 
 #if !defined(GL_ES) && __VERSION__ < 420
-// GLSL 3.30 does not have it. Small numbers are made of integers: GPUs take small floats for 0.
+// For GLSL 3.30. Subnormal halves are computed from integers, since GPUs flush small floats to 0.
 float half_of(uint bits) {
     uint magnitude = bits & 0x7fffu;
-    float found = magnitude < 0x400u ? float(magnitude) * exp2(-24.0)
+    float value = magnitude < 0x400u ? float(magnitude) * exp2(-24.0)
                 : magnitude < 0x7c00u  ? uintBitsToFloat((magnitude << 13) + (112u << 23))
                                        : uintBitsToFloat((magnitude << 13) | 0x7f800000u);
-    return (bits & 0x8000u) == 0u ? found : -found;
+    return (bits & 0x8000u) == 0u ? value : -value;
 }
 
 vec2 unpackHalf2x16(uint word) {
@@ -68,14 +69,14 @@ vec2 unpackHalf2x16(uint word) {
 struct Scales {
     vec2 scale;  // of the first 16 weights of a unit, and of the others
     float minimum;
-    vec2 zeros;  // their zero points, where these are no constants
+    vec2 zeros;  // zero points of the two halves, where they are stored
 };
 
 #ifndef PACKED_BY_WORDS
 #define PACKED_BY_WORDS 0
 #endif
-#define WORDS_ALONE (FORMAT != F32 && FORMAT != F16 && FORMAT != BF16 && FORMAT != Q4_K && FORMAT != Q5_K)
-#if PACKED_BY_WORDS && WORDS_ALONE
+#define LOADS_SINGLE_WORDS (FORMAT != F32 && FORMAT != F16 && FORMAT != BF16 && FORMAT != Q4_K && FORMAT != Q5_K)
+#if PACKED_BY_WORDS && LOADS_SINGLE_WORDS
 layout(std430, binding = 1) buffer Weight { uint weight[]; };
 #define PACKED(i) uvec4(weight[4 * (i)], weight[4 * (i) + 1], weight[4 * (i) + 2], weight[4 * (i) + 3])
 #elif !defined(PACKED)
@@ -83,15 +84,14 @@ layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #endif
 
-// Word i of the memory. With SELECT_WORDS it is selected from the four that are loaded together, with 1
-// where a unit's quants are one such load, with 2 always: for NVIDIA's compiler that is less work, for
-// others it is more.
+// Word i of the memory. With SELECT_WORDS it is selected from a uvec4 that is loaded: with 1 where a unit's
+// quants are one uvec4, with 2 always. That is faster with NVIDIA's compiler and slower with others.
 #ifndef SELECT_WORDS
 #define SELECT_WORDS 0
 #endif
 
 uint packed_word(int i) {
-#if PACKED_BY_WORDS && WORDS_ALONE
+#if PACKED_BY_WORDS && LOADS_SINGLE_WORDS
     return weight[i];
 #elif SELECT_WORDS == 2 || SELECT_WORDS == 1 && UNIT_QUADS == 1
     uvec4 four = PACKED(i >> 2);
@@ -102,19 +102,19 @@ uint packed_word(int i) {
 #endif
 }
 
-// Which of two numbers part `part` of a unit takes: the first half's or the second's.
+// The number of the half of a unit that `part`, four weights, is in.
 float of_part(vec2 both, int part) {
     return part < 4 ? both.x : both.y;
 }
 
-// An integer below 2^23 in the mantissa of 2^23, as a number. Drivers convert integers at a quarter
-// of the rate of this.
+// Integers below 2^23 as floats less `offset`, by way of the mantissa of 2^23: drivers convert integers at a
+// quarter of this rate.
 vec4 small_integers(uvec4 v, float offset) {
     return uintBitsToFloat(v | 0x4b000000u) - (8388608.0 + offset);
 }
 
-// The bits of `mask` of each byte of a word, from bit `shift` of it on, as numbers less `offset`.
-// They stay where they are in the mantissa and are scaled there, which is exact: one shift for all.
+// The bits of `mask` of each byte of a word, from bit `shift` of the byte on, as numbers less `offset`. They
+// are not shifted but scaled as part of the mantissa, which is exact: one shift serves all bytes.
 vec4 bytes_of(uint word, uint mask, int shift, float offset) {
     uvec2 low = uvec2(mask << shift, mask << (shift + 8));
     vec2 place = vec2(1.0 / float(1 << shift), 1.0 / float(256 << shift));
@@ -174,7 +174,7 @@ float integer_zero(uint word, int block) {
 }
 #endif
 
-// What `scale_words` loaded for a unit, as numbers.
+// Converts the words that `scale_words` loaded for a unit.
 Scales scales_of(uvec4 words, int unit) {
 #if FORMAT == INTEGER
 #if BLOCK < 32
@@ -187,7 +187,7 @@ Scales scales_of(uvec4 words, int unit) {
     return Scales(vec2(integer_scale(words.x, block)), 0.0, vec2(integer_zero(words.z, block)));
 #endif
 #elif FORMAT == Q4_K || FORMAT == Q5_K
-    // Scale and minimum of eight units: two halves, and six bits of each of a unit's.
+    // Scale and minimum: two halves for eight units, times six bits for each unit.
     vec2 of_block = unpackHalf2x16(words.x);
     int shift = (unit & 3) * 8;
     uvec3 bytes = words.yzw >> shift;
@@ -196,7 +196,7 @@ Scales scales_of(uvec4 words, int unit) {
     vec2 both = of_block * vec2(six);
     return Scales(vec2(both.x), -both.y, vec2(0.0));
 #elif FORMAT == Q6_K
-    // Scales of eight units: a byte for each half of each, and a half for all.
+    // Scales: a half for eight units, times a byte for each half unit.
     uint two = words.x >> ((unit & 1) * 16);
     vec2 signed_bytes = vec2((ivec2(int(two) << 24, int(two) << 16)) >> 24);
     return Scales(unpackHalf2x16(words.y).x * signed_bytes, 0.0, vec2(0.0));
@@ -212,7 +212,7 @@ Scales scales_of(uvec4 words, int unit) {
 }
 
 #if FORMAT == IQ4_NL
-// The value of each of sixteen quants, four in a word.
+// The value of one of sixteen quants, from a table with four in a word.
 float value_of(uint quant) {
     const uvec4 table = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
     return float(int(table[quant >> 2] << (24u - 8u * (quant & 3u))) >> 24);
@@ -242,8 +242,8 @@ uvec4 quant_words(int unit, int part) {
     return words;
 }
 
-// What `quant_words` loaded, as numbers to be scaled. zeros: those of the unit's `Scales`. shift: from
-// which bit on quants of four bits lie in each byte, best a constant.
+// Converts the words that `quant_words` loaded to unscaled numbers. zeros: those of the unit's `Scales`.
+// shift: first bit, in each byte, of quants of four bits, best a constant.
 vec4 values_of(uvec4 words, int part, int shift, vec2 zeros) {
 #if FORMAT == F32
     return uintBitsToFloat(words);
@@ -308,7 +308,7 @@ UnitWords unit_words(int unit) {
     return words;
 }
 
-// Those of a part, as `quant_words` loads them.
+// The words of a part, as `quant_words` loads them.
 uvec4 words_of(UnitWords words, int part) {
     uint high = words.high[FORMAT == Q6_K ? part >> 2 : 0];
 #if TWO_BITS
@@ -324,7 +324,7 @@ vec4 values_of(uvec4 words, int part, vec2 zeros) {
     return values_of(words, part, part & 4, zeros);
 }
 
-// The words of weights 4 i to 4 i + 3 of all rows, each of which has whole units.
+// The words of weights 4 i to 4 i + 3, counted through all rows, which have whole units.
 struct FourWords {
     uvec4 quants, scales;
 };
@@ -333,7 +333,7 @@ FourWords four_words(int i) {
     return FourWords(quant_words(i >> 3, i & 7), scale_words(i >> 3));
 }
 
-// What `four_words` loaded for number i, as weights.
+// Converts the words that `four_words` loaded for index i to weights.
 vec4 unpacked(FourWords words, int i) {
     int part = i & 7;
     Scales scales = scales_of(words.scales, i >> 3);
@@ -344,7 +344,7 @@ vec4 unpacked(FourWords words, int i) {
     return values * of_part(scales.scale, part) + scales.minimum;
 }
 
-// Weights 4 i to 4 i + 3 of all rows.
+// Weights 4 i to 4 i + 3, counted through all rows.
 vec4 unpacked(int i) {
     return unpacked(four_words(i), i);
 }

@@ -1,6 +1,6 @@
-// Numbers of a token's head, rotated by a table of cosines and sines where there is one
-// (HAS_ROTARY): number i is rotated with i + rotary_dim / 2 or, where PAIRS is 1, with its neighbour.
-// The includer has NUMBER(i), number i of the head before, and TABLE(i), number i of the position's row.
+// Rotary embedding: the numbers of a token's head are rotated by a table of cosines and sines (HAS_ROTARY).
+// Number i is rotated with number i + rotary_dim / 2 or, where PAIRS is 1, with its neighbour. The includer
+// defines NUMBER(head, i), number i of a head, and TABLE(row, i), number i of the table's row of the position.
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
 #endif

@@ -1,5 +1,5 @@
-// Flat arrays of texels. Each operand NAME is declared as a NAME_SAMPLER, which the host sets to
-// what holds it here: a buffer, a texture, or a texture in layers, as DataTexture lays them out.
+// Flat arrays of texels. Each operand NAME is declared as a NAME_SAMPLER, which the host defines as the
+// sampler type of a texture buffer, a texture, or a texture array, with the layout of DataTexture.
 #ifndef X_SAMPLER
 #define X_SAMPLER sampler2D
 #endif

@@ -1,13 +1,15 @@
-// A tile of BM rows by BN columns that a workgroup multiplies through shared memory: WG_X by WG_Y
-// invocations, times SLICES that share each step's depths (places along k), with TM by TN results
-// each. Shared memory is double-buffered: buffer_index is 0 or 1.
+// A tile of BM rows by BN columns that a workgroup multiplies through shared memory, with WG_X by WG_Y
+// invocations in each of SLICES, and TM by TN results an invocation. A depth is an index along k; the
+// slices share the BK depths of each step. Shared memory is double-buffered: buffer_index is 0 or 1.
 //
-// Runs of 32 invocations cover 4 x 8 patches of the tile, and runs of four 2 x 2 of it, so that they
-// share what they read: NVIDIA's shared memory takes two cycles to give each of 32 invocations a vec4
-// where any four neighbours read two different ones at the most, else four. An invocation's rows and
-// columns are groups of four spread over the tile; both operands are kept k-major. A is loaded four
-// depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a depth, or four
-// depths of a column (B_BY_DEPTHS).
+// Each run of 32 invocations covers a 4 x 8 patch of the tile, and each run of four a 2 x 2 patch, so
+// that they read the same operands: NVIDIA's shared memory gives each of 32 invocations a vec4 in two
+// cycles if any four neighbours read at most two different ones, else in four. The rows and columns of
+// an invocation are groups of four, spread over the tile; both tiles are stored k-major. A is loaded
+// four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a depth, or
+// four depths of a column (B_BY_DEPTHS).
+//
+// The including kernel calls `locate_tile`, `multiply_steps`, `add_slices`, and stores `sum`.
 #ifndef A_BY_ROWS
 #define A_BY_ROWS 0
 #endif
@@ -20,50 +22,51 @@
 #define INVOCATIONS (LANES * SLICES)
 #define BM (WG_Y * TM)
 #define BN (WG_X * TN)
-#define AM (BM + 4)  // other banks for the next depth
-#define GM (TM / 4)
-#define GN (TN / 4)
+#define AM (BM + 4)  // row pitch of a_tile: the next depth begins in another bank
+#define GM (TM / 4)  // groups of four rows of an invocation
+#define GN (TN / 4)  // groups of four columns
 #define A_LOADS ((BM * BK / 4 + INVOCATIONS - 1) / INVOCATIONS)
 #define B_LOADS ((BK * BN / 4 + INVOCATIONS - 1) / INVOCATIONS)
-#define STRIP 8
-#define DEPTHS (BK / SLICES)
+#define STRIP 8              // rows of tiles in a strip
+#define DEPTHS (BK / SLICES)  // depths of a slice in a step
 #define DEPTHS_AHEAD (AHEAD == 2 && DEPTHS % 2 == 0)
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-shared float a_tile[2 * BK * AM];  // k-major
+shared float a_tile[2 * BK * AM];
 #if B_BY_DEPTHS
-#define BP (BN + 4)
+#define BP (BN + 4)  // row pitch of b_tile
 shared float b_tile[2 * BK * BP];
 #else
 shared vec4 b_tile[2 * BK * BN / 4];
 #endif
 
-int lane, slice, tile_row, tile_column;  // columns in vec4
-int row, column;                         // this invocation's place in the tile
-vec4 a_next[A_LOADS], b_next[B_LOADS];
+int lane, slice;             // this invocation in the workgroup
+int tile_row, tile_column;   // where the tile begins, columns in vec4
+int row, column;             // the first group of rows and of columns of this invocation
+vec4 a_next[A_LOADS], b_next[B_LOADS];  // loaded operands of the next step
 vec4 sum[TM * GN];
 
-// The tile of this workgroup, and this invocation's place in it. Workgroups are walked in strips of
-// tile rows, so that neighbours in time share operands in the cache.
-void place() {
-    int wide = int(WORKGROUP_COUNT.x), high = int(WORKGROUP_COUNT.y);
-    int linear = int(WORKGROUP_ID.y) * wide + int(WORKGROUP_ID.x);
-    int strip = linear / (STRIP * wide);
-    int rest = linear - strip * STRIP * wide;
-    int rows = min(STRIP, high - strip * STRIP);
-    tile_row = (strip * STRIP + rest % rows) * BM;
-    tile_column = rest / rows * (BN / 4);
+// Finds the tile of this workgroup, and this invocation's rows and columns in it. Workgroups follow
+// one another down the columns of strips of STRIP rows of tiles, so that operands stay in the cache.
+void locate_tile() {
+    int grid_width = int(WORKGROUP_COUNT.x), grid_height = int(WORKGROUP_COUNT.y);
+    int linear = int(WORKGROUP_ID.y) * grid_width + int(WORKGROUP_ID.x);
+    int strip = linear / (STRIP * grid_width);
+    int in_strip = linear - strip * STRIP * grid_width;
+    int rows = min(STRIP, grid_height - strip * STRIP);
+    tile_row = (strip * STRIP + in_strip % rows) * BM;
+    tile_column = in_strip / rows * (BN / 4);
     lane = int(gl_LocalInvocationIndex);
     slice = lane / LANES;
-    int own = lane % LANES, patch_of_32 = own / 32;
-    column = patch_of_32 % (WG_X / 8) * 8 + own % 2 + own / 4 % 4 * 2;
-    row = patch_of_32 / (WG_X / 8) * 4 + own / 2 % 2 + own / 16 % 2 * 2;
+    int slice_lane = lane % LANES, patch_of_32 = slice_lane / 32;
+    column = patch_of_32 % (WG_X / 8) * 8 + slice_lane % 2 + slice_lane / 4 % 4 * 2;
+    row = patch_of_32 / (WG_X / 8) * 4 + slice_lane / 2 % 2 + slice_lane / 16 % 2 * 2;
     for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
 }
 
-// Which of the loads of a step number `item` is: the depth, and the row or column in fours or one by
-// one, as A and B are loaded.
-ivec2 a_item(int item) {
+// The depth, and the row or column, of load `item` of a step: rows and columns are counted in vec4
+// where four of them are loaded at once.
+ivec2 a_position(int item) {
 #if A_BY_ROWS
     return ivec2(min(item / (BM / 4), BK - 1), item % (BM / 4));
 #else
@@ -71,7 +74,7 @@ ivec2 a_item(int item) {
 #endif
 }
 
-ivec2 b_item(int item) {
+ivec2 b_position(int item) {
 #if B_BY_DEPTHS
     return ivec2(item % (BK / 4) * 4, item / (BK / 4));
 #else
@@ -79,61 +82,61 @@ ivec2 b_item(int item) {
 #endif
 }
 
-// Puts the loaded operands of a step into shared memory.
-void store(int buffer_index) {
+// Stores the loaded operands of a step to shared memory.
+void store_tiles(int buffer_index) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         if (BM * BK / 4 % INVOCATIONS != 0 && item >= BM * BK / 4) break;
-        ivec2 to = a_item(item);
+        ivec2 position = a_position(item);
 #if A_BY_ROWS
-        int at = (buffer_index * BK + to.x) * AM + to.y * 4;
-        for (int j = 0; j < 4; ++j) a_tile[at + j] = a_next[i][j];
+        int address = (buffer_index * BK + position.x) * AM + position.y * 4;
+        for (int j = 0; j < 4; ++j) a_tile[address + j] = a_next[i][j];
 #else
-        int at = (buffer_index * BK + to.x) * AM + to.y;
-        for (int j = 0; j < 4; ++j) a_tile[at + j * AM] = a_next[i][j];
+        int address = (buffer_index * BK + position.x) * AM + position.y;
+        for (int j = 0; j < 4; ++j) a_tile[address + j * AM] = a_next[i][j];
 #endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         if (BK * BN / 4 % INVOCATIONS != 0 && item >= BK * BN / 4) break;
 #if B_BY_DEPTHS
-        ivec2 to = b_item(item);
-        int at = (buffer_index * BK + to.x) * BP + to.y;
-        for (int j = 0; j < 4; ++j) b_tile[at + j * BP] = b_next[i][j];
+        ivec2 position = b_position(item);
+        int address = (buffer_index * BK + position.x) * BP + position.y;
+        for (int j = 0; j < 4; ++j) b_tile[address + j * BP] = b_next[i][j];
 #else
         b_tile[buffer_index * (BK * BN / 4) + item] = b_next[i];
 #endif
     }
 }
 
-// Four rows of A at a depth, those of buffer 1 behind those of buffer 0.
-vec4 a_at(int depth, int quad) {
-    int at = depth * AM + quad * 4;
-    return vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
+// Four rows of A at a depth; the depths of buffer 1 follow those of buffer 0.
+vec4 a_quad(int depth, int quad) {
+    int address = depth * AM + quad * 4;
+    return vec4(a_tile[address], a_tile[address + 1], a_tile[address + 2], a_tile[address + 3]);
 }
 
-// Four columns of B at a depth, those of buffer 1 behind those of buffer 0.
-vec4 b_at(int depth, int quad) {
+// Four columns of B at a depth; the depths of buffer 1 follow those of buffer 0.
+vec4 b_quad(int depth, int quad) {
 #if B_BY_DEPTHS
-    int at = depth * BP + quad * 4;
-    return vec4(b_tile[at], b_tile[at + 1], b_tile[at + 2], b_tile[at + 3]);
+    int address = depth * BP + quad * 4;
+    return vec4(b_tile[address], b_tile[address + 1], b_tile[address + 2], b_tile[address + 3]);
 #else
     return b_tile[depth * (BN / 4) + quad];
 #endif
 }
 
-// Loads what this invocation multiplies at depths, counted through both buffers; gm and gn: groups of
-// rows and of columns that matter.
-void take(int of_a, int of_b, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
-    for (int g = 0; g < gm; ++g) a[g] = a_at(of_a, g * WG_Y + row);
-    for (int g = 0; g < gn; ++g) b[g] = b_at(of_b, g * WG_X + column);
+// Loads this invocation's operands at a depth of A and of B, counted through both buffers. gm, gn:
+// how many groups of rows and of columns are inside of the result.
+void load_registers(int a_depth, int b_depth, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
+    for (int g = 0; g < gm; ++g) a[g] = a_quad(a_depth, g * WG_Y + row);
+    for (int g = 0; g < gn; ++g) b[g] = b_quad(b_depth, g * WG_X + column);
 }
 
-void take(int depth, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
-    take(depth, depth, gm, gn, a, b);
+void load_registers(int depth, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
+    load_registers(depth, depth, gm, gn, a, b);
 }
 
-void add(const int gm, const int gn, vec4 a[GM], vec4 b[GN]) {
+void multiply_add(const int gm, const int gn, vec4 a[GM], vec4 b[GN]) {
     for (int g = 0; g < gm; ++g)
         for (int i = 0; i < 4; ++i)
             for (int j = 0; j < gn; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
@@ -144,90 +147,92 @@ int first_depth(int buffer_index) {
     return buffer_index * BK + slice * DEPTHS;
 }
 
-// Multiplies this slice's depths of the step, from one of them up to another.
-void multiply(int buffer_index, const int from, const int to, const int gm, const int gn) {
-    for (int step = from; step < to; ++step) {
+// Multiplies this slice's depths `begin` to `end` - 1 of the step.
+void multiply_depths(int buffer_index, const int begin, const int end, const int gm, const int gn) {
+    for (int depth = begin; depth < end; ++depth) {
         vec4 a[GM];
         vec4 b[GN];
-        take(first_depth(buffer_index) + step, gm, gn, a, b);
-        add(gm, gn, a, b);
+        load_registers(first_depth(buffer_index) + depth, gm, gn, a, b);
+        multiply_add(gm, gn, a, b);
     }
 }
 
 #if DEPTHS_AHEAD
 vec4 a_first[GM], b_first[GN];  // the first depth of the step to multiply
 
-// Multiplies the step while the next, in the other buffer, is being stored, and waits for that: each
-// depth is loaded before the one before it is multiplied, by two pairs of registers in turn.
-void multiply_and_wait(int buffer_index, const int gm, const int gn) {
+// Multiplies the step, and waits until the next one is stored in the other buffer. Each depth is loaded
+// before the previous one is multiplied, into two pairs of registers in turn.
+void multiply_depths_and_wait(int buffer_index, const int gm, const int gn) {
     vec4 a[GM], b[GN];
     int first = first_depth(buffer_index);
-    for (int step = 1; step < DEPTHS - 1; step += 2) {
-        take(first + step, gm, gn, a, b);
-        add(gm, gn, a_first, b_first);
-        take(first + step + 1, gm, gn, a_first, b_first);
-        add(gm, gn, a, b);
+    for (int depth = 1; depth < DEPTHS - 1; depth += 2) {
+        load_registers(first + depth, gm, gn, a, b);
+        multiply_add(gm, gn, a_first, b_first);
+        load_registers(first + depth + 1, gm, gn, a_first, b_first);
+        multiply_add(gm, gn, a, b);
     }
-    take(first + DEPTHS - 1, gm, gn, a, b);
-    add(gm, gn, a_first, b_first);
+    load_registers(first + DEPTHS - 1, gm, gn, a, b);
+    multiply_add(gm, gn, a_first, b_first);
     wait();
-    take(first_depth(1 - buffer_index), gm, gn, a_first, b_first);
-    add(gm, gn, a, b);
+    load_registers(first_depth(1 - buffer_index), gm, gn, a_first, b_first);
+    multiply_add(gm, gn, a, b);
 }
 #endif
 
-// The kernel's own. `fetch` loads the operands of a step; it is called for 0, 1, 2 and so on, for one
-// or two behind the last as well, which only must not read what is not there. `put` stores in a
-// buffer what was loaded.
-void fetch(int of_step);
-void put(int buffer_index);
+// Defined by the kernel. `load_step` loads the operands of a step; it is called for steps 0, 1, 2 and so
+// on, and for one or two steps past the last, for which it must only not read past the operands.
+// `store_step` stores the loaded operands to a buffer.
+void load_step(int step);
+void store_step(int buffer_index);
 
-// The sums along so many steps. The next step is loaded, and then stored in the other buffer, while one
-// is multiplied: loaded before it and stored behind it (AHEAD 0); stored amid it, where the one behind
-// is loaded, too (1); or both before it, and each depth loaded before the last one is multiplied (2).
-void walk(int steps, const int gm, const int gn) {
-    fetch(0);
-    put(0);
+// Adds up the products of `steps` steps. The next step is stored to the other buffer:
+// AHEAD 0: it is loaded before this step is multiplied, and stored after that;
+// AHEAD 1: it is stored after a quarter of this step, and the step after it is loaded there;
+// AHEAD 2: it is stored, and the step after it loaded, before this step is multiplied; and each depth is
+// loaded into registers before the previous one is multiplied.
+void multiply_steps(int steps, const int gm, const int gn) {
+    load_step(0);
+    store_step(0);
 #if AHEAD
-    fetch(1);
+    load_step(1);
 #endif
     wait();
 #if DEPTHS_AHEAD
-    take(first_depth(0), gm, gn, a_first, b_first);
+    load_registers(first_depth(0), gm, gn, a_first, b_first);
 #endif
     int buffer_index = 0;
     for (int step = 0; step < steps; ++step) {
 #if AHEAD == 0
-        fetch(step + 1);
-        multiply(buffer_index, 0, DEPTHS, gm, gn);
-        put(1 - buffer_index);
+        load_step(step + 1);
+        multiply_depths(buffer_index, 0, DEPTHS, gm, gn);
+        store_step(1 - buffer_index);
         wait();
 #elif DEPTHS_AHEAD
-        put(1 - buffer_index);
-        fetch(step + 2);
-        multiply_and_wait(buffer_index, gm, gn);
+        store_step(1 - buffer_index);
+        load_step(step + 2);
+        multiply_depths_and_wait(buffer_index, gm, gn);
 #else
-        multiply(buffer_index, 0, DEPTHS / 4, gm, gn);
-        put(1 - buffer_index);
-        fetch(step + 2);
-        multiply(buffer_index, DEPTHS / 4, DEPTHS, gm, gn);
+        multiply_depths(buffer_index, 0, DEPTHS / 4, gm, gn);
+        store_step(1 - buffer_index);
+        load_step(step + 2);
+        multiply_depths(buffer_index, DEPTHS / 4, DEPTHS, gm, gn);
         wait();
 #endif
         buffer_index = 1 - buffer_index;
     }
 }
 
-// Whether all slices finish what they have added up. Where there is one, it does so by itself if
-// that is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums
-// in memory then and took up to 28 times as long.
-#define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
-#if TOGETHER
-// The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
+// Whether invocations of all slices apply the epilogue, to sums in shared memory. With a single slice
+// and a short epilogue each invocation finishes its sums in registers. NVIDIA's compiler does not unroll
+// a loop of long epilogues: it keeps all sums in memory then, and took up to 28 times as long.
+#define FINISH_SHARED (SLICES > 1 || EPILOGUE_LONG)
+#if FINISH_SHARED
+// The memory of b_tile as vec4; in a round it holds PER_ROUND sums of each invocation of a slice.
 #define PER_ROUND (2 * BK * BN / 4 / LANES)
 #if PER_ROUND * 16 < TM * GN
 #error too few rounds for the sums
 #endif
-vec4 space(int i) {
+vec4 shared_sum(int i) {
 #if B_BY_DEPTHS
     return vec4(b_tile[4 * i], b_tile[4 * i + 1], b_tile[4 * i + 2], b_tile[4 * i + 3]);
 #else
@@ -235,7 +240,7 @@ vec4 space(int i) {
 #endif
 }
 
-void set_space(int i, vec4 v) {
+void set_shared_sum(int i, vec4 v) {
 #if B_BY_DEPTHS
     for (int j = 0; j < 4; ++j) b_tile[4 * i + j] = v[j];
 #else
@@ -243,17 +248,16 @@ void set_space(int i, vec4 v) {
 #endif
 }
 
-// Stores PER_ROUND of this invocation's sums, and adds others to them. Rounds are numbers in the text,
-// since an array indexed by a loop's variable would leave the registers. The components are rotated
-// on their way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B
-// do, and then both operands and the sum of half the multiplications were in one bank, which gives
-// two a cycle.
+// STORE stores this invocation's sums of a round, ADD adds those of another slice to them. Rounds are
+// literals, since an array indexed by a loop's variable would leave the registers. Components are
+// rotated: NVIDIA's compiler places a vec4 that is stored at an even register, as those of B, and then
+// both operands and the sum of half of the multiplications were in one bank, which gives two a cycle.
 #define STORE(round_index) \
     for (int i = 0; i < PER_ROUND && round_index * PER_ROUND + i < TM * GN; ++i) \
-        set_space(i * LANES + lane % LANES, sum[round_index * PER_ROUND + i].yzwx);
+        set_shared_sum(i * LANES + lane % LANES, sum[round_index * PER_ROUND + i].yzwx);
 #define ADD(round_index) \
     for (int i = 0; i < PER_ROUND && round_index * PER_ROUND + i < TM * GN; ++i) \
-        sum[round_index * PER_ROUND + i] += space(i * LANES + lane).wxyz;
+        sum[round_index * PER_ROUND + i] += shared_sum(i * LANES + lane).wxyz;
 #define ADD_SLICE(round_index) \
     if (round_index * PER_ROUND < TM * GN) { \
         wait(); \
@@ -261,14 +265,14 @@ void set_space(int i, vec4 v) {
         wait(); \
         if (slice == 0) { ADD(round_index) } \
     }
-#define STORE_FROM(round_index) \
-    if (from == round_index * PER_ROUND && round_index * PER_ROUND < TM * GN) { STORE(round_index) }
+#define STORE_ROUND(round_index) \
+    if (first_sum == round_index * PER_ROUND && round_index * PER_ROUND < TM * GN) { STORE(round_index) }
 #define EACH_ROUND(DO) \
     DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) \
     DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #endif
 
-// Adds up the slices' sums; only the first slice has the totals.
+// Adds the sums of all slices; only the first slice gets the totals.
 void add_slices() {
 #if SLICES > 1
     for (int other = 1; other < SLICES; ++other) {
@@ -277,20 +281,21 @@ void add_slices() {
 #endif
 }
 
-#if TOGETHER
-// The kernel's own: finishes four sums of a row of the tile.
-void finish_at(int of_row, int of_quad, vec4 sums);
+#if FINISH_SHARED
+// Defined by the kernel: applies the epilogue to four sums of a row of the tile, and stores them.
+void finish_quad(int row_in_tile, int quad_in_tile, vec4 sums);
 
-// Finishes all sums, which come from shared memory: there is one text of it for all of them.
-void finish_together() {
-    for (int from = 0; from < TM * GN; from += PER_ROUND) {
-        if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
-        if (slice == 0) { EACH_ROUND(STORE_FROM) }
+// Finishes all sums, from shared memory, so that the epilogue's code is there only once.
+void finish_shared_sums() {
+    for (int first_sum = 0; first_sum < TM * GN; first_sum += PER_ROUND) {
+        // With one slice each invocation reads only what it has stored itself.
+        if (SLICES > 1 || first_sum == 0) wait();
+        if (slice == 0) { EACH_ROUND(STORE_ROUND) }
         if (SLICES > 1) wait();
-        for (int i = slice; i < min(PER_ROUND, TM * GN - from); i += SLICES) {
-            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
-            int of_quad = (from + i) % GN * WG_X + column;
-            finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
+        for (int i = slice; i < min(PER_ROUND, TM * GN - first_sum); i += SLICES) {
+            int row_in_tile = ((first_sum + i) / GN / 4 * WG_Y + row) * 4 + (first_sum + i) / GN % 4;
+            int quad_in_tile = (first_sum + i) % GN * WG_X + column;
+            finish_quad(row_in_tile, quad_in_tile, shared_sum(i * LANES + lane % LANES).wxyz);
         }
     }
 }

@@ -1,4 +1,4 @@
-// The window of a convolution and how it moves: the op says so, 3 x 3 is for compiling alone.
+// The window of a convolution and its steps. The op defines them; 3 x 3 serves to compile a file alone.
 #ifndef KERNEL_H
 #define KERNEL_H 3
 #define KERNEL_W 3

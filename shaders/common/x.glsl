@@ -1,4 +1,4 @@
-// x as vec4: floats or halves (X_HALF) in a buffer, or texels (X_TEXTURE). x_at(i) is its i-th four.
+// x as vec4: floats or halves (X_HALF) in a buffer, or texels (X_TEXTURE). x_at(i) is its i-th vec4.
 #ifndef X_TEXTURE
 #define X_TEXTURE 0
 #endif
@@ -6,7 +6,7 @@
 #define WEIGHT_TEXTURE 0
 #endif
 #include "common/fours.glsl"
-#if X_TEXTURE || WEIGHT_TEXTURE  // a file is put in once: here for weights, too
+#if X_TEXTURE || WEIGHT_TEXTURE  // a file is included only once: here for weights, too
 #include "common/texel.glsl"
 #endif
 #if X_TEXTURE

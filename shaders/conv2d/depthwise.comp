@@ -1,7 +1,7 @@
 #version 310 es
-// Every channel by itself: PX pixels of a row of four channels an invocation, channels last. What the
-// windows of a row's pixels read of a row is loaded at once and serves all their taps. SLICES
-// invocations share the rows of a window, so that the few workgroups of few results do not take long.
+// Depthwise convolution, channels last: PX pixels of a row of four channels an invocation. All that the windows
+// of these pixels read of a row of x is loaded at once. SLICES invocations share the rows of a window, so that
+// few results still have many invocations.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -22,18 +22,18 @@ layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
 vec4 sum[PX];
 
-// Four channels' weights of a tap.
+// The weights of four channels at a tap.
 vec4 weights_at(int quad, int quads, int tap) {
 #if PLAIN
-    ivec4 at = min(ivec4(0, 1, 2, 3) + 4 * quad, c - 1) * (KERNEL_H * KERNEL_W) + tap;
-    return vec4(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+    ivec4 index = min(ivec4(0, 1, 2, 3) + 4 * quad, c - 1) * (KERNEL_H * KERNEL_W) + tap;
+    return vec4(weight[index.x], weight[index.y], weight[index.z], weight[index.w]);
 #else
     return WEIGHT(tap * quads + quad);
 #endif
 }
 
-// The sums along this slice's rows of the windows.
-void walk(int quad, int y, int left, int slice) {
+// Adds up this slice's rows of the windows.
+void accumulate_rows(int quad, int y, int left, int slice) {
     int quads = (c + 3) / 4;
     int image = y / oh;  // rows are counted through all images
     int top = (y - image * oh) * STRIDE_H - PADDING_TOP;
@@ -49,16 +49,16 @@ void walk(int quad, int y, int left, int slice) {
         for (int p = 0; p < PX; ++p)
             for (int kx = 0; kx < KERNEL_W; ++kx)
                 if (IS_FIRST_USE(p, kx))
-                    line[LINE_INDEX(p, kx)] = met_at(start, COLUMN(p, kx), quad, image);
-#define MET(p, kx) line[LINE_INDEX(p, kx)]
+                    line[LINE_INDEX(p, kx)] = x_or_zero(start, COLUMN(p, kx), quad, image);
+#define X_IN_WINDOW(p, kx) line[LINE_INDEX(p, kx)]
 #else
-#define MET(p, kx) met_at(start, COLUMN(p, kx), quad, image)
+#define X_IN_WINDOW(p, kx) x_or_zero(start, COLUMN(p, kx), quad, image)
 #endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = weights_at(quad, quads, ky * KERNEL_W + kx);
             // A slice without a row adds nothing: 0 times an infinite weight would be NaN.
             if (KERNEL_H % SLICES > 0 && first + slice > ky) weights = vec4(0.0);
-            for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx) * weights;
+            for (int p = 0; p < PX; ++p) sum[p] += X_IN_WINDOW(p, kx) * weights;
         }
     }
 }
@@ -67,7 +67,7 @@ void walk(int quad, int y, int left, int slice) {
 #define LANES (WG_X * WG_Y)
 shared vec4 parts[SLICES * PX * LANES];
 
-// Adds up the slices' sums; only the first slice has the totals.
+// Adds the sums of all slices; only the first slice gets the totals.
 void add_slices(int slice) {
     int lane = int(gl_LocalInvocationIndex) % LANES;
     wait();
@@ -88,7 +88,7 @@ void main() {
     if (!within) return;
 #endif
     for (int y = int(WORKGROUP_ID.z); y < n * oh; y += int(WORKGROUP_COUNT.z)) {
-        walk(within ? quad : 0, y, left, slice);
+        accumulate_rows(within ? quad : 0, y, left, slice);
 #if SLICES > 1
         add_slices(slice);
 #endif

@@ -1,11 +1,12 @@
-// Every channel by itself, channels last: an invocation slides down PX columns of ROWS rows of one
-// channel. All weights of the channel, and the sums of all rows of the result that a row of what is
-// convolved is part of, stay in registers, so that each number is loaded once and multiplied by all taps.
-// NVIDIA's compiler does not unroll loops of so much text and keeps arrays that these index in memory: what
-// is done to each column, tap and pixel is called in the text. Before this file: `in_at(i)`, a number of what
-// is convolved; `weight_of(tap, channel)`; the buffer `result`, the uniforms n and c, and as macros the sizes
-// IN_H, IN_W, OUT_H and OUT_W, what lies before the first number and between two pixels, IN_FIRST, IN_PIXEL,
-// OUT_FIRST and OUT_PIXEL, and the padding, TOP and LEFT.
+// Depthwise convolution, channels last: an invocation slides windows down PX columns of ROWS rows of one
+// channel. All weights of the channel, and the sums of all rows of the result that an input row contributes
+// to, stay in registers, so that each number is loaded once and multiplied by all taps. NVIDIA's compiler does
+// not unroll loops of so much code, and keeps arrays that such loops index in memory: so macros write out the
+// work for each column, tap and pixel.
+//
+// The includer defines `in_at(i)`, a number of the input; `weight_of(tap, channel)`; the buffer `result`; the
+// uniforms n and c; and as macros the sizes IN_H, IN_W, OUT_H and OUT_W, the offset of the first number and the
+// stride of pixels, IN_FIRST, IN_PIXEL, OUT_FIRST and OUT_PIXEL, and the padding, TOP and LEFT.
 #if PX > 8 || KERNEL_H > 7 || KERNEL_W > 7
 #error PX must be 8 at most, and windows 7 x 7
 #endif
@@ -17,10 +18,10 @@
     call(0, a, b) call(1, a, b) call(2, a, b) call(3, a, b) \
     call(4, a, b) call(5, a, b) call(6, a, b) call(7, a, b)
 
-// sum[8 * i + 8 + p] is that of pixel p in the i-th row before the youngest; the first eight are 0.
+// sum[8 * i + 8 + p] is the sum of pixel p in the i-th row above the newest row; the first eight are 0.
 float weights[49], line[16], loaded[16], sum[64];
 int offset[16];  // of each column in a row
-int channel, image, column, left, row;  // row: of what is convolved, the next one
+int channel, image, column, left, row;  // row: the next one of the input
 
 #define KEEP(kx, ky) \
     if (kx < KERNEL_W && ky < KERNEL_H) \
@@ -28,7 +29,7 @@ int channel, image, column, left, row;  // row: of what is convolved, the next o
 #define KEEP_ROW(ky) \
     KEEP(0, ky) KEEP(1, ky) KEEP(2, ky) KEEP(3, ky) KEEP(4, ky) KEEP(5, ky) KEEP(6, ky)
 
-// Read in any case: loads that hang on a condition are waited for one by one.
+// Unconditional: a load that depends on a condition is waited for before the next is issued.
 #define LOAD(i) if (i < COLUMNS) loaded[i] = in_at(start + offset[i]);
 #define LOAD_8(i) LOAD(i + 8)
 #define PLACE(i) \
@@ -44,7 +45,7 @@ void load() {
     EACH_OF_8(LOAD) EACH_OF_8(LOAD_8)
 }
 
-// Puts the next row into `line`, zeros where its columns are outside. Whether the row is within.
+// Copies the next row to `line`, with zeros for columns outside. Returns whether the row is inside.
 bool next_row() {
 #if !AHEAD
     load();
@@ -63,7 +64,7 @@ bool next_row() {
 
 #define CLEAR(p, i, unused) sum[8 * i + p] = 0.0;
 #define CLEAR_ROW(i) EACH_PIXEL(CLEAR, i, 0)
-// Sums move on to the row before as the first tap is added to them, the oldest first.
+// Sums move up by a row as the first tap is added to them, the oldest row first.
 #define MOVE(p, i, unused) if (p < PX) sum[8 * i + 8 + p] = sum[8 * i + p];
 #define MOVE_ON(p, i, ky) \
     if (p < PX) sum[8 * i + 8 + p] = sum[8 * i + p] + line[p] * weights[ky * 7];
@@ -72,7 +73,7 @@ bool next_row() {
 #define TAP(kx, i, ky) if (kx < KERNEL_W) { EACH_PIXEL(ADD, i, (ky * 7 + kx)) }
 #define LATER_TAPS(i, ky) \
     TAP(1, i, ky) TAP(2, i, ky) TAP(3, i, ky) TAP(4, i, ky) TAP(5, i, ky) TAP(6, i, ky)
-// What a row within, and one outside, is to the sums of the i-th row before.
+// Updates the sums of the i-th row above by an input row that is inside, and by one outside.
 #define ROW(i) if (i < KERNEL_H) { EACH_PIXEL(MOVE_ON, i, i) LATER_TAPS(i, i) }
 #define NO_ROW(i) if (i < KERNEL_H) { EACH_PIXEL(MOVE, i, 0) }
 #define OLDEST_FIRST(call) call(6) call(5) call(4) call(3) call(2) call(1) call(0)
@@ -83,10 +84,10 @@ bool next_row() {
         result[at] = epilogue(sum[8 * KERNEL_H + p], at, channel); \
     }
 
-// The pixels from `column` on in the rows from `top` to before `bottom`.
+// Computes PX pixels from `column` on of rows `top` to `bottom` - 1.
 void convolve(int top, int bottom) {
     EACH_OF_8(CLEAR_ROW)
-    // Rows of padding before the first row of the result are left out.
+    // Rows of padding above the first row of the input are skipped.
     int begin = clamp(TOP, top, top + KERNEL_H - 1);
     row = begin - TOP;
 #if AHEAD

@@ -1,8 +1,7 @@
 #version 310 es
-// Every channel by itself, channels last: PX pixels of a row of four channels an invocation. The taps of
-// a row are written out, so that what the windows of the pixels share is read once. How many rows meet
-// the image is known as it runs, so compilers do not write these out as well, which takes more registers
-// than boards have.
+// Depthwise convolution, channels last: PX pixels of a row of four channels an invocation. The loop over the
+// taps of a row is unrolled, so that what the windows share is loaded once. The number of rows inside of the
+// image is not a constant, so that compilers do not unroll that loop, too: boards have too few registers.
 #ifndef WG_X
 #define WG_X 8
 #endif

@@ -1,7 +1,7 @@
 #version 310 es
-// Every channel by itself, channels last: PX pixels of a row of four channels an invocation. It walks
-// along those taps alone that meet the image. How many they are is known as it runs, so compilers do not
-// write the taps out one after the other, which takes more registers than boards have.
+// Depthwise convolution, channels last: PX pixels of a row of four channels an invocation. The loops run only
+// over taps inside of the image. Their counts are not constants, so that compilers do not unroll them: boards
+// have too few registers.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -32,10 +32,10 @@ void convolve(int quad, int y, int left) {
         for (int kx = columns.x; kx < columns.y; ++kx, tap += quads, column += DILATION_W) {
             vec4 weights = WEIGHT(tap);
             for (int p = 0; p < PX; ++p) {
-                int at = column + p * STRIDE_W;
-                bool inside = uint(at) < uint(w);
-                vec4 met = x_at((start + (inside ? at : 0)) * (x_pixel >> 2) + (x_first >> 2) + quad);
-                sum[p] += inside ? prologue(met, quad, image) * weights : vec4(0.0);
+                int x_column = column + p * STRIDE_W;
+                bool inside = uint(x_column) < uint(w);
+                vec4 value = x_at((start + (inside ? x_column : 0)) * (x_pixel >> 2) + (x_first >> 2) + quad);
+                sum[p] += inside ? prologue(value, quad, image) * weights : vec4(0.0);
             }
         }
     }

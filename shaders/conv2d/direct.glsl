@@ -1,7 +1,7 @@
-// Direct convolution of planar images: PX results of a row by four output channels an invocation. What
-// the windows meet of an input row is read once into registers and serves every tap of the kernel's
-// row (Rovder 2019, section 5.1, convolves one pixel a work-item in NHWC). With a POOL a result is what
-// windows of 2 x 2 make of the convolution.
+// Direct convolution of planar images: PX results of a row by four output channels an invocation. The part of
+// an input row that the windows read is loaded once into registers and serves every tap of the kernel's row
+// (Rovder 2019, section 5.1, convolves one pixel a work-item in NHWC). With POOL the convolution is pooled by
+// windows of 2 x 2.
 #include "common/launch.glsl"
 #include "common/window.glsl"
 #include "common/pooled.glsl"
@@ -13,26 +13,26 @@ layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_row, out_row;
 #define WIDE (SIDE * PX)  // pixels of a row, in SIDE rows
-#define FINISHED(i) epilogue(sum[i], 0, quad)  // its operands lie by channels
-// What their windows span of an input row.
+#define FINISHED(i) epilogue(sum[i], 0, quad)  // its operands have a number for each channel
+// Columns of an input row that the windows of these pixels span.
 #define SPAN ((WIDE - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
 // The number at a column of the row that begins at `start`; 0 outside of the image.
 float pixel(int start, int column, bool inside) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
     float value = x[start + clamp(column, 0, w - 1)];
     return inside && column >= 0 && column < w ? value : 0.0;
 }
 
-// Of four output channels what one number of each kernel is, the `place`th.
-vec4 weights_at(int quad, int place) {
+// The weights of four output channels at a tap, which is counted through all input channels.
+vec4 weights_at(int quad, int tap) {
     int numbers = c * KERNEL_H * KERNEL_W;
 #if PLAIN
-    int first = quad * 4 * numbers + place, last = (o - 1 - quad * 4) * numbers;
+    int first = quad * 4 * numbers + tap, last = (o - 1 - quad * 4) * numbers;
     return vec4(weight[first], weight[first + min(numbers, last)],
                 weight[first + min(2 * numbers, last)], weight[first + min(3 * numbers, last)]);
 #else
-    return WEIGHT(quad * numbers + place);
+    return WEIGHT(quad * numbers + tap);
 #endif
 }
 
@@ -61,15 +61,15 @@ void convolve(int image, int quad, int left, int y) {
             float line[SIDE * SPAN];
             for (int i = 0; i < SIDE * SPAN; ++i)
                 line[i] = pixel(start[i / SPAN], first + i % SPAN, INSIDE(i / SPAN));
-#define MET(i, column) line[(i) * SPAN + (column)]
+#define X_IN_WINDOW(i, column) line[(i) * SPAN + (column)]
 #else
-#define MET(i, column) pixel(start[i], first + (column), INSIDE(i))
+#define X_IN_WINDOW(i, column) pixel(start[i], first + (column), INSIDE(i))
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
                 vec4 weights = weights_at(quad, tap + kx);
                 for (int i = 0; i < SIDE; ++i)
                     for (int p = 0; p < WIDE; ++p)
-                        sum[i * WIDE + p] += MET(i, p * STRIDE_W + kx * DILATION_W) * weights;
+                        sum[i * WIDE + p] += X_IN_WINDOW(i, p * STRIDE_W + kx * DILATION_W) * weights;
             }
         }
     }

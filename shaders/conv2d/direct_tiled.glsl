@@ -1,7 +1,7 @@
-// Direct convolution of planar images through shared memory: a workgroup computes WG_Z rows of WG_Y PX
-// results by 4 WG_X TN output channels, an invocation PX results of a row by 4 TN of the channels. What
-// the tile's windows meet of some channels and their weights are loaded at once. For windows that span
-// little. With a POOL a result is what windows of 2 x 2 make of the convolution.
+// Direct convolution of planar images through shared memory: a workgroup computes WG_Z rows of WG_Y PX results
+// by 4 WG_X TN output channels, an invocation PX results of a row by 4 TN channels. For several input channels
+// at once, the area of x that the tile's windows read and the weights are loaded to shared memory. For windows
+// that span little. With POOL the convolution is pooled by windows of 2 x 2.
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/window.glsl"
@@ -24,70 +24,70 @@ uniform int x_row;
 #define INVOCATIONS (WG_X * WG_Y * WG_Z)
 #define QUADS (WG_X * TN)
 #define ACROSS (SIDE * PX)  // pixels of a row that an invocation convolves, in SIDE rows
-// What the windows of pixels span of a row; of those of the tile, and rows of the tile.
+// Columns of a row of x that the windows of so many pixels span; WIDE columns and HIGH rows for the tile.
 #define SPAN_OF(pixels) (((pixels) - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 #define SPAN SPAN_OF(ACROSS)
 #define WIDE SPAN_OF(WG_Y * ACROSS)
 #define HIGH ((SIDE * WG_Z - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1)
 #define AREA (WIDE * HIGH)
 #define TAPS (KERNEL_H * KERNEL_W)
-// Input channels at once: one, and those that there is ROOM for, in floats, beside it.
+// Input channels at once: one, and as many more as fit into ROOM floats.
 #define FITTING (1 + ROOM / (AREA + 4 * TAPS * QUADS))
 #define AT_ONCE (FITTING < MOST ? FITTING : MOST)
 #define MOST 8
 
-shared float areas[AT_ONCE * AREA];
+shared float areas[AT_ONCE * AREA];  // of x, channel by channel
 shared vec4 weights[AT_ONCE * TAPS * QUADS];
 vec4 sum[SIDE * ACROSS * TN];
 
-// Number `i` of what the tile meets of the channels from `channel` on; 0 outside of the image.
-float met(int i, int image, int channel, int top, int left) {
+// Number `i` of the areas of the channels from `channel` on; 0 outside of the image.
+float area_value(int i, int image, int channel, int top, int left) {
     int row = i / WIDE, column = left + i - row * WIDE;
-    int of = row / HIGH;
-    row += top - of * HIGH;
-    // Read in any case: loads that hang on a condition are waited for one by one.
-    int line = (channel + of) * h + clamp(row, 0, h - 1);
+    int area = row / HIGH;
+    row += top - area * HIGH;
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
+    int line = (channel + area) * h + clamp(row, 0, h - 1);
     float value = x[image * x_row + line * w + clamp(column, 0, w - 1)];
     return row >= 0 && row < h && column >= 0 && column < w ? value : 0.0;
 }
 
-// Puts the areas and weights of `channels` channels from `channel` on into shared memory.
-void take(int image, int channel, int channels, int top, int left, int quad) {
+// Loads the areas and weights of `channels` channels from `channel` on to shared memory.
+void load_channels(int image, int channel, int channels, int top, int left, int quad) {
     int lane = int(gl_LocalInvocationIndex);
     int numbers = channels * AREA, fours = channels * TAPS * QUADS, quads = (o + 3) / 4;
     for (int first = lane; first < fours; first += LOADS * INVOCATIONS) {
-        vec4 found[LOADS];
+        vec4 loaded[LOADS];
         for (int i = 0; i < LOADS; ++i) {
             int item = min(first + i * INVOCATIONS, fours - 1), tap = item / QUADS;
-            int of = min(quad + item - tap * QUADS, quads - 1);
-            found[i] = WEIGHT((channel * TAPS + tap) * quads + of);
+            int column = min(quad + item - tap * QUADS, quads - 1);
+            loaded[i] = WEIGHT((channel * TAPS + tap) * quads + column);
         }
         for (int i = 0; i < LOADS; ++i)
-            if (first + i * INVOCATIONS < fours) weights[first + i * INVOCATIONS] = found[i];
+            if (first + i * INVOCATIONS < fours) weights[first + i * INVOCATIONS] = loaded[i];
     }
     for (int first = lane; first < numbers; first += LOADS * INVOCATIONS) {
-        float found[LOADS];
+        float loaded[LOADS];
         for (int i = 0; i < LOADS; ++i)
-            found[i] = met(min(first + i * INVOCATIONS, numbers - 1), image, channel, top, left);
+            loaded[i] = area_value(min(first + i * INVOCATIONS, numbers - 1), image, channel, top, left);
         for (int i = 0; i < LOADS; ++i)
-            if (first + i * INVOCATIONS < numbers) areas[first + i * INVOCATIONS] = found[i];
+            if (first + i * INVOCATIONS < numbers) areas[first + i * INVOCATIONS] = loaded[i];
     }
 }
 
-// Adds what the taps of `channels` channels make.
+// Adds the products of all taps of `channels` channels.
 void multiply(int channels) {
-    ivec3 at = ivec3(gl_LocalInvocationID);
+    ivec3 position = ivec3(gl_LocalInvocationID);
     for (int row = 0; row < channels * KERNEL_H; ++row) {
-        int of = row / KERNEL_H, ky = row - of * KERNEL_H;
+        int area = row / KERNEL_H, ky = row - area * KERNEL_H;
         float line[SIDE * SPAN];
         for (int i = 0; i < SIDE; ++i) {
-            int down = (at.z * SIDE + i) * STRIDE_H + ky * DILATION_H;
-            int start = (of * HIGH + down) * WIDE + at.y * ACROSS * STRIDE_W;
+            int down = (position.z * SIDE + i) * STRIDE_H + ky * DILATION_H;
+            int start = (area * HIGH + down) * WIDE + position.y * ACROSS * STRIDE_W;
             for (int j = 0; j < SPAN; ++j) line[i * SPAN + j] = areas[start + j];
         }
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             for (int j = 0; j < TN; ++j) {
-                vec4 four = weights[(row * KERNEL_W + kx) * QUADS + j * WG_X + at.x];
+                vec4 four = weights[(row * KERNEL_W + kx) * QUADS + j * WG_X + position.x];
                 for (int i = 0; i < SIDE; ++i)
                     for (int p = 0; p < ACROSS; ++p)
                         sum[(i * ACROSS + p) * TN + j] +=
@@ -97,13 +97,12 @@ void multiply(int channels) {
     }
 }
 
-// Stores number `p` of the invocation's results of a row, of the `quad`th output channels: group `j`
-// of its own.
+// Stores result `p` of this invocation's row for four output channels, `quad`, which are its group `j`.
 void finish(int p, int j, int image, int y, int column, int quad) {
 #if PLANAR
     int plane = oh * ow;
     int at = image * out_row + quad * 4 * plane + y * ow + column;
-#define FINISHED(i) epilogue(sum[(i) * TN + j], 0, quad)  // its operands lie by channels
+#define FINISHED(i) epilogue(sum[(i) * TN + j], 0, quad)  // its operands have a number for each channel
 #else
     int at = ((image * oh + y) * ow + column) * (out_pixel >> 2) + (out_first >> 2) + quad;
 #define FINISHED(i) epilogue(sum[(i) * TN + j], at, quad)
@@ -125,7 +124,7 @@ void finish(int p, int j, int image, int y, int column, int quad) {
 }
 
 void main() {
-    ivec3 at = ivec3(gl_LocalInvocationID);
+    ivec3 position = ivec3(gl_LocalInvocationID);
     int quad = int(WORKGROUP_ID.x) * QUADS, left = int(WORKGROUP_ID.y) * WG_Y * PX;
     int down = (oh + WG_Z - 1) / WG_Z;  // tiles of an image
     for (int tile = int(WORKGROUP_ID.z); tile < n * down; tile += int(WORKGROUP_COUNT.z)) {
@@ -134,16 +133,17 @@ void main() {
         for (int channel = 0; channel < c; channel += AT_ONCE) {
             int channels = min(AT_ONCE, c - channel);
             wait();
-            take(image, channel, channels, top * SIDE * STRIDE_H - PADDING_TOP,
+            load_channels(image, channel, channels, top * SIDE * STRIDE_H - PADDING_TOP,
                  left * SIDE * STRIDE_W - PADDING_LEFT, quad);
             wait();
             multiply(channels);
         }
         for (int p = 0; p < PX; ++p) {
             for (int j = 0; j < TN; ++j) {
-                int y = top + at.z, column = left + at.y * PX + p, of = quad + j * WG_X + at.x;
-                if (y < oh && column < ow && of < (o + 3) / 4)
-                    finish(p, j, image, y, column, of);
+                int y = top + position.z, column = left + position.y * PX + p;
+                int out_quad = quad + j * WG_X + position.x;
+                if (y < oh && column < ow && out_quad < (o + 3) / 4)
+                    finish(p, j, image, y, column, out_quad);
             }
         }
     }

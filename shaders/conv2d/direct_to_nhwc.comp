@@ -1,8 +1,8 @@
 #version 310 es
 // Direct convolution of planar images of few channels, as a network's first is, to images with their
 // channels last: PX pixels of a row by 4 TN output channels an invocation. The input's row segment
-// is read once into registers and serves every tap of the kernel's row. With KEEP the columns that it
-// lies in stay in registers, too, else they are found anew for each row.
+// is read once into registers and serves every tap of the kernel's row. With KEEP its column indices stay
+// in registers, too; otherwise they are computed again for each row.
 #ifndef WG_X
 #define WG_X 4
 #endif
@@ -29,14 +29,14 @@ uniform int n, c, h, w, o, oh, ow;
 uniform int x_row, out_first, out_pixel;  // floats
 
 // Pixels of a row that one invocation's windows span.
-#define MOST_SPAN 16  // that registers have room for
+#define MOST_SPAN 16  // that fits into registers
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
 // `column`, or -1 outside of the image.
 int within(int column) { return column >= 0 && column < w ? column : -1; }
 
 float pixel(int start, int column) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
     float value = x[start + max(column, 0)];
     return column < 0 ? 0.0 : value;
 }
@@ -75,14 +75,14 @@ void convolve(int quad, int left, int image, int y) {
             }
         }
     }
-    vec4 made[PX * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
-    for (int i = 0; i < PX * TN; ++i) made[i] = sum[i];
+    vec4 totals[PX * TN];  // a copy: Mesa does not unroll loops of long epilogues, and spills what they index
+    for (int i = 0; i < PX * TN; ++i) totals[i] = sum[i];
     for (int p = 0; p < PX; ++p) {
         for (int j = 0; j < TN; ++j) {
             if (left + p >= ow || quad + j >= quads) continue;
             int pixel = (image * oh + y) * ow + left + p;
             int at = pixel * (out_pixel >> 2) + (out_first >> 2) + quad + j;
-            result[at] = epilogue(made[p * TN + j], at, quad + j);
+            result[at] = epilogue(totals[p * TN + j], at, quad + j);
         }
     }
 }

@@ -2,8 +2,8 @@
 // Convolution by transform feedback, channels in groups of four: a vertex computes PX neighbouring
 // pixels of four output channels. A tap is four texels of the weights times one of each pixel.
 // With REUSE, where the windows of the pixels overlap along a row of the input, or in memory, each
-// texel of it is fetched once for all of them. What is so is known before: no vertex takes another
-// path. Loops whose bounds are uniforms stay loops: compilers that unroll them run out of registers.
+// texel of it is fetched once for all of them. Macros decide this: all vertices take the same path. Loop
+// bounds are uniforms, so that compilers do not unroll the loops and run out of registers.
 #ifndef PX
 #define PX 4
 #endif
@@ -22,7 +22,7 @@
 #define PLANE_UNIT 16
 #endif
 #ifndef FOLLOWS
-#define FOLLOWS 1  // pixels that follow one another meet inputs that do, across the end of rows too
+#define FOLLOWS 1  // neighbouring pixels read neighbouring inputs, also across the end of rows
 #endif
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
@@ -39,18 +39,18 @@ ivec2 corner(int pixel) {
     return ivec2(pixel % ow * STRIDE_W - PADDING_LEFT, pixel / ow * STRIDE_H - PADDING_TOP);
 }
 
-// The texel of the input at a row that begins at `start`, 0 outside of the image.
-vec4 met(int start, ivec2 at) {
+// The texel of the input at column and row `at` of the plane at `start`; 0 outside of the image.
+vec4 x_or_zero(int start, ivec2 at) {
 #if PADDED
     bool inside = uint(at.y) < uint(h) && uint(at.x) < uint(w);
-    vec4 found = texel(x, inside ? start + at.y * w + at.x : 0);
-    return inside ? found : vec4(0.0);
+    vec4 value = texel(x, inside ? start + at.y * w + at.x : 0);
+    return inside ? value : vec4(0.0);
 #else
     return texel(x, start + at.y * w + at.x);
 #endif
 }
 
-// PX pixels of one plane of the result, `count` of which are wanted, from result[to] on.
+// Computes `count` pixels of one plane of the result to result[to] and the following.
 void convolve(int plane, int pixel, const int to, const int count) {
     int quads = (o + 3) / 4, groups = (c + 3) / 4;
     int image = plane / quads;
@@ -68,7 +68,7 @@ void convolve(int plane, int pixel, const int to, const int count) {
             int down = ky * DILATION_H;
 #if WITHIN_ROW
             vec4 row[SPAN];
-            for (int j = 0; j < SPAN; ++j) row[j] = met(start, corners[0] + ivec2(j, down));
+            for (int j = 0; j < SPAN; ++j) row[j] = x_or_zero(start, corners[0] + ivec2(j, down));
 #elif IN_MEMORY
             vec4 row[SPAN];
             int first = start + (corners[0].y + down) * w + corners[0].x;
@@ -91,7 +91,7 @@ void convolve(int plane, int pixel, const int to, const int count) {
                     bool inside = uint(at.y) < uint(h) && uint(at.x) < uint(w);
                     vec4 a = inside ? row[i + across] : vec4(0.0);
 #else
-                    vec4 a = met(start, corners[i] + ivec2(across, down));
+                    vec4 a = x_or_zero(start, corners[i] + ivec2(across, down));
 #endif
                     sum[i] += a.x * w0 + a.y * w1 + a.z * w2 + a.w * w3;
                 }
@@ -100,7 +100,7 @@ void convolve(int plane, int pixel, const int to, const int count) {
     }
     for (int i = 0; i < count; ++i) {
         int at = plane * oh * ow + pixel + i;
-        // Lanes past the last channel stay 0: they meet zero weights in the next layer.
+        // Components past the last channel are 0: the next layer multiplies them by zero weights.
         result[to + i] = first_of(epilogue(sum[i], at, quad), o - quad * 4);
     }
 }
@@ -111,7 +111,7 @@ void main() {
     int plane = gl_VertexID / (pixels / PX);
     convolve(plane, gl_VertexID * PX - plane * pixels, 0, PX);
 #else
-    // Some of one plane and some of the next; past the last there is only padding.
+    // The pixels may be of two planes; past the last plane there is only padding.
     int last = n * ((o + 3) / 4) - 1;
     for (int i = 0; i < PX; ++i) {
         int at = gl_VertexID * PX + i;

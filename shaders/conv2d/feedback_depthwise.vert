@@ -1,5 +1,5 @@
 #version 300 es
-// Every channel by itself, by transform feedback, channels in groups of four: one pixel of four
+// Depthwise convolution by transform feedback, channels in groups of four: one pixel of four
 // channels at a time.
 #include "common/window.glsl"
 #include "common/first_of.glsl"
@@ -27,7 +27,7 @@ vec4 vector(int i) {
                  * texel(weight, (ky * kernel_w + kx) * quads + quad);
         }
     }
-    // Lanes past the last channel stay 0: they meet zero weights in the next layer.
+    // Components past the last channel are 0: the next layer multiplies them by zero weights.
     return first_of(epilogue(sum, i, quad), c - quad * 4);
 }
 #include "common/capture.glsl"

@@ -44,7 +44,7 @@ uniform int x_row, out_row;
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
 float pixel(int start, int column) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
     float value = x[start + clamp(column, 0, w - 1)];
     return column >= 0 && column < w ? value : 0.0;
 }

@@ -1,8 +1,8 @@
 #version 310 es
 // Groups of few channels, channels last: PX pixels of a row by four output channels of a group an
-// invocation. What the windows of a row's pixels read of a row is loaded at once and serves all their
-// taps. With UNROLL compilers know how many quads of channels a group has and write the steps out one
-// after the other; without, they keep the loop, which takes fewer registers.
+// invocation. All that the windows of these pixels read of a row of x is loaded at once. With UNROLL the
+// number of quads of channels of a group is a constant and the loop over them is unrolled; without, it is
+// not, which takes fewer registers.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -46,16 +46,16 @@ void convolve(int quad, int y, int left) {
             for (int p = 0; p < PX; ++p)
                 for (int kx = 0; kx < KERNEL_W; ++kx)
                     if (IS_FIRST_USE(p, kx))
-                        line[LINE_INDEX(p, kx)] = met_at(start, COLUMN(p, kx), first + step, image);
-#define MET(p, kx) line[LINE_INDEX(p, kx)]
+                        line[LINE_INDEX(p, kx)] = x_or_zero(start, COLUMN(p, kx), first + step, image);
+#define X_IN_WINDOW(p, kx) line[LINE_INDEX(p, kx)]
 #else
-#define MET(p, kx) met_at(start, COLUMN(p, kx), first + step, image)
+#define X_IN_WINDOW(p, kx) x_or_zero(start, COLUMN(p, kx), first + step, image)
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
                 int at = ((ky * KERNEL_W + kx) * SHARE + 4 * step) * quads + quad;
                 for (int l = 0; l < 4; ++l) {
                     vec4 weights = WEIGHT(at + l * quads);
-                    for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx)[l] * weights;
+                    for (int p = 0; p < PX; ++p) sum[p] += X_IN_WINDOW(p, kx)[l] * weights;
                 }
             }
         }

@@ -1,4 +1,4 @@
-// How many groups the channels are in, of which each reads its own.
+// The number of groups of channels.
 #ifndef GROUPS
 #define GROUPS 1
 #endif

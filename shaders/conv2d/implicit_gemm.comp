@@ -1,10 +1,10 @@
 #version 310 es
 // Implicit GEMM: TM pixels by 4 TN output channels an invocation, no shared memory. The rows of the
-// patch matrix are gathered as they are multiplied, so that none is ever stored. The corners of the
-// windows stay in registers with KEEP 2, the first one's with KEEP 1; those that do not are found anew for
-// each tap, one from the other. With PARTS each tap is summed up by itself, which makes long sums three
-// times as exact, and takes twice the registers. With TOGETHER the weights of all TN quads are in
-// registers at once: Mesa unrolls that where weights are halves.
+// patch matrix are gathered as they are multiplied, and never stored. The corners of all windows stay in
+// registers with KEEP 2, that of the first with KEEP 1; the others are computed for each tap, one from the
+// other. With PARTS each tap is summed separately, which makes long sums three times as exact and takes
+// twice the registers. With TOGETHER the weights of all TN quads are in registers at once: Mesa unrolls
+// that where weights are halves.
 #define WEIGHT_TILES 1
 #ifndef WG_X
 #define WG_X 8
@@ -39,7 +39,7 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 uniform int taps;
 
 void main() {
-    int quads = (o + 3) / 4;  // all groups'
+    int quads = (o + 3) / 4;  // of all groups
     int last = quads / GROUPS - 1;
     int quad = int(INVOCATION_ID.x) * TN;
     int pixel = int(INVOCATION_ID.y) * TM;
@@ -63,18 +63,18 @@ void main() {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     int channels = c / GROUPS;
     int depth = (channels + 3) / 4;
-    // tap: where its tiles begin. Compilers write few taps out where they know how many, and spill.
+    // tap: index of its first tile. Compilers would unroll a loop over a constant number of taps, and spill.
     for (int tap = 0, ky = 0, kx = 0; tap < taps * depth; tap += depth) {
-        int at[TM], image[TM];
-        ivec3 here = BEGIN;
+        int offset[TM], image[TM];
+        ivec3 corner_i = BEGIN;
         for (int i = 0; i < TM; ++i) {
 #if KEEP == 2
-            here = corners[i];
+            corner_i = corners[i];
 #else
-            if (i > 0) here = next_corner(here);
+            if (i > 0) corner_i = next_corner(corner_i);
 #endif
-            at[i] = pixel_at_tap(here, ky, kx);
-            image[i] = here.z;
+            offset[i] = pixel_at_tap(corner_i, ky, kx);
+            image[i] = corner_i.z;
         }
 #if PARTS
         vec4 total[TM * TN];
@@ -86,9 +86,9 @@ void main() {
         for (int step = 0; step < depth; ++step) {
             vec4 a[TM];
             for (int i = 0; i < TM; ++i) {
-                int from = group * depth + step;
-                vec4 value = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
-                a[i] = at[i] < 0 ? vec4(0.0) : value;
+                int channel_quad = group * depth + step;
+                vec4 value = prologue(X_AT(max(offset[i], 0) + channel_quad), channel_quad, image[i]);
+                a[i] = offset[i] < 0 ? vec4(0.0) : value;
             }
             if (4 * step + 4 > channels)  // the padding of channels may hold anything
                 for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
@@ -110,10 +110,10 @@ void main() {
         kx = kx + 1 < KERNEL_W ? kx + 1 : 0;
         if (kx == 0) ++ky;
     }
-    vec4 made[TM * TN];  // Mesa keeps the loop below, and has what it indexes in memory
-    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
+    vec4 totals[TM * TN];  // a copy: Mesa does not unroll the loop below, and spills what it indexes
+    for (int i = 0; i < TM * TN; ++i) totals[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(made[i * TN + j], pixel + i, first + quad + j);
+                finish(totals[i * TN + j], pixel + i, first + quad + j);
 }

@@ -1,7 +1,7 @@
 #version 310 es
-// Implicit GEMM for few results and a long k: a workgroup computes TM pixels by 4 WG_X TN output
-// channels, its WG_K slices each sum a part of k straight from memory, and shared memory joins the
-// parts. Along k lie the taps, of each the channels in quads.
+// Implicit GEMM for few results and a long k: a workgroup computes TM pixels by 4 WG_X TN output channels;
+// each of its WG_K slices sums a part of k straight from memory, and the partial sums are added in shared
+// memory. k runs over the taps, and over quads of channels within each tap.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -24,8 +24,8 @@
 #include "common/wait.glsl"
 #include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
-// As many slices as make 32 invocations interleave their quads of a run: they read x side by side, and
-// a slice seldom goes on to another tap.
+// The slices of 32 neighbouring invocations take the quads of a run in turn: so they read adjacent quads of
+// x, and a slice seldom changes to another tap.
 #define INTERLEAVED (32 / WG_X)
 #define RESULTS (WG_X * TM * TN)
 layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
@@ -36,9 +36,9 @@ int group, column, share;  // the first quad of output channels, of `share` in t
 ivec3 corners[TM];
 vec4 sum[TM * TN];
 
-// Adds quads `first`, `first` + INTERLEAVED, ... before `end` of a tap's channels; at: the pixel at the
+// Adds quads `first`, `first` + INTERLEAVED, ... below `end` of a tap's channels. offset: of the pixel at the
 // tap of each window, -1 outside of the image. UNROLL quads at a time are loaded before any is multiplied.
-void add_up(int tap, int at[TM], int first, int end) {
+void accumulate_tap(int tap, int offset[TM], int first, int end) {
     int columns = share * GROUPS;
     for (int start = first; start < end; start += UNROLL * INTERLEAVED) {
         vec4 a[UNROLL * TM];
@@ -46,14 +46,14 @@ void add_up(int tap, int at[TM], int first, int end) {
         for (int u = 0; u < UNROLL; ++u) {
             int quad = min(start + u * INTERLEAVED, end - 1);
             for (int i = 0; i < TM; ++i)
-                a[u * TM + i] = X_AT(max(at[i], 0) + group * depth + quad);
+                a[u * TM + i] = X_AT(max(offset[i], 0) + group * depth + quad);
             for (int l = 0; l < 4; ++l) {
                 int channel = 4 * quad + l;
-                bool behind = RAGGED == 1 && channel >= channels;
-                int row = (tap * channels + (behind ? channels - 1 : channel)) * columns;
+                bool past_end = RAGGED == 1 && channel >= channels;
+                int row = (tap * channels + (past_end ? channels - 1 : channel)) * columns;
                 for (int j = 0; j < TN; ++j) {
-                    vec4 found = WEIGHT(row + group * share + min(column + j * WG_X, share - 1));
-                    b[(u * 4 + l) * TN + j] = behind ? vec4(0.0) : found;  // not 0 times infinity
+                    vec4 weights = WEIGHT(row + group * share + min(column + j * WG_X, share - 1));
+                    b[(u * 4 + l) * TN + j] = past_end ? vec4(0.0) : weights;  // not 0 times infinity
                 }
             }
         }
@@ -62,9 +62,9 @@ void add_up(int tap, int at[TM], int first, int end) {
             if (u > 0 && quad >= end) continue;
             for (int i = 0; i < TM; ++i) {
                 vec4 value = prologue(a[u * TM + i], group * depth + quad, corners[i].z);
-                value = at[i] >= 0 ? value : vec4(0.0);
+                value = offset[i] >= 0 ? value : vec4(0.0);
 #if RAGGED
-                value = first_of(value, channels - 4 * quad);  // behind them may be anything
+                value = first_of(value, channels - 4 * quad);  // the padding may hold anything
 #endif
                 for (int l = 0; l < 4; ++l)
                     for (int j = 0; j < TN; ++j)
@@ -74,8 +74,8 @@ void add_up(int tap, int at[TM], int first, int end) {
     }
 }
 
-// The sums of a slice: of its quads of its run of k.
-void walk(int slice) {
+// Adds up this slice's quads of its run of k.
+void accumulate_slice(int slice) {
     int quads = KERNEL_H * KERNEL_W * depth;
     int run = (quads + WG_K - 1) / WG_K * INTERLEAVED;
     int step = slice / INTERLEAVED * run;
@@ -84,11 +84,11 @@ void walk(int slice) {
     while (step < end) {
         int tap = step / depth;
         int first = step - tap * depth;
-        int at[TM];
-        for (int i = 0; i < TM; ++i) at[i] = pixel_at_tap(corners[i], tap / KERNEL_W, tap % KERNEL_W);
-        int before = min(end - tap * depth, depth);
-        add_up(tap, at, first, before);
-        step += (before - first + INTERLEAVED - 1) / INTERLEAVED * INTERLEAVED;
+        int offset[TM];
+        for (int i = 0; i < TM; ++i) offset[i] = pixel_at_tap(corners[i], tap / KERNEL_W, tap % KERNEL_W);
+        int tap_end = min(end - tap * depth, depth);
+        accumulate_tap(tap, offset, first, tap_end);
+        step += (tap_end - first + INTERLEAVED - 1) / INTERLEAVED * INTERLEAVED;
     }
 }
 
@@ -105,12 +105,12 @@ void main() {
     corners[0] = corner(min(pixel, n * oh * ow - 1));
     for (int i = 1; i < TM; ++i) corners[i] = next_corner(corners[i - 1]);
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
-    walk(slice);
+    accumulate_slice(slice);
     // Rotated: other registers for the sums, see common/tile.glsl.
     for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i].yzwx;
     wait();
 
-    // Each invocation joins and finishes some of the workgroup's results.
+    // Each invocation adds and finishes some of the workgroup's results.
     for (int item = slice * WG_X + lane; item < RESULTS; item += WG_X * WG_K) {
         vec4 total = part[item];
         for (int s = 1; s < WG_K; ++s) total += part[s * RESULTS + item];

@@ -1,6 +1,6 @@
 #version 310 es
 // Implicit GEMM of texels: TM pixels by 4 TN output channels an invocation, as implicit_gemm. All weights
-// of a step are there before they are multiplied (see matmul/gemm_texture_buffer.comp).
+// of a step are loaded before they are multiplied (see matmul/gemm_texture_buffer.comp).
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -30,11 +30,11 @@
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-// Four channels of the pixel at `pixel`, after the prologue.
-vec4 taken(int pixel, int quad, int image) { return prologue(x_at(pixel + quad), quad, image); }
+// Four channels of the pixel at offset `pixel`, after the prologue.
+vec4 prepared(int pixel, int quad, int image) { return prologue(x_at(pixel + quad), quad, image); }
 
 void main() {
-    int quads = (o + 3) / 4;  // all groups'
+    int quads = (o + 3) / 4;  // of all groups
     int last = quads / GROUPS - 1;
     int quad = int(INVOCATION_ID.x) * TN;
     int pixel = int(INVOCATION_ID.y) * TM;
@@ -45,7 +45,7 @@ void main() {
     int channels = c / GROUPS;
     int depth = (channels + 3) / 4;
 
-    // What reaches beyond the last pixel or channel repeats it.
+    // Pixels and channels past the last one repeat it.
     ivec3 corners[TM];
     for (int i = 0; i < TM; ++i) corners[i] = corner(min(pixel + i, pixels - 1));
     int tile[TN];
@@ -54,17 +54,17 @@ void main() {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            int at[TM];
-            for (int i = 0; i < TM; ++i) at[i] = pixel_at_tap(corners[i], ky, kx);
+            int offset[TM];
+            for (int i = 0; i < TM; ++i) offset[i] = pixel_at_tap(corners[i], ky, kx);
             int from = (ky * KERNEL_W + kx) * depth * quads * 4;
             for (int step = 0; step < depth; ++step) {
                 vec4 a[TM];
                 for (int i = 0; i < TM; ++i) {
 #if PADDED
-                    vec4 met = taken(max(at[i], 0), group * depth + step, corners[i].z);
-                    a[i] = at[i] < 0 ? vec4(0.0) : met;
+                    vec4 value = prepared(max(offset[i], 0), group * depth + step, corners[i].z);
+                    a[i] = offset[i] < 0 ? vec4(0.0) : value;
 #else
-                    a[i] = taken(at[i], group * depth + step, corners[i].z);
+                    a[i] = prepared(offset[i], group * depth + step, corners[i].z);
 #endif
 #if RAGGED  // the padding of channels may hold anything
                     a[i] = first_of(a[i], channels - 4 * step);
@@ -78,10 +78,10 @@ void main() {
             }
         }
     }
-    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
-    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
+    vec4 totals[TM * TN];  // a copy: Mesa does not unroll loops of long epilogues, and spills what they index
+    for (int i = 0; i < TM * TN; ++i) totals[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(made[i * TN + j], pixel + i, first + quad + j);
+                finish(totals[i * TN + j], pixel + i, first + quad + j);
 }

@@ -1,6 +1,6 @@
 #version 310 es
 // Implicit GEMM through shared memory: a workgroup computes a tile of WG_Y TM pixels by WG_X TN
-// output channels and walks along taps and channels in steps of BK. The rows of the patch matrix
+// output channels and steps along taps and channels by BK. The rows of the patch matrix
 // are gathered on their way into shared memory. See common/tile.glsl and matmul/gemm_tiled.comp.
 #ifndef WG_X
 #define WG_X 8
@@ -28,21 +28,21 @@
 #include "conv2d/nhwc.glsl"
 #include "common/tile.glsl"
 
-int channel = 0, tap_y = 0, tap_x = 0;  // of the step to fetch
-int fetched;  // the first channel of the step that was fetched
+int channel = 0, tap_y = 0, tap_x = 0;  // of the step to load
+int loaded_channel;  // the first channel of the step that was loaded
 int channels, group, pixels, share;  // share: a group's columns in vec4
 ivec3 corners[A_LOADS];
-int rest[A_LOADS];  // how many of the loaded channels matter: none outside of the image
+int valid[A_LOADS];  // how many channels of each load are inside: none outside of the image
 
-// Loads the operands of a step, which is always the next one. What does not matter is cleared later,
-// by `mask`: a test here would make the loads be waited for.
-void fetch(int of_step) {
-    fetched = channel;
+// Loads the operands of a step, which is always the next one. `mask` clears later what lies outside: a
+// condition here would make each load be waited for.
+void load_step(int step) {
+    loaded_channel = channel;
     for (int i = 0; i < A_LOADS; ++i) {
-        int at = pixel_at_tap(corners[i], tap_y, tap_x);
+        int offset = pixel_at_tap(corners[i], tap_y, tap_x);
         int depth = channel + (i * INVOCATIONS + lane) % (BK / 4) * 4;
-        rest[i] = at < 0 ? 0 : channels - depth;
-        a_next[i] = X_AT(rest[i] > 0 ? at + (group * channels + depth) / 4 : 0);
+        valid[i] = offset < 0 ? 0 : channels - depth;
+        a_next[i] = X_AT(valid[i] > 0 ? offset + (group * channels + depth) / 4 : 0);
     }
     int columns = (o + 3) / 4;
     int tap = (tap_y * KERNEL_W + tap_x) * channels;
@@ -64,29 +64,29 @@ void fetch(int of_step) {
 
 void mask() {
     for (int i = 0; i < A_LOADS; ++i) {
-        int depth = min(fetched + (i * INVOCATIONS + lane) % (BK / 4) * 4, channels - 1);
+        int depth = min(loaded_channel + (i * INVOCATIONS + lane) % (BK / 4) * 4, channels - 1);
         a_next[i] = prologue(a_next[i], (group * channels + depth) / 4, corners[i].z);
-        a_next[i] = first_of(a_next[i], rest[i]);
+        a_next[i] = first_of(a_next[i], valid[i]);
     }
-    if (fetched + BK <= channels) return;
+    if (loaded_channel + BK <= channels) return;
     for (int i = 0; i < B_LOADS; ++i)  // 0 times an infinite weight would be NaN
-        if (fetched + (i * INVOCATIONS + lane) / (BN / 4) >= channels) b_next[i] = vec4(0.0);
+        if (loaded_channel + (i * INVOCATIONS + lane) / (BN / 4) >= channels) b_next[i] = vec4(0.0);
 }
 
-void put(int buffer_index) {
+void store_step(int buffer_index) {
     mask();
-    store(buffer_index);
+    store_tiles(buffer_index);
 }
 
-#if TOGETHER
-void finish_at(int of_row, int of_quad, vec4 sums) {
-    int pixel = tile_row + of_row, quad = tile_column + of_quad;
+#if FINISH_SHARED
+void finish_quad(int row_in_tile, int quad_in_tile, vec4 sums) {
+    int pixel = tile_row + row_in_tile, quad = tile_column + quad_in_tile;
     if (pixel < pixels && quad < share) finish(sums, pixel, group * share + quad);
 }
 #endif
 
 void main() {
-    place();
+    locate_tile();
     group = int(WORKGROUP_ID.z);
     channels = c / GROUPS;
     pixels = n * oh * ow;
@@ -94,17 +94,17 @@ void main() {
     for (int i = 0; i < A_LOADS; ++i)
         corners[i] = corner(min(tile_row + (i * INVOCATIONS + lane) / (BK / 4), pixels - 1));
 
-    // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
+    // Groups of rows or columns that lie outside of the result are not multiplied.
     int steps = KERNEL_H * KERNEL_W * ((channels + BK - 1) / BK);
     if (GM > 1 && pixels - tile_row <= 4 * WG_Y)
-        walk(steps, 1, GN);
+        multiply_steps(steps, 1, GN);
     else if (GN > 1 && share - tile_column <= WG_X)
-        walk(steps, GM, 1);
+        multiply_steps(steps, GM, 1);
     else
-        walk(steps, GM, GN);
+        multiply_steps(steps, GM, GN);
     add_slices();
-#if TOGETHER
-    finish_together();
+#if FINISH_SHARED
+    finish_shared_sums();
 #else
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {

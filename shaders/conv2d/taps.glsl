@@ -1,6 +1,6 @@
-// The first tap of those `apart` that meets `size` places, and the one behind the last. begin: where the
-// first tap of the first window lies. end: where that of the last one does.
-ivec2 taps(int begin, int end, int size, int apart, int kernel) {
-    int first = (max(-end, 0) + apart - 1) / apart;
-    return ivec2(first, min((max(size - begin, 0) + apart - 1) / apart, kernel));
+// The range of taps, first and end, that lie inside of a dimension of `size` for any of several windows. begin,
+// end: coordinates of the first tap of the first and of the last window.
+ivec2 taps(int begin, int end, int size, int dilation, int kernel) {
+    int first = (max(-end, 0) + dilation - 1) / dilation;
+    return ivec2(first, min((max(size - begin, 0) + dilation - 1) / dilation, kernel));
 }

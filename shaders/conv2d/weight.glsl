@@ -1,7 +1,7 @@
 // Weights as vec4: floats, halves (WEIGHT_HALF), bytes (WEIGHT_BYTES) or texels (WEIGHT_TEXTURE).
-// WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: READ_TILE(i) is a TILE, of which
-// OF_TILE(tile, l) is one. The bytes of a tile are read at once. With PLAIN they are numbers as they
-// lie, (o, c, kh, kw), which kernels find themselves.
+// WEIGHT(i) is the i-th vec4. With WEIGHT_TILES, READ_TILE(i) is a TILE of four vec4 and OF_TILE(tile, l) one of
+// them; the bytes of a tile are loaded at once. With PLAIN the weights are the unpacked numbers
+// (o, c, kh, kw), which kernels index themselves.
 #ifndef PLAIN
 #define PLAIN 0
 #endif

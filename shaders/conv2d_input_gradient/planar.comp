@@ -25,7 +25,7 @@ uniform int dy_row, out_row;
 float sum[PX];
 
 float dy_value(int start, int column) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
     float value = dy[start + clamp(column, 0, ow - 1)];
     return column >= 0 && column < ow ? value : 0.0;
 }

@@ -1,10 +1,10 @@
 #version 310 es
 // A depthwise convolution's gradient by its weight, channels last: the LANES invocations of a workgroup that
-// are at the same channel share the columns and rows of a part of dy, and slide down PX columns of ROWS
-// rows each. The sums of all taps, and the rows of dy that a row of x is multiplied by, stay in
-// registers, so that each number is loaded once; shared memory joins the sums. NVIDIA's compiler does not unroll loops of so
-// much text and keeps arrays that these index in memory: what is done to each column and tap is called in
-// the text.
+// compute the same channel share the columns and rows of a part of dy, and slide down PX columns of ROWS rows
+// each. The sums of all taps, and the rows of dy that a row of x is multiplied by, stay in registers, so that
+// each number is loaded once; the sums of the lanes are added in shared memory. NVIDIA's compiler does not
+// unroll loops of so much code, and keeps arrays that such loops index in memory: so macros write out the work
+// for each column and tap.
 #ifndef CHANNELS
 #define CHANNELS 32
 #endif
@@ -39,13 +39,13 @@ uniform int n, c, h, w, oh, ow, chunk;
 #define EACH_OF_7_OF(call, a) \
     call(0, a) call(1, a) call(2, a) call(3, a) call(4, a) call(5, a) call(6, a)
 
-// dy_rows[8 * i + p] is dy at pixel p, i rows before the youngest.
+// dy_rows[8 * i + p] is dy at pixel p, i rows above the newest row.
 float sum[49 * STRIDE_H], dy_rows[56], dy_loaded[8], line[24], loaded[24];
 int offset[24], dy_offset[8];  // of each column in a row
 int channel, pitch, image, column, left, row;  // row: of x, the next one
 shared float sums[CHANNELS * LANES];
 
-// Read in any case: loads that hang on a condition are waited for one by one.
+// Unconditional: a load that depends on a condition is waited for before the next is issued.
 #define PLACE(i) if (i < COLUMNS) offset[i] = clamp(left + i, 0, w - 1) * pitch + channel;
 #define PLACE_8(i) PLACE(i + 8)
 #define PLACE_16(i) PLACE(i + 16)
@@ -68,7 +68,7 @@ void load_dy(int y) {
     EACH_OF_8(LOAD_DY)
 }
 
-// Puts the next row of x into `line` and loads the one after it. Whether the row is within.
+// Copies the next row of x to `line` and loads the one after it. Returns whether the row is inside.
 bool next_row() {
     EACH_OF_8(COPY) EACH_OF_8(COPY_8) EACH_OF_8(COPY_16)
     bool inside = row >= 0 && row < h;

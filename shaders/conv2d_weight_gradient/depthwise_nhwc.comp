@@ -43,7 +43,7 @@ void main() {
         for (int i = 0; i < TAPS_EACH; ++i) {
             int tap = min(first_tap + i, TAPS - 1);
             ivec2 at = ivec2(left + tap % KERNEL_W * DILATION_W, top + tap / KERNEL_W * DILATION_H);
-            // Read in any case: loads that hang on a condition are waited for one by one.
+            // Unconditional: a load that depends on a condition is waited for before the next is issued.
             int iy = clamp(at.y, 0, h - 1), ix = clamp(at.x, 0, w - 1);
             vec4 value = x[((image * h + iy) * w + ix) * quads + quad];
             sum[i] += ivec2(ix, iy) == at ? given * value : vec4(0.0);

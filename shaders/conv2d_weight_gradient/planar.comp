@@ -45,7 +45,7 @@ float sum[SUMS];
 #define SPAN ((PX - 1) * STRIDE_W + (WIDTH - 1) * DILATION_W + 1)
 
 float pixel(int start, int column) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
+    // Unconditional: a load that depends on a condition is waited for before the next is issued.
     float value = x[start + clamp(column, 0, w - 1)];
     return column >= 0 && column < w ? value : 0.0;
 }

@@ -1,14 +1,14 @@
-// The mean and the deviation of each of the rows of x that a workgroup multiplies, for products of
-// rows that are normalised. ROW_LANES of its ROW_INVOCATIONS walk along each of the CENTRED_ROWS, four
-// loads at a time, of which the mean is taken away before they are joined to those before (Chan, Golub
-// and LeVeque 1979). SET_STATE and STATE write and read shared memory that is free until then, which
-// has as many vec3 as lanes walk along rows.
+// The mean and the deviation of each row of x that a workgroup multiplies, for products of normalised
+// rows. ROW_LANES of its ROW_INVOCATIONS read each of the CENTRED_ROWS, four loads at a time, whose own mean
+// is subtracted before they are merged with the former ones (Chan, Golub and LeVeque 1979). A state is a
+// vec3: the count of numbers, their mean, and the sum of their squared distances from it. SET_STATE and
+// STATE write and read the states of all lanes in shared memory that is not in use yet.
 #include "common/nan.glsl"
 #define ROW_LOADS 4
 uniform float eps;
-shared vec2 row_norms[CENTRED_ROWS];  // the mean; what numbers less the mean are multiplied by
+shared vec2 row_norms[CENTRED_ROWS];  // the mean, and the factor of numbers less the mean
 
-// How many numbers, their mean, the sum of their squared distances from it.
+// Merges two states.
 vec3 join_rows(vec3 a, vec3 b) {
     float count = a.x + b.x;
     if (count == 0.0) return a;
@@ -17,17 +17,17 @@ vec3 join_rows(vec3 a, vec3 b) {
     return vec3(count, a.y + delta * share, a.z + b.z + delta * (a.x * share) * delta);
 }
 
-// The same of four loads from vec4 `at` on, ROW_LANES apart, of a row with `left` numbers from there on.
-vec3 four_loads(int at, int left) {
+// The state of four loads from vec4 `first` on, ROW_LANES apart, of a row with `left` numbers from there on.
+vec3 four_loads(int first, int left) {
     vec4 loaded[ROW_LOADS];
     float mean = 0.0, squares = 0.0;
     int count = 0;
     for (int i = 0; i < ROW_LOADS; ++i) {
-        int own = clamp(left - 4 * ROW_LANES * i, 0, 4);
-        // The padding of a row is undefined, and nothing lies behind the last row.
-        loaded[i] = first_of(x_at(own > 0 ? at + ROW_LANES * i : at), own);
+        int numbers = clamp(left - 4 * ROW_LANES * i, 0, 4);
+        // The padding of a row is undefined, and the memory ends after the last row.
+        loaded[i] = first_of(x_at(numbers > 0 ? first + ROW_LANES * i : first), numbers);
         mean += dot(loaded[i], vec4(1.0));
-        count += own;
+        count += numbers;
     }
     mean /= float(max(count, 1));
     for (int i = 0; i < ROW_LOADS; ++i) {
@@ -37,40 +37,40 @@ vec3 four_loads(int at, int left) {
     return vec3(float(count), mean, squares);
 }
 
-// The same of what the lanes of a row have found, of which the first has some numbers.
+// Merges the states of the lanes of a row, of which the first has some numbers.
 vec3 combine_lanes(int first) {
     float base = STATE(first).y, count = 0.0, distance = 0.0, squares = 0.0;
     for (int i = 0; i < ROW_LANES; ++i) {
-        vec3 one = STATE(first + i);
-        count += one.x;
-        distance += one.x * (one.y - base);
+        vec3 state = STATE(first + i);
+        count += state.x;
+        distance += state.x * (state.y - base);
     }
     float mean = base + distance / count;
     for (int i = 0; i < ROW_LANES; ++i) {
-        vec3 one = STATE(first + i);
-        squares += one.z + one.x * (one.y - mean) * (one.y - mean);
+        vec3 state = STATE(first + i);
+        squares += state.z + state.x * (state.y - mean) * (state.y - mean);
     }
     return vec3(count, mean, squares);
 }
 
-// Fills `row_norms` for the rows from `first` on, of which `x_begin` is where the first of all begins,
-// in vec4. invocation: the number of this one.
+// Fills `row_norms` for the rows from `first` on. x_begin: offset of the first row of x, in vec4.
+// invocation: index of this invocation in the workgroup.
 void find_row_norms(int invocation, int first, int x_begin) {
-    int of_row = invocation % ROW_LANES;
+    int lane = invocation % ROW_LANES;
     for (int row = invocation / ROW_LANES; row < CENTRED_ROWS; row += ROW_INVOCATIONS / ROW_LANES) {
         int begin = x_begin + min(first + row, m - 1) * (x_row / 4);
-        vec3 found = vec3(0.0);
-        for (int at = of_row; 4 * at < k; at += ROW_LANES * ROW_LOADS)
-            found = join_rows(found, four_loads(begin + at, k - 4 * at));
-        SET_STATE(row * ROW_LANES + of_row, found);
+        vec3 state = vec3(0.0);
+        for (int quad = lane; 4 * quad < k; quad += ROW_LANES * ROW_LOADS)
+            state = join_rows(state, four_loads(begin + quad, k - 4 * quad));
+        SET_STATE(row * ROW_LANES + lane, state);
     }
     wait();
     for (int row = invocation; row < CENTRED_ROWS; row += ROW_INVOCATIONS) {
-        vec3 whole = combine_lanes(row * ROW_LANES);
-        float variance = whole.z / float(k) + eps;
-        // The roots of what is not finite are the driver's own.
+        vec3 total = combine_lanes(row * ROW_LANES);
+        float variance = total.z / float(k) + eps;
+        // Drivers differ in the root of what is not finite.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-        row_norms[row] = vec2(whole.y, scale);
+        row_norms[row] = vec2(total.y, scale);
     }
     wait();
 }

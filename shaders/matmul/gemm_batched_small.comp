@@ -1,6 +1,6 @@
 #version 310 es
 // C = A B^T for stacks of small matrices: TM rows by 4 TN columns an invocation, no shared memory.
-// As gemm_blocked, but that a workgroup has several matrices (matmul/flat.glsl).
+// As gemm_blocked, but a workgroup computes several matrices (matmul/flat.glsl).
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -26,7 +26,7 @@ void main() {
     int matrix = place.x, row = place.y, column = place.z;
     if (matrix >= batch) return;
 
-    add_up(matrix, row, column, 0, 1);
+    accumulate(matrix, row, column, 0, 1);
     int target = (matrix * m + row) * (out_row >> 2) + (out_first >> 2) + column;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)

@@ -1,7 +1,7 @@
 #version 310 es
 // C = A B^T: TM rows by 4 TN columns an invocation, no shared memory.
-// A row of x is read as vec4 along k; weights that never change lie as 4 x 4 tiles, so four vec4 of
-// a tile multiply one vec4 of x. After blockedNT of Gronqvist, section 1.4.
+// A row of x is read as vec4 along k. Constant weights are stored as 4 x 4 tiles, whose four vec4 are
+// multiplied by one vec4 of x. After blockedNT of Gronqvist, section 1.4.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -34,12 +34,12 @@ void main() {
     int row = int(INVOCATION_ID.y) * TM;
     if (row >= m || column >= columns) return;
 
-    add_up(matrix, row, column, 0, 1);
-    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
-    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
+    accumulate(matrix, row, column, 0, 1);
+    vec4 totals[TM * TN];  // a copy: Mesa does not unroll loops of long epilogues, and spills what they index
+    for (int i = 0; i < TM * TN; ++i) totals[i] = sum[i];
     int target = (matrix * m + row) * (out_row >> 2) + (out_first >> 2) + column;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (row + i < m && column + j < columns)
-                finish(made[i * TN + j], column + j, target + i * (out_row >> 2) + j);
+                finish(totals[i * TN + j], column + j, target + i * (out_row >> 2) + j);
 }

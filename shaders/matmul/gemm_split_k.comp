@@ -1,7 +1,8 @@
 #version 310 es
-// C = A B^T for few results and a long k: a workgroup computes WG_Y TM rows by 4 WG_X columns, its
-// WG_K slices each sum a part of k, and shared memory joins the parts. With CENTRED rows of x are
-// normalised (normed_matmul): each workgroup finds the mean and the deviation of its rows before.
+// C = A B^T for few results and a long k: a workgroup computes WG_Y TM rows by 4 WG_X columns; each of
+// its WG_K slices sums a part of k, and the partial sums are added in shared memory. With CENTRED the
+// rows of x are normalised (normed_matmul): each workgroup first finds the mean and the deviation of its
+// rows.
 #ifndef WG_X
 #define WG_X 4
 #endif
@@ -48,17 +49,17 @@ void main() {
     for (int i = 0; i < TM; ++i) own_norms[i] = row_norms[first + i];
 #endif
 
-    add_up(0, row, column, slice, WG_K);
+    accumulate(0, row, column, slice, WG_K);
     // Rotated: other registers for the sums, see common/tile.glsl.
     for (int i = 0; i < TM; ++i) part[slice * RESULTS + i * LANES + lane] = sum[i].yzwx;
     wait();
 
-    // Each invocation joins and finishes some of the workgroup's results. No compiler can count how
-    // often the inner loop runs, and write it out: Midgard's then spills.
+    // Each invocation adds and finishes some of the workgroup's results. The trip count of the inner loop
+    // is not constant, so that no compiler unrolls it: Midgard's would spill.
     if (4 * column >= n) return;
     for (int i = slice; i < min(TM, m - row); i += WG_K) {
         vec4 total = vec4(0.0);
-        for (int at = i * LANES + lane; at < WG_K * RESULTS; at += RESULTS) total += part[at];
+        for (int j = i * LANES + lane; j < WG_K * RESULTS; j += RESULTS) total += part[j];
         finish(total.wxyz, column, (row + i) * (out_row / 4) + out_first / 4 + column);
     }
 }

@@ -1,7 +1,7 @@
 #version 310 es
-// C = A B of many rows and short sums: a workgroup has BM whole rows of x in shared memory, which are
-// read once, side by side, and computes all columns of them, TM rows by four columns an invocation
-// at a time. Weights lie in columns and stay in the cache; neighbours read and write whole lines.
+// C = A B of many rows and short sums: a workgroup loads BM whole rows of x to shared memory, once and
+// coalesced, and computes all of their columns, TM rows by four columns an invocation at a time. Weights
+// are column-major and stay in the cache; neighbours read and write whole cache lines.
 #ifndef WG_X
 #define WG_X 128
 #endif
@@ -36,7 +36,8 @@ uniform int image_rows;
 #define ROW (STAGED + 1)      // odd: neighbouring rows begin in other banks
 shared vec4 rows[BM * ROW];
 
-// A vec4 of row `row` of x, and what the prologue makes of it; rows past the last repeat it.
+// `loaded` is a vec4 of row `row` of x, and `prepared` what the prologue makes of it. Rows past the last
+// one repeat it.
 vec4 loaded(int row, int step) {
     return x_at(x_first / 4 + min(row, m - 1) * (x_row / 4) + step);
 }
@@ -45,8 +46,8 @@ vec4 prepared(vec4 value, int row, int step) {
     return prologue(value, step, min(row, m - 1) / image_rows);
 }
 
-// Has BM rows from `first` on in shared memory, of long ones as much as there is room for. LOADS are
-// on their way at a time.
+// Loads BM rows from `first` on to shared memory, of long rows the first STAGED vec4. LOADS loads are in
+// flight at a time.
 void stage(int first, int lane) {
     int quads = min((k + 3) / 4, STAGED), count = BM * quads;
     for (int from = lane; from < count; from += LOADS * WG_X) {
@@ -81,8 +82,8 @@ void main() {
                 sum[i] += a.x * b[0] + a.y * b[1] + a.z * b[2] + a.w * b[3];
             }
         }
-        // The rest number by number: a row's last ones, behind which may be anything, and what is
-        // not in shared memory.
+        // One depth at a time: the last ones of a row, whose padding may hold anything, and those that
+        // are not in shared memory.
         for (int depth = min(k & ~3, LONGEST); depth < k; ++depth) {
             vec4 b = weight_at(quad + depth * stride);
             for (int i = 0; i < TM; ++i) {

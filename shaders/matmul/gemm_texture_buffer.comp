@@ -1,8 +1,8 @@
 #version 310 es
-// C = A B^T: TM rows by 4 TN columns an invocation, as gemm_blocked, of texels. All that a step needs of a
-// quad of columns is there before it is multiplied, so that each sum is loaded and stored once a step
-// where registers are few. A CPU fetches a texel for all its lanes several times as fast as it loads
-// from a buffer, whose bounds it holds each lane against. FLAT: of stacks of small matrices.
+// C = A B^T of texels: TM rows by 4 TN columns an invocation, as gemm_blocked. All weights of a step and a
+// quad of columns are loaded before they are multiplied, so that each sum is loaded and stored once a step
+// where registers are few. A CPU fetches a texel for all its lanes several times as fast as it loads from a
+// buffer, where it checks the bounds for each lane. FLAT: for batches of small matrices.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -50,7 +50,7 @@ void main() {
     if (row >= m || column >= columns) return;
 #endif
 
-    // What reaches beyond the last row or column repeats it.
+    // Rows and columns past the last one repeat it.
     int first = matrix * m + row, last = m - 1 - row;
     int steps = (k + 3) / 4;
     int start[TM];
@@ -58,22 +58,22 @@ void main() {
     vec4 sum[TM * TN];
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     for (int step = 0; step < steps; ++step) {
-        int rest = RAGGED == 1 ? k - 4 * step : 4;
+        int left = RAGGED == 1 ? k - 4 * step : 4;
         vec4 a[TM];
         for (int i = 0; i < TM; ++i) a[i] = texel(x, start[i] + step);
 #if RAGGED  // the row's padding may hold anything
-        for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], rest);
+        for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], left);
 #endif
         for (int j = 0; j < TN; ++j) {
-            mat4 weights = weights_of(matrix, min(column + j, columns - 1), step, rest);
+            mat4 weights = weights_of(matrix, min(column + j, columns - 1), step, left);
             for (int i = 0; i < TM; ++i) sum[i * TN + j] += weights * a[i];
         }
     }
-    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
-    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
+    vec4 totals[TM * TN];  // a copy: Mesa does not unroll loops of long epilogues, and spills what they index
+    for (int i = 0; i < TM * TN; ++i) totals[i] = sum[i];
     int target = out_first / 4 + first * (out_row / 4) + column;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (i <= last && column + j < columns)
-                finish(made[i * TN + j], column + j, target + i * (out_row / 4) + j);
+                finish(totals[i * TN + j], column + j, target + i * (out_row / 4) + j);
 }

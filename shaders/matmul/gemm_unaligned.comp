@@ -1,7 +1,7 @@
 #version 310 es
-// C = A B^T for stacks of small matrices whose rows are not padded to whole fours, or not all of them:
-// TM results of a column an invocation, number by number, so that nothing is reordered before and
-// behind it. A workgroup has several matrices (matmul/flat.glsl).
+// C = A B^T for batches of small matrices some of whose rows are not padded to whole vec4: TM results of a
+// column an invocation, one number at a time, so that no operand has to be reordered. A workgroup computes
+// several matrices (matmul/flat.glsl).
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -1,7 +1,7 @@
 #version 310 es
-// C = A B^T for very few rows of A: a workgroup computes ROWS results
-// of one row of A, its lanes walk along k side by side, and shared memory joins their sums. The
-// weights are read once, in the order in which they lie, ROWS loads in flight for each lane.
+// C = A B^T for very few rows of A: a workgroup computes ROWS results of one row of A. Its lanes step along
+// k together, and their sums are added in shared memory. The weights are read once, in their order in
+// memory, with ROWS loads in flight for each lane.
 #ifndef WG_X
 #define WG_X 128
 #endif
@@ -32,7 +32,7 @@ void main() {
         for (int i = 0; i < ROWS; ++i)
             sum[i] += a * weight_at((first + min(i, last)) * stride + step);
     }
-    if (left > 0 && lane == steps % WG_X) {  // what pads the rows may be anything
+    if (left > 0 && lane == steps % WG_X) {  // the rows' padding may hold anything
         vec4 a = first_of(x_at(start + steps), left);
         for (int i = 0; i < ROWS; ++i)
             sum[i] += a * first_of(weight_at((first + min(i, last)) * stride + steps), left);

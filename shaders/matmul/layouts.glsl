@@ -1,4 +1,4 @@
-// The layouts of operands of matmul, unless the host defines them: the first that a kernel takes.
+// Default layouts of the operands of matmul: the first that a kernel accepts.
 #ifndef X_IN_C
 #define X_IN_C 0
 #endif

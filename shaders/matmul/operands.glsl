@@ -1,7 +1,7 @@
 // The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), weights also bytes
-// (WEIGHT_BYTES) or packed (QUANTIZED, see common/quantized.glsl), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
-// columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
-// in columns (WEIGHT_IN_C).
+// (WEIGHT_BYTES) or packed (QUANTIZED, see common/quantized.glsl), in buffers or in a texture (X_TEXTURE,
+// WEIGHT_TEXTURE). x is row-major, or column-major (X_IN_C); weights are in the first layout that the
+// kernel accepts, or row-major (WEIGHT_IN_R4), or column-major (WEIGHT_IN_C).
 #ifndef QUANTIZED
 #define QUANTIZED 0
 #endif

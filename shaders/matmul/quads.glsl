@@ -1,6 +1,6 @@
-// The sums of TM rows by 4 TN columns, to which four numbers along k at a time are added, as
-// gemm_blocked and gemm_split_k have them. See matmul/operands.glsl; weights in neither rows nor columns are tiles
-// of 4 x 4, four vec4 of four columns each. UNROLL steps at a time are loaded before they are used.
+// The sums of TM rows by 4 TN columns in registers, for gemm_blocked and others; a step is four depths along
+// k. See matmul/operands.glsl; weights that are neither row- nor column-major are tiles of 4 x 4: for each
+// depth a vec4 of four columns. UNROLL steps at a time are loaded before any is multiplied.
 #ifndef UNROLL
 #define UNROLL 1
 #endif
@@ -11,8 +11,8 @@ uniform int image_rows;
 #define PROLOGUE_CHANNELS k
 #include <prologue>
 
-// Where x begins: not at 0 where it is some columns of wider rows (X_STRIP). The test is for Mali's
-// compiler, which has no register left where it is not.
+// Offset of x in vec4, not 0 where it is some columns of wider rows (X_STRIP). It is a constant where it can
+// be, since Mali's compiler has no register left for it.
 #ifndef X_STRIP
 #define X_STRIP 0
 #endif
@@ -24,7 +24,7 @@ uniform int image_rows;
 
 vec4 sum[TM * TN];
 
-// Where number l of a step lies along k; ragged: the step reaches beyond k, where anything may lie.
+// Depth `l` of a step. ragged: the step reaches past k, where the memory may hold anything.
 int depth_of(int step, int l, bool ragged) {
     return ragged ? min(4 * step + l, k - 1) : 4 * step + l;
 }
@@ -33,10 +33,10 @@ int depth_of(int step, int l, bool ragged) {
 #define CENTRED 0
 #endif
 #if CENTRED
-vec2 own_norms[TM];  // of each row the mean, and what its numbers less that are multiplied by
+vec2 own_norms[TM];  // of each row the mean, and the factor of numbers less the mean
 #endif
 
-// Has the numbers of a step of TM rows from `row` on be normalised, and what the prologue makes of them.
+// Applies the normalisation and the prologue to a step of TM rows from `row` on.
 void prepare(inout vec4 a[TM], int row, int last, int step) {
 #if CENTRED
     for (int i = 0; i < TM; ++i) a[i] = (a[i] - own_norms[i].x) * own_norms[i].y;
@@ -44,8 +44,8 @@ void prepare(inout vec4 a[TM], int row, int last, int step) {
     for (int i = 0; i < TM; ++i) a[i] = prologue(a[i], step, min(row + i, last) / image_rows);
 }
 
-// Loads the numbers of a step of TM rows from `row` on; those past `last` repeat it.
-void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
+// Loads a step of TM rows from `row` on; rows past `last` repeat it.
+void load_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
 #if !X_IN_C
     int first = row * (x_row >> 2) + X_BEGIN + step;
     for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last - row) * (x_row / 4));
@@ -59,30 +59,30 @@ void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
     }
 #else
     for (int i = 0; i < TM; ++i) {
-        int at = min(row + i, last);
+        int x_index = min(row + i, last);
         for (int l = 0; l < 4; ++l)
-            a[i][l] = x_at(depth_of(step, l, ragged) * (x_rows / 4) + at / 4)[at % 4];
+            a[i][l] = x_at(depth_of(step, l, ragged) * (x_rows / 4) + x_index / 4)[x_index % 4];
     }
 #endif
 }
 
-// Four of the 16 weights of a step by a quad of columns: those of number l along k, or, where the
-// weights lie in rows, those of column l.
-vec4 take_weights(int matrix, int quad, int step, int l, bool ragged) {
+// Four of the 16 weights of a step and a quad of columns: those of depth `l` or, if weights are row-major,
+// those of column `l`.
+vec4 load_weights(int matrix, int quad, int step, int l, bool ragged) {
 #if WEIGHT_IN_R4
     int first = matrix * (weight_row / 4), stride = WEIGHT_ROW / 4;
-    vec4 found = weight_at(first + min(4 * quad + l, n - 1) * stride + step);
-    return ragged ? first_of(found, k - 4 * step) : found;
+    vec4 weights = weight_at(first + min(4 * quad + l, n - 1) * stride + step);
+    return ragged ? first_of(weights, k - 4 * step) : weights;
 #elif WEIGHT_IN_C
     int depth = depth_of(step, l, ragged);
-    vec4 found = weight_at(matrix * (weight_matrix / 4) + depth * (weight_rows / 4) + quad);
-    return ragged && 4 * step + l >= k ? vec4(0.0) : found;
+    vec4 weights = weight_at(matrix * (weight_matrix / 4) + depth * (weight_rows / 4) + quad);
+    return ragged && 4 * step + l >= k ? vec4(0.0) : weights;
 #else
     return weight_at(matrix * (weight_matrix / 4) + (step * (weight_rows / 4) + quad) * 4 + l);
 #endif
 }
 
-// A row's numbers of a step by such weights, added to its sums of four columns.
+// Adds the products of a row's step `a` and such weights `b` to its sums of four columns.
 vec4 plus(vec4 sum, vec4 a, vec4 b, int l) {
 #if WEIGHT_IN_R4
     sum[l] = sum[l] + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
@@ -92,8 +92,8 @@ vec4 plus(vec4 sum, vec4 a, vec4 b, int l) {
 #endif
 }
 
-// Adds a step to the sums from `row` and the quad `column` on.
-void add(int matrix, int row, int column, int step, bool ragged) {
+// Adds a step to the sums of the tile that begins at `row` and the quad `column`.
+void accumulate_step(int matrix, int row, int column, int step, bool ragged) {
     int columns = (n + 3) / 4, last = matrix * m + m - 1;
     row += matrix * m;
 #if X_IN_C && !WEIGHT_IN_R4 && TM % 4 == 0
@@ -103,19 +103,19 @@ void add(int matrix, int row, int column, int step, bool ragged) {
         for (int i = 0; i < TM / 4; ++i) a[i] = x_at(first + min(row / 4 + i, last / 4));
         if (ragged && 4 * step + l >= k) break;
         for (int j = 0; j < TN; ++j) {
-            vec4 b = take_weights(matrix, min(column + j, columns - 1), step, l, ragged);
+            vec4 b = load_weights(matrix, min(column + j, columns - 1), step, l, ragged);
             for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i / 4][i % 4] * b;
         }
     }
 #else
     vec4 a[TM];
-    take_rows(a, row, last, step, ragged);
+    load_rows(a, row, last, step, ragged);
     prepare(a, row, last, step);
     if (ragged)
         for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
     for (int j = 0; j < TN; ++j) {
         for (int l = 0; l < 4; ++l) {
-            vec4 b = take_weights(matrix, min(column + j, columns - 1), step, l, ragged);
+            vec4 b = load_weights(matrix, min(column + j, columns - 1), step, l, ragged);
             for (int i = 0; i < TM; ++i) sum[i * TN + j] = plus(sum[i * TN + j], a[i], b, l);
         }
     }
@@ -124,51 +124,51 @@ void add(int matrix, int row, int column, int step, bool ragged) {
 
 #if UNROLL > 1
 // Adds UNROLL whole steps from `step` on.
-void add_several(int matrix, int row, int column, int step) {
+void accumulate_several(int matrix, int row, int column, int step) {
     int columns = (n + 3) / 4, last = matrix * m + m - 1;
     row += matrix * m;
     vec4 a[UNROLL][TM], b[UNROLL][4 * TN];
     for (int u = 0; u < UNROLL; ++u) {
-        take_rows(a[u], row, last, step + u, false);
+        load_rows(a[u], row, last, step + u, false);
         for (int i = 0; i < 4 * TN; ++i) {
             int quad = min(column + i / 4, columns - 1);
-            b[u][i] = take_weights(matrix, quad, step + u, i % 4, false);
+            b[u][i] = load_weights(matrix, quad, step + u, i % 4, false);
         }
     }
     for (int u = 0; u < UNROLL; ++u) {
         prepare(a[u], row, last, step + u);
         for (int i = 0; i < TM; ++i)
             for (int j = 0; j < 4 * TN; ++j) {
-                int at = i * TN + j / 4;
-                sum[at] = plus(sum[at], a[u][i], b[u][j], j % 4);
+                int s = i * TN + j / 4;
+                sum[s] = plus(sum[s], a[u][i], b[u][j], j % 4);
             }
     }
 }
 #endif
 
-// Adds up share `start` of `apart` of the steps of k: every `apart`th, or UNROLL of them. Where the
-// weights are tiles, which never change, the last one is tested for in the loop and all is written out:
-// else Mali's and V3D's compilers spill.
-void add_up(int matrix, int row, int column, int start, int apart) {
+// Sums the products of every `stride`-th step along k from step `first_step` on, or of every `stride`-th run of
+// UNROLL steps. Where the weights are tiles, the loop is written out and tests for the last, ragged step
+// inside: otherwise Mali's and V3D's compilers spill.
+void accumulate(int matrix, int row, int column, int first_step, int stride) {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
 #if UNROLL > 1
     int groups = k / 4 / UNROLL;
-    for (int group = start; group < groups; group += apart)
-        add_several(matrix, row, column, group * UNROLL);
-    start += groups * UNROLL;
+    for (int group = first_step; group < groups; group += stride)
+        accumulate_several(matrix, row, column, group * UNROLL);
+    first_step += groups * UNROLL;
 #endif
 #if X_IN_C || WEIGHT_IN_R4 || WEIGHT_IN_C
-    int step = start;
-    for (; step < k / 4; step += apart) add(matrix, row, column, step, false);
-    if (k % 4 > 0 && step == k / 4) add(matrix, row, column, step, true);
+    int step = first_step;
+    for (; step < k / 4; step += stride) accumulate_step(matrix, row, column, step, false);
+    if (k % 4 > 0 && step == k / 4) accumulate_step(matrix, row, column, step, true);
 #else
-    int stride = x_row >> 2, columns = (n + 3) / 4;
-    int first = (matrix * m + row) * stride + X_BEGIN, last = m - 1 - row;
+    int x_pitch = x_row >> 2, columns = (n + 3) / 4;
+    int first = (matrix * m + row) * x_pitch + X_BEGIN, last = m - 1 - row;
     int tiles = matrix * (weight_matrix / 4);
     int steps = (k + 3) / 4;
-    for (int step = start; step < steps; step += apart) {
+    for (int step = first_step; step < steps; step += stride) {
         vec4 a[TM];
-        for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last) * stride + step);
+        for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last) * x_pitch + step);
         prepare(a, matrix * m + row, matrix * m + m - 1, step);
         if (4 * step + 4 > k)  // the row's padding may hold anything
             for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);

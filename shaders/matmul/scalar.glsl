@@ -1,8 +1,8 @@
-// What every matmul kernel that computes single floats does to a sum before storing it.
+// The epilogue and the store of matmul kernels that compute single floats.
 layout(std430, binding = 2) buffer Out { float result[]; };
 #include <epilogue>
 
-// Stores a sum at `place`. column: of the result.
-void finish(float sum, int column, int place) {
-    result[place] = epilogue(sum, place, column);
+// Stores a sum at `index` of the result. column: its column.
+void finish(float sum, int column, int index) {
+    result[index] = epilogue(sum, index, column);
 }

@@ -23,40 +23,40 @@ uniform int n, k;
 uniform int x_row, x_rows, weight_row, weight_rows, weight_matrix;  // floats, multiples of 4
 
 #if X_IN_C
-// Number `j` of a step of four along k, of which `rest` are left, of a quad of rows of x.
-vec4 column_of(int quad, int step, int j, int rest) {
-    return j < rest ? texel(x, (4 * step + j) * (x_rows / 4) + quad) : vec4(0.0);
+// A quad of rows of x at depth `j` of a step of four, of which `left` are inside of k.
+vec4 column_of(int quad, int step, int j, int left) {
+    return j < left ? texel(x, (4 * step + j) * (x_rows / 4) + quad) : vec4(0.0);
 }
 #endif
 
 #if WEIGHT_IN_R4
 // The weights of a step and one column.
-vec4 row_of(int matrix, int column, int step, int rest) {
+vec4 row_of(int matrix, int column, int step, int left) {
 #if QUANTIZED
-    return first_of(unpacked(min(column, n - 1) * units * 8 + step), rest);
+    return first_of(unpacked(min(column, n - 1) * units * 8 + step), left);
 #else
     int stride = (BATCHED == 1 ? k : weight_row) / 4;
-    int at = matrix * (weight_row / 4) + min(column, n - 1) * stride + step;
-    return first_of(texel(weight, at), rest);
+    int offset = matrix * (weight_row / 4) + min(column, n - 1) * stride + step;
+    return first_of(texel(weight, offset), left);
 #endif
 }
 #endif
 
-// The weights of number `matrix` of a stack, a quad of columns and a step: a vec4 of columns for each
-// number along k. What lies behind k may be anything.
-mat4 weights_of(int matrix, int quad, int step, int rest) {
-    mat4 found;
+// The weights of a matrix of the batch, a quad of columns and a step: a vec4 of columns for each depth.
+// Memory past k may hold anything.
+mat4 weights_of(int matrix, int quad, int step, int left) {
+    mat4 weights;
 #if WEIGHT_IN_R4
-    for (int j = 0; j < 4; ++j) found[j] = row_of(matrix, 4 * quad + j, step, rest);
-    return transpose(found);
+    for (int j = 0; j < 4; ++j) weights[j] = row_of(matrix, 4 * quad + j, step, left);
+    return transpose(weights);
 #elif WEIGHT_IN_C
     int first = matrix * (weight_matrix / 4) + 4 * step * (weight_rows / 4) + quad;
     for (int j = 0; j < 4; ++j)
-        found[j] = j < rest ? texel(weight, first + j * (weight_rows / 4)) : vec4(0.0);
-    return found;
+        weights[j] = j < left ? texel(weight, first + j * (weight_rows / 4)) : vec4(0.0);
+    return weights;
 #else
     int tile = matrix * (weight_matrix / 4) + step * weight_rows + quad * 4;
-    for (int j = 0; j < 4; ++j) found[j] = texel(weight, tile + j);
-    return found;
+    for (int j = 0; j < 4; ++j) weights[j] = texel(weight, tile + j);
+    return weights;
 #endif
 }

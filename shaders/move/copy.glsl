@@ -1,6 +1,5 @@
-// EACH words an invocation, one by one or by four together, as far apart as there are invocations: a
-// device begins workgroups more slowly than it moves what few of them have. AT_ONCE are loaded before
-// any is stored.
+// EACH words an invocation, one by one or by four, with a stride of all invocations: starting a workgroup takes
+// longer than moving a few words. AT_ONCE are loaded before any is stored.
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -13,7 +13,7 @@
 #include "common/texel.glsl"
 #include "move/map.glsl"
 uniform highp X_SAMPLER x;
-uniform int fill, x_last;  // the operand's last place: what lies beyond is padding
+uniform int fill, x_last;  // x_last: the operand's last place
 
 #if WIDTH == 4
 ivec4 vector(int i) {
@@ -26,12 +26,12 @@ ivec4 vector(int i) {
 int word(int place) {
     int target;
     int at = source(place, target);
-    int found = texel(x, clamp(at, 0, x_last)).x;
-    return at < 0 ? fill : found;
+    int value = texel(x, clamp(at, 0, x_last)).x;
+    return at < 0 ? fill : value;
 }
 
 #if EDGE >= 3
-uniform int lanes;  // 4: a loop of a known length is unrolled, and registers of boards run out
+uniform int lanes;  // 4, but not a constant: boards run out of registers where the loop is unrolled
 
 ivec4 vector(int i) {
     ivec4 words = ivec4(0);

@@ -1,5 +1,5 @@
-// The places that one invocation moves, one after the other, by the indices of the loops of move/map.glsl: to
-// add them up spares the divisions that each place would take.
+// Indices of the loops of move/map.glsl, for an invocation that moves several places: advancing the indices saves
+// the divisions that each place would need.
 uniform int counts[RANK];  // of each loop
 
 void find_indices(int place, out int index[RANK]) {

@@ -1,24 +1,24 @@
-// From a place of the result to the operand's: RANK nested loops, the innermost last. EDGE says what
-// is met outside of the operand: 0 nothing is; 1 a constant; 2 the nearest edge; 3 mirrored; 4 the
-// other end. All counts are of words, or of four words where they move together (WIDTH 4).
+// The map from a place of the result to a place of the operand: RANK nested loops, the innermost last. EDGE is
+// what the result has for places outside of the operand: 0 there are none; 1 a constant; 2 the nearest edge;
+// 3 the mirrored operand; 4 the operand repeated. Counts are of words, or of four words with WIDTH 4.
 #ifndef RANK
 #define RANK 2
 #endif
 #ifndef EDGE
 #define EDGE 0
 #endif
-uniform int pitch[RANK];   // places of all the loops inside
-uniform int reads[RANK];   // from one place to the next one in the operand
-uniform int writes[RANK];  // and in the result
+uniform int pitch[RANK];   // places of all inner loops together
+uniform int reads[RANK];   // strides in the operand
+uniform int writes[RANK];  // strides in the result
 uniform int base, target_base;
 #if EDGE
-uniform int first[RANK], extent[RANK];  // where a loop begins along its dimension; that one's size
+uniform int first[RANK], extent[RANK];  // where a loop begins in its dimension; the dimension's size
 #endif
 
-// The coordinate that is met for `c`, of `size`; outside stays outside only where EDGE is 1.
-int met(int c, int size) {
+// The coordinate in the operand for `c`, along a dimension of `size`; it stays outside where EDGE is 1.
+int coordinate(int c, int size) {
 #if EDGE > 2
-    if (c >= 0 && c < size) return c;  // most do: the others divide
+    if (c >= 0 && c < size) return c;  // most are: divisions for the others only
 #endif
 #if EDGE == 2
     return clamp(c, 0, size - 1);
@@ -33,19 +33,20 @@ int met(int c, int size) {
 #endif
 }
 
-// Adds where index `i` of loop `d` lies, in the operand and in the result. Whether it is in the operand.
+// Adds the offsets of index `i` of loop `d` in the operand and in the result. Returns whether it is inside of
+// the operand.
 bool add_index(int d, int i, inout int at, inout int target) {
     target += i * writes[d];
     bool inside = true;
 #if EDGE
-    i = met(i + first[d], extent[d]);
+    i = coordinate(i + first[d], extent[d]);
     inside = i >= 0 && i < extent[d];
 #endif
     at += i * reads[d];
     return inside;
 }
 
-// Where in the operand the number of a place lies, -1 where it is outside; and where in the result.
+// The offset in the operand for a place of the result, -1 where it is outside. target: the result's offset.
 int source(int place, out int target) {
     int at = base;
     bool inside = true;

@@ -54,14 +54,14 @@ void finish(int i, vec4 away, float scale) {
 #if HAS_BIAS
     value += PARAMETERS(bias, i - begin);
 #endif
-    result[i + apart] = value;
+    result[i + out_shift] = value;
 }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     float share = 1.0 / float(extent);
     for (int row = int(WORKGROUP_ID.y); row < rows; row += int(WORKGROUP_COUNT.y)) {
-        take_row(row);
+        locate_row(row);
 #if HAS_WEIGHT || HAS_BIAS
         first_channel = row % row_groups * channels;
 #endif

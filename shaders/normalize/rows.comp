@@ -121,7 +121,7 @@ void finish(int i, VALUE value, int row, float mean, float scale) {
 #if HAS_BIAS
     value += PARAMETER_AT(bias, row, i - begin);
 #endif
-    result[i + apart] = value;
+    result[i + out_shift] = value;
 }
 
 #if KEPT
@@ -144,7 +144,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         int row = group * RESULTS + line;
-        take_row(row);
+        locate_row(row);
         int first = begin + lane, i = first + KEPT * LANES;
         vec3 row_state = vec3(0.0);
 #if KEPT

@@ -69,7 +69,7 @@ vec4 g_at(int i) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
-        take_row(group * RESULTS + line);
+        locate_row(group * RESULTS + line);
         State row_state = State(0.0, 0.0, 0.0, 0.0, 0.0);
         for (int i = begin + lane; i < last; i += LANES) row_state = accumulate(row_state, x[i], g_at(i));
         row_state = reduce_lanes(row_state, lane, line);
@@ -79,7 +79,7 @@ void main() {
         float along = row_state.products / float(extent) * scale * scale;
         for (int i = begin + lane; i < last; i += LANES) {
             vec4 value = (g_at(i) - row_state.mean_g - (x[i] - row_state.mean) * along) * scale;
-            result[i + apart] = epilogue(value, i + apart, i - begin);
+            result[i + out_shift] = epilogue(value, i + out_shift, i - begin);
         }
     }
 }

@@ -17,7 +17,7 @@ uniform int out_size;  // numbers, padding included
 uniform int target_stride[RANK], target_first, target_size;
 #endif
 
-// The vec4 of memory that vec4 number `quad` of the result goes to.
+// The index in memory of vec4 `quad` of the result.
 int target(int quad) {
 #if STRIP
     return where(indices(4 * quad), target_stride, target_first, target_size) / 4;

@@ -22,7 +22,7 @@ vec4 pool(int image, int y, int column, int quad) {
         int row = (image * h + clamp(iy, 0, h - 1)) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            // Read in any case: loads that hang on a condition are waited for one by one.
+            // Unconditional: a load that depends on a condition is waited for before the next is issued.
             vec4 tap = X((row + clamp(ix, 0, w - 1)) * (x_pixel / 4) + quad);
             bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
             value = inside ? joined(value, tap) : value;

@@ -1,9 +1,9 @@
 #version 310 es
 // Maximum or average over a window, channels last: an invocation slides down PX columns of ROWS rows of
-// four channels. What a row of x has for each of the PX windows is joined once, and to the results of all
-// rows that it is part of. Columns outside are read as the nearest one within, which a maximum has in its
-// window anyway. NVIDIA's compiler does not unroll loops of so much text and keeps arrays that these index
-// in memory: what is done to each column is called in the text.
+// four channels. Each row of x is reduced once for each of the PX windows, and then joined to the results of
+// all rows whose windows it is in. Columns outside are clamped to the nearest one inside, which is in a
+// maximum's window anyway. NVIDIA's compiler does not unroll loops of so much code, and keeps arrays that such
+// loops index in memory: so macros write out the work for each column.
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -33,8 +33,8 @@ uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 #define EACH_OF_4(call) call(0) call(1) call(2) call(3)
 #define EACH_OF_8(call) EACH_OF_4(call) call(4) call(5) call(6) call(7)
 
-// value[4 * i + 4 + p] is that of pixel p in the i-th row before the youngest; the first four are none.
-vec4 loaded[8], line[8], joined_row[4], value[24], sum;  // sum: of all that was read
+// value[4 * i + 4 + p] is the value of pixel p in the i-th row above the newest row; the first four are NONE.
+vec4 loaded[8], line[8], joined_row[4], value[24], sum;  // sum: of all numbers read
 int offset[8];  // of each column in a row of x
 int image, quad, column, left, row;  // row: of x, the next one
 
@@ -64,7 +64,7 @@ void load() {
     EACH_OF_8(LOAD)
 }
 
-// Joins what the next row of x has for each pixel. Whether the row is within.
+// Reduces the next row of x for each pixel. Returns whether the row is inside.
 bool next_row() {
 #if !AHEAD
     load();
@@ -79,7 +79,7 @@ bool next_row() {
     return inside;
 }
 
-// Results move on to the row before as a row is joined to them, the oldest first.
+// Results move up by a row as a row is joined to them, the oldest row first.
 #define CLEAR(i) value[4 * i] = value[4 * i + 1] = value[4 * i + 2] = value[4 * i + 3] = NONE;
 #define MOVE(p, i) if (p < PX) value[4 * i + 4 + p] = value[4 * i + p];
 #define MOVE_ON(p, i) if (p < PX) value[4 * i + 4 + p] = JOINED(value[4 * i + p], joined_row[p]);
@@ -90,33 +90,33 @@ bool next_row() {
 #define FINISH(p) if (p < PX && column + p < ow) finish(value[4 * KERNEL_H + p], y, column + p);
 
 #if MODE == 0
-// The maximum over a window, NaN where it has one, column by column: where a number is not finite.
-vec4 maximum(int top, int from) {
-    vec4 most = vec4(IDENTITY);
-    for (int below = max(top, 0); below < min(top + KERNEL_H, h); ++below)
-        for (int beside = max(from, 0); beside < min(from + KERNEL_W, w); ++beside)
-            most = greater(
-                most, X_AT(((image * h + below) * w + beside) * (x_pixel / 4) + x_first / 4 + quad));
-    return most;
+// The maximum over a window by single numbers, NaN if any is: for windows in which a number is not finite.
+vec4 maximum(int top, int left) {
+    vec4 greatest = vec4(IDENTITY);
+    for (int y = max(top, 0); y < min(top + KERNEL_H, h); ++y)
+        for (int x_column = max(left, 0); x_column < min(left + KERNEL_W, w); ++x_column)
+            greatest = greater(
+                greatest, X_AT(((image * h + y) * w + x_column) * (x_pixel / 4) + x_first / 4 + quad));
+    return greatest;
 }
 #endif
 
-// Stores what was joined of the window of a pixel.
-void finish(vec4 whole, int y, int at) {
-    int top = y - PADDING_TOP, from = at - PADDING_LEFT;
+// Stores the value of the window of a pixel.
+void finish(vec4 total, int y, int out_column) {
+    int top = y - PADDING_TOP, left = out_column - PADDING_LEFT;
 #if MODE == 0
-    if (!is_finite((sum.x + sum.y) + (sum.z + sum.w))) whole = maximum(top, from);
+    if (!is_finite((sum.x + sum.y) + (sum.z + sum.w))) total = maximum(top, left);
 #else
-    whole /= places(top, from, KERNEL_H, KERNEL_W, h, w);
+    total /= places(top, left, KERNEL_H, KERNEL_W, h, w);
 #endif
-    result[((image * oh + y) * ow + at) * (out_pixel / 4) + out_first / 4 + quad] = STORED(whole);
+    result[((image * oh + y) * ow + out_column) * (out_pixel / 4) + out_first / 4 + quad] = STORED(total);
 }
 
-// The pixels from `column` on in the rows from `first` to before `last`.
+// Computes PX pixels from `column` on of rows `first` to `last` - 1.
 void pool(int first, int last) {
     EACH_OF_4(CLEAR) CLEAR(4) CLEAR(5)
     sum = vec4(0.0);
-    // Rows of padding before the first row of the result are left out.
+    // Rows of padding above the first row of x are skipped.
     int begin = clamp(PADDING_TOP, first, first + KERNEL_H - 1);
     row = begin - PADDING_TOP;
 #if AHEAD

@@ -36,9 +36,9 @@ void main() {
         int start = image * pixels * pixel + x_first / 4 + quad, i = quad < quads ? lane : pixels;
 #if LOADS > 1
         for (; i + (LOADS - 1) * WG_Y < pixels; i += LOADS * WG_Y) {
-            vec4 met[LOADS];
-            for (int j = 0; j < LOADS; ++j) met[j] = X_AT(start + (i + j * WG_Y) * pixel);
-            for (int j = 0; j < LOADS; ++j) value = join(value, met[j]);
+            vec4 loaded[LOADS];
+            for (int j = 0; j < LOADS; ++j) loaded[j] = X_AT(start + (i + j * WG_Y) * pixel);
+            for (int j = 0; j < LOADS; ++j) value = join(value, loaded[j]);
         }
 #endif
         for (; i < pixels; i += WG_Y) value = join(value, X_AT(start + i * pixel));

@@ -1,9 +1,9 @@
 #version 310 es
 // Maximum or average over a window, channels last: PX neighbours of a row of four channels an
-// invocation. What their windows meet of a row is read once for all of them, each column is joined
-// once, and rows outside of the image are not read. Columns outside are read as the nearest one
-// within, which a maximum has in its window anyway. NVIDIA's compiler does not unroll loops of so much
-// text and keeps arrays that these index in memory: what is done to each column is called in the text.
+// invocation. Each number that their windows share is read once, each column is reduced once, and rows
+// outside of the image are not read. Columns outside are clamped to the nearest one inside, which is in a
+// maximum's window anyway. NVIDIA's compiler does not unroll loops of so much code, and keeps arrays that
+// such loops index in memory: so macros write out the work for each column.
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -24,7 +24,7 @@ uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 #define COLUMNS ((PX - 1) * STRIDE_W + KERNEL_W)
 
 #if MODE == 0
-// The maximum over a window, NaN where it has one, column by column: where a number is not finite.
+// The maximum over a window by single numbers, NaN if any is: for windows in which a number is not finite.
 vec4 maximum(int start, int first, int last, int left) {
     vec4 value = vec4(IDENTITY);
     for (int row = first; row < last; ++row)
@@ -34,19 +34,19 @@ vec4 maximum(int start, int first, int last, int left) {
 }
 #endif
 
-vec4 met[16], sum;
-int start, left, pixel;  // of the row in hand
+vec4 columns[16], sum;
+int start, left, pixel;  // of the current row
 
 #if MODE == 0
 #define BEGIN vec4(LEAST)
-#define TAKE(i, tap) met[i] = max(met[i], tap); sum += tap;
+#define TAKE(i, tap) columns[i] = max(columns[i], tap); sum += tap;
 #define JOINED(a, b) max(a, b)
 #define OUTSIDE(i)
 #else
 #define BEGIN vec4(0.0)
-#define TAKE(i, tap) met[i] += tap;
+#define TAKE(i, tap) columns[i] += tap;
 #define JOINED(a, b) ((a) + (b))
-#define OUTSIDE(i) if (i < COLUMNS && (left + i < 0 || left + i >= w)) met[i] = vec4(0.0);
+#define OUTSIDE(i) if (i < COLUMNS && (left + i < 0 || left + i >= w)) columns[i] = vec4(0.0);
 #endif
 #define COLUMN(i) \
     if (i < COLUMNS) { \
@@ -55,24 +55,24 @@ int start, left, pixel;  // of the row in hand
     }
 #define EACH_COLUMN(call) \
     call(0) call(1) call(2) call(3) call(4) call(5) call(6) call(7) call(8) call(9) call(10) call(11)
-#define NEXT(p, i) if (i < KERNEL_W) value = JOINED(value, met[p * STRIDE_W + i]);
+#define NEXT(p, i) if (i < KERNEL_W) value = JOINED(value, columns[p * STRIDE_W + i]);
 #define PIXEL(p) \
     if (p < PX && column + p < ow) { \
-        vec4 value = met[p * STRIDE_W]; \
+        vec4 value = columns[p * STRIDE_W]; \
         NEXT(p, 1) NEXT(p, 2) NEXT(p, 3) NEXT(p, 4) \
         finish(value, quad, y, column + p, first, last); \
     }
 
-// Stores what was joined of the window of a pixel.
+// Stores the value of the window of a pixel.
 void finish(vec4 value, int quad, int y, int column, int first, int last) {
-    int from = column * STRIDE_W - PADDING_LEFT;
+    int window_left = column * STRIDE_W - PADDING_LEFT;
 #if MODE == 0
     if (!is_finite((sum.x + sum.y) + (sum.z + sum.w))) {
         int image = y / oh;
-        value = maximum(image * h * w * pixel + x_first / 4 + quad, first, last, from);
+        value = maximum(image * h * w * pixel + x_first / 4 + quad, first, last, window_left);
     }
 #else
-    value /= places(y % oh * STRIDE_H - PADDING_TOP, from, KERNEL_H, KERNEL_W, h, w);
+    value /= places(y % oh * STRIDE_H - PADDING_TOP, window_left, KERNEL_H, KERNEL_W, h, w);
 #endif
     result[(y * ow + column) * (out_pixel / 4) + out_first / 4 + quad] = STORED(value);
 }
@@ -84,8 +84,8 @@ void pool(int quad, int y, int column) {
     left = column * STRIDE_W - PADDING_LEFT;
     pixel = x_pixel / 4;
     start = (image * h + first) * w * pixel + x_first / 4 + quad;
-    for (int i = 0; i < 16; ++i) met[i] = BEGIN;
-    sum = vec4(0.0);  // of all, which is not finite where one of them is not
+    for (int i = 0; i < 16; ++i) columns[i] = BEGIN;
+    sum = vec4(0.0);  // of all numbers: it is not finite if one of them is not
     for (int row = first; row < last; ++row) {
         EACH_COLUMN(COLUMN)
         start += w * pixel;

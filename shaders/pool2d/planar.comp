@@ -20,7 +20,7 @@ float pool(int plane, int y, int column) {
         int row = plane + clamp(iy, 0, h - 1) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            // Read in any case: loads that hang on a condition are waited for one by one.
+            // Unconditional: a load that depends on a condition is waited for before the next is issued.
             float tap = x[row + clamp(ix, 0, w - 1)];
             bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
             value = inside ? joined(value, tap) : value;

@@ -1,4 +1,4 @@
-// What a pool does in a window, for kernels of any layout.
+// The windows of a pool, and the reduction of a window, for kernels of any layout.
 #ifndef MODE
 #define MODE 0  // 0 maximum, 1 average
 #define KERNEL_H 2
@@ -26,7 +26,7 @@
 #define KERNEL_H h
 #define KERNEL_W w
 #endif
-#if SHARED  // oh x ow windows share the image: where one lies follows from its place among them
+#if SHARED  // oh x ow windows divide the image: a window's range follows from its index
 #define WINDOW_TOP(y) ((y) * h / oh)
 #define WINDOW_LEFT(x) ((x) * w / ow)
 #define WINDOW_HEIGHT(y) ((((y) + 1) * h + oh - 1) / oh - (y) * h / oh)
@@ -50,8 +50,8 @@ uniform float divisor;
 #define joined(value, tap) ((value) + (tap))
 #endif
 
-// What the sum over the window of `height` x `width` at `top`, `left` of an image of h rows and w
-// columns is divided by.
+// The divisor of the sum over the window of `height` x `width` at `top`, `left` of an image of h rows and w
+// columns.
 float places(int top, int left, int height, int width, int h, int w) {
 #if MODE == 0
     return 1.0;

@@ -1,11 +1,12 @@
-// The reduction of the numbers of a result, in a fixed order: runs of numbers, then the runs.
-// With WIDE four numbers are fetched at once: neighbours along what is reduced or, with COLUMNS,
-// neighbouring results. The host writes the operands, how each is fetched, the expressions, and
-// what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; IDENTITY, which changes no
-// other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
-// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
-// fetched before they are added up, FETCHES before the place of their extreme is looked for.
-// Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
+// The reduction of the numbers of a result, in a fixed order: first within runs of numbers, then of the runs.
+// With WIDE four numbers are fetched at once: neighbours along the reduced axis or, with COLUMNS,
+// neighbouring results. With ARG the result is the index of the extreme, the first of several or with LAST
+// the last; NaN is the most extreme. AT_ONCE numbers, 4 or 2, are fetched before they are reduced, with ARG
+// FETCHES numbers.
+//
+// The host generates the operands, their fetches, the expressions, and the type: NUMBER, float or int, and
+// its vector NUMBERS; IDENTITY, the identity element; SETTLED(x), x wrapped to the result's type.
+// The includer defines AT(x, i), the i-th number of x or, with WIDE, the i-th vec4.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
 #endif
@@ -27,7 +28,7 @@
 #ifndef FETCHES
 #define FETCHES 4
 #endif
-#define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
+#define RUN 256  // numbers of a run, so that sums one by one, in a run and of runs, stay short
 #include "common/nan.glsl"
 #include "common/float_key.glsl"
 #include "reduce/walk.glsl"
@@ -36,7 +37,7 @@ uniform int results, extent, chunk;
 
 #if WIDE
 #define STEP 4
-uniform int spread[OPERANDS];  // 1: its four numbers are neighbours, 0: they are the same one
+uniform int spread[OPERANDS];  // 1: its four numbers are neighbours, 0: they are one number
 #define FETCH(operand, k, FOUR) \
     (spread[k] == 1 ? AT(operand, at[k] >> 2) : FOUR(AT(operand, at[k] >> 2)[at[k] & 3]))
 #else
@@ -86,13 +87,13 @@ NUMBERS join(NUMBERS a, NUMBERS b) {
 #include <prologue>
 #if ARG
 struct Extreme {
-    int key;  // of its number: the more extreme, the greater
+    int key;  // greater for a more extreme number
     int at;
 };
 #define VALUE Extreme
 #define START Extreme(-0x7fffffff - 1, LAST == 1 ? -1 : 0x7fffffff)
 
-// The order of numbers as that of integers, NaN the most extreme.
+// An integer whose order is that of the numbers, with NaN the most extreme.
 int key_of(float x) {
     int key = float_key(floatBitsToInt(x));
     return KIND == 2 || is_nan(x) ? key : ~key;
@@ -103,13 +104,13 @@ int key_of(int x) {
 }
 
 Extreme join(Extreme a, Extreme b) {
-    bool other = b.key > a.key || (b.key == a.key && (a.at < b.at) == (LAST == 1));
-    if (other) return b;
+    bool second_wins = b.key > a.key || (b.key == a.key && (a.at < b.at) == (LAST == 1));
+    if (second_wins) return b;
     return a;
 }
 
-int finish(Extreme whole) {
-    return whole.at;
+int finish(Extreme total) {
+    return total.at;
 }
 #else
 #include <finish>
@@ -131,45 +132,45 @@ VALUE value(int i) {
 #include <fetches>
 }
 
-// Every `apart`-th number from `i` on before `last`.
-VALUE walked(int i, int last, int apart) {
-    VALUE whole = START;
-    while (i < last) {
-        int stop = min(last, i + RUN * apart);
+// Reduces every `stride`-th number from `i` on, below `end`.
+VALUE reduce_range(int i, int end, int stride) {
+    VALUE total = START;
+    while (i < end) {
+        int stop = min(end, i + RUN * stride);
         VALUE run = START;
 #if ARG
-        for (; i < stop; i += FETCHES * apart) {
-            VALUE some[FETCHES];
-            for (int j = 0; j < FETCHES; ++j) some[j] = value(min(i + j * apart, stop - 1));
+        for (; i < stop; i += FETCHES * stride) {
+            VALUE values[FETCHES];
+            for (int j = 0; j < FETCHES; ++j) values[j] = value(min(i + j * stride, stop - 1));
             for (int j = 0; j < FETCHES; ++j)
-                if (i + j * apart < stop) run = join(run, some[j]);
+                if (i + j * stride < stop) run = join(run, values[j]);
         }
 #else
-        for (; i + (AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
-            VALUE a = value(i), b = value(i + apart);
+        for (; i + (AT_ONCE - 1) * stride < stop; i += AT_ONCE * stride) {
+            VALUE a = value(i), b = value(i + stride);
 #if AT_ONCE == 4
-            VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);
+            VALUE c = value(i + 2 * stride), d = value(i + 3 * stride);
             run = join(run, join(join(a, b), join(c, d)));
 #else
             run = join(run, join(a, b));
 #endif
         }
-        for (; i < stop; i += apart) run = join(run, value(i));
+        for (; i < stop; i += stride) run = join(run, value(i));
 #endif
-        whole = join(whole, run);
+        total = join(total, run);
     }
-    return whole;
+    return total;
 }
 
-// What lane `lane` of `lanes` has of result `o`, or, where the numbers are in parts, of a part of
-// it: those of the first part of all results come first.
-VALUE of_lane(int o, int lane, int lanes) {
+// Reduces the numbers that one of `lanes` lanes takes of result `o`. Where the numbers are in parts, `o` counts
+// the first parts of all results, then the second parts, and so on.
+VALUE reduce_lane(int o, int lane, int lanes) {
     int part = o / results;
     locate_result(o - part * results);
 #if COLUMNS
-    return walked(part * chunk + lane, min((part + 1) * chunk, extent), lanes);
+    return reduce_range(part * chunk + lane, min((part + 1) * chunk, extent), lanes);
 #else
-    return walked(part * chunk + lane * STEP, min((part + 1) * chunk, extent), lanes * STEP);
+    return reduce_range(part * chunk + lane * STEP, min((part + 1) * chunk, extent), lanes * STEP);
 #endif
 }
 

@@ -14,14 +14,14 @@ flat out highp RESULT result;
 
 void main() {
 #if COLUMNS && WIDE
-    result = finish(SETTLED(of_lane(min(gl_VertexID * 4, outputs - 4), 0, 1)));
+    result = finish(SETTLED(reduce_lane(min(gl_VertexID * 4, outputs - 4), 0, 1)));
 #else
     for (int i = 0; i < 4; ++i) {
-        VALUE own = of_lane(min(gl_VertexID * 4 + i, outputs - 1), 0, 1);
+        VALUE lane_value = reduce_lane(min(gl_VertexID * 4 + i, outputs - 1), 0, 1);
 #if WIDE
-        result[i] = finish(SETTLED(join(join(own.x, own.y), join(own.z, own.w))));
+        result[i] = finish(SETTLED(join(join(lane_value.x, lane_value.y), join(lane_value.z, lane_value.w))));
 #else
-        result[i] = finish(SETTLED(own));
+        result[i] = finish(SETTLED(lane_value));
 #endif
     }
 #endif

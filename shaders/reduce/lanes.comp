@@ -1,7 +1,7 @@
 #version 310 es
-// LANES invocations share a result, RESULTS of which a workgroup has. Neighbours in the workgroup
-// take neighbouring numbers: of one result or, with COLUMNS, of neighbouring results. Results that are
-// FLOATS go through an epilogue.
+// LANES invocations share a result, and a workgroup computes RESULTS results. Neighbours in the workgroup
+// read neighbouring numbers: of one result or, with COLUMNS, of neighbouring results. FLOATS results have an
+// epilogue.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -34,28 +34,29 @@ layout(local_size_x = LANES, local_size_y = RESULTS) in;
 #endif
 
 void main() {
-    int here = int(gl_LocalInvocationIndex);
+    int invocation = int(gl_LocalInvocationIndex);
 #if COLUMNS
-    int lane = here / RESULTS, line = here % RESULTS;
+    int lane = invocation / RESULTS, line = invocation % RESULTS;
 #else
-    int lane = here % LANES, line = here / LANES;
+    int lane = invocation % LANES, line = invocation / LANES;
 #endif
     for (int group = int(WORKGROUP_ID.y); group * RESULTS * EACH < outputs;
          group += int(WORKGROUP_COUNT.y)) {
         int o = (group * RESULTS + line) * EACH;
-        VALUE own = START;
-        if (o < outputs) own = of_lane(o, lane, LANES);
+        VALUE lane_value = START;
+        if (o < outputs) lane_value = reduce_lane(o, lane, LANES);
 #if WIDE && !COLUMNS
-        STATE whole = reduce_lanes(join(join(own.x, own.y), join(own.z, own.w)), lane, line);
+        STATE total = reduce_lanes(
+            join(join(lane_value.x, lane_value.y), join(lane_value.z, lane_value.w)), lane, line);
 #else
-        STATE whole = reduce_lanes(own, lane, line);
+        STATE total = reduce_lanes(lane_value, lane, line);
 #endif
         if (lane == 0 && o < outputs) {
 #if EACH == 4
-            RESULT four = finish(SETTLED(whole));
+            RESULT four = finish(SETTLED(total));
             for (int k = 0; k < EACH; ++k) result[o + k] = epilogue(four[k], o + k, 0);
 #else
-            result[o] = epilogue(finish(SETTLED(whole)), o, 0);
+            result[o] = epilogue(finish(SETTLED(total)), o, 0);
 #endif
         }
     }

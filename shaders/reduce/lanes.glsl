@@ -1,6 +1,6 @@
-// What the lanes of a workgroup know of a result, put together. Before this file: STATE, a type;
-// `join(STATE, STATE)`, or JOINS_SEVERAL where the kernel has a `joined` of its own behind it; LANES,
-// how many share a result; RESULTS, how many results a workgroup has.
+// The reduction of the states of a workgroup's lanes. The includer defines the type STATE and
+// `join(STATE, STATE)`, or JOINS_SEVERAL and `joined` after this file; LANES, the lanes of a result; and
+// RESULTS, the results of a workgroup.
 #include "common/wait.glsl"
 #if LANES >= 1024
 #define FEW 32
@@ -14,32 +14,32 @@
 #if LANES > 1
 shared STATE states[LANES * RESULTS];
 
-// Of `count` lanes from `first` on.
+// Joins the states of `count` lanes from `first` on.
 #ifdef JOINS_SEVERAL
 STATE joined(int first, const int count, int line);
 #else
 STATE joined(int first, const int count, int line) {
-    STATE whole = states[first * RESULTS + line];
-    for (int i = 1; i < count; ++i) whole = join(whole, states[(first + i) * RESULTS + line]);
-    return whole;
+    STATE total = states[first * RESULTS + line];
+    for (int i = 1; i < count; ++i) total = join(total, states[(first + i) * RESULTS + line]);
+    return total;
 }
 #endif
 #endif
 
-// All lanes' states of result `line` together, which every lane gets. To be called by all of them.
-STATE reduce_lanes(STATE own, int lane, int line) {
+// Joins all lanes' states of result `line`, and returns the total to every lane. All lanes must call it.
+STATE reduce_lanes(STATE state, int lane, int line) {
 #if LANES == 1
-    return own;
+    return state;
 #else
-    wait();  // others may still read what was there before
-    states[lane * RESULTS + line] = own;
+    wait();  // others may still read the previous states
+    states[lane * RESULTS + line] = state;
     wait();
 #if LANES <= FEW
     return joined(0, LANES, line);
 #else
-    own = joined(lane / FEW * FEW, FEW, line);  // by all: V3D's compiler does not end with an if here
+    state = joined(lane / FEW * FEW, FEW, line);  // V3D's compiler hangs with an if here
     wait();
-    if (lane % FEW == 0) states[lane / FEW * RESULTS + line] = own;
+    if (lane % FEW == 0) states[lane / FEW * RESULTS + line] = state;
     wait();
     return joined(0, LANES / FEW, line);
 #endif

@@ -20,12 +20,12 @@
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
 uniform int rows, extent, sample_rows, x_row, out_row;
 
-int begin, last;  // of the current row; last is 0 where there is none
-int apart;   // from a number of x to that of the result
+int begin, last;  // of the current row; last is 0 past the last row
+int out_shift;    // from the index of a number of x to that of the result
 
-void take_row(int row) {
+void locate_row(int row) {
     int in_sample = row / sample_rows, before = (row - in_sample * sample_rows) * extent;
     begin = (in_sample * x_row + before) / STEP;
-    apart = (in_sample * out_row + before) / STEP - begin;
+    out_shift = (in_sample * out_row + before) / STEP - begin;
     last = row < rows ? begin + extent / STEP : 0;
 }

@@ -81,7 +81,7 @@ vec2 state_of(VALUE kept[KEPT], int own) {
 
 // Stores the number, or vec4, of the row in hand whose place in x is `i`.
 void store(int i, VALUE value) {
-    int at = i + apart;
+    int at = i + out_shift;
 #if HAS_EPILOGUE && WIDE
     int channel = 4 * (i - begin);
     value = vec4(epilogue(value.x, 4 * at, channel), epilogue(value.y, 4 * at + 1, channel + 1),
@@ -95,7 +95,7 @@ void store(int i, VALUE value) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
-        take_row(group * RESULTS + line);
+        locate_row(group * RESULTS + line);
         vec2 whole = vec2(LEAST, 0.0);
         int first = begin + lane, i = first + KEPT * LANES;
 #if KEPT

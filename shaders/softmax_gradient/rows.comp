@@ -23,14 +23,14 @@ float product(vec4 g, vec4 x) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
-        take_row(group * RESULTS + line);
+        locate_row(group * RESULTS + line);
         float sum = 0.0;
         for (int i = begin + lane; i < last; i += LANES) sum += product(dy[i], x[i]);
         sum = reduce_lanes(sum, lane, line);
         for (int i = begin + lane; i < last; i += LANES) {
             vec4 g = dy[i];
             vec4 value = mix(x[i] * (g - sum), vec4(0.0), equal(g, vec4(sum)));
-            result[i + apart] = epilogue(value, i + apart, i - begin);
+            result[i + out_shift] = epilogue(value, i + out_shift, i - begin);
         }
     }
 }

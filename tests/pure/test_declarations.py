@@ -28,8 +28,8 @@ from glnn.kernels.manifest import (
     LAUNCH,
     OPERAND,
     RANGE,
-    Along,
-    Finish,
+    EpilogueSupport,
+    GridFactor,
     Launch,
     Operand,
     Quantity,
@@ -240,7 +240,7 @@ def test_a_value_without_meaning(values, says) -> None:
 def test_every_key_is_a_field_and_explained() -> None:
     given = {"name", "op", "path", "declaration", "text", "folder", "edition", "timing"}
     assert set(KEYS) == {f.name for f in fields(Kernel)} - given
-    parts = {Operand: OPERAND, Launch: LAUNCH, Finish: FINISH, Range: RANGE}
+    parts = {Operand: OPERAND, Launch: LAUNCH, EpilogueSupport: FINISH, Range: RANGE}
     assert all(set(keys) == {f.name for f in fields(part)} for part, keys in parts.items())
     page = PAGE.read_text("utf-8")
     assert all(f"`{key}`" in page for keys in (KEYS, *parts.values()) for key in keys)
@@ -282,7 +282,7 @@ def test_variants_say_what_is_theirs(tmp_path) -> None:
     assert (one.tune, other.tune) == ({"TM": (4, 2)}, {"TM": (8,), "TN": (1,)})
     assert other.operands == {"x": Operand(("C",), 0), "out": Operand(("R",), 1, batched=True)}
     assert [k.launch.strided for k in kernels] == [False, True]
-    assert one.launch.grid == other.launch.grid == ((Along("n", Quantity((("TM",),))),),)
+    assert one.launch.grid == other.launch.grid == ((GridFactor("n", Quantity((("TM",),))),),)
     assert one.requires == Requirements({"GROUPS": 1}) and one.suits == {"m": Range(4)}
     assert other.requires == Requirements({"GROUPS": 1}, {"STRIDE_H": Range(0, 4)})
     assert other.suits == {"m": Range(0, 9)}

@@ -28,8 +28,8 @@ from glnn.kernels import Kernel, export, kernels_for, library
 from glnn.kernels.capability_check import fitted, fitted_rows, why_not_device
 from glnn.kernels.library import read
 from glnn.kernels.manifest import (
-    Along,
     Architectures,
+    GridFactor,
     Launch,
     Range,
     Requirements,
@@ -693,7 +693,7 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
     [
         ({"requires": Requirements({"GRUPS": 1})}, "requires: matmul has no GRUPS"),
         (
-            {"launch": Launch(grid=((Along("n"),), (Along("height"),)))},
+            {"launch": Launch(grid=((GridFactor("n"),), (GridFactor("height"),)))},
             "launch: matmul has no height",
         ),
         ({"suits": {"depth": Range(max=4)}}, "suits: matmul has no depth"),
