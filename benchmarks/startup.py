@@ -85,7 +85,7 @@ else:
     from glnn.stored.plan_cache import RestoredWeight, StoredModel
     summed(StoredModel, "plan", "restore")
     summed(Program, "load_stored", "programs")
-    summed(RestoredWeight, "_made", "upload")
+    summed(RestoredWeight, "_create_buffer", "upload")
     at = clock()
     session = InferenceSession(asked["model"], asked["backend"])
     note("session")

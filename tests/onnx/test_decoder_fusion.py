@@ -245,7 +245,8 @@ def test_a_decoder_with_growing_caches(
 
     apart: whether sizes that two products have programs for are no reason to write uniforms.
     """
-    monkeypatch.setattr(programs, "APART", (architecture(device.capabilities),) if apart else ())
+    architectures = (architecture(device.capabilities),) if apart else ()
+    monkeypatch.setattr(programs, "FIXED_UNIFORMS", architectures)
     config = Config("llama", 2, 48, 6, 2, 16, 96, 512, 1e-5, Rope(10000.0))
     path = tmp_path / "model.onnx"
     write_decoder(path, config, FloatWeights(config, 80))
