@@ -1,4 +1,4 @@
-"""The text that a model adds to a prompt, as it comes."""
+"""A text that is being generated, piece by piece."""
 
 from __future__ import annotations
 
@@ -10,68 +10,72 @@ from glnn.generation.tokenizer import Pieces
 
 
 class _Text:
-    """Text of tokens as they are added, up to one of the texts that end it.
+    """The text of generated tokens, up to the first of the texts that end it.
 
-    Whoever makes a step adds them, so that a text ends at once, also where nobody reads it.
+    The thread that makes a step adds its tokens, so that the text ends at once, even if its reader
+    is slow.
     """
 
     def __init__(self, pieces: Pieces, stops: tuple[str, ...]) -> None:
-        self._pieces, self._stops, self._held = pieces, stops, ""
+        self._pieces, self._stops = pieces, stops
+        self._undecided = ""
+        """The end of the text, which may be the beginning of one of `stops`."""
         self._stopped = False
         self.tokens: list[int] = []
-        self.certain = deque[str]()
-        """Pieces that nobody has read."""
+        self.unread = deque[str]()
+        """Pieces that are final, and have not been read."""
 
     def add(self, token: int) -> bool:
         """Add a token; return True where the text ends with it."""
         self.tokens.append(token)
-        self._held += self._pieces.add(token)
-        if self._cut():
+        self._undecided += self._pieces.add(token)
+        if self._cut_at_stop():
             return True
-        kept = max((_overlap(self._held, one) for one in self._stops), default=0)
-        self._pass_on(len(self._held) - kept)
+        overlap = max((_overlap(self._undecided, stop) for stop in self._stops), default=0)
+        self._release(len(self._undecided) - overlap)
         return False
 
     def end(self) -> None:
-        """Have all that is held be certain: no token comes any more."""
+        """Make the whole text final: no token follows."""
         if not self._stopped:
-            self._held += self._pieces.flush()
-            self._cut()
-        self._pass_on(len(self._held))
+            self._undecided += self._pieces.flush()
+            self._cut_at_stop()
+        self._release(len(self._undecided))
 
-    def _cut(self) -> bool:
-        """Hold nothing from the first text of `stop` on; return whether there is one."""
-        places = [place for one in self._stops if (place := self._held.find(one)) >= 0]
-        self._stopped = bool(places)
-        if places:
-            self._held = self._held[: min(places)]
+    def _cut_at_stop(self) -> bool:
+        """Cut the text before the first of `stops` in it; return whether there is one."""
+        indices = [i for stop in self._stops if (i := self._undecided.find(stop)) >= 0]
+        self._stopped = bool(indices)
+        if indices:
+            self._undecided = self._undecided[: min(indices)]
         return self._stopped
 
-    def _pass_on(self, count: int) -> None:
+    def _release(self, count: int) -> None:
+        """Make the first `count` undecided characters final."""
         if count:
-            self.certain.append(self._held[:count])
-            self._held = self._held[count:]
+            self.unread.append(self._undecided[:count])
+            self._undecided = self._undecided[count:]
 
 
 class Generation(Iterator[str]):
-    """A text under way: an iterator of its pieces.
+    """A text that is being generated: an iterator of its pieces.
 
-    One thread at a time may iterate or read; any may close it. Closing ends the computation, and
+    One thread at a time may iterate or read; any may close it. Closing it ends the computation, and
     so does an error.
     """
 
     def __init__(
         self, engine: Engine, request: GenerationRequest, pieces: Pieces, stops: tuple[str, ...]
     ) -> None:
-        """request: what `engine` is to continue. pieces: gives the text of its tokens. stops: texts
+        """request: the sequence that `engine` continues. pieces: decodes its tokens. stops: texts
         that end it.
         """
-        self._added, self._request = _Text(pieces, stops), request
-        request.accept = self._added.add
+        self._text, self._request = _Text(pieces, stops), request
+        request.accept = self._text.add
         engine.add(request)
         self._steps = engine.tokens(request)
         self._pieces: list[str] = []
-        self.prompt_tokens = request.prompt
+        self.prompt_tokens = request.prompt_length
         """Number of the prompt's tokens."""
         self.finish_reason: str | None = None
         """"stop" after a token that ends texts or a text of `stop`, "length" after the most
@@ -80,8 +84,8 @@ class Generation(Iterator[str]):
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens that were added so far, those of a text of `stop` with them."""
-        return list(self._added.tokens)
+        """The tokens generated so far, including those of a text of `stop`."""
+        return list(self._text.tokens)
 
     @property
     def text(self) -> str:
@@ -89,38 +93,38 @@ class Generation(Iterator[str]):
         return "".join(self._pieces)
 
     def __next__(self) -> str:
-        """Return the next piece, computing what it takes."""
+        """Return the next piece; computes steps until there is one."""
         while not self._request.cancelled:
-            if self._added.certain:
+            if self._text.unread:
                 return self._take_piece()
             if next(self._steps, None) is None:
                 self._finish()
-        if self.finish_reason and self._added.certain:
+        if self.finish_reason and self._text.unread:
             return self._take_piece()
         raise StopIteration
 
     def read(self) -> str:
-        """Return the text of the tokens that were computed by now; computes none."""
+        """Return the unread text of the tokens computed so far; computes none."""
         if self._request.done and not self._request.cancelled:
-            for _ in self._steps:  # all are there; it raises what ended them
+            for _ in self._steps:  # computes nothing: yields the last tokens, or raises the error
                 pass
             self._finish()
-        found = ""
-        while self._added.certain and (self.finish_reason or not self._request.cancelled):
-            found += self._take_piece()
-        return found
+        text = ""
+        while self._text.unread and (self.finish_reason or not self._request.cancelled):
+            text += self._take_piece()
+        return text
 
     def _take_piece(self) -> str:
-        self._pieces.append(self._added.certain.popleft())
+        self._pieces.append(self._text.unread.popleft())
         return self._pieces[-1]
 
     def _finish(self) -> None:
-        self._added.end()
+        self._text.end()
         self.finish_reason = self._request.finish_reason
         self.close()
 
     def close(self) -> None:
-        """End it; the next step gives its place to others."""
+        """End the generation; the next step frees its slot for another."""
         self._request.cancelled = True
 
     def __del__(self) -> None:
@@ -128,6 +132,6 @@ class Generation(Iterator[str]):
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return how many last characters of `text` may be the beginning of `stop`."""
-    most = min(len(text), len(stop) - 1)
-    return next((n for n in range(most, 0, -1) if text.endswith(stop[:n])), 0)
+    """Return the length of the longest suffix of `text` that `stop` begins with, but not `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

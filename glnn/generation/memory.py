@@ -1,4 +1,4 @@
-"""The memory that a language model takes, by the outlines of its runs: nothing is allocated."""
+"""Prediction of a language model's memory, from the outlines of its runs; nothing is allocated."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from glnn.runtime.buffer_set import with_slack
 
 @dataclass(frozen=True)
 class RunMemory:
-    """The memory of the results of one kind of run; each kind has its own once it was run.
+    """Bytes of the results of one kind of run, which stay allocated after its first run.
 
-    tokens: how many are computed together. logits: for how many of them the next is chosen. exact:
-    True for sizes that came again and again, which have a plan of their own. follower: of a run
-    that takes the tokens of the one before it as they lie on the device.
+    tokens: how many are computed together. logits: for how many of them a next token is chosen.
+    exact: True for a plan of these sizes alone, False for one of a range of sizes of which these
+    are the largest. follower: its kind, for a run that reads the last tokens on the device.
     """
 
     tokens: int
@@ -48,8 +48,8 @@ class RunMemory:
 class MemoryPlan:
     """Bytes that a language model takes on a backend.
 
-    weights: as kernels read them. matrices: those of `weights` that each run reads whole. caches:
-    of all sequences. runs: by their sizes, the largest of each range that has a plan of its own.
+    weights: in the layouts that kernels read. matrices: the part of `weights` that each run reads
+    in full. caches: of all sequences. runs: one for each plan.
     """
 
     weights: int
@@ -59,7 +59,7 @@ class MemoryPlan:
 
     @property
     def activations(self) -> int:
-        """Bytes of the results of all runs, once each kind of them was run."""
+        """Bytes of the results of all runs, after each kind was run once."""
         return sum(run.nbytes for run in self.runs)
 
     @property
@@ -69,16 +69,16 @@ class MemoryPlan:
 
 
 def plan_memory(decoder: Decoder, backend: Backend, context: int, sequences: int) -> MemoryPlan:
-    """Return the memory that `decoder`, made for so many sequences of `context` tokens, takes.
+    """Return the memory of `decoder`, which was built for these `sequences` and this `context`.
 
-    Raises LimitError where a device does not compute so many sequences together.
+    Raises LimitError where the device cannot compute so many sequences together.
     """
     check_sequences(backend, decoder, sequences)
     return backend.perform(lambda: _Planner(decoder, backend).plan(context, sequences))
 
 
 class _Planner:
-    """Makes outlines of a decoder's runs, and adds up what they have in common."""
+    """Outlines the runs of a decoder, and collects the weights and caches that they share."""
 
     def __init__(self, decoder: Decoder, backend: Backend) -> None:
         self._decoder, self._backend = decoder, backend
@@ -97,13 +97,12 @@ class _Planner:
         for count in range(max(sequences - PLANS_KEPT + 1, 2), sequences + 1):
             runs.append(self._run(count, count, exact=True))
         kinds = follower_kinds(self._decoder, self._backend, context, sequences)
-        runs += [self._run_ahead(kind) for kind in islice(kinds, MOST_FOLLOWERS)]
+        runs += [self._follower_run(kind) for kind in islice(kinds, MOST_FOLLOWERS)]
         matrices = sum(self._weights[key] for key in self._matrices)
         weights = sum(self._weights.values())
         return MemoryPlan(weights, matrices, self._cache_bytes, tuple(runs))
 
     def _run(self, tokens: int, logits: int, exact: bool = False) -> RunMemory:
-        """exact: True for a plan of these sizes alone."""
         graph = self._decoder.graph
         specs = StateSpecs(self._caches, (), self._decoder.updates)
         shapes: Mapping[str, Shape] = {
@@ -114,7 +113,7 @@ class _Planner:
         nbytes = self._activations(graph, sizes.shapes if sizes else shapes, specs)
         return RunMemory(tokens, logits, nbytes, exact)
 
-    def _run_ahead(self, kind: FollowerKind) -> RunMemory:
+    def _follower_run(self, kind: FollowerKind) -> RunMemory:
         graph, count = self._decoder.following(*kind, self._backend), kind.sequences
         types = {**self._caches, "tokens": TensorType((count,), DType.int32)}
         updates = {**self._decoder.updates, "tokens": "next"}
@@ -124,9 +123,9 @@ class _Planner:
         return RunMemory(count, count, self._activations(graph, shapes, specs), True, kind)
 
     def _activations(self, graph: Graph, shapes: Mapping[str, Shape], specs: StateSpecs) -> int:
-        """Return the bytes of results of a run; note its weights, and the bytes of the caches.
+        """Return the bytes of a run's results. Adds its weights, and sets the bytes of the caches.
 
-        shapes: of the inputs, with SymInts where its plan is for a range of sizes.
+        shapes: of the inputs; SymInts in a plan for a range of sizes.
         """
         backend = self._backend
         outline = Outline.create(
@@ -138,21 +137,21 @@ class _Planner:
             if isinstance(entry.lowered.op, QuantizedMatmul):
                 weights = entry.lowered.parameters.values()
                 self._matrices |= {key for key in self._weights if key[0] in weights}
-        if backend.device is None:  # arrays of a run stay, those of caches before and after it, too
+        if backend.device is None:  # each run keeps its arrays, caches before and after it among them
             self._cache_bytes = sum(type.nbytes for type in self._caches.values())
             return outline.tensors
         caches = {
             block
-            for one in outline.states
-            if one.name in self._caches
-            for block in one.blocks(outline.schedule, outline.arena)
+            for state in outline.states
+            if state.name in self._caches
+            for block in state.blocks(outline.schedule, outline.arena)
         }
         self._cache_bytes = sum(outline.blocks[block] for block in caches)
         arena, tensors = outline.arena, outline.schedule.tensors.values()
         open_blocks = {
-            arena.block.get(one.memory)
-            for one in tensors
-            if any(isinstance(size, SymInt) for size in one.shape)
+            arena.block.get(tensor.memory)
+            for tensor in tensors
+            if any(isinstance(size, SymInt) for size in tensor.shape)
         }
         results = (
             4 * with_slack(nbytes // 4, backend.device) if block in open_blocks else nbytes
@@ -163,7 +162,7 @@ class _Planner:
 
 
 def _largest_of_ranges(most: int) -> Iterator[int]:
-    """Yield the largest size up to `most` of each range that plans are made for."""
+    """Yield the largest size of each range that has a plan, up to `most`."""
     size = 1
     while size < most:
         yield size

@@ -1,4 +1,4 @@
-"""Measurement of the tokens a second that a language model reads and adds."""
+"""Measurement of a language model's speed: prompt tokens and generated tokens per second."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from glnn.generation.sampling import Sampling
 
 @dataclass(frozen=True)
 class DecodingSpeed:
-    """Medians of a model's rates by the clock on the wall, with all that the host does.
+    """Medians of a model's rates in wall-clock time, the host's work included.
 
     first_s: seconds of the first texts, in which kernels are chosen and compiled and weights
     uploaded. prompt_tokens_per_s: of one prompt. tokens_per_s: of all sequences together.
-    step_bytes: bytes of weights and caches that a step reads, which adds a token to each sequence.
+    step_bytes: bytes of weights and caches that a step reads; a step adds a token to each sequence.
     """
 
     first_s: float
@@ -50,9 +50,9 @@ def measure_decoding(
     sequences: int,
     repeat: int,
 ) -> DecodingSpeed:
-    """Time prompts of so many tokens at random, and as many greedy tokens after each.
+    """Time prompts of `prompt_tokens` random tokens, and `tokens` greedy tokens after each.
 
-    memory: the plan of what `engine` takes. repeat: how often; the medians count.
+    memory: the plan of `engine`. repeat: how many times to measure; medians are returned.
     """
     measure = _Measure(engine, config.vocabulary, prompt_tokens, tokens, sequences)
     start = perf_counter()
@@ -61,18 +61,18 @@ def measure_decoding(
     first = perf_counter() - start
     prompts = median(measure.prompt() for _ in range(repeat))
     decoded = median(measure.decode() for _ in range(repeat))
-    seen = prompt_tokens + tokens / 2  # in the mean, of which some layers see a window only
+    length = prompt_tokens + tokens / 2  # of a sequence, on average over the steps
     rows = sum(
-        min(seen, config.window) if config.windowed(layer) else seen
+        min(length, config.window) if config.windowed(layer) else length
         for layer in range(config.layers)
     )
-    cached = round(4 * rows * 2 * config.kv_heads * config.head_width)
-    read = memory.matrices + sequences * cached
-    return DecodingSpeed(first, prompt_tokens / prompts, decoded, read, sequences)
+    cache_bytes = round(4 * rows * 2 * config.kv_heads * config.head_width)
+    step_bytes = memory.matrices + sequences * cache_bytes
+    return DecodingSpeed(first, prompt_tokens / prompts, decoded, step_bytes, sequences)
 
 
 class _Measure:
-    """Times prompts and the tokens behind them, each of other tokens: none lies in the caches."""
+    """Times prompts and the tokens generated after them. Each prompt is new, so none is cached."""
 
     def __init__(
         self, engine: Engine, vocabulary: int, prompt_tokens: int, tokens: int, sequences: int
@@ -90,21 +90,23 @@ class _Measure:
         return perf_counter() - start
 
     def decode(self) -> float:
-        """Return the tokens a second of all sequences, once all have their first."""
+        """Return the tokens per second of all sequences, counted once each has its first."""
         requests = self._begin(self._sequences, self._tokens + 1)
-        while any(len(request.tokens) == request.prompt for request in requests):
+        while any(len(request.tokens) == request.prompt_length for request in requests):
             self._engine.step()
-        before, start = sum(len(request.tokens) for request in requests), perf_counter()
+        initial, start = sum(len(request.tokens) for request in requests), perf_counter()
         while not all(request.done for request in requests):
             self._engine.step()
-        spent = perf_counter() - start
-        return (sum(len(request.tokens) for request in requests) - before) / spent
+        seconds = perf_counter() - start
+        return (sum(len(request.tokens) for request in requests) - initial) / seconds
 
-    def _begin(self, count: int, most: int) -> list[GenerationRequest]:
+    def _begin(self, count: int, max_tokens: int) -> list[GenerationRequest]:
         draw = self._generator.integers
         shape = count, self._prompt_tokens
         prompts = draw(0, self._vocabulary, shape).tolist()
-        requests = [GenerationRequest(one, most, frozenset(), Sampling()) for one in prompts]
+        requests = [
+            GenerationRequest(prompt, max_tokens, frozenset(), Sampling()) for prompt in prompts
+        ]
         for request in requests:
             self._engine.add(request)
         return requests

@@ -338,7 +338,7 @@ def test_a_lost_device_in_the_middle(path, backend, alone) -> None:
     engine.add(request)
     stream = engine.tokens(request)
     found = [next(stream) for _ in range(3)]
-    assert engine._ahead is not None
+    assert engine._pending is not None
     lost = engine.backend.device
     lost._reset_status = lambda: 0x8254
     assert found + list(stream) == alone[2] and engine.backend.device is not lost
