@@ -1,8 +1,7 @@
-"""Architectures of language models: what each has, and the graph of one.
+"""Architectures of language models, and the graph of a model.
 
-One description an architecture, of parts that they have in common; sizes come from the model's
-file. All are decoders: blocks of attention over earlier tokens and of a gated or plain feed-forward
-network.
+Each architecture is a row of properties; sizes come from the model's file. All are decoders: blocks
+of causal attention and a gated or plain feed-forward network.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ from glnn.graph.quantization import QuantizedFormat
 from glnn.kernels.op_spec import OpSpec
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
-ANGLE_BYTES = 20  # of the host's memory for each cosine or sine, while they are computed
+ANGLE_BYTES = 20  # of host memory for each cosine or sine, while they are computed
 RMS, LAYER = "rms", "layer"
 GEMMA3_LOCAL_BASE = 10000.0
-"""Base of the angles of Gemma 3's layers with a window, where a file does not say it."""
+"""Default base of the angles of Gemma 3's layers with a window."""
 
 
 class WeightSource(Protocol):
-    """Source of a model's weights, by GGUF's names of tensors."""
+    """A source of a model's weights, by GGUF's names of tensors."""
 
     def __contains__(self, name: str) -> bool:
         """Return True where there is such a tensor."""
         ...
 
     def packed(self, *names: str) -> Packed:
-        """Return matrices one below the other, as one packed weight; they are of one format."""
+        """Return matrices of one format, stacked by rows, as one packed weight."""
         ...
 
     def array(self, name: str) -> Array:
-        """Return a tensor's numbers as float32."""
+        """Return a tensor as float32."""
         ...
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -79,11 +78,11 @@ class WeightSource(Protocol):
 class Rope:
     """Angles of rotary embeddings.
 
-    base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
-    `factor`, or "longrope". magnitude: what rotated numbers are multiplied by. The others are
-    llama3's and yarn's parameters; truncate: whether yarn's ramp is from a whole pair of numbers to
-    another. short, long: divisors of the frequencies for contexts up to the original one, and for
-    longer ones, by longrope.
+    base: of the geometric sequence of frequencies. scaling: "none", "linear", "llama3" or "yarn",
+    by `factor`, or "longrope". magnitude: factor of the cosines and sines. low_frequency,
+    high_frequency: of llama3. beta_fast, beta_slow: of yarn; truncate: whether the ends of yarn's
+    ramp are rounded to whole pairs of numbers. short, long: longrope's divisors of the frequencies,
+    for contexts up to `original_context` and for longer ones.
     """
 
     base: float = 10000.0
@@ -100,9 +99,10 @@ class Rope:
     long: tuple[float, ...] = ()
 
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
-        """Return cosines and sines of `count` / 2 angles by position, (context, count) float32.
+        """Return the cosines, then the sines, of `count` / 2 angles for each position, (context,
+        count) float32.
 
-        divisors: of the frequencies, before they are scaled. Raises LimitError where the host has
+        divisors: of the frequencies, applied before scaling. Raises LimitError where the host has
         too little memory.
         """
         check_memory(
@@ -120,29 +120,31 @@ class Rope:
         elif self.scaling == "longrope":
             inverse = inverse / (self.long if context > self.original_context else self.short)
         angles = np.arange(context)[:, None] * inverse
-        both = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * self.magnitude
-        return both.astype(np.float32)
+        table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * self.magnitude
+        return table.astype(np.float32)
 
     def _llama3(self, inverse: Array) -> Array:
-        """Frequencies as Llama 3.1 scales them: low ones by the factor, high ones not at all."""
-        length = 2 * math.pi / inverse
+        """Return frequencies as Llama 3.1 scales them: divides low ones by the factor, keeps high
+        ones, and interpolates those between.
+        """
+        wavelength = 2 * math.pi / inverse
         longest = self.original_context / self.low_frequency
         shortest = self.original_context / self.high_frequency
-        share = (self.original_context / length - self.low_frequency) / (
+        share = (self.original_context / wavelength - self.low_frequency) / (
             self.high_frequency - self.low_frequency
         )
-        between = (1 - share) * inverse / self.factor + share * inverse
-        scaled = np.where(length > longest, inverse / self.factor, between)
-        return np.where(length < shortest, inverse, scaled)
+        interpolated = (1 - share) * inverse / self.factor + share * inverse
+        scaled = np.where(wavelength > longest, inverse / self.factor, interpolated)
+        return np.where(wavelength < shortest, inverse, scaled)
 
     def _yarn(self, inverse: Array, count: int) -> Array:
-        """Frequencies by YaRN (Peng et al. 2023): those that turn seldom by the factor."""
+        """Return frequencies by YaRN (Peng et al. 2023): divides low ones by the factor."""
 
-        def place(turns: float) -> float:
+        def pair_index(turns: float) -> float:
             ratio = self.original_context / (turns * 2 * math.pi)
             return count * math.log(ratio) / (2 * math.log(self.base))
 
-        low, high = place(self.beta_fast), place(self.beta_slow)
+        low, high = pair_index(self.beta_fast), pair_index(self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, count - 1)
@@ -151,23 +153,23 @@ class Rope:
 
 
 def yarn_magnitude(factor: float, share: float = 1.0) -> float:
-    """Return what YaRN multiplies rotated numbers by; share: of the logarithm."""
+    """Return YaRN's `Rope.magnitude`. share: the factor of the logarithm, mscale."""
     return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def longrope_magnitude(factor: float, original: int) -> float:
-    """Return what LongRoPE (Ding et al. 2024) multiplies rotated numbers by, as Phi-3 has it."""
+    """Return the `Rope.magnitude` of LongRoPE (Ding et al. 2024), as in Phi-3."""
     return math.sqrt(1 + math.log(factor) / math.log(max(original, 2))) if factor > 1 else 1.0
 
 
 def every_nth(n: int, layers: int) -> frozenset[int]:
-    """Return each n-th of so many layers, counted from 0: 1 and 3 of four for n = 2."""
+    """Return the numbers of every n-th layer, counted from 0: 1 and 3 of four for n = 2."""
     return frozenset(range(n - 1, layers, n))
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and numbers of one model."""
+    """Sizes and other numbers of one model."""
 
     architecture: str
     layers: int
@@ -177,30 +179,30 @@ class Config:
     head_width: int
     vocabulary: int
     context: int
-    """Tokens of a sequence that the model was trained for."""
+    """The most tokens of a sequence that the model was trained for."""
     eps: float
     rope: Rope = field(default_factory=Rope)
     rotary_width: int = 0
     """Numbers of a head that are rotated; 0 for all."""
     local_rope: Rope | None = None
-    """Angles of layers with a window, where they have others."""
+    """Angles of layers with a window, where these differ."""
     window: int = 0
-    """Tokens that layers with a window see; 0 without such layers."""
+    """Tokens that layers with a window attend to; 0 without such layers."""
     global_layers: frozenset[int] = frozenset()
-    """Layers without a window, where others have one."""
+    """Layers without a window, in a model whose other layers have one."""
     scale: float = 0.0
     """Factor of scores; 0 for 1 / sqrt(head_width)."""
     attention_cap: float = 0.0
     logits_cap: float = 0.0
     tied: bool | None = None
-    """Whether logits are made by the embeddings' matrix; None where that is as the file's tensors
-    say.
+    """Whether the matrix of logits is that of the embeddings; None: it is where the file has no
+    other.
     """
     order: str = ""
-    """Order of rotary numbers, where the weights have another than the architecture's in GGUF."""
+    """Order of rotary pairs, where it is not the architecture's in GGUF; see `Architecture`."""
 
     def windowed(self, layer: int) -> bool:
-        """Return True where a layer sees a window of tokens only."""
+        """Return True where a layer attends to a window of tokens only."""
         return self.window > 0 and layer not in self.global_layers
 
 
@@ -208,11 +210,12 @@ class Config:
 class Architecture:
     """Properties that models of one architecture have in common.
 
-    name: GGUF's. order: of rotary numbers, as the file's weights lie. norm: "rms" or "layer".
-    activation: the name of a function in `glnn.graph.functions`. gated: the feed-forward network is
-    a product of two. post_norms: results of attention and feed-forward network are normalised, too.
-    embedding_scale: embeddings are multiplied by the root of the width. learned_positions:
-    positions have embeddings.
+    name: GGUF's. order: which two numbers of a head rotate together, as GGUF stores the
+    weights. norm: "rms" or "layer". activation: the name of a function in `glnn.graph.functions`.
+    gated: the feed-forward network multiplies `up` by the activation of `gate`. post_norms: results
+    of attention and of the feed-forward network are normalised, too. embedding_scale: embeddings
+    are multiplied by the square root of the width. learned_positions: positions have embeddings, in
+    the place of rotary angles.
     """
 
     name: str
@@ -226,8 +229,8 @@ class Architecture:
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    one.name: one
-    for one in (
+    architecture.name: architecture
+    for architecture in (
         Architecture("llama", PAIRS),
         Architecture("mistral", PAIRS),
         Architecture("qwen2"),
@@ -244,7 +247,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def architecture_named(name: str) -> Architecture:
-    """Return the architecture called `name`. Raises ModelError, with those that are there."""
+    """Return the architecture called `name`. Raises ModelError where there is none."""
     if name not in ARCHITECTURES:
         raise ModelError(
             f"architecture {name!r:.60} does not run here: those that do are "
@@ -255,24 +258,24 @@ def architecture_named(name: str) -> Architecture:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A graph that computes the next tokens, and the states that it updates.
+    """A graph that computes the next tokens of sequences, and the caches that it updates.
 
-    Inputs: tokens (T,), their places in the caches (T,), and logit_rows (R,), the numbers of the
-    tokens whose logits are computed, int32. Outputs: logits (R, vocabulary), the greatest's number,
-    "next" (R,), NOT_A_NUMBER where that is not finite, and what they are made of, "output_norm" (R,
-    width). caches: the shape of each
-    state, by name; updates: the output of each. chosen: the last layer's result for all tokens, and
-    for those of logit_rows.
+    Inputs, int32: tokens (T,), places (T,), the row of the caches of each token, and logit_rows
+    (R,), the indices in `tokens` of those whose logits are computed. Outputs: logits (R,
+    vocabulary); "next" (R,), the index of the greatest logit, or NOT_A_NUMBER where that is not
+    finite; "output_norm" (R, width), from which logits are computed. caches: the shape of each
+    state, by name. updates: the output that updates each state. hidden_states: the last layer's
+    results for all tokens, and for those of logit_rows.
     """
 
     graph: Graph
     caches: Mapping[str, tuple[int, int]]
     updates: Mapping[str, str]
-    chosen: tuple[Value, Value]
+    hidden_states: tuple[Value, Value]
 
     @property
     def logits(self) -> Value:
-        """The logits' value."""
+        """The output of logits."""
         return next(value for value in self.graph.outputs if value.name == "logits")
 
     @property
@@ -283,22 +286,23 @@ class Decoder:
         return count
 
     def following(self, count: int, longest: int, sampled: bool, backend: Backend) -> Graph:
-        """Return the graph of the next tokens of `count` sequences whose last ones are a state.
+        """Return the graph that computes one token for each of `count` sequences, their last tokens
+        being a state.
 
-        That state is "tokens" (count,), to be updated by the output "next"; the other inputs are
-        places and, where the tokens are `sampled`, what `Sample` takes: rules and random. longest:
-        tokens that a sequence has at most; attention is planned for so many. Where kernels of
-        `backend` suit that, attention takes the tokens' own keys and values from where they were
-        made, so that it does not wait for the caches' update.
+        That state is "tokens" (count,), updated by the output "next". The other inputs are places
+        and, where tokens are `sampled`, the operands of `Sample`: rules and random. longest: the
+        most tokens of a sequence, for which attention is planned. Where a kernel of `backend`
+        supports it, attention reads the keys and values of the new tokens from the projection's
+        result, so that it does not depend on the update of the caches.
         """
-        rows, chosen = self.chosen
-        type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
-        instead, inputs = {chosen: rows}, []
+        hidden, gathered = self.hidden_states  # alike here: each token has logits
+        type, outputs = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
+        replacements, inputs = {gathered: hidden}, []
         for value in self.graph.inputs:
             if value.name in ("tokens", "places"):
-                instead[value] = Value(value.name, type, Kind.INPUT)
+                replacements[value] = Value(value.name, type, Kind.INPUT)
             if value.name != "logit_rows":
-                inputs.append(instead.get(value, value))
+                inputs.append(replacements.get(value, value))
         producers = {node.outputs[0]: node for node in self.graph.nodes}
         suits = cache(backend.suits)
         nodes = []
@@ -307,29 +311,28 @@ class Decoder:
             if isinstance(attention, CachedAttention):
                 window = min(attention.window or longest, longest)
                 node = replace(node, operator=replace(attention, window=window))
-                with_own = _with_own_keys(node, producers)
-                node = with_own if suits(_spec_of_tokens(with_own, count)) else node
+                direct = _without_cache_update(node, producers)
+                node = direct if suits(_spec_of_tokens(direct, count)) else node
             if sampled and node.outputs[0].name == "next":
                 rules = Value("rules", TensorType((count, len(RULES))), Kind.INPUT)
                 random = Value("random", TensorType((count,)), Kind.INPUT)
                 inputs += [rules, random]
                 node = replace(node, operator=Sample(), inputs=(self.logits, rules, random))
-            if chosen not in node.outputs:
-                nodes.append(node.with_values(instead))
-        outputs = tuple(value for value in self.graph.outputs if value.name in kept)
+            if gathered not in node.outputs:
+                nodes.append(node.with_values(replacements))
         return Graph(
             tuple(nodes),
             tuple(inputs),
-            outputs,
+            tuple(value for value in self.graph.outputs if value.name in outputs),
             f"{self.graph.name}, next tokens",
         )
 
 
-def _with_own_keys(node: Node, producers: Mapping[Value, Node]) -> Node:
-    """Return attention that takes the tokens' keys and values from what updates its cache.
+def _without_cache_update(node: Node, producers: Mapping[Value, Node]) -> Node:
+    """Return attention that reads the cache before its update, and the new tokens' keys and values
+    from the operand `x` of that update.
 
-    It reads the cache before the update then. The same node, where the update is of other numbers
-    or rotates them in another way.
+    Returns `node` where attention and update differ in `x`, places or rotary embedding.
     """
     attention, operands = node.operator, node.operator.named(node.inputs)
     producer = producers.get(operands["cache"])
@@ -338,8 +341,8 @@ def _with_own_keys(node: Node, producers: Mapping[Value, Node]) -> Node:
     assert isinstance(attention, CachedAttention)
     updated = update.named(producer.inputs)
     alike = all(operands.get(name) is updated.get(name) for name in ("x", "places", "rotary"))
-    ways = ((one.width, one.context, one.order) for one in (attention, update))
-    if not alike or len(set(ways)) > 1 or attention.kv_heads != update.heads:
+    layouts = {(o.width, o.context, o.order) for o in (attention, update)}
+    if not alike or len(layouts) > 1 or attention.kv_heads != update.heads:
         return node
     operator = replace(attention, keys_start=update.start, values_start=update.values_start)
     return replace(node, operator=operator).with_values({operands["cache"]: updated["cache"]})
@@ -371,6 +374,7 @@ class GraphWriter:
         self.context, self.rows = context, context * sequences
         self.builder = Builder(config.architecture)
         self.tables: dict[bool, Value] = {}
+        """Tables of angles: of layers with a window, where these have others, and of the rest."""
 
     def __call__(self, name: str, operator: Any, *inputs: Value | None) -> Value:
         return self.builder.add(operator, *inputs, name=name)[0]
@@ -380,15 +384,15 @@ class GraphWriter:
         return self(name, Pointwise(formula(text)), *inputs)
 
     def constant(self, name: str) -> Value:
-        """Return a tensor of the file as a constant."""
+        """Return a tensor of the weights as a constant."""
         return constant(self.weights.array(name))
 
     def optional(self, name: str) -> Value | None:
-        """Return a tensor of the file; None where it has none."""
+        """Return a tensor of the weights as a constant; None where there is none."""
         return self.constant(name) if name in self.weights else None
 
     def norm(self, name: str, x: Value, weight: str) -> Value:
-        """Normalise rows by the weights called `weight`."""
+        """Normalise rows, by the tensors `weight`.weight and, where there is one, `weight`.bias."""
         operator = Normalize(dims=1, centred=self.architecture.norm == LAYER, eps=self.config.eps)
         return self(
             name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias")
@@ -397,26 +401,28 @@ class GraphWriter:
     def product(
         self, name: str, x: Value, *tensors: str, norm: str | None = None, gate: str = ""
     ) -> Value:
-        """Multiply by matrices one below the other, and add their biases.
+        """Multiply by matrices stacked by rows, and add their biases.
 
-        norm: the weights by which x is normalised before. gate: see `QuantizedMatmul`.
+        norm: the norm to apply to x first. gate: see `QuantizedMatmul`.
         """
         if norm is not None and self.architecture.norm == LAYER:
             x, norm = self.norm(f"{name}.norm", x, norm), None
-        if not self.weights.have_same_format(*(f"{one}.weight" for one in tensors)):
+        names = [f"{tensor}.weight" for tensor in tensors]
+        if not self.weights.have_same_format(*names):
             parts = [
-                self.product(f"{name}.{i}", x, one, norm=norm) for i, one in enumerate(tensors)
+                self.product(f"{name}.{i}", x, tensor, norm=norm)
+                for i, tensor in enumerate(tensors)
             ]
             return self.join(name, parts)
-        format, packed = self.weights.packed(*(f"{one}.weight" for one in tensors))
-        n = sum(self.weights.shape(f"{one}.weight")[0] for one in tensors)
-        k = self.weights.shape(f"{tensors[0]}.weight")[1]
+        format, packed = self.weights.packed(*names)
+        n = sum(self.weights.shape(weight)[0] for weight in names)
+        k = self.weights.shape(names[0])[1]
         scale = None if norm is None else self.constant(f"{norm}.weight")
         eps = 0.0 if norm is None else self.config.eps
         operator = QuantizedMatmul(format.name, n // 2 if gate else n, k, eps, gate)
         y = self(name, operator, x, constant(packed), scale)
-        if any(f"{one}.bias" in self.weights for one in tensors):
-            bias = np.concatenate([self.bias(one) for one in tensors])
+        if any(f"{tensor}.bias" in self.weights for tensor in tensors):
+            bias = np.concatenate([self.bias(tensor) for tensor in tensors])
             y = self.pointwise(f"{name}.biased", "a + b", y, constant(bias))
         return y
 
@@ -428,29 +434,32 @@ class GraphWriter:
         return np.zeros(self.weights.shape(f"{tensor}.weight")[0], np.float32)
 
     def join(self, name: str, parts: list[Value]) -> Value:
-        """Put rows of several results behind one another."""
+        """Concatenate the rows of several results."""
         return self(name, Concat(1), *parts)
 
     def columns(self, name: str, x: Value, start: int, end: int) -> Value:
-        """Return the numbers from `start` to `end` of each row."""
+        """Return columns `start` to `end` of x."""
         return self(name, Slice((start,), (end,), (1,), (1,)), x)
 
     def rotary(self, local: bool) -> Value | None:
-        """Return the table of angles; None for an architecture with learned positions."""
+        """Return the table of rotary angles; None for an architecture with learned positions.
+
+        local: True for a layer with a window.
+        """
         if self.architecture.learned_positions:
             return None
         config = self.config
         rope = config.local_rope if local and config.local_rope is not None else config.rope
-        key = rope is config.local_rope
-        if key not in self.tables:
+        is_local = rope is config.local_rope
+        if is_local not in self.tables:
             name = "rope_freqs.weight"
             divisors = self.weights.array(name) if name in self.weights else None
             count = config.rotary_width or config.head_width
-            self.tables[key] = constant(rope.table(self.context, count, divisors))
-        return self.tables[key]
+            self.tables[is_local] = constant(rope.table(self.context, count, divisors))
+        return self.tables[is_local]
 
     def attention(self, layer: int, x: Value, places: Value, cache: Value) -> tuple[Value, Value]:
-        """Return what the heads found, and the cache with the new tokens."""
+        """Return the heads' results, and the updated cache."""
         config, block = self.config, f"blk.{layer}"
         heads, kv, width = config.heads, config.kv_heads, config.head_width
         names = [f"{block}.attn_{part}" for part in "qkv"]
@@ -463,34 +472,34 @@ class GraphWriter:
         windowed = config.windowed(layer)
         table, order = self.rotary(windowed), config.order or self.architecture.order
         update = CacheUpdate(kv, width, self.context, starts[1], starts[2], order)
-        kept = self(f"{block}.cache", update, qkv, table, cache, places)
+        updated = self(f"{block}.cache", update, qkv, table, cache, places)
         attention = CachedAttention(
             heads, kv, width, self.context, config.scale or 1 / math.sqrt(width),
             config.window if windowed else 0, config.attention_cap, 0, order,
         )  # fmt: skip
-        return self(f"{block}.attention", attention, qkv, table, kept, places), kept
+        return self(f"{block}.attention", attention, qkv, table, updated, places), updated
 
     def normed_heads(self, layer: int, qkv: Value) -> Value:
-        """Normalise queries and keys by head."""
+        """Normalise the queries and keys of each head."""
         config, block = self.config, f"blk.{layer}"
         width, parts, start = config.head_width, [], 0
         for part, heads in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)):
             end = start + heads * width
-            one = self.columns(f"{block}.{part}", qkv, start, end)
+            columns = self.columns(f"{block}.{part}", qkv, start, end)
             if part != "v":
-                rows = self(f"{block}.{part} heads", Reshape((-1, width)), one)
+                rows = self(f"{block}.{part} heads", Reshape((-1, width)), columns)
                 normed = self.norm(f"{block}.{part}_norm", rows, f"{block}.attn_{part}_norm")
-                one = self(f"{block}.{part} rows", Reshape((-1, heads * width)), normed)
-            parts.append(one)
+                columns = self(f"{block}.{part} rows", Reshape((-1, heads * width)), normed)
+            parts.append(columns)
             start = end
         return self.join(f"{block}.normed", parts)
 
     def cross_attention(self, layer: int, x: Value, places: Value) -> Value:
-        """Return x; a model with an encoder adds what heads found in its results."""
+        """Return x; a model with an encoder adds cross-attention to the encoder's results."""
         return x
 
     def feed_forward(self, layer: int, x: Value) -> Value:
-        """Return the block's feed-forward network of x, which it normalises."""
+        """Normalise x and apply the block's feed-forward network; the residual is not added."""
         block, activation = f"blk.{layer}", self.architecture.activation
         norm = f"{block}.ffn_norm"
         if not self.architecture.gated:
@@ -500,24 +509,25 @@ class GraphWriter:
             names = [f"{block}.ffn_gate", f"{block}.ffn_up"]
             if f"{block}.ffn_gate.weight" not in self.weights:  # one matrix has both
                 names = [f"{block}.ffn_up"]
-            biased = any(f"{one}.bias" in self.weights for one in names)
-            alike = self.weights.have_same_format(*(f"{one}.weight" for one in names))
-            if activation in GATES and alike and not biased and self.architecture.norm == RMS:
+            has_bias = any(f"{name}.bias" in self.weights for name in names)
+            same_format = self.weights.have_same_format(*(f"{name}.weight" for name in names))
+            can_fuse = same_format and not has_bias and self.architecture.norm == RMS
+            if activation in GATES and can_fuse:
                 hidden = self.product(f"{block}.gated", x, *names, norm=norm, gate=activation)
             else:
-                parts = [self.product(f"{block}.{one}", x, one, norm=norm) for one in names]
-                both = parts if len(parts) == 2 else self.halves(layer, parts[0])
-                hidden = self.pointwise(f"{block}.gated", f"{activation}(a) * b", *both)
+                parts = [self.product(f"{block}.{name}", x, name, norm=norm) for name in names]
+                gate_and_up = parts if len(parts) == 2 else self.halves(layer, parts[0])
+                hidden = self.pointwise(f"{block}.gated", f"{activation}(a) * b", *gate_and_up)
         return self.product(f"{block}.down", hidden, f"{block}.ffn_down")
 
     def halves(self, layer: int, x: Value) -> list[Value]:
-        """Return the first and the second half of rows."""
+        """Return the halves of rows: the gate, and what it multiplies."""
         middle = self.weights.shape(f"blk.{layer}.ffn_up.weight")[0] // 2
         spans = (("gate", 0, middle), ("up", middle, 2 * middle))
         return [self.columns(f"blk.{layer}.{name}", x, *span) for name, *span in spans]
 
     def residual(self, layer: int, part: str, x: Value, y: Value) -> Value:
-        """Add what a part of a block found, normalised where the architecture has that."""
+        """Add y, the result of a part of a block, to x; with post-norms y is normalised first."""
         block = f"blk.{layer}"
         if self.architecture.post_norms:
             y = self.norm(f"{block}.post_{part}", y, f"{block}.post_{part}_norm")
@@ -544,15 +554,16 @@ class GraphWriter:
             shape = (self.rows, 2 * config.kv_heads * config.head_width)
             cache = add(f"cache.{layer}", TensorType(shape))
             caches[cache.name] = shape
-            attended, kept = self.attention(layer, x, places, cache)
-            updates[cache.name] = kept.name
-            outputs.append(kept)
+            attended, updated = self.attention(layer, x, places, cache)
+            updates[cache.name] = updated.name
+            outputs.append(updated)
             y = self.product(f"{block}.output", attended, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
             x = self.cross_attention(layer, x, places)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
-        chosen = x, self("last", Gather(0), x, logit_rows)
-        x = self.norm("output_norm", chosen[1], "output_norm")
+        gathered = self("last", Gather(0), x, logit_rows)
+        hidden_states = x, gathered
+        x = self.norm("output_norm", gathered, "output_norm")
         if "output.weight" in self.weights:
             format, packed = self.weights.packed("output.weight")
             table = constant(packed)
@@ -562,27 +573,27 @@ class GraphWriter:
         if cap:
             logits = self.pointwise("logits", f"{cap!r} * tanh(a / {cap!r})", logits)
         graph = self.builder.graph([logits, self.likeliest(logits), x, *outputs])
-        return Decoder(graph, caches, updates, chosen)
+        return Decoder(graph, caches, updates, hidden_states)
 
     def likeliest(self, logits: Value) -> Value:
-        """Return the number of the greatest logit of each row, as `Sample` has it: NOT_A_NUMBER
-        where that is not finite.
+        """Return the index of the greatest logit of each row, or NOT_A_NUMBER where that logit is
+        not finite, as `Sample` does.
         """
         index = self("likeliest", ArgReduce("max", 1, False), logits)
         column = self("likeliest column", Reshape((-1, 1)), index)
-        found = self("greatest column", GatherElements(1), logits, column)
-        greatest = self("greatest", Reshape((-1,)), found)
+        gathered = self("greatest column", GatherElements(1), logits, column)
+        greatest = self("greatest", Reshape((-1,)), gathered)
         return self.pointwise("next", f"where(isfinite(a), b, {NOT_A_NUMBER})", greatest, index)
 
     def positions(self, x: Value, places: Value) -> Value:
-        """Add embeddings of positions."""
+        """Add the embeddings of positions, the offsets of places in the rows of a sequence."""
         position = self.pointwise("position", f"remainder(a, {self.context})", places)
         table = constant(self.weights.array("position_embd.weight")[: self.context])
         return self.pointwise("placed", "a + b", x, self("positions", Gather(0), table, position))
 
 
 def decoder(config: Config, weights: WeightSource, context: int, sequences: int = 1) -> Decoder:
-    """Return the graph of a model for `sequences` sequences of up to `context` tokens each.
+    """Return the decoder of a model for `sequences` sequences of up to `context` tokens each.
 
     Raises ModelError where the architecture does not run here, or a tensor is missing.
     """

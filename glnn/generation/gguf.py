@@ -1,15 +1,15 @@
-"""Files of GGUF: a language model's settings, its tokenizer, and its weights in GGML's formats.
+"""GGUF files: a language model's settings, its tokenizer, and its weights in GGML's formats.
 
-A file is, the least byte first (GGML's docs/gguf.md, versions 2 and 3):
+A file has, in little-endian order (GGML's docs/gguf.md, versions 2 and 3):
 
     "GGUF", version         4 bytes each
-    tensors, entries        how many, 8 bytes each
+    counts                  of tensors and of entries, 8 bytes each
     entries                 a key, the type of its value, the value
     tensors                 a name, dimensions (the last one first), format, offset
-    the tensors' numbers    each from a multiple of `general.alignment` on
+    data of the tensors     each at a multiple of `general.alignment`
 
-Nothing that a file says of itself is believed before it is held against the file: no count, length
-or offset makes this module read, or ask memory for, more than the file has.
+Every count, length and offset is checked against the size of the file before it is used: none makes
+this module read, or allocate, more than the file has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from glnn.graph.quantization import GGML_FORMATS, JoinedBlocks, QuantizedFormat
 
 MAGIC = b"GGUF"
 VERSIONS = 2, 3
-MOST_ENTRIES = 1 << 14  # of files seen, none has a hundred
+MOST_ENTRIES = 1 << 14  # files have fewer than a hundred
 MOST_TENSORS = 1 << 16
 MOST_NAME = 1 << 16  # bytes of a key or name: the format's own bound
 MOST_DIMENSIONS = 4
@@ -54,7 +54,7 @@ NUMBERS: dict[int, np.dtype[Any]] = {
     11: np.dtype("<i8"),
     12: np.dtype("<f8"),
 }
-"""The types of numbers in values, by their codes."""
+"""The types of numbers in entries, by their codes."""
 TEXT, LIST = 8, 9
 FORMAT_NAMES = {
     **{row.code: row.name for row in GGML_FORMATS.values()},
@@ -62,15 +62,15 @@ FORMAT_NAMES = {
     **{19: "iq1_s", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "i8", 25: "i16", 26: "i32"},
     **{27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4"},
 }
-"""The names of GGML's formats by their codes, of which `GGML_FORMATS` has those that run here."""
+"""The names of GGML's formats by their codes. Those of `GGML_FORMATS` run here."""
 _BY_CODE = {row.code: row for row in GGML_FORMATS.values()}
 
 
 class LazyTexts(Sequence[str]):
-    """Strings of a file, decoded when they are asked for."""
+    """Strings of a file, each decoded when it is read."""
 
     def __init__(self, raw: bytes, ends: array[int]) -> None:
-        """raw: their bytes, one behind the other. ends: the place behind each."""
+        """raw: the bytes of all strings in order. ends: the offset of each string's end in `raw`."""
         self._raw, self._ends = raw, ends
 
     def __len__(self) -> int:
@@ -83,12 +83,12 @@ class LazyTexts(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        """Return a string; what is no UTF-8 in it is U+FFFD."""
+        """Return a string; bytes that are not UTF-8 become U+FFFD."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        begin = self._ends[place - 1] if place else 0
-        return self._raw[begin : self._ends[place]].decode("utf-8", "replace")
+        i = range(len(self))[index]
+        begin = self._ends[i - 1] if i else 0
+        return self._raw[begin : self._ends[i]].decode("utf-8", "replace")
 
 
 Value = bool | int | float | str | Array | LazyTexts
@@ -96,12 +96,12 @@ Value = bool | int | float | str | Array | LazyTexts
 
 @dataclass(frozen=True)
 class GGUFTensor:
-    """A tensor of a file: its name, its shape (row major), and its place."""
+    """A tensor of a file: its name, shape (row major), format, and position in the file."""
 
     name: str
     shape: tuple[int, ...]
     code: int
-    """GGML's number of the format."""
+    """GGML's code of the format."""
     start: int
     """Its first byte in the file."""
     nbytes: int
@@ -118,7 +118,7 @@ class GGUFTensor:
 
 
 class TensorBlocks:
-    """The blocks of a tensor in an open file, read as they are asked for; see `Blocks`."""
+    """The blocks of a tensor in an open file, read on demand; see `Blocks`."""
 
     def __init__(self, file: IO[bytes], entry: GGUFTensor, block_bytes: int) -> None:
         self._file, self._entry, self._width = file, entry, block_bytes
@@ -137,16 +137,16 @@ class TensorBlocks:
 
 
 class GGUFFile:
-    """An open GGUF file: `metadata` by key, `tensors` by name; numbers are read when asked for.
+    """An open GGUF file: `metadata` by key, `tensors` by name, whose data is read on demand.
 
-    It has the weights of a model as `glnn.generation.architectures.WeightSource` says. Use it as a
-    context manager, or call `close`.
+    It is a `glnn.generation.architectures.WeightSource`. Use it as a context manager, or call
+    `close`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the header of the file at `path`.
 
-        Raises ModelError, in one sentence that names the file, for all that is wrong with it.
+        Raises ModelError, in one sentence that names the file, for every fault of it.
         """
         self.path = Path(path)
         check_file(self.path)
@@ -185,7 +185,7 @@ class GGUFFile:
         return name in self.tensors
 
     def other_tensors(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the tensors that are none of `names`."""
+        """Return the names of the tensors that are not in `names`."""
         known = set(names)
         return [name for name in self.tensors if name not in known]
 
@@ -195,7 +195,7 @@ class GGUFFile:
         return sum(entry.nbytes for entry in self.tensors.values())
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape. Raises ModelError where there is none of that name."""
+        """Return a tensor's shape. Raises ModelError where there is no such tensor."""
         return self.entry(name).shape
 
     def have_same_format(self, *names: str) -> bool:
@@ -203,9 +203,9 @@ class GGUFFile:
         return len({self.entry(name).code for name in names}) == 1
 
     def packed(self, *names: str) -> tuple[QuantizedFormat, NDArray[np.int32]]:
-        """Return matrices one below the other, as one packed weight; they are of one format.
+        """Return matrices of one format, stacked by rows, as one packed weight.
 
-        Raises ModelError where there is none of that name, or its format does not run here.
+        Raises ModelError where there is no such tensor, or its format does not run here.
         """
         entries = [self.entry(name) for name in names]
         format = self.format_of(entries[0])
@@ -219,13 +219,11 @@ class GGUFFile:
         return format, format.pack(blocks, sum(entry.shape[0] for entry in entries), k)
 
     def blocks(self, entry: GGUFTensor) -> TensorBlocks:
-        """Return the blocks of a tensor, to be read. Raises ModelError where its format does not
-        run here.
-        """
+        """Return the blocks of a tensor. Raises ModelError where its format does not run here."""
         return TensorBlocks(self._file, entry, self.format_of(entry).block_bytes)
 
     def array(self, name: str) -> NDArray[np.float32]:
-        """Return the numbers of a tensor as float32. Raises what `packed` does."""
+        """Return a tensor as float32. Raises what `packed` does."""
         entry = self.entry(name)
         format = self.format_of(entry)
         n, k = prod(entry.shape[:-1]), entry.shape[-1]
@@ -235,7 +233,7 @@ class GGUFFile:
     def format_of(self, entry: GGUFTensor) -> QuantizedFormat:
         """Return the format of a tensor. Raises ModelError for one that does not run here."""
         if entry.format is None:
-            known = ", ".join(str(one) for one in GGML_FORMATS.values())
+            known = ", ".join(map(str, GGML_FORMATS.values()))
             raise ModelError(
                 f"{self.path}: {entry.name!r} is {entry.format_name}, which does not run here: "
                 f"formats that do are {known}"
@@ -258,15 +256,16 @@ class _HeaderReader:
         self._size = os.fstat(file.fileno()).st_size
         self._position = 0
 
-    def _rest(self) -> int:
+    @property
+    def _remaining(self) -> int:
         return self._size - self._position
 
     def _take(self, nbytes: int, what: str) -> bytes:
-        """Return the next bytes. Raises ValueError where the file has not so many."""
-        if nbytes > self._rest():
-            raise ValueError(f"{what} takes {nbytes} bytes, {self._rest()} are left in the file")
+        """Read `nbytes` bytes. Raises ValueError where fewer remain."""
+        if nbytes > self._remaining:
+            raise ValueError(f"{what} takes {nbytes} bytes, {self._remaining} are left in the file")
         result = self._file.read(nbytes)
-        if len(result) != nbytes:  # it was cut while it is read
+        if len(result) != nbytes:  # the file became shorter meanwhile
             raise ValueError(f"it ends inside {what}")
         self._position += nbytes
         return result
@@ -275,13 +274,13 @@ class _HeaderReader:
         (number,) = struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))
         return int(number)
 
-    def _count(self, what: str, each: int, most: int) -> int:
-        """Return a number of things of at least `each` bytes, of which there may be `most`."""
+    def _count(self, what: str, item_bytes: int, most: int) -> int:
+        """Read a count of items. most: its limit. item_bytes: the least bytes of an item."""
         count = self._number("Q", what)
         if count > most:
             raise ValueError(f"it has {count} {what}, more than {most}")
-        if count * each > self._rest():
-            raise ValueError(f"it has {count} {what}, for which {self._rest()} bytes are too few")
+        if count * item_bytes > self._remaining:
+            raise ValueError(f"it has {count} {what}, for which {self._remaining} bytes are too few")
         return count
 
     def _text(self, what: str, most: int) -> str:
@@ -292,15 +291,17 @@ class _HeaderReader:
             raise ValueError(f"{what} is no UTF-8: {shown(raw)}") from None
 
     def header(self) -> tuple[Mapping[str, Value], Sequence[GGUFTensor]]:
-        """Return the entries by key, and the tensors. Raises ValueError for all that is wrong."""
-        magic = self._take(min(4, self._rest()), "its beginning")
+        """Return the entries by key, and the tensors. Raises ValueError for every fault."""
+        magic = self._take(min(4, self._remaining), "its beginning")
         if magic != MAGIC:
             raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
         version = self._number("I", "the version")
         if version not in VERSIONS:
-            other = " (is it of a machine with the highest byte first?)"
-            swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-            raise ValueError(f"it has version {version}{other if swapped else ''}, known are 2, 3")
+            hint = " (is it of a machine with the highest byte first?)"
+            is_swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
+            raise ValueError(
+                f"it has version {version}{hint if is_swapped else ''}, known are 2, 3"
+            )
         tensors = self._count("tensors", 24, MOST_TENSORS)
         metadata = dict(self._entries(self._count("entries", 13, MOST_ENTRIES)))
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -311,12 +312,12 @@ class _HeaderReader:
         return metadata, _tensor_entries(rows, origin, alignment, self._size)
 
     def _entries(self, count: int) -> Iterator[tuple[str, Value]]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for _ in range(count):
             key = self._text("a key", MOST_NAME)
-            if key in seen:
+            if key in keys:
                 raise ValueError(f"it has {key!r:.60} twice")
-            seen.add(key)
+            keys.add(key)
             yield key, self._value(self._number("I", "the type of a value"), key)
 
     def _value(self, code: int, key: str) -> Value:
@@ -362,7 +363,10 @@ class _HeaderReader:
 def _tensor_entries(
     rows: Sequence[tuple[str, tuple[int, ...], int, int]], origin: int, alignment: int, size: int
 ) -> list[GGUFTensor]:
-    """Return the tensors of `rows`, by their places. Raises ValueError unless each has its own."""
+    """Return the tensors of `rows`. Raises ValueError where two have a name or bytes in common.
+
+    origin: offset of the tensors' data in the file. size: of the file.
+    """
     result = [_entry(row, origin, alignment, size) for row in rows]
     name, times = Counter(entry.name for entry in result).most_common(1)[0] if result else ("", 0)
     if times > 1:
@@ -384,7 +388,7 @@ def _entry(
     nbytes = 0
     if prod(shape):
         format = _BY_CODE.get(code)
-        # Of a format that does not run here only the place is known.
+        # The size of a format that does not run here is unknown.
         nbytes = 1 if format is None else _nbytes(name, shape, format)
     if origin + offset + nbytes > size:
         raise ValueError(

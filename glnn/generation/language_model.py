@@ -1,4 +1,4 @@
-"""A language model: text from text, by a model in a file."""
+"""A language model that generates text, loaded from a file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MOST_SEQUENCES = 256
 class LanguageModel:
     """A language model that continues texts.
 
-    path: a GGUF file, or a folder of Hugging Face (config.json, safetensors,
-    tokenizer.json). backend, device, gpu: as `InferenceSession` has them. context: the most
-    tokens of a sequence, the prompt's and those that are added; the model's own, at most 4096,
-    unless said. sequences: how many are continued together; others wait. Any thread may use it.
+    path: a GGUF file, or a folder of Hugging Face (config.json, safetensors, tokenizer.json).
+    backend, device, gpu: as in `InferenceSession`. context: the most tokens of a sequence, those of
+    the prompt and those generated; by default the model's own, at most 4096. sequences: how many
+    are continued together; others wait. Any thread may use it.
 
-    Raises ModelError for a file that is no such model or is damaged, an architecture, tokenizer or
-    format of weights that does not run here; LimitError where the memory does not suffice;
-    DeviceError where the backend does not open. All before anything is uploaded.
+    Raises ModelError for a file that is no such model or is damaged, and for an architecture,
+    tokenizer or format of weights that does not run here; LimitError where the memory does not
+    suffice; DeviceError where the backend does not open. All before anything is uploaded.
 
         >>> lm = glnn.LanguageModel("model.gguf")  # doctest: +SKIP
         >>> lm.generate("The capital of France is", max_tokens=8)  # doctest: +SKIP
@@ -71,7 +71,7 @@ class LanguageModel:
         )
 
     def __repr__(self) -> str:
-        """The file, the architecture and where it runs."""
+        """Show the file, the architecture and the backend."""
         name = self._engine.backend.name
         return f"LanguageModel({str(self.path)!r}, {self.config.architecture}, {name})"
 
@@ -81,18 +81,20 @@ class LanguageModel:
         return self._engine.backend.name
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the tokens of `text`, with that which texts begin with if the model wants it."""
+        """Return the tokens of `text`, after the one that begins texts where the model wants it."""
         return self.tokenizer.encode(text)
 
     def tokenize_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Return the tokens of `messages`, as `chat` has them, up to where an answer begins."""
+        """Return the tokens of `messages`, as in `chat`, up to where the answer begins."""
         return self.tokenizer.encode(self.tokenizer.chat(messages), begin=False)
 
     def detokenize(self, tokens: Iterable[int]) -> str:
-        """Return the text of `tokens`, without control tokens. Raises ModelError for others."""
+        """Return the text of `tokens`, without control tokens. Raises ModelError for numbers that
+        are no tokens.
+        """
         if not isinstance(tokens, Iterable):
             raise ModelError(f"tokens must be integers, got {shown(tokens)}")
-        return self.tokenizer.decode([_token(one, self.config.vocabulary) for one in tokens])
+        return self.tokenizer.decode([_token(t, self.config.vocabulary) for t in tokens])
 
     def generate(
         self, prompt: str | Sequence[int], *, stream: bool = False, **options: Any
@@ -117,25 +119,26 @@ class LanguageModel:
         stop: str | Sequence[str] | None = (),
         seed: int | None = None,
     ) -> Generation:
-        """Begin a text that continues `prompt`: an iterator that knows its tokens and its end.
+        """Begin a text that continues `prompt`; iterate over the result to generate it.
 
         prompt: text, or tokens. max_tokens: of the continuation, which ends sooner at a token that
-        ends texts, at one of `stop`, which it leaves out, or where the context is full.
-        temperature, top_k, top_p, min_p, repetition_penalty, seed: see `Sampling`; with the first 0
-        the likeliest token is taken. Raises ModelError for a prompt that does not fit, or options
-        out of their ranges.
+        ends texts, before one of the texts `stop`, or where the context is full. temperature,
+        top_k, top_p, min_p, repetition_penalty, seed: see `Sampling`; temperature 0 takes the
+        likeliest token. Raises ModelError for a prompt that does not fit, or options out of their
+        ranges.
         """
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         tokens = self._tokens(prompt)
         stops = _stops(stop)
-        most = whole_number("max_tokens", max_tokens)
-        request = GenerationRequest(tokens, most, self.tokenizer.ends, sampling)
+        limit = whole_number("max_tokens", max_tokens)
+        request = GenerationRequest(tokens, limit, self.tokenizer.ends, sampling)
         return Generation(self._engine, request, self.tokenizer.pieces(request.tokens), stops)
 
     def step(self) -> None:
-        """Compute the next token of every text under way; `Generation.read` gives them.
+        """Compute the next token of every unfinished text; `Generation.read` returns them.
 
-        For a thread that drives several by itself: an iterator makes the steps that it needs.
+        For a thread that drives several texts by itself. Iterating over a `Generation` makes the
+        steps that it needs.
         """
         self._engine.step()
 
@@ -147,24 +150,24 @@ class LanguageModel:
         return self.generate(self.tokenize_chat(messages), **options)
 
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Return the logits of the token behind each of `tokens`, (tokens, vocabulary) float32."""
+        """Return the logits of the token after each of `tokens`, (tokens, vocabulary) float32."""
         return self._engine.all_outputs(self._tokens(tokens), "logits")
 
     def embed(self, text: str | Sequence[int]) -> Array:
-        """Return the mean of the last hidden states of a text, of length 1: (width,) float32."""
+        """Return the mean of a text's last hidden states, scaled to norm 1: (width,) float32."""
         hidden = self._engine.all_outputs(self._tokens(text), "output_norm")
         mean = hidden.astype(np.float64).mean(axis=0)
         return np.asarray(mean / max(np.linalg.norm(mean), 1e-30), np.float32)
 
     def _tokens(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
-            found = self.tokenizer.encode(prompt)
+            tokens = self.tokenizer.encode(prompt)
         elif isinstance(prompt, Iterable):
-            found = [_token(one, self.config.vocabulary) for one in prompt]
+            tokens = [_token(t, self.config.vocabulary) for t in prompt]
         else:
             raise ModelError(f"prompt must be text or tokens, got {shown(prompt)}")
-        self._engine.check(found)
-        return found
+        self._engine.check(tokens)
+        return tokens
 
 
 def _stops(stop: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -172,13 +175,13 @@ def _stops(stop: str | Iterable[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else () if stop is None else stop
     if isinstance(stops, Iterable):
         texts = tuple(stops)
-        if all(isinstance(one, str) and one for one in texts):
+        if all(isinstance(text, str) and text for text in texts):
             return texts
     raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
 
 
 def _token(value: object, vocabulary: int) -> int:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not 0 <= value < vocabulary:  # type: ignore[operator]
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not 0 <= value < vocabulary:  # type: ignore[operator]
         raise ModelError(f"a token must be from 0 to {vocabulary - 1}, got {shown(value)}")
     return int(value)  # type: ignore[call-overload,no-any-return]

@@ -137,7 +137,7 @@ class _Planner:
             if isinstance(entry.lowered.op, QuantizedMatmul):
                 weights = entry.lowered.parameters.values()
                 self._matrices |= {key for key in self._weights if key[0] in weights}
-        if backend.device is None:  # each run keeps its arrays, caches before and after it among them
+        if backend.device is None:  # `tensors` has the caches before and after the run, too
             self._cache_bytes = sum(type.nbytes for type in self._caches.values())
             return outline.tensors
         caches = {

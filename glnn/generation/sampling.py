@@ -1,4 +1,4 @@
-"""The choice of the next token from its logits."""
+"""Sampling: the choice of the next token from its logits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from glnn.graph.operators.sample import candidates, draw
 class Sampling:
     """Rule by which the next token is chosen.
 
-    temperature: 0 takes the likeliest; the greater, the more even. top_k: of so many likeliest; 0
-    of all. top_p: of the fewest likeliest that have this probability together. min_p: of those at
-    least so likely, relative to the likeliest. repetition_penalty: logits of tokens that are there
-    are divided by it, negative ones multiplied, once however often a token is there. seed: of the
-    random numbers; None for another each time.
+    temperature: 0 takes the likeliest token; a greater one makes probabilities more even. top_k:
+    draws only among so many likeliest tokens; 0 for all. top_p: only among the fewest likeliest
+    whose probabilities add up to this. min_p: only among tokens at least so likely, relative to the
+    likeliest. repetition_penalty: divides the logits of tokens that the text has, and multiplies
+    negative ones, once for each token however often it occurs. seed: of the random numbers; None
+    for another each time.
 
-    The order, llama.cpp's: repetition_penalty; top_k; top_p and min_p, by probabilities among what
-    top_k left, of which a token must satisfy both; temperature. So the temperature changes how
-    often a token is drawn, never which may be.
+    They are applied in llama.cpp's order: repetition_penalty; top_k; top_p and min_p, both by the
+    probabilities among the tokens that top_k leaves; temperature. So the temperature changes how
+    often a token is drawn, never which tokens can be.
     """
 
     temperature: float = 0.0
@@ -60,38 +61,38 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Return True where the likeliest token is taken, which needs no random number."""
+        """Return True where the likeliest token is always taken."""
         return self.temperature == 0 and self.repetition_penalty == 1
 
     @property
     def rules(self) -> tuple[float, ...] | None:
-        """Return the row of rules of `Sample`, None for what only the host does."""
+        """Return the row of rules of `Sample`; None where only the host can choose."""
         if self.repetition_penalty != 1:
             return None
         return self.temperature, self.top_k, self.top_p, self.min_p
 
     def generator(self) -> np.random.Generator:
-        """Return what the random numbers come from."""
+        """Return a new generator of random numbers."""
         return np.random.default_rng(self.seed)
 
-    def choose(self, logits: Array, before: Sequence[int], generator: np.random.Generator) -> int:
-        """Return the next token. logits: (vocabulary,). before: the tokens that are there.
+    def choose(self, logits: Array, tokens: Sequence[int], generator: np.random.Generator) -> int:
+        """Return the next token. logits: (vocabulary,). tokens: those that the text has.
 
-        Raises ModelError where the greatest of `logits` is no finite number.
+        Raises ModelError where the greatest of `logits` is not finite.
         """
         scores = logits.astype(np.float64)
         if not np.isfinite(scores.max()):
             raise logits_are_no_numbers()
-        if self.repetition_penalty != 1 and before:
-            seen = np.unique(np.asarray(before))
-            there = scores[seen]
-            scores[seen] = np.where(
-                there > 0, there / self.repetition_penalty, there * self.repetition_penalty
+        if self.repetition_penalty != 1 and tokens:
+            repeated = np.unique(np.asarray(tokens))
+            s = scores[repeated]
+            scores[repeated] = np.where(
+                s > 0, s / self.repetition_penalty, s * self.repetition_penalty
             )
         if self.temperature == 0:
             return int(scores.argmax())
-        tokens = candidates(scores, self.top_k, self.top_p, self.min_p)
-        return draw(scores, tokens, self.temperature, generator.random())
+        allowed = candidates(scores, self.top_k, self.top_p, self.min_p)
+        return draw(scores, allowed, self.temperature, generator.random())
 
 
 def logits_are_no_numbers() -> ModelError:

@@ -1,4 +1,4 @@
-"""Entries of a model's settings and numbers of a user, checked as they are read."""
+"""Checked access to the entries of a model's settings, and a check of users' numbers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from glnn.errors import ModelError, shown
 
 MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
-"""The most of what models have."""
-MOST_NUMBER = float(np.finfo(np.float32).max)  # as which backends compute with it
+"""Limits of a model's sizes."""
+MOST_NUMBER = float(np.finfo(np.float32).max)  # backends compute in float32
 
 
 class ModelEntries:
     """The entries of a model's file, or of a part of it, checked as they are read.
 
-    All methods raise ModelError where an entry is missing, unless there is a default, or odd.
+    All methods raise ModelError where an entry is missing and has no default, or is out of range.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, Any], prefix: str = "") -> None:
-        """path: of the file. prefix: what all keys begin with."""
+        """path: of the file. prefix: of all keys."""
         self.path, self._entries, self._prefix = path, entries, prefix
         self._read: set[str] = set()
 
@@ -45,46 +45,46 @@ class ModelEntries:
 
     def above(self, least: float, key: str, default: float | None = None) -> float:
         """Return an entry that is a number above `least`."""
-        found: float = self.get(key, float, default)
-        if not found > least:
-            raise self._refusal(key, f"must be above {least}", found)
-        return found
+        number: float = self.get(key, float, default)
+        if not number > least:
+            raise self._refusal(key, f"must be above {least}", number)
+        return number
 
     def at_least(self, least: float, key: str, default: float | None = None) -> float:
         """Return an entry that is a number of at least `least`."""
-        found: float = self.get(key, float, default)
-        if not found >= least:
-            raise self._refusal(key, f"must be {least} or more", found)
-        return found
+        number: float = self.get(key, float, default)
+        if not number >= least:
+            raise self._refusal(key, f"must be {least} or more", number)
+        return number
 
     def size(
         self, key: str, default: int | None = None, most: int = MOST_WIDTH, least: int = 1
     ) -> int:
         """Return an entry that is an integer from `least` to `most`."""
-        found: int = self.get(key, int, default)
-        if not least <= found <= most:
-            raise self._refusal(key, f"must be from {least} to {most}", found)
-        return found
+        number: int = self.get(key, int, default)
+        if not least <= number <= most:
+            raise self._refusal(key, f"must be from {least} to {most}", number)
+        return number
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """Return an entry that is a list of numbers above 0."""
-        found = self.get(key, list)
-        if not all(isinstance(one, (int, float)) and 0 < one <= MOST_NUMBER for one in found):
-            raise self._refusal(key, "must be numbers above 0", found)
-        return tuple(map(float, found))
+        numbers = self.get(key, list)
+        if not all(isinstance(n, (int, float)) and 0 < n <= MOST_NUMBER for n in numbers):
+            raise self._refusal(key, "must be numbers above 0", numbers)
+        return tuple(map(float, numbers))
 
     def part(self, key: str) -> ModelEntries:
-        """Return the entries below an entry; none where it is not there."""
+        """Return the entries of an entry that is an object; none where it is missing."""
         return ModelEntries(self.path, self.get(key, dict, {}))
 
     def with_defaults(self, entries: Mapping[str, Any]) -> ModelEntries:
-        """Return these entries, and `entries` in the place of those that are left out."""
+        """Return these entries, and those of `entries` that are missing here."""
         return ModelEntries(self.path, {**entries, **self._entries}, self._prefix)
 
     def unread(self) -> list[str]:
-        """Return the keys behind the prefix that nothing asked for."""
-        begun = len(self._prefix)
-        keys = (key[begun:] for key in self._entries if key.startswith(self._prefix))
+        """Return the keys, without the prefix, that no method has read."""
+        start = len(self._prefix)
+        keys = (key[start:] for key in self._entries if key.startswith(self._prefix))
         return [key for key in keys if key not in self._read]
 
     def _refusal(self, key: str, expected: str, got: object) -> ModelError:
@@ -96,9 +96,9 @@ def setting(
 ) -> Any:
     """Return the entry `key` as `kind`; a whole number is a float, too.
 
-    path: of the file that has the entries. default: what is returned where there is no such entry;
-    None raises. Raises ModelError where it is missing, of another kind, or a number that float32
-    has not.
+    path: of the file that has the entries. default: returned where the entry is missing; None: a
+    missing entry raises. Raises ModelError also where it is of another kind, or a number that
+    float32 cannot represent.
     """
     value = entries.get(key)
     if value is None:
@@ -117,7 +117,7 @@ def setting(
 
 def whole_number(name: str, value: object, most: int = 1 << 31, least: int = 1) -> int:
     """Return `value` as an integer. Raises ModelError unless it is one from `least` to `most`."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:  # type: ignore[operator]
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not least <= value <= most:  # type: ignore[operator]
         raise ModelError(f"{name} must be an integer from {least} to {most}, got {shown(value)}")
     return int(value)  # type: ignore[call-overload,no-any-return]

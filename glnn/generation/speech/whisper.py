@@ -177,12 +177,12 @@ def encoder(config: WhisperConfig, weights: WeightSource, decoder: WeightSource)
 def decoder(config: WhisperConfig, weights: WeightSource, beams: int) -> SpeechDecoder:
     """Return the graph of the decoder of `beams` texts; see `SpeechDecoder`."""
     writer = _DecoderWriter(config, weights, beams)
-    found = writer.decoder()
-    graph, kept = found.graph, {"logits", *found.updates.values()}
-    outputs = tuple(value for value in graph.outputs if value.name in kept)
+    base = writer.decoder()
+    graph, names = base.graph, {"logits", *base.updates.values()}
+    outputs = tuple(value for value in graph.outputs if value.name in names)
     return SpeechDecoder(
-        Graph(graph.nodes, graph.inputs, outputs, graph.name), found.caches, found.updates,
-        found.chosen, tuple(writer.queries),
+        Graph(graph.nodes, graph.inputs, outputs, graph.name), base.caches, base.updates,
+        base.hidden_states, tuple(writer.queries),
     )  # fmt: skip
 
 
