@@ -70,7 +70,7 @@ class LazyTexts(Sequence[str]):
     """Strings of a file, each decoded when it is read."""
 
     def __init__(self, raw: bytes, ends: array[int]) -> None:
-        """raw: the bytes of all strings in order. ends: the offset of each string's end in `raw`."""
+        """raw: the bytes of all strings. ends: the offset of each string's end in `raw`."""
         self._raw, self._ends = raw, ends
 
     def __len__(self) -> int:
@@ -280,7 +280,8 @@ class _HeaderReader:
         if count > most:
             raise ValueError(f"it has {count} {what}, more than {most}")
         if count * item_bytes > self._remaining:
-            raise ValueError(f"it has {count} {what}, for which {self._remaining} bytes are too few")
+            left = self._remaining
+            raise ValueError(f"it has {count} {what}, for which {left} bytes are too few")
         return count
 
     def _text(self, what: str, most: int) -> str:

@@ -60,25 +60,25 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     },
     "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
 }
-"""What entries of config.json are where they are left out, and null is something else."""
+"""Transformers' defaults of entries that config.json leaves out; null is a value of its own."""
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new")}
-"""What config.json calls the activation of an architecture."""
+"""The names in config.json of each activation of an architecture."""
 ACTIVATION_ENTRIES = {
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
     "gpt2": "activation_function",
 }
-"""The entry that says it, where that is not hidden_act."""
-PLAIN: Mapping[str, tuple[bool | str, ...]] = {
+"""The entry that names the activation, where that is not hidden_act."""
+SUPPORTED_VALUES: Mapping[str, tuple[bool | str, ...]] = {
     "use_bidirectional_attention": (False,),
     "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,),
     "add_cross_attention": (False,),
 }
-"""Entries that change what is computed, with the values that run here, the default first."""
+"""The values that run here of entries that change what is computed, the default first."""
 ORIGINAL_CONTEXT = "original_max_position_embeddings"
 FORMAT_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-PARTS = {
+BLOCK_TENSORS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -92,13 +92,14 @@ PARTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-GEMMA = {
+"""Names of a block's tensors by GGUF's names; those below differ in some architectures."""
+GEMMA_BLOCK = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-PHI = {"ffn_up": "mlp.gate_up_proj"}
-GPT2 = {
+PHI_BLOCK = {"ffn_up": "mlp.gate_up_proj"}
+GPT2_BLOCK = {
     "attn_norm": "ln_1",
     "attn_qkv": "attn.c_attn",
     "attn_output": "attn.c_proj",
@@ -106,8 +107,13 @@ GPT2 = {
     "ffn_up": "mlp.c_fc",
     "ffn_down": "mlp.c_proj",
 }
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-GPT2_WHOLE = {
+MODEL_TENSORS = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+"""Names of the tensors outside of blocks, by GGUF's names."""
+GPT2_MODEL = {
     "token_embd": "wte",
     "position_embd": "wpe",
     "output_norm": "ln_f",
@@ -124,173 +130,175 @@ def _bytes(path: Path) -> bytes:
 
 
 def json_entries(path: Path) -> dict[str, Any]:
-    """Return the entries of a file of JSON. Raises ModelError where it is none."""
+    """Return the entries of a JSON file. Raises ModelError where it is not one."""
     return parse_json(_bytes(path), str(path))
 
 
 def optional_entries(path: Path) -> dict[str, Any]:
-    """Return the entries of a file of JSON; none where there is no such file."""
+    """Return the entries of a JSON file; none where there is no such file."""
     return json_entries(path) if path.exists() else {}
 
 
 def folder_config(folder: Path) -> Config:
     """Return the sizes of the model in `folder`.
 
-    Raises ModelError where its architecture does not run here or an entry is missing or odd.
+    Raises ModelError where its architecture does not run here, or an entry is missing or invalid.
     """
     path = folder / "config.json"
-    said = ModelEntries(path, json_entries(path))
-    kind = said.get("model_type", str)
-    said = said.with_defaults(DEFAULTS.get(kind, {}))
+    entries = ModelEntries(path, json_entries(path))
+    kind = entries.get("model_type", str)
+    entries = entries.with_defaults(DEFAULTS.get(kind, {}))
     if kind not in ARCHITECTURES:
         raise ModelError(
-            f"{said.path}: model_type {kind!r:.60} does not run here: those that do are "
+            f"{entries.path}: model_type {kind!r:.60} does not run here: those that do are "
             f"{', '.join(ARCHITECTURES)}"
         )
     name = ARCHITECTURES[kind]
     activations = ACTIVATIONS[architecture_named(name).activation]
-    _check_plain(said, {**PLAIN, ACTIVATION_ENTRIES.get(kind, "hidden_act"): activations})
+    key = ACTIVATION_ENTRIES.get(kind, "hidden_act")
+    _check_supported(entries, {**SUPPORTED_VALUES, key: activations})
     if kind == "gpt2":
-        width, heads = said.size("n_embd"), said.size("n_head")
+        width, heads = entries.size("n_embd"), entries.size("n_head")
         return Config(
-            name, said.size("n_layer", most=MOST_LAYERS), width, heads, heads,
-            max(width // heads, 1), said.size("vocab_size", most=MOST_VOCABULARY),
-            said.size("n_positions", most=MOST_CONTEXT),
-            said.at_least(0, "layer_norm_epsilon", 1e-5),
-            tied=said.optional("tie_word_embeddings", bool),
+            name, entries.size("n_layer", most=MOST_LAYERS), width, heads, heads,
+            max(width // heads, 1), entries.size("vocab_size", most=MOST_VOCABULARY),
+            entries.size("n_positions", most=MOST_CONTEXT),
+            entries.at_least(0, "layer_norm_epsilon", 1e-5),
+            tied=entries.optional("tie_word_embeddings", bool),
         )  # fmt: skip
-    width, heads = said.size("hidden_size"), said.size("num_attention_heads")
-    layers = said.size("num_hidden_layers", most=MOST_LAYERS)
-    head = said.size("head_dim", max(width // heads, 1))
+    width, heads = entries.size("hidden_size"), entries.size("num_attention_heads")
+    layers = entries.size("num_hidden_layers", most=MOST_LAYERS)
+    head_width = entries.size("head_dim", max(width // heads, 1))
     windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
     if kind.startswith("qwen"):
-        windowed = said.get("use_sliding_window", bool, False)
-    rotary = said.part("rope_parameters") or said.part("rope_scaling")
-    partial = rotary.above(0, "partial_rotary_factor", said.above(0, "partial_rotary_factor", 1.0))
+        windowed = entries.get("use_sliding_window", bool, False)
+    rotary = entries.part("rope_parameters") or entries.part("rope_scaling")
+    key = "partial_rotary_factor"
+    rotary_share = rotary.above(0, key, entries.above(0, key, 1.0))
     local = None
     if kind == "gemma3_text":
-        base = said.above(1, "rope_local_base_freq", GEMMA3_LOCAL_BASE)
-        local = _rope(said, rotary.part("sliding_attention"), base)
+        base = entries.above(1, "rope_local_base_freq", GEMMA3_LOCAL_BASE)
+        local = _rope(entries, rotary.part("sliding_attention"), base)
         rotary = rotary.part("full_attention") or rotary
     return Config(
         architecture=name,
         layers=layers,
         width=width,
         heads=heads,
-        kv_heads=said.size("num_key_value_heads", heads),
-        head_width=head,
-        vocabulary=said.size("vocab_size", most=MOST_VOCABULARY),
-        context=said.size("max_position_embeddings", most=MOST_CONTEXT),
-        eps=said.at_least(0, "rms_norm_eps", 1e-6),
-        rope=_rope(said, rotary, said.above(1, "rope_theta", 10000.0)),
-        rotary_width=max(int(head * partial), 1),  # 0 would be all
+        kv_heads=entries.size("num_key_value_heads", heads),
+        head_width=head_width,
+        vocabulary=entries.size("vocab_size", most=MOST_VOCABULARY),
+        context=entries.size("max_position_embeddings", most=MOST_CONTEXT),
+        eps=entries.at_least(0, "rms_norm_eps", 1e-6),
+        rope=_rope(entries, rotary, entries.above(1, "rope_theta", 10000.0)),
+        rotary_width=max(int(head_width * rotary_share), 1),  # 0 would be all
         local_rope=local,
-        window=said.size("sliding_window", 0, MOST_CONTEXT, least=0) if windowed else 0,
-        global_layers=_global_layers(said, kind, layers) if windowed else frozenset(),
-        scale=1 / math.sqrt(said.above(0, "query_pre_attn_scalar", head)),
-        attention_cap=said.at_least(0, "attn_logit_softcapping", 0.0),
-        logits_cap=said.at_least(0, "final_logit_softcapping", 0.0),
-        tied=said.optional("tie_word_embeddings", bool),
+        window=entries.size("sliding_window", 0, MOST_CONTEXT, least=0) if windowed else 0,
+        global_layers=_global_layers(entries, kind, layers) if windowed else frozenset(),
+        scale=1 / math.sqrt(entries.above(0, "query_pre_attn_scalar", head_width)),
+        attention_cap=entries.at_least(0, "attn_logit_softcapping", 0.0),
+        logits_cap=entries.at_least(0, "final_logit_softcapping", 0.0),
+        tied=entries.optional("tie_word_embeddings", bool),
         order=HALVES,
     )
 
 
-def _check_plain(said: ModelEntries, allowed: Mapping[str, tuple[bool | str, ...]]) -> None:
-    """Raise ModelError where entries ask for what does not run here. allowed: see PLAIN.
+def _check_supported(entries: ModelEntries, allowed: Mapping[str, tuple[bool | str, ...]]) -> None:
+    """Raise ModelError where an entry has a value that does not run here.
 
-    Entries that transformers' own model does not read are not looked at.
+    allowed: see SUPPORTED_VALUES. Entries that transformers does not read either are ignored.
     """
     for key, values in allowed.items():
-        found = said.get(key, type(values[0]), values[0])
-        if found not in values:
+        value = entries.get(key, type(values[0]), values[0])
+        if value not in values:
             raise ModelError(
-                f"{said.path}: {key!r} {shown(found)} does not run here: "
+                f"{entries.path}: {key!r} {shown(value)} does not run here: "
                 f"{' and '.join(map(repr, values))} {'do' if len(values) > 1 else 'does'}"
             )
-    if said.get("quantization_config", dict, {}):
+    if entries.get("quantization_config", dict, {}):
         raise ModelError(
-            f"{said.path}: 'quantization_config' does not run here: weights of folders are F32, "
+            f"{entries.path}: 'quantization_config' does not run here: weights of folders are F32, "
             "F16 or BF16, those of GGUF files may be quantized"
         )
 
 
-def _global_layers(said: ModelEntries, kind: str, layers: int) -> frozenset[int]:
-    """Return the layers that have no window though others may have one."""
-    types, known = said.get("layer_types", list, []), ("full_attention", "sliding_attention")
+def _global_layers(entries: ModelEntries, kind: str, layers: int) -> frozenset[int]:
+    """Return the layers without a window."""
+    types, known = entries.get("layer_types", list, []), ("full_attention", "sliding_attention")
     if types:
-        if len(types) != layers or not all(one in known for one in types):
+        if len(types) != layers or not all(type in known for type in types):
             raise ModelError(
-                f"{said.path}: 'layer_types' must be {layers} of {' and '.join(known)}, got "
+                f"{entries.path}: 'layer_types' must be {layers} of {' and '.join(known)}, got "
                 f"{shown(types)}"
             )
-        return frozenset(i for i, one in enumerate(types) if one == known[0])
+        return frozenset(i for i, type in enumerate(types) if type == known[0])
     if kind.startswith("qwen"):
-        first = said.size("max_window_layers", 28, MOST_LAYERS, least=0)
+        first = entries.size("max_window_layers", 28, MOST_LAYERS, least=0)
         return frozenset(range(min(first, layers)))
-    pattern = said.size("sliding_window_pattern", 6, MOST_LAYERS)
-    every = {"gemma2": 2, "gemma3_text": pattern}.get(kind)
-    return every_nth(every, layers) if every else frozenset()
+    pattern = entries.size("sliding_window_pattern", 6, MOST_LAYERS)
+    n = {"gemma2": 2, "gemma3_text": pattern}.get(kind)
+    return every_nth(n, layers) if n else frozenset()
 
 
-def _rope(said: ModelEntries, more: ModelEntries, base: float) -> Rope:
-    """Return the angles that the entries `more` describe. base: where they do not say theirs."""
-    base = more.above(1, "rope_theta", base)
-    kind = more.get("rope_type", str, more.get("type", str, "default"))
-    if kind in ("su", "yarn") and more.optional("long_factor", list):
-        kind = "longrope"  # as Phi-3's first files called it
+def _rope(entries: ModelEntries, rotary: ModelEntries, base: float) -> Rope:
+    """Return the angles that `rotary`, a part of `entries`, describes. base: its default."""
+    base = rotary.above(1, "rope_theta", base)
+    kind = rotary.get("rope_type", str, rotary.get("type", str, "default"))
+    if kind in ("su", "yarn") and rotary.optional("long_factor", list):
+        kind = "longrope"  # Phi-3's first files called it so
     if kind not in ("default", "linear", "llama3", "yarn", "longrope"):
         raise ModelError(
-            f"{said.path}: rope type {kind!r:.60} does not run here: default, linear, llama3, yarn "
-            "and longrope do"
+            f"{entries.path}: rope type {kind!r:.60} does not run here: default, linear, llama3, "
+            "yarn and longrope do"
         )
     if kind == "default":
         return Rope(base)
-    context, key = said.size("max_position_embeddings", most=MOST_CONTEXT), ORIGINAL_CONTEXT
-    original = said.size(key, more.size(key, context, MOST_CONTEXT), MOST_CONTEXT)
-    by_length = context / original if kind in ("yarn", "longrope") else None
-    factor = more.above(0, "factor", by_length)
+    context, key = entries.size("max_position_embeddings", most=MOST_CONTEXT), ORIGINAL_CONTEXT
+    original = entries.size(key, rotary.size(key, context, MOST_CONTEXT), MOST_CONTEXT)
+    default_factor = context / original if kind in ("yarn", "longrope") else None
+    factor = rotary.above(0, "factor", default_factor)
     if kind == "longrope":
-        magnitude = more.above(0, "attention_factor", longrope_magnitude(factor, original))
-        short, long = more.numbers("short_factor"), more.numbers("long_factor")
+        magnitude = rotary.above(0, "attention_factor", longrope_magnitude(factor, original))
+        short, long = rotary.numbers("short_factor"), rotary.numbers("long_factor")
         return Rope(
             base, kind, original_context=original, magnitude=magnitude, short=short, long=long
         )
-    low = more.above(0, "low_freq_factor", 1.0)
+    low = rotary.above(0, "low_freq_factor", 1.0)
     return Rope(
         base,
         kind,
         factor,
         original,
         low,
-        more.above(low, "high_freq_factor", 4.0) if kind == "llama3" else 4.0,
-        more.above(0, "beta_fast", 32.0),
-        more.above(0, "beta_slow", 1.0),
-        _yarn_magnitude(more, factor) if kind == "yarn" else 1.0,
-        more.get("truncate", bool, True),
+        rotary.above(low, "high_freq_factor", 4.0) if kind == "llama3" else 4.0,
+        rotary.above(0, "beta_fast", 32.0),
+        rotary.above(0, "beta_slow", 1.0),
+        _yarn_magnitude(rotary, factor) if kind == "yarn" else 1.0,
+        rotary.get("truncate", bool, True),
     )
 
 
-def _yarn_magnitude(more: ModelEntries, factor: float) -> float:
-    """Return what YaRN multiplies rotated numbers by: as it is said, or follows from factors."""
-    share, shared = more.get("mscale", float, 0.0), more.get("mscale_all_dim", float, 0.0)
-    found = yarn_magnitude(factor)
-    if share and shared:
-        found = yarn_magnitude(factor, share) / yarn_magnitude(factor, shared)
-    return more.above(0, "attention_factor", found)
+def _yarn_magnitude(rotary: ModelEntries, factor: float) -> float:
+    """Return YaRN's `Rope.magnitude`: attention_factor, by default computed from other factors."""
+    mscale, mscale_all = rotary.get("mscale", float, 0.0), rotary.get("mscale_all_dim", float, 0.0)
+    default = yarn_magnitude(factor)
+    if mscale and mscale_all:
+        default = yarn_magnitude(factor, mscale) / yarn_magnitude(factor, mscale_all)
+    return rotary.above(0, "attention_factor", default)
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of weights: those that transformers reads, or else all there are.
+    """Return the files of weights that transformers reads, or else all files of safetensors.
 
-    Raises ModelError where there is none, or the index names another than of `folder`.
+    Raises ModelError where there is none, or the index names a file outside of `folder`.
     """
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists():
-        return [whole]
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
     if not index.exists():
-        if not (found := sorted(folder.glob("*.safetensors"))):
+        if not (files := sorted(folder.glob("*.safetensors"))):
             raise ModelError(f"{folder}: there is no file of safetensors")
-        return found
+        return files
     names = ModelEntries(index, json_entries(index)).get("weight_map", dict).values()
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
@@ -305,30 +313,30 @@ class FolderWeights:
         """Raises ModelError where there is no file of safetensors, or one is damaged."""
         self._folder, self._name = folder, config.architecture
         if self._name == "gpt2":
-            self._layers, self._parts, self._whole = "h", GPT2, GPT2_WHOLE
+            self._layers, self._block, self._model = "h", GPT2_BLOCK, GPT2_MODEL
         else:
-            more = {"gemma2": GEMMA, "gemma3": GEMMA, "phi3": PHI}.get(self._name, {})
-            self._layers, self._parts, self._whole = "model.layers", {**PARTS, **more}, WHOLE
+            blocks = {"gemma2": GEMMA_BLOCK, "gemma3": GEMMA_BLOCK, "phi3": PHI_BLOCK}
+            self._layers, self._model = "model.layers", MODEL_TENSORS
+            self._block = {**BLOCK_TENSORS, **blocks.get(self._name, {})}
         files = map(SafetensorsFile, weight_files(folder))
         self._files = {name: file for file in files for name in file.entries}
         if config.tied:
-            self._drop_copy()
+            self._drop_tied_output()
 
-    def _drop_copy(self) -> None:
-        """Leave out the matrix of logits, a copy of the embeddings.
+    def _drop_tied_output(self) -> None:
+        """Remove the matrix of logits where the files have it, too: it is that of the embeddings.
 
-        Raises ModelError where it is another.
+        Raises ModelError where the two differ.
         """
         if "output.weight" in self:
-            (one, own), (other, embeddings) = map(
-                self._file, ("output.weight", "token_embd.weight")
-            )
-            if not np.array_equal(one.raw(own), other.raw(embeddings)):
+            output_file, output = self._file("output.weight")
+            table_file, table = self._file("token_embd.weight")
+            if not np.array_equal(output_file.raw(output), table_file.raw(table)):
                 raise ModelError(
-                    f"{self._folder}: 'tie_word_embeddings' is true in config.json, but {own!r} is "
-                    f"not {embeddings!r}: it must be left out, or the entry must be false"
+                    f"{self._folder}: 'tie_word_embeddings' is true in config.json, but {output!r} "
+                    f"is not {table!r}: it must be left out, or the entry must be false"
                 )
-            del self._files[own]
+            del self._files[output]
 
     @property
     def nbytes(self) -> int:
@@ -337,36 +345,36 @@ class FolderWeights:
             file.entries[name].end - file.entries[name].start for name, file in self._files.items()
         )
 
-    def _their(self, name: str) -> str:
-        """Return what a tensor is called there."""
+    def _stored_name(self, name: str) -> str:
+        """Return the name of a tensor in the files; empty where it has none."""
         if name.startswith("blk."):
             _, layer, part, kind = name.split(".")
-            if part not in self._parts:
+            if part not in self._block:
                 return ""
-            theirs = f"{self._layers}.{layer}.{self._parts[part]}.{kind}"
+            stored = f"{self._layers}.{layer}.{self._block[part]}.{kind}"
         else:
             part, kind = name.rsplit(".", 1)
-            whole = self._whole.get(part)
-            theirs = f"{whole}.{kind}" if whole else ""
-        prefixed = f"transformer.{theirs}"
-        return prefixed if self._name == "gpt2" and prefixed in self._files else theirs
+            module = self._model.get(part)
+            stored = f"{module}.{kind}" if module else ""
+        prefixed = f"transformer.{stored}"
+        return prefixed if self._name == "gpt2" and prefixed in self._files else stored
 
     def __contains__(self, name: str) -> bool:
-        return self._their(name) in self._files
+        return self._stored_name(name) in self._files
 
     def other_tensors(self, names: Iterable[str]) -> list[str]:
-        """Return what the folder calls the tensors that are none of `names`."""
-        theirs = set(map(self._their, names))
-        return [name for name in self._files if name not in theirs]
+        """Return the names in the folder of the tensors that are not in `names`."""
+        stored = set(map(self._stored_name, names))
+        return [name for name in self._files if name not in stored]
 
     def _file(self, name: str) -> tuple[SafetensorsFile, str]:
-        theirs = self._their(name)
-        if theirs not in self._files:
-            raise ModelError(f"{self._folder}: there is no tensor {theirs or name!r}")
-        return self._files[theirs], theirs
+        stored = self._stored_name(name)
+        if stored not in self._files:
+            raise ModelError(f"{self._folder}: there is no tensor {stored or name!r}")
+        return self._files[stored], stored
 
     def _is_transposed(self, name: str) -> bool:
-        """Return True for matrices that lie transposed there, as all of GPT-2's blocks."""
+        """Return True for a matrix that the files have transposed, as all of GPT-2's blocks."""
         return (
             self._name == "gpt2"
             and name.startswith("blk.")
@@ -376,39 +384,38 @@ class FolderWeights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
-        file, theirs = self._file(name)
-        shape = file.entries[theirs].shape
+        file, stored = self._file(name)
+        shape = file.entries[stored].shape
         return shape[::-1] if self._is_transposed(name) else shape
 
     def have_same_format(self, *names: str) -> bool:
         """Return True where all these matrices are of one format."""
-        return len({file.entries[theirs].kind for file, theirs in map(self._file, names)}) == 1
+        return len({file.entries[stored].kind for file, stored in map(self._file, names)}) == 1
 
     def array(self, name: str) -> Array:
-        """Return a tensor's numbers as float32."""
-        file, theirs = self._file(name)
-        content = file.read(theirs).astype(np.float32)
+        """Return a tensor as float32."""
+        file, stored = self._file(name)
+        content = file.read(stored).astype(np.float32)
         content = np.ascontiguousarray(content.T) if self._is_transposed(name) else content
-        norm = name.endswith("norm.weight") and self._name.startswith("gemma")
-        return content + 1 if norm else content  # Gemma's norms multiply by 1 + w
+        is_gemma_norm = name.endswith("norm.weight") and self._name.startswith("gemma")
+        return content + 1 if is_gemma_norm else content  # Gemma's norms multiply by 1 + w
 
     def packed(self, *names: str) -> Packed:
-        """Return matrices one below the other, as one packed weight; they are of one format."""
-        file, theirs = self._file(names[0])
-        kind = file.entries[theirs].kind
+        """Return matrices of one format, stacked by rows, as one packed weight."""
+        file, stored = self._file(names[0])
+        kind = file.entries[stored].kind
         if kind not in FORMAT_OF:
             raise ModelError(
-                f"{self._folder}: {theirs!r} is {kind}; weights must be {', '.join(FORMAT_OF)}"
+                f"{self._folder}: {stored!r} is {kind}; weights must be {', '.join(FORMAT_OF)}"
             )
         format = GGML_FORMATS[FORMAT_OF[kind]]
         parts: list[NDArray[np.uint8]] = []
         for name in names:
-            file, theirs = self._file(name)
-            raw = file.raw(theirs)
+            file, stored = self._file(name)
+            raw = file.raw(stored)
             if self._is_transposed(name):
                 n, k = self.shape(name)
-                wide = raw.reshape(k, n, format.block_bytes).swapaxes(0, 1)
-                raw = np.ascontiguousarray(wide)
+                raw = np.ascontiguousarray(raw.reshape(k, n, format.block_bytes).swapaxes(0, 1))
             parts.append(raw.reshape(-1, format.block_bytes))
         n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
         return format, format.pack(JoinedBlocks(parts), n, k)
@@ -422,55 +429,52 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
             f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
         )
     path = folder / "tokenizer_config.json"
-    said = ModelEntries(path, optional_entries(path))
+    entries = ModelEntries(path, optional_entries(path))
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token", "eot_token"):
-        token = said.any(key)
+        token = entries.any(key)
         token = token.get("content") if isinstance(token, Mapping) else token
         if isinstance(token, str):
             names[key] = token
 
-    def number(key: str) -> int | None:
-        token_id = inner.token_to_id(names[key]) if key in names else None
-        return None if token_id is None else int(token_id)
+    def token_id(key: str) -> int | None:
+        number = inner.token_to_id(names[key]) if key in names else None
+        return None if number is None else int(number)
 
-    ends = {one for key in ("eos_token", "eot_token") if (one := number(key)) is not None}
-    config = _end_tokens(folder / "config.json", vocabulary)
-    ends |= set(_end_tokens(folder / "generation_config.json", vocabulary) or config)
-    if config:
-        names.setdefault("eos_token", inner.id_to_token(config[0]) or "")
-    begins = said.get("add_bos_token", bool, number("bos_token") in _first_tokens(inner))
-    return Tokenizer(
-        inner, number("bos_token"), frozenset(ends), begins, _template(folder, said), names
-    )
+    ends = {i for key in ("eos_token", "eot_token") if (i := token_id(key)) is not None}
+    config_ends = _end_tokens(folder / "config.json", vocabulary)
+    ends |= set(_end_tokens(folder / "generation_config.json", vocabulary) or config_ends)
+    if config_ends:
+        names.setdefault("eos_token", inner.id_to_token(config_ends[0]) or "")
+    bos = token_id("bos_token")
+    adds_bos = entries.get("add_bos_token", bool, bos in _first_tokens(inner))
+    return Tokenizer(inner, bos, frozenset(ends), adds_bos, _template(folder, entries), names)
 
 
 def _end_tokens(path: Path, vocabulary: int) -> list[int]:
-    """Return the tokens that end texts by the entry eos_token_id; none where it is not there."""
-    found = ModelEntries(path, optional_entries(path)).any("eos_token_id")
-    numbers = [] if found is None else found if isinstance(found, list) else [found]
-    for one in numbers:
-        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < vocabulary:
+    """Return the tokens that end texts by the entry eos_token_id; none where it is missing."""
+    value = ModelEntries(path, optional_entries(path)).any("eos_token_id")
+    tokens = [] if value is None else value if isinstance(value, list) else [value]
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocabulary:
             raise ModelError(
-                f"{path}: 'eos_token_id' must be from 0 to {vocabulary - 1}, got {shown(one)}"
+                f"{path}: 'eos_token_id' must be from 0 to {vocabulary - 1}, got {shown(token)}"
             )
-    return numbers
+    return tokens
 
 
-def _template(folder: Path, said: ModelEntries) -> str:
-    """Return the template of chats; empty where there is none."""
+def _template(folder: Path, entries: ModelEntries) -> str:
+    """Return the chat template; empty where there is none."""
     path = folder / "chat_template.jinja"
     if path.exists():
         return _bytes(path).decode("utf-8", "replace")
-    found = said.any("chat_template")
-    if isinstance(found, list):  # several by their names
-        named = {
-            str(one.get("name")): one.get("template") for one in found if isinstance(one, Mapping)
-        }
-        found = named.get("default")
-    return found if isinstance(found, str) else ""
+    template = entries.any("chat_template")
+    if isinstance(template, list):  # several, with names
+        named = {str(e.get("name")): e.get("template") for e in template if isinstance(e, Mapping)}
+        template = named.get("default")
+    return template if isinstance(template, str) else ""
 
 
 def _first_tokens(inner: Any) -> list[int]:
-    """Return the tokens that the tokenizer itself puts before a text."""
+    """Return the first token that the tokenizer itself puts before a text, if it does."""
     return list(inner.encode("", add_special_tokens=True).ids)[:1]

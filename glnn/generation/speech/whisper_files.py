@@ -44,42 +44,43 @@ from glnn.model.weight_files import SafetensorsFile, TensorEntry
 
 ENCODER, DECODER = "encoder", "decoder"
 EPS = 1e-5  # of whisper's norms
-GELU = 3  # CTranslate2's number of it
+GELU = 3  # in CTranslate2's files
 SCALED = ("I8", "I16")
-"""Types of CTranslate2's numbers that are divided by a scale: of each row, or of a whole tensor."""
-MULTILINGUAL = 51865  # tokens of the smallest model of several languages
+"""CTranslate2's quantized types. I8 has a scale for each row, I16 one for the tensor."""
+MULTILINGUAL = 51865  # tokens of multilingual models; those of English have fewer
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 TASKS = ("transcribe", "translate")
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The names that files of one kind have for tensors.
+    """The names of tensors in one kind of files.
 
-    block: what those of a block begin with. parts: of a block, by their names here. whole: the
-    other tensors. kinds: the last part of the name of a norm's weight and bias.
+    block_prefix: of a block's tensors. block_tensors: names within a block, by the names here.
+    model_tensors: names outside of blocks. norm_suffixes: the last part of the names of a norm's
+    weight and bias.
     """
 
-    block: str
-    parts: Mapping[str, str]
-    whole: Mapping[str, str]
-    kinds: Mapping[str, str]
+    block_prefix: str
+    block_tensors: Mapping[str, str]
+    model_tensors: Mapping[str, str]
+    norm_suffixes: Mapping[str, str]
 
     def stored_name(self, half: str, name: str) -> str:
         """Return the name in the file of the tensor `name` of a half; empty where it has none."""
         prefix, layer = "", ""
         if name.startswith("blk."):
             _, layer, part, kind = name.split(".")
-            prefix, part = self.block.format(half=half, layer=layer), self.parts.get(part, "")
+            prefix = self.block_prefix.format(half=half, layer=layer)
+            part = self.block_tensors.get(part, "")
         else:
             part, _, kind = name.rpartition(".")
-            part = self.whole.get(part, "").format(half=half)
+            part = self.model_tensors.get(part, "").format(half=half)
         if not part:
             return ""
-        kinds = self.kinds if "norm" in name else {}
-        end = kinds.get(kind, kind)
-        separator = "/" if "/" in self.block else "."
-        return prefix + (part if part.endswith("encodings") else f"{part}{separator}{end}")
+        suffix = self.norm_suffixes.get(kind, kind) if "norm" in name else kind
+        separator = "/" if "/" in self.block_prefix else "."
+        return prefix + (part if part.endswith("encodings") else f"{part}{separator}{suffix}")
 
 
 HUGGING_FACE = Naming(
@@ -139,8 +140,8 @@ CTRANSLATE2 = Naming(
 class WhisperConfig:
     """Sizes of a model.
 
-    bins: of its features. frames: of its encoder's results, each of two frames of features.
-    encoder, decoder: of the halves; their context is `frames`, and the most tokens.
+    bins: mel bands of its features. encoder, decoder: the sizes of each half. The context of the
+    encoder is in frames, each of two frames of features; that of the decoder in tokens.
     """
 
     bins: int
@@ -169,20 +170,20 @@ class StoredTensors(Protocol):
 
 
 class HalfWeights:
-    """The tensors of the encoder or the decoder, by GGUF's names of a language model's.
+    """The weights of the encoder or the decoder; see `architectures.WeightSource`.
 
-    Those of the cross-attention are `blk.N.cross_...`; see `architectures.WeightSource`.
+    Names are GGUF's of a language model; those of the cross-attention are `blk.N.cross_...`.
     """
 
     def __init__(self, files: Mapping[str, StoredTensors], naming: Naming, half: str) -> None:
-        """files: those that have the tensors, by the names in them."""
+        """files: the file of each tensor, by the tensor's name in it. half: ENCODER or DECODER."""
         self._files, self._naming, self._half = files, naming, half
 
     def __contains__(self, name: str) -> bool:
         return self.stored_name(name) in self._files
 
     def stored_name(self, name: str) -> str:
-        """Return what the file calls a tensor."""
+        """Return the name of a tensor in the file; empty where it has none."""
         return self._naming.stored_name(self._half, name)
 
     def _file(self, name: str) -> tuple[StoredTensors, str]:
@@ -207,18 +208,18 @@ class HalfWeights:
         return len(set(map(self.kind, names))) == 1
 
     def scale_name(self, name: str) -> str:
-        """Return what the file calls the scales of a tensor of one of SCALED."""
+        """Return the name in the file of the scales of a tensor whose type is in SCALED."""
         return f"{self.stored_name(name)}_scale"
 
     def scales(self, name: str) -> Array:
-        """Return what each row of a tensor of one of SCALED is multiplied by, (rows,) float32."""
+        """Return the factor of each row of a tensor whose type is in SCALED, (rows,) float32."""
         stored = self.scale_name(name)
-        with np.errstate(divide="ignore"):  # a scale of 0 shows in logits that are no numbers
+        with np.errstate(divide="ignore"):  # a scale of 0 makes logits infinite, which raises later
             factors = 1 / self._files[stored].read(stored)
         return np.broadcast_to(factors, self.shape(name)[:1])
 
     def array(self, name: str) -> Array:
-        """Return a tensor's numbers as float32."""
+        """Return a tensor as float32."""
         file, stored = self._file(name)
         numbers = file.read(stored).astype(np.float32)
         if self.kind(name) in SCALED:
@@ -227,7 +228,7 @@ class HalfWeights:
         return numbers
 
     def packed(self, *names: str) -> Packed:
-        """Return matrices one below the other, as one packed weight; they are of one format."""
+        """Return matrices of one format, stacked by rows, as one packed weight."""
         kind = self.kind(names[0])
         n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
         format = GGML_FORMATS[FORMAT_OF.get(kind, "f32")]
@@ -247,13 +248,12 @@ class HalfWeights:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Numbers of the tokens that are no text, and of those that are never chosen.
+    """Numbers of the control tokens, and of the tokens that are never chosen.
 
-    end: of a text. start: what prompts have before the language and the task. previous: what text
-    of earlier windows begins with. no_speech: what is likely where nobody speaks; None where the
-    model has no such token. timestamps: the first one, of 0 s, and the place behind the last.
-    languages: by their codes; empty for a model of English alone. suppressed: never chosen.
-    suppressed_first: not as a window's first.
+    end: ends a text. start: precedes language and task in a prompt. previous: precedes the text of
+    earlier windows. no_speech: likely where nobody speaks; None where the model has no such token.
+    timestamps: the first one, of 0 s, and one past the last. languages: by their codes; empty for a
+    model of English alone. suppressed: never chosen. suppressed_first: not as a window's first.
     """
 
     end: int
@@ -270,7 +270,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class WhisperFiles:
-    """A folder whose tensors have the sizes that it says."""
+    """A model's folder, whose tensors were checked against its sizes."""
 
     config: WhisperConfig
     encoder: HalfWeights
@@ -278,15 +278,15 @@ class WhisperFiles:
     tokenizer: Tokenizer
     special: SpecialTokens
     alignment_heads: tuple[tuple[int, int], ...]
-    """Layers and heads of the decoder whose attention says when a token is spoken."""
+    """The decoder's heads, as (layer, head), whose attention aligns tokens with frames."""
     nbytes: int
-    """Bytes of all tensors on a device, where the encoder's are float32."""
+    """Bytes of all tensors on a device, on which the encoder's are float32."""
 
 
 def open_whisper(path: Path) -> WhisperFiles:
-    """Open the model in a folder, or the folder of a model.bin.
+    """Open the model in a folder. path: the folder, or the model.bin in it.
 
-    Raises ModelError where it is none, is damaged, or does not run here.
+    Raises ModelError where it is no model, is damaged, or does not run here.
     """
     folder = path if path.is_dir() else path.parent
     if not path.is_dir():
@@ -317,14 +317,14 @@ def open_whisper(path: Path) -> WhisperFiles:
     nbytes = 0
     for name, file in files.items():
         entry = file.entries[name]
-        unpacked = name.startswith((f"{ENCODER}/", f"model.{ENCODER}.")) or entry.kind == "I16"
-        nbytes += 4 * prod(entry.shape) if unpacked else entry.end - entry.start
+        is_float32 = name.startswith((f"{ENCODER}/", f"model.{ENCODER}.")) or entry.kind == "I16"
+        nbytes += 4 * prod(entry.shape) if is_float32 else entry.end - entry.start
     heads = _alignment_heads(folder, config.decoder)
     return WhisperFiles(config, encoder, decoder, tokenizer, special, heads, nbytes)
 
 
 def _open_folder(folder: Path) -> Sequence[StoredTensors]:
-    """Open the weights in a folder: safetensors where there are any, else ONNX files."""
+    """Open the files of weights in a folder: safetensors where there are any, else ONNX files."""
     onnx = None if any(folder.glob("*.safetensors")) else find_onnx_files(folder)
     if onnx is None:
         return [SafetensorsFile(path) for path in weight_files(folder)]
@@ -332,7 +332,7 @@ def _open_folder(folder: Path) -> Sequence[StoredTensors]:
 
 
 def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]:
-    """Return the tensors and sizes of a model of CTranslate2."""
+    """Return the file of each tensor of a CTranslate2 model, by its name, and the model's sizes."""
     file = CTranslate2File(path)
     if file.kind != "WhisperSpec":
         raise ModelError(
@@ -341,12 +341,12 @@ def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]
     files: dict[str, StoredTensors] = dict.fromkeys(file.entries, file)
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
-        found = file.entries[name].shape if name in file.entries else ()
-        if len(found) != rank:
-            raise ModelError(f"{path}: {name!r} must have {rank} dimensions, got {found}")
-        return found
+        sizes = file.entries[name].shape if name in file.entries else ()
+        if len(sizes) != rank:
+            raise ModelError(f"{path}: {name!r} must have {rank} dimensions, got {sizes}")
+        return sizes
 
-    def scalar(name: str) -> int:
+    def pop_scalar(name: str) -> int:
         if (
             name not in file.entries
             or file.entries[name].shape
@@ -356,14 +356,16 @@ def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]
         del files[name]
         return int(file.read(name))
 
-    plain = {"activation": GELU, "pre_norm": 1, "scale_embeddings": 0, "alibi": 0}
-    plain |= {"scale_alibi": 0, "alibi_use_positive_positions": 0}  # which newer files have
-    for half, more in ((ENCODER, {}), (DECODER, {**plain, "start_from_zero_embedding": 0})):
-        for key, wanted in more.items():
-            if f"{half}/{key}" in file.entries and (got := scalar(f"{half}/{key}")) != wanted:
-                raise ModelError(f"{path}: '{half}/{key}' {got} does not run here: {wanted} does")
+    supported = {  # scale_alibi and alibi_use_positive_positions: in newer files only
+        "activation": GELU, "pre_norm": 1, "scale_embeddings": 0, "alibi": 0, "scale_alibi": 0,
+        "alibi_use_positive_positions": 0, "start_from_zero_embedding": 0,
+    }  # fmt: skip
+    for key, value in supported.items():
+        name = f"{DECODER}/{key}"
+        if name in file.entries and (got := pop_scalar(name)) != value:
+            raise ModelError(f"{path}: {name!r} {got} does not run here: {value} does")
     for name in ("decoder/alignment_heads", "decoder/alignment_layer"):
-        files.pop(name, None)  # which heads tell the times of words
+        files.pop(name, None)  # read from the JSON files instead, see `_alignment_heads`
     width, bins, _ = shape("encoder/conv1/weight", 3)
     vocabulary, _ = shape("decoder/embeddings/weight", 2)
     halves = []
@@ -372,53 +374,56 @@ def _binary_config(path: Path) -> tuple[dict[str, StoredTensors], WhisperConfig]
         layers = 0
         while f"{half}/layer_{layers}/ffn/linear_0/weight" in file.entries:
             layers += 1
-        heads = scalar(f"{half}/num_heads")
+        heads = pop_scalar(f"{half}/num_heads")
         halves.append(_half_config(path, layers, width, heads, vocabulary, context))
     return files, WhisperConfig(_bins(path, bins), *halves)
 
 
 def _folder_config(folder: Path) -> WhisperConfig:
-    """Return the sizes of a model of Hugging Face."""
+    """Return the sizes of a Hugging Face model."""
     path = folder / "config.json"
-    said = ModelEntries(path, json_entries(path))
-    if (kind := said.get("model_type", str)) != "whisper":
+    entries = ModelEntries(path, json_entries(path))
+    if (kind := entries.get("model_type", str)) != "whisper":
         raise ModelError(f"{path}: model_type {kind!r:.60} is no speech to text: whisper is")
-    if (activation := said.get("activation_function", str, "gelu")) != "gelu":
+    if (activation := entries.get("activation_function", str, "gelu")) != "gelu":
         raise ModelError(
             f"{path}: 'activation_function' {activation!r:.60} does not run here: 'gelu' does"
         )
-    if said.get("scale_embedding", bool, False):
+    if entries.get("scale_embedding", bool, False):
         raise ModelError(f"{path}: 'scale_embedding' True does not run here: False does")
-    width, vocabulary = said.size("d_model"), said.size("vocab_size", most=MOST_VOCABULARY)
+    width, vocabulary = entries.size("d_model"), entries.size("vocab_size", most=MOST_VOCABULARY)
     halves = [
         _half_config(
             path,
-            said.size(f"{half}_layers", most=MOST_LAYERS),
+            entries.size(f"{half}_layers", most=MOST_LAYERS),
             width,
-            said.size(f"{half}_attention_heads"),
+            entries.size(f"{half}_attention_heads"),
             vocabulary,
-            said.size(context, most=MOST_CONTEXT),
+            entries.size(context, most=MOST_CONTEXT),
         )
         for half, context in (
             (ENCODER, "max_source_positions"),
             (DECODER, "max_target_positions"),
         )
     ]
-    return WhisperConfig(_bins(path, said.size("num_mel_bins", 80)), *halves)
+    return WhisperConfig(_bins(path, entries.size("num_mel_bins", 80)), *halves)
 
 
 def _bins(path: Path, bins: int) -> int:
-    """Return the number of bands of features. Raises ModelError for features of another kind."""
+    """Return `bins`. Raises ModelError where the features are not those of `log_mel`.
+
+    path: a file of the model's folder.
+    """
     if bins not in BINS:
         raise ModelError(
             f"{path}: features must have {' or '.join(map(str, BINS))} bins, got {bins}"
         )
-    beside = path.parent / "preprocessor_config.json"
-    said = ModelEntries(beside, optional_entries(beside))
-    wanted = {"feature_size": bins, "sampling_rate": RATE, "hop_length": HOP, "n_fft": WINDOW}
-    for key, number in wanted.items():
-        if (got := said.get(key, int, number)) != number:
-            raise ModelError(f"{beside}: {key!r} {got} does not run here: {number} does")
+    settings_path = path.parent / "preprocessor_config.json"
+    entries = ModelEntries(settings_path, optional_entries(settings_path))
+    supported = {"feature_size": bins, "sampling_rate": RATE, "hop_length": HOP, "n_fft": WINDOW}
+    for key, number in supported.items():
+        if (got := entries.get(key, int, number)) != number:
+            raise ModelError(f"{settings_path}: {key!r} {got} does not run here: {number} does")
     return bins
 
 
@@ -445,9 +450,9 @@ def _check_tensors(
     encoder: HalfWeights,
     decoder: HalfWeights,
 ) -> None:
-    """Raise ModelError unless the tensors are those of `config`, before any is read."""
-    width, known = config.encoder.width, set[str]()
-    more: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    """Raise ModelError unless the tensors have the shapes of `config`. Reads no tensor's data."""
+    width, expected = config.encoder.width, set[str]()
+    half_shapes: Mapping[str, Mapping[str, tuple[int, ...]]] = {
         ENCODER: {
             "conv1.weight": (width, config.bins, 3),
             "conv2.weight": (width, width, 3),
@@ -464,7 +469,7 @@ def _check_tensors(
         (DECODER, decoder, config.decoder),
     ):
         shapes = {
-            **more[half],
+            **half_shapes[half],
             "position_embd.weight": (sizes.context, width),
             "output_norm.weight": (width,),
             "output_norm.bias": (width,),
@@ -481,45 +486,45 @@ def _check_tensors(
                 )
             if (kind := weights.kind(name)) in SCALED:
                 _check_scales(folder, files, weights, name)
-                known.add(weights.scale_name(name))
+                expected.add(weights.scale_name(name))
             elif kind not in FORMAT_OF:
                 raise ModelError(
                     f"{folder}: {weights.stored_name(name)!r} is {kind}; weights must be "
                     f"{', '.join((*FORMAT_OF, *SCALED))}"
                 )
-            known.add(weights.stored_name(name))
-    if others := [name for name in files if name not in known]:
-        count = f" and {len(others) - 1} others" if len(others) > 1 else ""
+            expected.add(weights.stored_name(name))
+    if unread := [name for name in files if name not in expected]:
+        count = f" and {len(unread) - 1} others" if len(unread) > 1 else ""
         raise ModelError(
-            f"{folder}: there are tensors that whisper has no place for: {others[0]!r:.60}{count}"
+            f"{folder}: there are tensors that whisper has no place for: {unread[0]!r:.60}{count}"
         )
 
 
 def _check_scales(
     folder: Path, files: Mapping[str, StoredTensors], weights: HalfWeights, name: str
 ) -> None:
-    """Raise ModelError unless a tensor of one of SCALED has the scales that its type has."""
+    """Raise ModelError unless a tensor whose type is in SCALED has scales of the right shape."""
     kind, scale = weights.kind(name), weights.scale_name(name)
-    wanted = weights.shape(name)[:1] if kind == "I8" else ()
-    found = files[scale].entries[scale] if scale in files else None
-    if found is None or (found.kind, found.shape) != ("F32", wanted):
-        got = "none" if found is None else f"{found.kind} {found.shape}"
+    shape = weights.shape(name)[:1] if kind == "I8" else ()
+    entry = files[scale].entries[scale] if scale in files else None
+    if entry is None or (entry.kind, entry.shape) != ("F32", shape):
+        got = "none" if entry is None else f"{entry.kind} {entry.shape}"
         raise ModelError(
             f"{folder}: {weights.stored_name(name)!r} is {kind}, so that there must be {scale!r}, "
-            f"F32 {wanted}, got {got}"
+            f"F32 {shape}, got {got}"
         )
 
 
 def _block_shapes(
-    weights: HalfWeights, layer: int, width: int, crossed: bool
+    weights: HalfWeights, layer: int, width: int, has_cross: bool
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors of a block. crossed: True for one that reads the encoder."""
+    """Return the shapes of a block's tensors. has_cross: True for a block with cross-attention."""
     up = f"blk.{layer}.ffn_up.weight"
     hidden = (*weights.shape(up), 0)[0]
     rows = {"attn_output": width, "ffn_up": hidden}
     rows |= _projection_rows(weights, layer, "attn", "qkv", width)
     norms = ["attn_norm", "ffn_norm"]
-    if crossed:
+    if has_cross:
         rows |= {"cross_q": width, "cross_output": width}
         rows |= _projection_rows(weights, layer, "cross", "kv", width)
         norms.append("cross_norm")
@@ -533,7 +538,7 @@ def _block_shapes(
 def _projection_rows(
     weights: HalfWeights, layer: int, kind: str, parts: str, width: int
 ) -> dict[str, int]:
-    """Return the rows of matrices that lie one below the other in some files."""
+    """Return the rows of projection matrices, which some files have stacked as one."""
     if f"blk.{layer}.{kind}_{parts}.weight" in weights:
         return {f"{kind}_{parts}": len(parts) * width}
     return {f"{kind}_{part}": width for part in parts}
@@ -543,19 +548,19 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
     """Return the tokens that the folder's tokenizer and settings name."""
     path = folder / "tokenizer.json"
 
-    def optional(*names: str) -> int | None:
-        found = (inner.token_to_id(name) for name in names)
-        return next((int(one) for one in found if one is not None and one < vocabulary), None)
+    def optional_token(*names: str) -> int | None:
+        ids = (inner.token_to_id(name) for name in names)
+        return next((int(i) for i in ids if i is not None and i < vocabulary), None)
 
-    def number(*names: str) -> int:
-        found = optional(*names)
-        if found is None:
-            raise ModelError(f"{path}: it has no token {names[0]!r} below {vocabulary}")
-        return found
+    def token(name: str) -> int:
+        number = optional_token(name)
+        if number is None:
+            raise ModelError(f"{path}: it has no token {name!r} below {vocabulary}")
+        return number
 
-    end, start = number("<|endoftext|>"), number("<|startoftranscript|>")
-    tasks = {task: number(f"<|{task}|>") for task in TASKS}
-    previous, no_timestamps = number("<|startofprev|>"), number("<|notimestamps|>")
+    end, start = token("<|endoftext|>"), token("<|startoftranscript|>")
+    tasks = {task: token(f"<|{task}|>") for task in TASKS}
+    previous, no_timestamps = token("<|startofprev|>"), token("<|notimestamps|>")
     first = no_timestamps + 1
     others = (start, previous, *tasks.values(), no_timestamps)
     if not end < min(others) or not max(others) < first < vocabulary:
@@ -564,15 +569,15 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
             f"others, got {end}, and {first} of {vocabulary} tokens"
         )
     settings = _settings(folder)
-    no_speech = optional("<|nospeech|>", "<|nocaptions|>")
-    own = [start, previous, *tasks.values(), no_speech, optional("<|startoflm|>")]
+    no_speech = optional_token("<|nospeech|>", "<|nocaptions|>")
+    control = {start, previous, *tasks.values(), no_speech, optional_token("<|startoflm|>")}
     suppressed = _token_list(settings, ("suppress_tokens", "suppress_ids"), vocabulary)
-    first_too = ("begin_suppress_tokens", "suppress_ids_begin")
+    first_keys = ("begin_suppress_tokens", "suppress_ids_begin")
     languages = {}
     if _is_multilingual(settings, vocabulary):
         added = inner.get_added_tokens_decoder()
-        found = ((LANGUAGE.fullmatch(one.content), token) for token, one in added.items())
-        languages = {match[1]: int(token) for match, token in found if match and token < first}
+        matches = ((LANGUAGE.fullmatch(entry.content), i) for i, entry in added.items())
+        languages = {match[1]: int(i) for match, i in matches if match and i < first}
     return SpecialTokens(
         end=end,
         start=start,
@@ -582,59 +587,60 @@ def _special_tokens(folder: Path, inner: Any, vocabulary: int) -> SpecialTokens:
         timestamps=(first, vocabulary),
         tasks=tasks,
         languages=languages,
-        suppressed=tuple(sorted({*suppressed, *(one for one in own if one is not None)} - {end})),
-        suppressed_first=_token_list(settings, first_too, vocabulary),
+        suppressed=tuple(sorted({*suppressed, *(i for i in control if i is not None)} - {end})),
+        suppressed_first=_token_list(settings, first_keys, vocabulary),
     )
 
 
 def _settings(folder: Path) -> list[ModelEntries]:
-    """Return the files that say how texts are chosen, the first of which is believed first."""
+    """Return the files that have settings of generation; the first one takes precedence."""
     names = ("generation_config.json", "config.json")
     return [ModelEntries(folder / name, optional_entries(folder / name)) for name in names]
 
 
 def _alignment_heads(folder: Path, config: Config) -> tuple[tuple[int, int], ...]:
-    """Return the heads that a folder names, else all of the later half of the layers."""
-    for said in _settings(folder):
-        found = said.optional("alignment_heads", list)
-        for pair in found or ():
-            sizes = zip(pair, (config.layers, config.heads)) if _is_pair(pair) else ()
-            if not _is_pair(pair) or not all(0 <= one < most for one, most in sizes):
+    """Return the alignment heads in the settings, else all heads of the last half of layers."""
+    for entries in _settings(folder):
+        pairs = entries.optional("alignment_heads", list)
+        for pair in pairs or ():
+            bounds = zip(pair, (config.layers, config.heads)) if _is_pair(pair) else ()
+            if not _is_pair(pair) or not all(0 <= i < bound for i, bound in bounds):
                 raise ModelError(
-                    f"{said.path}: 'alignment_heads' must be pairs of a layer below "
+                    f"{entries.path}: 'alignment_heads' must be pairs of a layer below "
                     f"{config.layers} and a head below {config.heads}, got {shown(pair)}"
                 )
-        if found:
-            return tuple((layer, head) for layer, head in found)
+        if pairs:
+            return tuple((layer, head) for layer, head in pairs)
     layers = range(config.layers // 2, config.layers)
     return tuple((layer, head) for layer in layers for head in range(config.heads))
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)
+    return isinstance(value, list) and len(value) == 2 and all(type(i) is int for i in value)
 
 
 def _is_multilingual(settings: Sequence[ModelEntries], vocabulary: int) -> bool:
-    """Return True for a model of several languages: as its settings say, else by its tokens."""
-    for said in settings:
-        if (found := said.optional("is_multilingual", bool)) is not None:
-            return bool(found)
+    """Return True for a multilingual model, by its settings or else its number of tokens."""
+    for entries in settings:
+        if (flag := entries.optional("is_multilingual", bool)) is not None:
+            return bool(flag)
     return vocabulary >= MULTILINGUAL
 
 
 def _token_list(
     settings: Iterable[ModelEntries], keys: Sequence[str], vocabulary: int
 ) -> tuple[int, ...]:
-    """Return the tokens that the first such entry lists; none where there is none."""
-    for said in settings:
+    """Return the tokens listed in the first entry with one of `keys`; empty where there is none."""
+    for entries in settings:
         for key in keys:
-            found = said.optional(key, list)
-            if found is None:
+            tokens = entries.optional(key, list)
+            if tokens is None:
                 continue
-            for one in found:
-                if type(one) is not int or not 0 <= one < vocabulary:
+            for i in tokens:
+                if type(i) is not int or not 0 <= i < vocabulary:
                     raise ModelError(
-                        f"{said.path}: {key!r} must be from 0 to {vocabulary - 1}, got {shown(one)}"
+                        f"{entries.path}: {key!r} must be from 0 to {vocabulary - 1}, got "
+                        f"{shown(i)}"
                     )
-            return tuple(found)
+            return tuple(tokens)
     return ()

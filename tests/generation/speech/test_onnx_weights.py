@@ -115,9 +115,10 @@ def test_weights_are_those_that_were_exported(tmp_path: Path, turned, decoder, d
     expected = open_whisper(hugging_face(tmp_path / "source", tensors))
     assert found.config == expected.config and found.special == expected.special
     assert found.nbytes == expected.nbytes
-    names = [f"blk.{layer}.{part}" for layer in range(LAYERS) for part in HUGGING_FACE.parts]
+    parts = HUGGING_FACE.block_tensors
+    names = [f"blk.{layer}.{part}" for layer in range(LAYERS) for part in parts]
     for ours, theirs in ((found.encoder, expected.encoder), (found.decoder, expected.decoder)):
-        for part, kind in product((*names, *HUGGING_FACE.whole), ("weight", "bias")):
+        for part, kind in product((*names, *HUGGING_FACE.model_tensors), ("weight", "bias")):
             name = f"{part}.{kind}"
             assert (name in ours) == (name in theirs)
             if name in theirs:
