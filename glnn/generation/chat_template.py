@@ -1,9 +1,9 @@
-"""Texts of chats, by a model's own template in Jinja's language, in a sandbox.
+"""Chat templates: the text of a chat, by a model's own Jinja template, rendered in a sandbox.
 
-A template has what transformers gives it: special tokens by name, `tojson`, `raise_exception`,
-`strftime_now`, `{% break %}`, `{% continue %}` and `{% generation %}`. It comes with the model,
-from anywhere: its steps and the letters that it makes have bounds, and methods and filters that
-could make a text of any length at once are not there.
+A template can use what transformers provides: special tokens by name, `tojson`, `raise_exception`,
+`strftime_now`, `{% break %}`, `{% continue %}` and `{% generation %}`. It comes with the model and
+is not trusted: its steps and the characters that it makes are limited, and methods and filters that
+could make a text of any length at once are removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from jinja2.visitor import NodeTransformer
 
 from glnn.errors import ModelError, raised
 
-MOST_LETTERS = 1 << 28  # of all texts, and items of all lists, that are made on the way
-MOST_STEPS = 1 << 18  # trips of all loops and calls of all macros
+MOST_LETTERS = 1 << 28  # characters and list items that are made in all, intermediate ones too
+MOST_STEPS = 1 << 18  # iterations of all loops and calls of all macros
 MOST_POWER, MOST_BASE, MOST_INDENT = 64, 1 << 16, 64
 PADDING_METHODS = frozenset(
     ("center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map", "translate")
@@ -33,7 +33,7 @@ PADDING_FILTERS = "center", "format", "batch", "slice", "wordwrap", "attr"
 
 
 class _Generation(Extension):
-    """The tag {% generation %}, whose body is written as it is: the mark is for training."""
+    """The tag {% generation %}, which marks answers for training: renders its body alone."""
 
     tags = {"generation"}  # noqa: RUF012 (Jinja's own way)
 
@@ -43,8 +43,8 @@ class _Generation(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-class _Counted(NodeTransformer):
-    """Has each trip of a loop and each call of a macro counted, and texts that are put together."""
+class _CountingTransformer(NodeTransformer):
+    """Inserts calls that count iterations of loops, calls of macros, and joined texts."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 (Jinja's own way)
         return self._step(node)
@@ -74,12 +74,12 @@ class _Counted(NodeTransformer):
 
 def _call(method: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
     """Return a call of the environment's `method`, which no template can name itself."""
-    of = nodes.EnvironmentAttribute(method, lineno=line)
-    return nodes.Call(of, arguments, [], None, None, lineno=line)
+    function = nodes.EnvironmentAttribute(method, lineno=line)
+    return nodes.Call(function, arguments, [], None, None, lineno=line)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox of one rendering. Its methods raise ValueError where bounds are exceeded."""
+    """The sandbox of one rendering. Its methods raise ValueError where limits are exceeded."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
@@ -90,34 +90,35 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         for name in PADDING_FILTERS:
             del self.filters[name]
-        self.filters = {name: self._counted(name, one) for name, one in self.filters.items()}
-        del self.globals["lipsum"]  # which writes as much as it is asked for
+        self.filters = {name: self._counting(name, f) for name, f in self.filters.items()}
+        del self.globals["lipsum"]  # makes a text of any length
         self.globals |= {"raise_exception": _refuse, "strftime_now": _now}
 
     def compiled(self, source: str) -> Any:
-        """Return the template that `source` is."""
-        return self.from_string(_Counted().visit(self.parse(source)).set_environment(self))
+        """Return the compiled template `source`."""
+        tree = _CountingTransformer().visit(self.parse(source))
+        return self.from_string(tree.set_environment(self))
 
     def count_step(self) -> None:
-        """Count a trip of a loop, or a call."""
+        """Count an iteration of a loop, or a call."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise ValueError(f"it takes more than {MOST_STEPS} steps")
 
     def count_letters(self, count: int) -> None:
-        """Count letters of a text, or items of a list, that are or will be made."""
+        """Count characters of a text, or items of a list, made now or next."""
         self._letters += count
         if self._letters > MOST_LETTERS:
             raise ValueError(f"its texts have more than {MOST_LETTERS} letters")
 
     def join_texts(self, *parts: object) -> str:
-        """Return the texts of `parts` one behind the other."""
-        texts = [str(one) for one in parts]
+        """Concatenate `parts` as texts."""
+        texts = [str(part) for part in parts]
         self.count_letters(sum(map(len, texts)))
         return "".join(texts)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an attribute, but of texts none that makes one of any length."""
+        """Return an attribute, except of texts the methods that make one of any length."""
         if isinstance(obj, (str, bytes)) and attribute in PADDING_METHODS:
             return self.unsafe_undefined(obj, attribute)
         return super().getattr(obj, attribute)
@@ -133,8 +134,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         if operator == "+":
             self.count_letters(_length(left) + _length(right))
         elif operator == "*":
-            for one, times in ((left, right), (right, left)):
-                self.count_letters(_length(one) * times if _length(one) else 0)
+            for sequence, times in ((left, right), (right, left)):
+                self.count_letters(_length(sequence) * times if _length(sequence) else 0)
         elif operator == "**" and not (abs(left) <= MOST_BASE and abs(right) <= MOST_POWER):
             raise ValueError(f"{left} ** {right} is beyond all bounds")
         elif operator == "%" and isinstance(left, (str, bytes)):
@@ -142,30 +143,30 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call what a template calls."""
-        of, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        if isinstance(of, (str, bytes)) and name == "join" and args:
+        """Call a function or method for a template, and count its result."""
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        if isinstance(owner, (str, bytes)) and name == "join" and args:
             args = (list(args[0]),)
-            __self.count_letters(_joined(args[0], of))
-        elif isinstance(of, (str, bytes)) and name == "replace":
-            __self.count_letters(_replaced(of, *args))
-        found = super().call(__context, __obj, *args, **kwargs)
-        __self.count_letters(_length(found))
-        return found
+            __self.count_letters(_joined(args[0], owner))
+        elif isinstance(owner, (str, bytes)) and name == "replace":
+            __self.count_letters(_replaced(owner, *args))
+        result = super().call(__context, __obj, *args, **kwargs)
+        __self.count_letters(_length(result))
+        return result
 
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a filter that counts what it makes, before where that may be far too much."""
+    def _counting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the filter `function` with its result counted, beforehand too where in LENGTHS."""
         length = LENGTHS.get(name, lambda *_, **__: 0)
-        first = hasattr(function, "jinja_pass_arg")
+        first = hasattr(function, "jinja_pass_arg")  # 1 behind the context or environment
 
         @wraps(function)
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def counting(*args: Any, **kwargs: Any) -> Any:
             self.count_letters(length(*args[first:], **kwargs))
-            found = function(*args, **kwargs)
-            self.count_letters(_length(found))
-            return found
+            result = function(*args, **kwargs)
+            self.count_letters(_length(result))
+            return result
 
-        return counted
+        return counting
 
 
 def _length(value: object) -> int:
@@ -173,7 +174,7 @@ def _length(value: object) -> int:
 
 
 def _joined(value: Any, d: Any = "", attribute: object = None) -> int:
-    return sum(_length(one) + _length(d) for one in value) if _length(value) else 0
+    return sum(_length(item) + _length(d) for item in value) if _length(value) else 0
 
 
 def _replaced(s: Any, old: Any = "", new: Any = "", count: object = None) -> int:
@@ -190,7 +191,7 @@ LENGTHS: Mapping[str, Callable[..., int]] = {
     "replace": _replaced,
     "indent": _indented,
 }
-"""The letters that filters make; parameters are named as Jinja names them."""
+"""The length of the result of each filter; parameters have the names of Jinja's."""
 
 
 def _to_json(
@@ -217,16 +218,16 @@ def _now(format: str) -> str:
 
 
 def render(template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, str]) -> str:
-    """Return the text of `messages` up to where an answer begins.
+    """Return the text of `messages` up to where the answer begins.
 
     tokens: special tokens by their names in templates, as "eos_token". Raises ModelError where the
-    template refuses the messages, fails in any way, or exceeds its bounds.
+    template refuses the messages, fails in any way, or exceeds its limits.
     """
     parts = []
     try:
         environment = _Environment()
         pieces = environment.compiled(template).generate(
-            messages=[dict(one) for one in messages], tools=None, documents=None,
+            messages=[dict(message) for message in messages], tools=None, documents=None,
             add_generation_prompt=True, **tokens,
         )  # fmt: skip
         for piece in pieces:

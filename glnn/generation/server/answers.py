@@ -1,4 +1,4 @@
-"""Answers as OpenAI's clients read them."""
+"""Responses in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def event(document: Mapping[str, Any] | str) -> bytes:
 
 @dataclass(frozen=True)
 class TextAnswer:
-    """The objects of one answer: whole, or piece by piece.
+    """The JSON objects of one answer: a single one, or the chunks of a stream.
 
     model: its name. chat: True for /v1/chat/completions, False for /v1/completions.
-    include_usage: True where the last piece has the numbers of tokens.
+    include_usage: True for a last chunk with the numbers of tokens.
     """
 
     model: str
@@ -44,8 +44,8 @@ class TextAnswer:
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time()))
 
-    def whole(self, generation: Generation) -> Json:
-        """Return the answer in one object."""
+    def complete(self, generation: Generation) -> Json:
+        """Return the answer as one object."""
         choice: Json = {"index": 0, "logprobs": None, "finish_reason": generation.finish_reason}
         if self.chat:
             choice["message"] = {"role": "assistant", "content": generation.text, "refusal": None}
@@ -54,28 +54,30 @@ class TextAnswer:
         counts = usage(generation.prompt_tokens, len(generation.tokens))
         return {**self._head(stream=False), "choices": [choice], "usage": counts}
 
-    def begin(self) -> list[Json]:
-        """Return what goes before the pieces of a stream."""
+    def first_chunks(self) -> list[Json]:
+        """Return the chunks of a stream before those of text."""
         return [self._chunk({"role": "assistant", "content": ""})] if self.chat else []
 
-    def piece(self, text: str) -> Json:
-        """Return a piece of a stream."""
+    def text_chunk(self, text: str) -> Json:
+        """Return a chunk of text."""
         return self._chunk({"content": text}, text)
 
-    def end(self, generation: Generation) -> list[Json]:
-        """Return what goes behind the pieces of a stream."""
-        last = [self._chunk({}, "", generation.finish_reason)]
+    def last_chunks(self, generation: Generation) -> list[Json]:
+        """Return the chunks of a stream after those of text."""
+        chunks = [self._chunk({}, "", generation.finish_reason)]
         if self.include_usage:
             counts = usage(generation.prompt_tokens, len(generation.tokens))
-            last.append({**self._head(stream=True), "choices": [], "usage": counts})
-        return last
+            chunks.append({**self._head(stream=True), "choices": [], "usage": counts})
+        return chunks
 
     def _head(self, stream: bool) -> Json:
-        kind, letters = "text_completion", "cmpl"
+        kind, prefix = "text_completion", "cmpl"
         if self.chat:
-            kind, letters = f"chat.completion{'.chunk' if stream else ''}", "chatcmpl"
-        about = {"id": f"{letters}-{self.id}", "object": kind}
-        return {**about, "created": self.created, "model": self.model}
+            kind, prefix = f"chat.completion{'.chunk' if stream else ''}", "chatcmpl"
+        return {
+            "id": f"{prefix}-{self.id}", "object": kind, "created": self.created,
+            "model": self.model,
+        }  # fmt: skip
 
     def _chunk(self, delta: Json, text: str = "", finish_reason: str | None = None) -> Json:
         choice: Json = {"index": 0, "logprobs": None, "finish_reason": finish_reason}
@@ -87,7 +89,7 @@ class TextAnswer:
 def embeddings(
     model: str, vectors: Sequence[Array], inputs: Sequence[Sequence[int]], as_base64: bool
 ) -> Json:
-    """Return the embeddings of several texts. as_base64: float32 in base64, little end first."""
+    """Return the embeddings of several texts. as_base64: as little-endian float32 in base64."""
 
     def numbers(vector: Array) -> Any:
         if as_base64:
@@ -99,12 +101,12 @@ def embeddings(
         for i, vector in enumerate(vectors)
     ]
     counts = usage(sum(map(len, inputs)), 0)
-    del counts["completion_tokens"]  # which OpenAI's have not
+    del counts["completion_tokens"]  # OpenAI's embeddings have none
     return {"object": "list", "data": data, "model": model, "usage": counts}
 
 
 def models(name: str, created: int) -> Json:
-    """Return the list of the one model that there is."""
+    """Return the list of models, which is one."""
     return {"object": "list", "data": [model(name, created)]}
 
 

@@ -1,4 +1,4 @@
-"""The server: OpenAI's routes over a scheduler, and the threads that they run in."""
+"""The HTTP server: OpenAI's routes, which submit jobs to a scheduler, and its threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from glnn.generation.server.requests import (
 from glnn.generation.server.scheduler import EmbeddingJob, Job, Scheduler, TextJob
 
 MOST_BODY = 4 << 20  # bytes of a request
-GRACE_S = 2  # that connections have to end once the server stops
+GRACE_S = 2  # time that connections have to end once the server stops
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -40,7 +40,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Server:
     """An OpenAI-compatible HTTP server of one language model, in threads of its own.
 
-    It listens once it is started, at `url`. As a context it is started and stopped.
+    Once started it listens at `url`. As a context manager it starts and stops.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Server:
         api_key: str | None = None,
         most_waiting: int = 64,
     ) -> None:
-        """listener: a socket with an address, as `bind` gives. name: of the model, its file's
-        unless said. api_key: what clients must send; None for nothing. most_waiting: requests that
-        may wait for others; more are refused.
+        """listener: a bound socket; see `bind`. name: of the model, by default that of its file.
+        api_key: the key that clients must send; None for none. most_waiting: requests that may
+        wait for others; more are refused.
         """
         self._listener = listener
         self._scheduler = Scheduler(lm, most_waiting)
@@ -70,10 +70,10 @@ class Server:
             target=self._server.run, args=([listener],), name="glnn-http", daemon=True
         )
         self.url = _url(listener)
-        """Where it listens, as in http://127.0.0.1:8080."""
+        """The server's address, as http://127.0.0.1:8080."""
 
     def start(self) -> None:
-        """Listen; return once clients may connect."""
+        """Start to listen; return once clients can connect."""
         self._scheduler.start()
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
@@ -83,11 +83,11 @@ class Server:
             raise GlnnError(f"the server at {self.url} did not start")
 
     def wait(self) -> None:
-        """Return when it has ended; Ctrl-C interrupts that."""
+        """Wait until the server has stopped; Ctrl-C interrupts this."""
         self._thread.join()
 
     def stop(self) -> None:
-        """End all requests, which fail, and the threads."""
+        """Stop the server; unfinished requests fail."""
         self._scheduler.stop()
         self._server.should_exit = True
         self._thread.join()
@@ -102,9 +102,9 @@ class Server:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket with an address, which does not listen yet. port: 0 for any that is free.
+    """Return a bound socket, which does not listen yet. port: 0 for any that is free.
 
-    Raises GlnnError where there is no such address, or it is taken.
+    Raises GlnnError where there is no such address, or it is in use.
     """
     try:
         family, kind, number, _, address = socket.getaddrinfo(
@@ -154,14 +154,14 @@ class _Api:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def _with_key(self, handler: Handler) -> Handler:
-        """Return `handler` for requests that have the key."""
+        """Return `handler` with a check of the API key before it."""
 
         async def checked(request: Request) -> Response:
             if self._key is not None:
                 sent = request.headers.get("authorization", "").encode("latin-1")
                 scheme, _, key = sent.partition(b" ")
-                right = hmac.compare_digest(key.strip(), self._key)
-                if scheme.lower() != b"bearer" or not right:
+                is_equal = hmac.compare_digest(key.strip(), self._key)
+                if scheme.lower() != b"bearer" or not is_equal:
                     reason = "the API key is wrong" if key else "an API key is needed"
                     raise ApiError(
                         401, f"{reason}: Authorization: Bearer KEY", code="invalid_api_key",
@@ -191,48 +191,48 @@ class _Api:
     async def _complete(self, request: Request) -> Response:
         return await self._text(request, await self._read(request, completion_request), chat=False)
 
-    async def _text(self, request: Request, wanted_text: TextRequest, chat: bool) -> Response:
-        """Answer with a text, whole or in pieces."""
-        answer = answers.TextAnswer(self._name, chat, wanted_text.include_usage)
-        job = TextJob(wanted_text.tokens, wanted_text.options)
+    async def _text(self, request: Request, text_request: TextRequest, chat: bool) -> Response:
+        """Respond with a text, at once or as a stream."""
+        answer = answers.TextAnswer(self._name, chat, text_request.include_usage)
+        job = TextJob(text_request.tokens, text_request.options)
         self._submit(request, job)
-        if wanted_text.stream:
+        if text_request.stream:
             headers = {"Cache-Control": "no-cache"}
             events = self._events(job, answer)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
         async for _ in job.items():
             pass
-        return JSONResponse(answer.whole(job.generation) if job.generation else {})
+        return JSONResponse(answer.complete(job.generation) if job.generation else {})
 
     async def _events(self, job: TextJob, answer: answers.TextAnswer) -> AsyncIterator[bytes]:
         """Yield the events of a stream."""
-        for one in answer.begin():
-            yield answers.event(one)
+        for chunk in answer.first_chunks():
+            yield answers.event(chunk)
         try:
             async for piece in job.items():
                 if job.cancelled:
                     return
-                yield answers.event(answer.piece(piece))
-                await asyncio.sleep(0)  # pieces that lie there already keep no other task waiting
+                yield answers.event(answer.text_chunk(piece))
+                await asyncio.sleep(0)  # lets other tasks run between queued pieces
         except ApiError as error:  # the status was sent already
             yield answers.event(error.body)
             return
-        for one in answer.end(job.generation) if job.generation else ():
-            yield answers.event(one)
+        for chunk in answer.last_chunks(job.generation) if job.generation else ():
+            yield answers.event(chunk)
         yield answers.event("[DONE]")
 
     async def _embed(self, request: Request) -> Response:
-        asked = await self._read(request, embedding_request)
-        job = EmbeddingJob(asked.inputs)
+        embedding = await self._read(request, embedding_request)
+        job = EmbeddingJob(embedding.inputs)
         self._submit(request, job)
         vectors = [vector async for vector in job.items()]
         document = await run_in_threadpool(
-            answers.embeddings, self._name, vectors, asked.inputs, asked.base64
+            answers.embeddings, self._name, vectors, embedding.inputs, embedding.base64
         )
         return await run_in_threadpool(JSONResponse, document)
 
     async def _read(self, request: Request, read: Callable[[LanguageModel, bytes], T]) -> T:
-        """Return what a thread reads of the body; the event loop waits for no tokenizer."""
+        """Parse the body by `read`, in a thread: a tokenizer would block the event loop."""
         self._scheduler.check()
         body = bytearray()
         try:
@@ -243,21 +243,21 @@ class _Api:
                     raise ApiError(413, reason, code="request_too_large")
         except ClientDisconnect:
             raise ApiError(400, "the body ended before its end") from None
-        asked: T = await run_in_threadpool(read, self._lm, bytes(body))
-        return asked
+        parsed: T = await run_in_threadpool(read, self._lm, bytes(body))
+        return parsed
 
     def _submit(self, request: Request, job: Job) -> None:
-        """Have `job` be computed for as long as the client is there."""
+        """Submit `job` to the scheduler; cancel it when the client disconnects."""
         self._scheduler.submit(job)
 
-        async def cancel_when_gone() -> None:
+        async def cancel_on_disconnect() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
             self._scheduler.cancel(job)
 
-        # It ends with the response: then, too, the server says that the client is gone.
-        watch = asyncio.create_task(cancel_when_gone())
-        self._watches.add(watch)  # the event loop keeps no task alive
+        # The task also ends after the response, when the server reports a disconnect, too.
+        watch = asyncio.create_task(cancel_on_disconnect())
+        self._watches.add(watch)  # the event loop holds only a weak reference
         watch.add_done_callback(self._watches.discard)
 
 
@@ -271,10 +271,10 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer what Starlette refuses: a path or method that there is not."""
+    """Respond to a request that Starlette refuses: an unknown path or method."""
     assert isinstance(error, HTTPException)
-    asked = f"{request.method} {request.url.path}"
-    reasons = {404: f"there is no {asked}", 405: f"{asked} is not allowed"}
+    target = f"{request.method} {request.url.path}"
+    reasons = {404: f"there is no {target}", 405: f"{target} is not allowed"}
     reason = reasons.get(error.status_code, error.detail)
     codes = {404: "unknown_url", 405: "method_not_allowed"}
     code = codes.get(error.status_code)
@@ -282,5 +282,5 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    """Answer a fault of the server's; uvicorn logs where it came from."""
+    """Respond to a fault of the server; uvicorn logs its traceback."""
     return _response(ApiError(500, raised(error), code="failed", kind="server_error"))

@@ -1,4 +1,4 @@
-"""Requests as OpenAI's clients send them, checked field by field, and OpenAI's error objects."""
+"""Requests in the format of OpenAI's API, checked field by field, and its error objects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from glnn.errors import ModelError, printable, shown
 from glnn.generation.language_model import LanguageModel
 from glnn.generation.sampling import Sampling
 
-COMPLETION_TOKENS = 16  # that OpenAI's completions have unless asked for more
-MOST_STOPS, MOST_STOP = 16, 256  # texts of `stop`, and characters of one: each token is held to all
+COMPLETION_TOKENS = 16  # default of OpenAI's completions
+MOST_STOPS, MOST_STOP = 16, 256  # texts of `stop`, and characters of one: all searched each token
 MOST_INPUTS = 2048  # texts of one request for embeddings, as OpenAI has it
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-ONLY: Mapping[str, tuple[object, ...]] = {
+SUPPORTED_VALUES: Mapping[str, tuple[object, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "echo": (False,),
@@ -29,14 +29,14 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "functions": ([],),
     "response_format": ({"type": "text"},),
 }
-"""Fields that would change an answer and are not computed here, with what changes nothing."""
+"""Unsupported fields that would change an answer, with the values that change nothing."""
 
 
 class ApiError(Exception):
-    """An error that a client is told, as OpenAI's error object.
+    """An error that is sent to the client, as OpenAI's error object.
 
-    status: of HTTP. param: the field that is wrong. code: a word for programs. kind: OpenAI's type.
-    headers: of the response.
+    status: of HTTP. param: the wrong field. code: identifies the error to programs. kind: OpenAI's
+    type. headers: of the response.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ApiError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """The error object."""
-        about = {"type": self.kind, "param": self.param, "code": self.code}
-        return {"error": {"message": printable(str(self)), **about}}
+        fields = {"type": self.kind, "param": self.param, "code": self.code}
+        return {"error": {"message": printable(str(self)), **fields}}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TextRequest:
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """A request for embeddings of several texts. base64: their numbers are sent so."""
+    """A request for embeddings of several texts. base64: True to send numbers in base64."""
 
     inputs: list[list[int]]
     base64: bool
@@ -82,7 +82,7 @@ def chat_request(lm: LanguageModel, raw: bytes) -> TextRequest:
     body = _object(raw)
     messages = _messages(body.get("messages"))
     options = _options(body, default=lm.context)
-    tokens = _refusing("messages", lambda: lm.tokenize_chat(messages))
+    tokens = _for_field("messages", lambda: lm.tokenize_chat(messages))
     return _text_request(lm, body, tokens, "messages", options)
 
 
@@ -149,8 +149,8 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _refusing(name: str, compute: Callable[[], Any]) -> Any:
-    """Return what `compute` gives; a ModelError of it is the field's."""
+def _for_field(name: str, compute: Callable[[], Any]) -> Any:
+    """Return the result of `compute`; its ModelError becomes an ApiError of the field `name`."""
     try:
         return compute()
     except ModelError as error:
@@ -158,25 +158,24 @@ def _refusing(name: str, compute: Callable[[], Any]) -> Any:
 
 
 def _options(body: Mapping[str, Any], default: int) -> dict[str, Any]:
-    """Return the options of `LanguageModel.start`. default: the most tokens, unless asked for."""
+    """Return the options of `LanguageModel.start`. default: of max_tokens."""
     _get(body, "model", str, "text", "")
-    for name, values in ONLY.items():
+    for name, values in SUPPORTED_VALUES.items():
         value = body.get(name)
-        known = any(type(value) is type(one) and value == one for one in values)
-        if value is not None and not known:
-            only = " or ".join(dict.fromkeys(json.dumps(one) for one in values[:1]))
-            raise _wrong(name, f"{only} here", value, "unsupported_value")
+        is_supported = any(type(value) is type(v) and value == v for v in values)
+        if value is not None and not is_supported:
+            raise _wrong(name, f"{json.dumps(values[0])} here", value, "unsupported_value")
     options: dict[str, Any] = {"temperature": 1.0}
     for name in SAMPLING:
         if body.get(name) is not None:
             options[name] = body[name]
-            _refusing(name, lambda name=name: Sampling(**{name: options[name]}))  # type: ignore[misc]
+            _for_field(name, lambda name=name: Sampling(**{name: options[name]}))  # type: ignore[misc]
     for name in ("max_tokens", "max_completion_tokens"):
-        most = _get(body, name, int, "an integer", None)
-        if most is not None:
-            if most < 1:
-                raise _wrong(name, "1 or more", most)
-            options["max_tokens"] = min(most, 1 << 31)
+        limit = _get(body, name, int, "an integer", None)
+        if limit is not None:
+            if limit < 1:
+                raise _wrong(name, "1 or more", limit)
+            options["max_tokens"] = min(limit, 1 << 31)
     options.setdefault("max_tokens", default)
     seed = _get(body, "seed", int, "an integer", None)
     if seed is not None:
@@ -193,9 +192,9 @@ def _stops(value: object) -> tuple[str, ...]:
     stops = value if isinstance(value, list) else [value]
     if len(stops) > MOST_STOPS:
         raise _wrong("stop", f"at most {MOST_STOPS} texts", value)
-    for one in stops:
-        if not 0 < len(_text("stop", one)) <= MOST_STOP:
-            raise _wrong("stop", f"texts of 1 to {MOST_STOP} characters", one)
+    for stop in stops:
+        if not 0 < len(_text("stop", stop)) <= MOST_STOP:
+            raise _wrong("stop", f"texts of 1 to {MOST_STOP} characters", stop)
     return tuple(stops)
 
 
@@ -206,11 +205,11 @@ def _text_request(
     name: str,
     options: Mapping[str, Any],
 ) -> TextRequest:
-    """Make the request of what was read. name: the field that `tokens` are from."""
+    """Return the request of `body` for a text. name: the field of the prompt `tokens`."""
     _check_length(lm, tokens, name)
     stream = _get(body, "stream", bool, "true or false", False)
-    more = _get(body, "stream_options", dict, "an object", {})
-    usage = _get(more, "include_usage", bool, "true or false", False)
+    stream_options = _get(body, "stream_options", dict, "an object", {})
+    usage = _get(stream_options, "include_usage", bool, "true or false", False)
     return TextRequest(tokens, options, stream, usage)
 
 
@@ -227,22 +226,22 @@ def _inputs(lm: LanguageModel, body: Mapping[str, Any], name: str) -> list[list[
     """Return the tokens of each text in a field: one or several, as text or as tokens."""
     value = body.get(name)
     single = isinstance(value, str) or (
-        isinstance(value, list) and value and all(type(one) is int for one in value)
+        isinstance(value, list) and value and all(type(item) is int for item in value)
     )
     inputs = [value] if single else value
     if not isinstance(inputs, list) or not 1 <= len(inputs) <= MOST_INPUTS:
         raise _wrong(name, f"text, tokens, or 1 to {MOST_INPUTS} of these", value, "invalid_type")
     token_lists = []
-    for one in inputs:
-        if isinstance(one, str):
-            token_lists.append(lm.tokenize(_text(name, one)))
+    for item in inputs:
+        if isinstance(item, str):
+            token_lists.append(lm.tokenize(_text(name, item)))
             continue
-        if not isinstance(one, list) or not all(type(token) is int for token in one):
-            raise _wrong(name, "text or a list of tokens", one, "invalid_type")
+        if not isinstance(item, list) or not all(type(token) is int for token in item):
+            raise _wrong(name, "text or a list of tokens", item, "invalid_type")
         vocabulary = lm.config.vocabulary
-        if unknown := [token for token in one if not 0 <= token < vocabulary]:
+        if unknown := [token for token in item if not 0 <= token < vocabulary]:
             raise _wrong(name, f"tokens from 0 to {vocabulary - 1}", unknown[0])
-        token_lists.append(one)
+        token_lists.append(item)
     return token_lists
 
 
@@ -256,14 +255,14 @@ def _messages(value: object) -> list[dict[str, str]]:
         if not isinstance(message, dict):
             raise _wrong(name, "an object with role and content", message, "invalid_type")
         role = _text(f"{name}.role", message.get("role"))
-        # What OpenAI's newer models call a system's message; templates do not know the word.
+        # OpenAI's newer name of the role, which templates do not know.
         role = "system" if role == "developer" else role
         messages.append({"role": role, "content": _content(name, message.get("content"))})
     return messages
 
 
 def _content(name: str, value: object) -> str:
-    """Return a message's text, whose parts may be a list."""
+    """Return a message's text, which may be a list of parts."""
     name = f"{name}.content"
     if not isinstance(value, list):
         return _text(name, value)

@@ -1,4 +1,4 @@
-"""The thread that computes the requests of all clients, step by step and in turn."""
+"""The scheduler: one thread that computes the requests of all clients, a step at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRY_S = 1  # after which a client should ask again
 
 
 class Job(ABC):
-    """A request under way. The scheduler's thread computes it, an event loop awaits its items."""
+    """A request to compute. The scheduler's thread computes it, an event loop awaits its items."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,7 +29,7 @@ class Job(ABC):
         self.cancelled = False
 
     async def items(self) -> AsyncIterator[Any]:
-        """Yield what was computed as it comes, up to the end. Raises ApiError if it failed."""
+        """Yield results as they are computed. Raises ApiError if the job fails."""
         while (item := await self._items.get()) is not None:
             if isinstance(item, ApiError):
                 raise item
@@ -43,14 +43,14 @@ class Job(ABC):
             self.cancelled = True
 
     def begin(self, lm: LanguageModel) -> None:
-        """Take a sequence of the model's."""
+        """Start on `lm`, when a sequence is free."""
 
     @abstractmethod
     def advance(self) -> bool:
-        """Send what there is to send; return True at the end."""
+        """Send the results that are ready; return True at the end."""
 
     def close(self) -> None:
-        """Give the sequence back."""
+        """Free the sequence."""
 
 
 class TextJob(Job):
@@ -61,7 +61,7 @@ class TextJob(Job):
         super().__init__()
         self._tokens, self._options = tokens, options
         self.generation: Generation | None = None
-        """The text; None before it began."""
+        """The text; None until the job begins."""
 
     def begin(self, lm: LanguageModel) -> None:
         self.generation = lm.start(self._tokens, **self._options)
@@ -97,11 +97,10 @@ class EmbeddingJob(Job):
 
 
 class Scheduler:
-    """The jobs under way, as many as the model has sequences, and those that wait for one.
+    """Runs as many jobs as the model has sequences; others wait in a queue, first in, first out.
 
-    Who came first begins first. In each turn every text gets a token, and one of the jobs of
-    embeddings a vector. Only the scheduler's thread uses the model, so that no thread waits for
-    another one's step, and none of the methods here waits for one.
+    Each turn computes a token of every text, and a vector of one of the embedding jobs. Only the
+    scheduler's thread uses the model: the public methods never wait for a step.
     """
 
     def __init__(self, lm: LanguageModel, most_waiting: int) -> None:
@@ -114,7 +113,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Number of jobs under way."""
+        """Number of running jobs."""
         return len(self._running)
 
     @property
@@ -123,18 +122,18 @@ class Scheduler:
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin to compute."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End all jobs, which fail, and the thread; return when it has ended."""
+        """Stop the thread and wait for its end; all jobs fail."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
 
     def check(self) -> None:
-        """Raise ApiError where no job is taken now."""
+        """Raise ApiError where no job is accepted now."""
         if self._stopping:
             raise _stopped()
         if self.waiting + self.running >= self._most_waiting + self._lm.sequences:
@@ -147,14 +146,14 @@ class Scheduler:
             )
 
     def submit(self, job: Job) -> None:
-        """Have `job` be computed. Raises ApiError where the queue is full."""
+        """Queue `job`. Raises ApiError where the queue is full."""
         with self._changed:
             self.check()
             self._waiting.append(job)
             self._changed.notify()
 
     def cancel(self, job: Job) -> None:
-        """End `job` soon, unless it has ended."""
+        """Cancel `job`, unless it has ended: a running one ends before the next turn."""
         with self._changed:
             job.cancelled = True
             if job in self._waiting:
@@ -162,22 +161,22 @@ class Scheduler:
                 job.send(None)
 
     def _run(self) -> None:
-        """Compute turn by turn until it is stopped."""
+        """Compute turns until the scheduler is stopped."""
         while self._admit():
             self._turn()
         for job in (*self._running, *self._waiting):
             self._end(job, _stopped())
 
     def _admit(self) -> bool:
-        """Begin jobs that wait while there are sequences; False once it is stopped."""
+        """Wait for jobs, and begin those that have a free sequence; return False once stopped."""
         with self._changed:
             while not (self._stopping or self._running or self._waiting):
                 self._changed.wait()
-            begun = []
+            admitted = []
             while self._waiting and len(self._running) < self._lm.sequences:
-                begun.append(self._waiting.popleft())
-                self._running.append(begun[-1])
-        for job in begun:
+                admitted.append(self._waiting.popleft())
+                self._running.append(admitted[-1])
+        for job in admitted:
             try:
                 job.begin(self._lm)
             except Exception as error:
@@ -186,15 +185,16 @@ class Scheduler:
 
     def _turn(self) -> None:
         """Compute a token of each text, and a vector."""
-        for job in [one for one in self._running if one.cancelled]:
+        for job in [job for job in self._running if job.cancelled]:
             self._end(job)
         texts = [job for job in self._running if isinstance(job, TextJob)]
-        others = [job for job in self._running if not isinstance(job, TextJob)]
-        if others:
-            self._advance(others[0])
-            if others[0] in self._running:  # the next turn is another one's
-                self._running.remove(others[0])
-                self._running.append(others[0])
+        embeddings = [job for job in self._running if not isinstance(job, TextJob)]
+        if embeddings:
+            job = embeddings[0]
+            self._advance(job)
+            if job in self._running:  # move it to the back: the next turn is another job's
+                self._running.remove(job)
+                self._running.append(job)
         try:
             if texts:
                 self._lm.step()
@@ -215,7 +215,7 @@ class Scheduler:
                 self._end(job)
 
     def _end(self, job: Job, error: ApiError | None = None) -> None:
-        """End a job that is under way; with `error` it failed."""
+        """End a job. error: why it failed; None: it did not."""
         if job in self._running:
             self._running.remove(job)
         job.close()
@@ -227,7 +227,7 @@ def _stopped() -> ApiError:
 
 
 def _failed(error: Exception) -> ApiError:
-    """Return what a client is told of an error in computing its request."""
+    """Log an error in computing a request; return the client's error."""
     LOG.error("a request failed", exc_info=error)
-    said = str(error) if isinstance(error, GlnnError) else raised(error)
-    return ApiError(500, said, code="failed", kind="server_error")
+    message = str(error) if isinstance(error, GlnnError) else raised(error)
+    return ApiError(500, message, code="failed", kind="server_error")

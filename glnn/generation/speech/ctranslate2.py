@@ -1,16 +1,16 @@
-"""Files of CTranslate2, `model.bin`: a model's kind, and its tensors.
+"""CTranslate2's files `model.bin`: a model's kind, and its tensors.
 
-A file is, the least byte first:
+A file has, in little-endian order:
 
     6, kind, revision       4 bytes, a text, 4 bytes
-    tensors                 how many, 4 bytes; then of each
-        a name              a text: its bytes in 2, which end with a zero
-        its dimensions      how many in 1 byte, each in 4
-        its type            1 byte, see KINDS
-        its numbers         how many bytes in 4, and these
-    aliases                 how many, 4 bytes; of each a name, and that of the tensor it stands for
+    number of tensors       4 bytes; then of each
+        name                a text: its length in 2 bytes, and these, which end with a zero
+        dimensions          their number in 1 byte, each in 4
+        type                1 byte, see KINDS
+        data                its length in 4 bytes, and these
+    number of aliases       4 bytes; of each two texts: the alias, and the name of its tensor
 
-Nothing that a file says of itself is believed before it is held against the file.
+Every count and length is checked against the size of the file before it is used.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from glnn.model.weight_files import DTYPES, TensorEntry, TensorFile
 VERSION = 6
 MOST_TENSORS, MOST_DIMENSIONS = 1 << 16, 8
 KINDS = ("F32", "I8", "I16", "I32", "F16", "BF16")
-"""The types of numbers by their codes."""
+"""The types of numbers, each at the index of its code."""
 T = TypeVar("T")
 
 
 class CTranslate2File(TensorFile):
-    """The tensors of a `model.bin`; numbers are read when they are asked for."""
+    """The tensors of a `model.bin`, whose data is read on demand."""
 
     format = "CTranslate2's model.bin"
 
@@ -42,7 +42,7 @@ class CTranslate2File(TensorFile):
         super().__init__(path)
 
     def read_header(self, file: IO[bytes], size: int) -> list[TensorEntry]:
-        """Return the tensors; note the kind of the model, and other names of tensors."""
+        """Return the tensors; set `kind` and `aliases`."""
         reader = _Reader(file, size)
         version = reader.number("I", "the version")
         if version != VERSION:
@@ -52,47 +52,48 @@ class CTranslate2File(TensorFile):
         entries = reader.several("tensors", MOST_TENSORS, 10, reader.tensor)
         names = {entry.name for entry in entries}
         if len(names) < len(entries):
-            twice = next(one for one in names if sum(one == e.name for e in entries) > 1)
-            raise ValueError(f"it has the tensor {twice!r:.60} twice")
+            name = next(n for n in names if sum(n == e.name for e in entries) > 1)
+            raise ValueError(f"it has the tensor {name!r:.60} twice")
         self.aliases = dict(reader.several("aliases", MOST_TENSORS, 4, reader.alias))
         for alias, name in self.aliases.items():
             if alias in names or name not in names:
                 raise ValueError(f"{alias!r:.60} stands for {name!r:.60}, which cannot be")
-        if reader.rest:
-            raise ValueError(f"{reader.rest} bytes are behind its end")
+        if reader.remaining:
+            raise ValueError(f"{reader.remaining} bytes are behind its end")
         return entries
 
 
 class _Reader:
-    """Reads a file from its beginning, never more than it has. Raises ValueError."""
+    """Reads a file in order, never more than it has. Methods raise ValueError for every fault."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._size, self._position = file, size, 0
 
     @property
-    def rest(self) -> int:
-        """Bytes that are left."""
+    def remaining(self) -> int:
+        """Bytes that were not read."""
         return self._size - self._position
 
     def _check(self, nbytes: int, what: str) -> None:
-        if nbytes > self.rest:
-            raise ValueError(f"{what} takes {nbytes} bytes, {self.rest} are left in the file")
+        if nbytes > self.remaining:
+            left = self.remaining
+            raise ValueError(f"{what} takes {nbytes} bytes, {left} are left in the file")
 
     def _take(self, nbytes: int, what: str) -> bytes:
         self._check(nbytes, what)
         result = self._file.read(nbytes)
-        if len(result) != nbytes:  # it was cut while it is read
+        if len(result) != nbytes:  # the file became shorter meanwhile
             raise ValueError(f"it ends inside {what}")
         self._position += nbytes
         return result
 
     def number(self, code: str, what: str) -> int:
-        """Return a whole number; code: as `struct` has them."""
-        (found,) = struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}"), what))
-        return int(found)
+        """Read an integer. code: its format in `struct`."""
+        (value,) = struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}"), what))
+        return int(value)
 
     def text(self, what: str) -> str:
-        """Return a text, without the zero that ends it."""
+        """Read a text; return it without the zero that ends it."""
         raw = self._take(self.number("H", what), what)
         try:
             if raw.endswith(b"\0"):
@@ -102,7 +103,7 @@ class _Reader:
         raise ValueError(f"{what} must be UTF-8 that ends with a zero, got {shown(raw)}")
 
     def several(self, what: str, most: int, least: int, read: Callable[[], T]) -> list[T]:
-        """Return as many things as a number says. least: bytes of each."""
+        """Read a count, and so many items by `read`. most: items. least: bytes of an item."""
         count = self.number("I", f"the number of {what}")
         if count > most:
             raise ValueError(f"it has {count} {what}, more than {most}")
@@ -110,7 +111,7 @@ class _Reader:
         return [read() for _ in range(count)]
 
     def tensor(self) -> TensorEntry:
-        """Return a tensor, and go behind its numbers."""
+        """Read the entry of a tensor, and skip its data."""
         name = self.text("a tensor's name")
         what = f"{name!r:.60}"
         rank = self.number("B", what)
@@ -131,5 +132,5 @@ class _Reader:
         return TensorEntry(name, kind, shape, start, self._position)
 
     def alias(self) -> tuple[str, str]:
-        """Return another name, and the tensor's that it stands for."""
+        """Read an alias; return it and the name of its tensor."""
         return self.text("an alias"), self.text("a tensor's name")

@@ -1,4 +1,4 @@
-"""Runs of whisper's graphs for one window of a recording at a time."""
+"""The speech engine: runs whisper's graphs for one window of a recording at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from glnn.gl import Device
 
 
 class SpeechEngine:
-    """The encoder's results and the caches of some texts on a device, and the runs that use them.
+    """Executors of encoder and decoder, with the encoder's results and the caches on a device.
 
-    `encode` begins a window. Row i of the caches is text i: `logits` adds tokens to texts, `order`
-    has texts go on from others.
+    `encode` begins a window. The caches have `context` rows for each of `beams` texts: `logits`
+    adds tokens to texts, `order` copies texts.
     """
 
     def __init__(
@@ -32,21 +32,21 @@ class SpeechEngine:
         gpu: int | str | None,
         weights: int = 0,
     ) -> None:
-        """beams: how many texts `decoder` is for. weights: the bytes of all weights.
+        """decoder: built for `beams` texts. weights: the bytes of all weights.
 
-        Raises LimitError, before anything is uploaded, where these and the states need more memory
+        Raises LimitError, before anything is uploaded, where weights and states need more memory
         than is free.
         """
         self._encoder, self._decoder, self.beams = encoder, decoder, beams
-        self._asked = backend, device, gpu
+        self._backend_options = backend, device, gpu
         shape = next(iter(decoder.caches.values()))
         self.context = shape[0] // beams
         """The most tokens of a text."""
         self.backend: Backend = open_backend(backend, device, gpu=gpu)
-        self._check_room(weights)
+        self._check_memory(weights)
         self._open()
 
-    def _check_room(self, weights: int) -> None:
+    def _check_memory(self, weights: int) -> None:
         free = self.backend.perform(self.backend.available)
         caches = 2 * sum(4 * rows * width for rows, width in self._decoder.caches.values())
         states = sum(4 * rows * width for rows, width in self._encoder.states.values())
@@ -57,7 +57,7 @@ class SpeechEngine:
             )
 
     def _open(self) -> None:
-        """Allocate the states and make what runs the graphs."""
+        """Allocate the states and create the executors."""
         encoder, decoder, backend = self._encoder, self._decoder, self.backend
         states = States(backend)
         for name, shape in {**encoder.states, **decoder.caches}.items():
@@ -70,36 +70,35 @@ class SpeechEngine:
 
     @property
     def lost(self) -> bool:
-        """True where the device was lost, with all that was on it."""
+        """True where the device was lost, with its memory."""
         return self.backend.device is not None and bool(self.backend.device.lost)
 
     def reopen(self) -> None:
         """Open a lost device again."""
-        backend, device, gpu = self._asked
+        backend, device, gpu = self._backend_options
         device = None if device is None or device.lost else device
         self.backend = open_backend(backend, device, gpu=gpu)
         self._open()
 
     def encode(self, features: Array) -> None:
-        """Have the encoder's results be those of `features`, (bins, 2 frames) float32."""
+        """Compute the encoder's results for `features`, (bins, 2 frames) float32."""
         self._encode.run({"features": features}, ())
 
     def logits(self, tokens: Sequence[int], places: Sequence[int], rows: Sequence[int]) -> Array:
-        """Add tokens to texts; return the logits behind some of them, (rows, vocabulary) float32.
+        """Add tokens to texts; return the logits after some of them, (rows, vocabulary) float32.
 
-        places: of each token, its text * context + its position in it. rows: the numbers of those
-        tokens.
+        places: the row of the caches of each token, text * context + position. rows: the indices in
+        `tokens` of those whose logits are returned.
         """
         return self._decode.run(_feeds(tokens, places, rows), ("logits",))["logits"]
 
     def align(
         self, tokens: Sequence[int], rows: Sequence[int], layers: Sequence[int]
     ) -> tuple[Array, dict[int, Array], dict[int, Array]]:
-        """Compute `tokens` as the first text; return the logits behind those of `rows`, queries and
-        keys.
+        """Compute `tokens` as text 0; return logits, queries and keys.
 
-        Queries are those of some layers' cross-attention, by layer, (tokens, width); keys are of
-        frames, (frames, width).
+        Logits are those after the tokens `rows`. Queries, (tokens, width), and keys, (frames,
+        width), are those of the cross-attention of each of `layers`, by layer.
         """
         key = tuple(layers)
         if key not in self._align:
@@ -108,18 +107,18 @@ class SpeechEngine:
                 lambda: decoder.with_states(graph, self._states, self._decoder.updates)
             )
         names = {layer: self._decoder.queries[layer].name for layer in layers}
-        arrays = _feeds(tokens, range(len(tokens)), rows)
-        found = self._align[key].run(arrays, ("logits", *names.values()))
+        feeds = _feeds(tokens, range(len(tokens)), rows)
+        outputs = self._align[key].run(feeds, ("logits", *names.values()))
         states = self._states.read(f"cross.{layer}" for layer in layers)
-        width = found[names[key[0]]].shape[1]
+        width = outputs[names[key[0]]].shape[1]
         return (
-            found["logits"],
-            {layer: found[name] for layer, name in names.items()},
+            outputs["logits"],
+            {layer: outputs[name] for layer, name in names.items()},
             {layer: states[f"cross.{layer}"][:, :width] for layer in layers},
         )
 
     def order(self, parents: Sequence[int]) -> None:
-        """Have text i go on from what text `parents[i]` was."""
+        """Replace each text i by what text `parents[i]` was."""
         if list(parents) == list(range(self.beams)):
             return
         rows = np.array(parents, np.int32)[:, None] * self.context + np.arange(self.context)

@@ -1,7 +1,8 @@
-"""Log-mel features of a recording, as whisper was trained on (Radford et al. 2022, section 2.2).
+"""Log-mel features of a recording, as in whisper's training (Radford et al. 2022, section 2.2).
 
-Hann windows of 25 ms, one each 10 ms; the energy in triangular bands, equally wide on Slaney's mel
-scale and of equal area; its logarithm, not more than 8 below the greatest of the recording.
+Frames are Hann windows of 25 ms, one every 10 ms. Features are log10 of the energy in triangular
+bands, equally wide on Slaney's mel scale and of equal area, clipped to 8 below the recording's
+greatest.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ HOP = 160
 """Samples from one frame to the next."""
 WINDOW = 400  # samples of a frame
 BINS = (80, 128)
-"""The numbers of bands that models have."""
+"""The numbers of mel bands of models."""
 CHUNK = 4096  # frames that are computed at a time
-LINEAR_HZ, LINEAR_MELS = 1000.0, 15.0  # below which mels are proportional to frequencies
-MELS_PER_EFOLD = 27.0 / np.log(6.4)  # mels above that, for each e-fold of the frequency
+LINEAR_HZ, LINEAR_MELS = 1000.0, 15.0  # below this mels are proportional to frequency
+MELS_PER_EFOLD = 27.0 / np.log(6.4)  # above it, mels for each factor e of the frequency
 
 
 def log_mel(samples: Array, bins: int) -> Array:
     """Return the features of `samples`, (bins, len(samples) // HOP) float32.
 
-    samples: (n,) floats from -1 to 1, RATE a second; silence is behind them.
+    samples: (n,) floats from -1 to 1, RATE a second; they are padded with silence.
     """
     count = len(samples) // HOP
-    whole = count + 3  # frames that see samples, for the greatest energy
-    behind = max((whole - 1) * HOP + WINDOW // 2 - len(samples), WINDOW)
-    signal = np.pad(samples, (0, behind))
+    all_frames = count + 3  # those with any samples; the greatest energy may be in the last ones
+    padding = max((all_frames - 1) * HOP + WINDOW // 2 - len(samples), WINDOW)
+    signal = np.pad(samples, (0, padding))
     signal = np.pad(signal, (WINDOW // 2, 0), "reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[::HOP][:whole]
+    frames = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[::HOP][:all_frames]
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     bands = mel_bands(bins)
-    result = np.empty((bins, whole), np.float32)
-    for first in range(0, whole, CHUNK):
+    result = np.empty((bins, all_frames), np.float32)
+    for first in range(0, all_frames, CHUNK):
         spectrum = np.fft.rfft(frames[first : first + CHUNK] * hann, axis=1)
         energy = spectrum.real**2 + spectrum.imag**2
         result[:, first : first + CHUNK] = np.log10(np.maximum(bands @ energy.T, 1e-10))

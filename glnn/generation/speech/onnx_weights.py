@@ -1,9 +1,9 @@
 """Weights of whisper in ONNX files, as Optimum exports them from transformers.
 
-A folder has encoder_model.onnx, and decoder_model.onnx or decoder_model_merged.onnx. Exporters turn
-the matrices of linear layers round and call them `onnx::MatMul_123`, but the node that multiplies
-by one is called after its layer, `/model/decoder/layers.0/fc1/MatMul`. So parameters are found by
-what the nodes do with them; the graphs themselves are not run.
+A folder has encoder_model.onnx, and decoder_model.onnx or decoder_model_merged.onnx. Exporters
+transpose the matrices of linear layers and call them `onnx::MatMul_123`, but the node that
+multiplies by one has its layer's name, `/model/decoder/layers.0/fc1/MatMul`. So parameters are
+identified by the nodes that read them. The graphs themselves are not run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from glnn.onnx.model_proto import package, read
 
 ENCODER_FILE = "encoder_model.onnx"
 DECODER_FILES = ("decoder_model.onnx", "decoder_model_merged.onnx")
-"""Files of the decoder, any one of which has all its weights."""
+"""Files of the decoder, each of which has all its weights."""
 MERGED = re.compile(r"_merged_\d+$")
 PARAMETERS = (".weight", ".bias")
 PLAIN_DOMAINS = ("", "ai.onnx")
@@ -34,26 +34,26 @@ QUANTIZED = ("DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLin
 def find_onnx_files(folder: Path) -> tuple[Path, Path] | None:
     """Return the files of the encoder and the decoder in `folder`, or in its folder `onnx`.
 
-    None where no file of the encoder is there. Raises ModelError where the decoder's is missing.
+    Returns None where the encoder's is missing. Raises ModelError where only the decoder's is.
     """
-    for place in (folder, folder / "onnx"):
-        if (place / ENCODER_FILE).exists():
-            found = [place / name for name in DECODER_FILES if (place / name).exists()]
-            if not found:
+    for parent in (folder, folder / "onnx"):
+        if (parent / ENCODER_FILE).exists():
+            decoders = [parent / name for name in DECODER_FILES if (parent / name).exists()]
+            if not decoders:
                 raise ModelError(
-                    f"{place}: beside {ENCODER_FILE} there must be {' or '.join(DECODER_FILES)}"
+                    f"{parent}: beside {ENCODER_FILE} there must be {' or '.join(DECODER_FILES)}"
                 )
-            return place / ENCODER_FILE, found[0]
+            return parent / ENCODER_FILE, decoders[0]
     return None
 
 
 class OnnxWeights:
-    """The parameters that an ONNX file has, by the names that transformers gives them."""
+    """The parameters in an ONNX file, by transformers' names."""
 
     def __init__(self, path: Path, half: str) -> None:
         """half: "encoder" or "decoder".
 
-        Raises ModelError where the file is no ONNX model, or the package onnx is not there.
+        Raises ModelError where the file is no ONNX model, or the package onnx is missing.
         """
         self.path = path
         onnx = package(str(path))
@@ -65,19 +65,19 @@ class OnnxWeights:
         self._check_biases()
         head, table = "proj_out.weight", f"model.{half}.embed_tokens.weight"
         if head in self._arrays and np.array_equal(self._arrays[head], self._arrays.get(table, 0)):
-            del self._arrays[head]  # it is the table of tokens, which the file has twice
+            del self._arrays[head]  # a second copy of the tokens' embeddings
         kinds = {dtype: name for name, dtype in DTYPES.items()}
         self.entries = {
-            name: TensorEntry(name, kinds.get(one.dtype, str(one.dtype)), one.shape, 0, one.nbytes)
-            for name, one in self._arrays.items()
+            name: TensorEntry(name, kinds.get(a.dtype, str(a.dtype)), a.shape, 0, a.nbytes)
+            for name, a in self._arrays.items()
         }
 
     def _check_biases(self) -> None:
-        """Raise ModelError where a layer has no bias that whisper's has: it was not found."""
+        """Raise ModelError where no bias was found for a layer that has one in whisper."""
         for name in self._arrays:
             module = name.removesuffix(".weight")
-            wanted = name != module and ".layers." in name and not module.endswith("k_proj")
-            if wanted and f"{module}.bias" not in self._arrays:
+            has_bias = name != module and ".layers." in name and not module.endswith("k_proj")
+            if has_bias and f"{module}.bias" not in self._arrays:
                 raise ModelError(f"{self.path}: there is no node that adds {module + '.bias'!r}")
 
     def read(self, name: str) -> Array:
@@ -90,7 +90,7 @@ class OnnxWeights:
 
 
 def _transformers_name(name: str, half: str) -> str:
-    """Return what transformers calls a parameter that an export of one half calls `name`."""
+    """Return transformers' name of the parameter `name` in the export of a half."""
     if name.startswith("proj_out."):
         return name
     return f"model.{half}.{name.removeprefix('model.').removeprefix(f'{half}.')}"
@@ -106,14 +106,14 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _parameters(graph: Any, tensors: Tensors) -> dict[str, Array]:
-    """Return the parameters of a GraphProto and its branches, by the modules they are of."""
+    """Return the parameters of a GraphProto and its branches, by their modules' names."""
     constants: dict[str, Array] = {}
     nodes = []
-    for one in _graphs(graph):
-        for tensor in one.initializer:
-            if len(tensor.dims) > 0:  # others are numbers that nodes compute with
+    for part in _graphs(graph):
+        for tensor in part.initializer:
+            if len(tensor.dims) > 0:  # scalars are no parameters
                 constants[tensor.name] = tensors.array(tensor)
-        nodes += one.node
+        nodes += part.node
     for node in nodes:
         if node.domain not in PLAIN_DOMAINS or node.op_type in QUANTIZED:
             raise ModelError(
@@ -124,41 +124,42 @@ def _parameters(graph: Any, tensors: Tensors) -> dict[str, Array]:
             constants[node.output[0]] = constants[node.input[0]]
     reader = _ParameterReader(constants, {name: node for node in nodes for name in node.output})
     for node in nodes:
-        reader.take(node)
-    named = {MERGED.sub("", name): array for name, array in constants.items()}
-    rest = {name: one for name, one in named.items() if name.endswith(PARAMETERS)}
-    return {**rest, **reader.found}
+        reader.read(node)
+    constants = {MERGED.sub("", name): array for name, array in constants.items()}
+    named = {name: array for name, array in constants.items() if name.endswith(PARAMETERS)}
+    return {**named, **reader.parameters}
 
 
 class _ParameterReader:
-    """Names parameters by the nodes that read them.
+    """Collects `parameters` by their modules' names, which are those of the nodes that read them.
 
     constants: by the names of their values. producers: nodes by the names of their outputs.
     """
 
     def __init__(self, constants: Mapping[str, Array], producers: Mapping[str, Any]) -> None:
         self._constants, self._producers = constants, producers
-        self.found: dict[str, Array] = {}
+        self.parameters: dict[str, Array] = {}
 
-    def take(self, node: Any) -> None:
-        """Note the parameters that a node reads."""
+    def read(self, node: Any) -> None:
+        """Add the parameters that a node reads."""
         module = node.name.rpartition("/")[0].strip("/").replace("/", ".")
         inputs = [self._constants.get(name) for name in node.input]
         if node.op_type == "MatMul":
-            self._take_matrix(module, node.input[1], inputs[1])
+            self._read_matrix(module, node.input[1], inputs[1])
         elif node.op_type in ("Conv", "LayerNormalization"):
             for kind, array in zip(("weight", "bias"), inputs[1:]):
                 if array is not None:
-                    self.found[f"{module}.{kind}"] = array
+                    self.parameters[f"{module}.{kind}"] = array
         elif node.op_type == "Add":
             for array in inputs:
                 if array is not None and array.ndim == 1 and module:
-                    self.found[f"{module}.bias"] = array
-                elif array is not None and array.ndim == 2:  # of the encoder's places
-                    self.found[f"{module}.embed_positions.weight".lstrip(".")] = array
+                    self.parameters[f"{module}.bias"] = array
+                elif array is not None and array.ndim == 2:  # the encoder's positions
+                    name = f"{module}.embed_positions.weight".lstrip(".")
+                    self.parameters[name] = array
 
-    def _take_matrix(self, module: str, name: str, array: Array | None) -> None:
-        """Note the matrix `name` that a module multiplies by from the right."""
+    def _read_matrix(self, module: str, name: str, array: Array | None) -> None:
+        """Add the matrix `name`, the right operand of a module's MatMul."""
         if array is None:
             producer = self._producers.get(name)
             if producer is None or producer.op_type != "Transpose":
@@ -170,4 +171,4 @@ class _ParameterReader:
         if array is not None and array.ndim == 2:
             plain = MERGED.sub("", name)
             key = plain if plain.endswith(PARAMETERS) else f"{module}.weight"
-            self.found[key] = array
+            self.parameters[key] = array

@@ -1,4 +1,4 @@
-"""Recordings in files and arrays, as samples of one channel at whisper's rate."""
+"""Recordings: reads files and arrays as mono samples at whisper's rate."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from glnn.errors import ModelError, ShapeError, extra, fault, shown
 from glnn.generation.speech.log_mel import RATE
 
 LEAST_RATE, MOST_RATE = 1000, 1 << 20
-"""Samples a second that a recording may have."""
+"""Limits of a recording's samples per second."""
 MOST_CHANNELS = 64
 BLOCK = 1 << 18  # samples of each channel that soundfile reads at once
-UNKNOWN_BYTES = 0xFFFF0000  # what programs that write into a pipe say of a file's length, or more
-ZERO_CROSSINGS = 32  # of the filter that resamples, on either side
-SHARPNESS = 8.6  # of its Kaiser window: 90 dB between what passes and what does not
-PASSED = 0.95  # of the lower rate's half
+UNKNOWN_BYTES = 0xFFFF0000  # programs that write to a pipe set lengths of this or more
+ZERO_CROSSINGS = 32  # of the resampling filter, on either side
+KAISER_BETA = 8.6  # of its window: a stopband attenuation of 90 dB
+PASSBAND = 0.95  # of half of the lower rate
 
 Recording = str | os.PathLike[str] | Array
 """A file, or samples (n,) or (n, channels)."""
@@ -31,10 +31,10 @@ Recording = str | os.PathLike[str] | Array
 def read_recording(recording: Recording, rate: int | None = None) -> Array:
     """Return the samples of a recording, (n,) float32 from -1 to 1, RATE a second.
 
-    recording: a file of WAV, or of what the package soundfile reads; or samples (n,) or (n,
-    channels), float32 or float64, or whole numbers of int16 or int32. rate: of samples in an array,
-    RATE unless said; a file says its own. Channels are mixed. Raises ModelError for a file that
-    cannot be read, ShapeError for samples that are none.
+    recording: a WAV file, or another that the package soundfile reads; or samples (n,) or (n,
+    channels), float32 or float64, or integers of int16 or int32. rate: of samples in an array, by
+    default RATE; a file has its own. Channels are averaged. Raises ModelError for a file that
+    cannot be read, ShapeError for arrays that are no samples.
     """
     if isinstance(recording, (str, os.PathLike)):
         if rate is not None:
@@ -46,15 +46,15 @@ def read_recording(recording: Recording, rate: int | None = None) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         mixed = samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mixed).all():
-        whose = "a recording's" if isinstance(recording, np.ndarray) else f"{recording}: its"
-        raise ShapeError(f"{whose} samples must be finite, got infinity or NaN")
+        owner = "a recording's" if isinstance(recording, np.ndarray) else f"{recording}: its"
+        raise ShapeError(f"{owner} samples must be finite, got infinity or NaN")
     return resample(mixed, rate)
 
 
 def _rate(name: str, value: object) -> int:
-    """Return `value` as samples a second. Raises ModelError for what cannot be one."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not LEAST_RATE <= value <= MOST_RATE:  # type: ignore[operator]
+    """Return `value` as samples per second. Raises ModelError where it is out of range."""
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not LEAST_RATE <= value <= MOST_RATE:  # type: ignore[operator]
         raise ModelError(
             f"{name} must be an integer from {LEAST_RATE} to {MOST_RATE}, got {shown(value)}"
         )
@@ -62,7 +62,7 @@ def _rate(name: str, value: object) -> int:
 
 
 def _as_floats(recording: object) -> Array:
-    """Return samples in an array as float32. Raises ShapeError unless they are some."""
+    """Return samples in an array as float32. Raises ShapeError for other types and shapes."""
     wanted = "a recording must be a file's path, or an array (samples,) or (samples, channels)"
     if not isinstance(recording, np.ndarray):
         raise ShapeError(f"{wanted}, got {shown(recording)}")
@@ -89,7 +89,7 @@ def _read_file(path: Path) -> tuple[Array, int]:
                 with wave.open(file) as reader:
                     return _read_wave(path, reader)
     except (wave.Error, EOFError, RuntimeError) as error:
-        # Of formats beside whole numbers there is a reader only in soundfile.
+        # The wave module reads integers only; soundfile reads other formats.
         if not str(error).startswith("unknown format"):
             reason = str(error) or "it is cut short"
             raise ModelError(f"{path}: cannot be read as WAV: {reason}") from None
@@ -99,7 +99,7 @@ def _read_file(path: Path) -> tuple[Array, int]:
 
 
 def _read_wave(path: Path, reader: wave.Wave_read) -> tuple[Array, int]:
-    """Return the samples of a file of WAV, of 8 to 32 bits each."""
+    """Return the samples of a WAV file of 8 to 32 bits, (n, channels) float32, and its rate."""
     width, channels, rate = reader.getsampwidth(), reader.getnchannels(), reader.getframerate()
     rate = _rate(f"{path}: its rate", rate)
     if channels > MOST_CHANNELS or not 1 <= width <= 4:
@@ -107,12 +107,12 @@ def _read_wave(path: Path, reader: wave.Wave_read) -> tuple[Array, int]:
             f"{path}: a recording must have 8 to 32 bits and up to {MOST_CHANNELS} channels, got "
             f"{8 * width} and {channels}"
         )
-    size, said = path.stat().st_size, reader.getnframes() * width * channels
-    if said > size and said < UNKNOWN_BYTES:
-        raise ModelError(f"{path}: cannot be read as WAV: it has {size} bytes, its header {said}")
+    size, length = path.stat().st_size, reader.getnframes() * width * channels
+    if size < length < UNKNOWN_BYTES:
+        raise ModelError(f"{path}: cannot be read as WAV: it has {size} bytes, its header {length}")
     raw = np.frombuffer(reader.readframes(reader.getnframes()), np.uint8)
     raw = raw[: len(raw) // (width * channels) * width * channels].reshape(-1, width)
-    if width == 1:  # whole numbers without a sign
+    if width == 1:  # 8 bits are unsigned
         numbers = raw.astype(np.int32) - 128
     else:
         padded = np.zeros((len(raw), 4), np.uint8)
@@ -130,7 +130,7 @@ def _read_by_soundfile(path: Path) -> tuple[Array, int]:
             f"{path}: recordings that are no WAV of whole numbers need the package soundfile: "
             f"{extra('speech')}"
         ) from None
-    # What a file says of its length is not believed: soundfile.read would make room for it.
+    # In blocks, since soundfile.read allocates memory for the length in the header.
     blocks: list[Array] = []
     length = ""
     try:
@@ -154,29 +154,29 @@ def _read_by_soundfile(path: Path) -> tuple[Array, int]:
 def resample(samples: Array, rate: int) -> Array:
     """Return `samples`, (n,) float32 of `rate` a second, as RATE a second.
 
-    By a low-pass filter, a sinc in a Kaiser window, of as many phases as RATE has for each common
-    period (Crochiere and Rabiner 1983, section 2.4).
+    Uses a polyphase low-pass filter, a sinc in a Kaiser window (Crochiere and Rabiner 1983, section
+    2.4).
     """
     if rate == RATE or not len(samples):
         return samples
     common = gcd(rate, RATE)
     up, down = RATE // common, rate // common
-    cutoff = PASSED * min(1.0, up / down)  # of half of the recording's rate
+    cutoff = PASSBAND * min(1.0, up / down)  # of half of the recording's rate
     reach = int(np.ceil(ZERO_CROSSINGS / cutoff))
     count = -(-len(samples) * up // down)
     result = np.empty(count, np.float32)
     padded = np.pad(samples, (reach, reach + down + 1))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
     for phase in range(min(up, count)):
-        first, part = divmod(phase * down, up)  # of the sample before it, and how far behind that
-        places = np.arange(-reach, reach + 1) - part / up
-        filter = cutoff * np.sinc(cutoff * places) * _kaiser(places / (reach + 1))
+        first, fraction = divmod(phase * down, up)  # the phase's position in samples
+        times = np.arange(-reach, reach + 1) - fraction / up
+        filter = cutoff * np.sinc(cutoff * times) * _kaiser(times / (reach + 1))
         rows = windows[first::down][: len(range(phase, count, up))]
         result[phase::up] = rows @ (filter / filter.sum()).astype(np.float32)
     return result
 
 
-def _kaiser(places: Array) -> Array:
-    """Return Kaiser's window at places from -1 to 1."""
-    inside = np.sqrt(np.maximum(1 - places**2, 0))
-    return np.asarray(np.i0(SHARPNESS * inside) / np.i0(SHARPNESS))
+def _kaiser(times: Array) -> Array:
+    """Return Kaiser's window at times from -1 to 1."""
+    roots = np.sqrt(np.maximum(1 - times**2, 0))
+    return np.asarray(np.i0(KAISER_BETA * roots) / np.i0(KAISER_BETA))

@@ -1,8 +1,9 @@
-"""Speech to text: the text of a recording, by a whisper model in a folder."""
+"""Speech to text: transcribes recordings with a whisper model."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,9 +43,9 @@ from glnn.gl import Device
 
 MOST_BEAMS = 32
 MOST_SEED = (1 << 63) - 1
-MOST_TOLD = 0.5
-"""Temperature up to which a window's text is told to the next one."""
-STEP = 2  # frames of features for each of the encoder's, and for each timestamp
+MOST_CONDITIONING = 0.5
+"""Temperature up to which a window's text is part of the next window's prompt."""
+STEP = 2  # frames of features per frame of the encoder's results, and per timestamp
 T = TypeVar("T")
 
 
@@ -53,9 +54,9 @@ class Segment:
     """A phrase of a recording.
 
     start, end: seconds from the recording's beginning. tokens: with its timestamps.
-    log_probability: of a token of its window, in the mean. no_speech: how likely it is that nobody
-    speaks in its window. temperature: by which the text of its window was chosen. words: where they
-    were asked for.
+    log_probability: mean log-probability of its window's tokens. no_speech: probability that nobody
+    speaks in its window. temperature: at which the text of its window was chosen. words: empty
+    unless they were requested.
     """
 
     start: float
@@ -98,7 +99,7 @@ class TranscribeOptions:
 
 @dataclass(frozen=True)
 class _Window:
-    """A window that was read: its text, its phrases, the frames that these are of, its words."""
+    """The result of one window. frames: how many it covers, after which the next window begins."""
 
     text: WindowText
     segments: list[Segment]
@@ -107,16 +108,16 @@ class _Window:
 
 
 class SpeechToText:
-    """A whisper model that writes down what is said in recordings.
+    """A whisper model that transcribes recordings.
 
     path: a folder of CTranslate2 (model.bin, tokenizer.json, config.json) or its model.bin, or a
     folder of Hugging Face (config.json, safetensors, tokenizer.json, generation_config.json), or of
     Optimum (encoder_model.onnx and decoder_model.onnx in the place of safetensors).
-    backend, device, gpu: as `InferenceSession` has them. beams: texts that are tried at a time for
-    a window; 1 takes the likeliest token each time. Any thread may use it; they take turns.
+    backend, device, gpu: as in `InferenceSession`. beams: width of the beam search; 1 takes the
+    likeliest token each time. Any thread may use it; they take turns.
 
-    Raises ModelError for a folder that is no such model, or is damaged, LimitError where the memory
-    does not suffice, DeviceError where the backend does not open. All before anything is uploaded.
+    Raises ModelError for a folder that is no such model, or is damaged; LimitError where the memory
+    does not suffice; DeviceError where the backend does not open. All before anything is uploaded.
 
         >>> speech = glnn.SpeechToText("whisper-tiny.en")  # doctest: +SKIP
         >>> speech.transcribe("talk.wav").text  # doctest: +SKIP
@@ -146,9 +147,9 @@ class SpeechToText:
             decoder(files.config, files.decoder, beams),
             beams, backend, device, gpu, files.nbytes,
         )  # fmt: skip
-        """What runs the model's graphs, for whoever holds `_lock`."""
+        """Runs the model's graphs. Used only while `_lock` is held."""
         self._lock = process_lock()
-        """Held for each window: its caches are the engine's."""
+        """Held for a whole window, whose results and caches are in the engine."""
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -157,7 +158,7 @@ class SpeechToText:
         )
 
     def __repr__(self) -> str:
-        """The folder and where it runs."""
+        """Show the folder and the backend."""
         return f"SpeechToText({str(self.path)!r}, {self.backend})"
 
     @property
@@ -167,7 +168,7 @@ class SpeechToText:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The codes of the languages that it knows."""
+        """Codes of the languages that the model knows."""
         return tuple(self.special.languages) or ("en",)
 
     def transcribe(
@@ -187,22 +188,22 @@ class SpeechToText:
         no_speech_threshold: float = 0.6,
         seed: int = 0,
     ) -> Transcript:
-        """Return what is said in a recording, of any length.
+        """Transcribe a recording of any length.
 
-        recording: a file, or samples (n,) or (n, channels) of `rate` a second, 16,000 unless said:
-        float32 or float64 from -1 to 1, int16 or int32. language: a code as "de"; None finds it
-        out by the first window. task: "transcribe", or "translate" into English. timestamps:
-        whether phrases have their times; without, each window is one. words: whether words have
-        theirs, by which those of phrases are corrected. prompt: text that the recording goes on
-        from, as names that are in it. condition_on_previous_text: whether each
-        window is told the text before it, but for one drawn by a temperature above 0.5.
+        recording: a file, or samples (n,) or (n, channels): float32 or float64 from -1 to 1, int16
+        or int32. rate: samples a second, by default 16,000. language: a code as "de"; None detects
+        it in the first window. task: "transcribe", or "translate" into English. timestamps: whether
+        phrases have times; without, each window is one phrase. words: whether words have times, by
+        which those of phrases are corrected. prompt: text before the recording, or names that occur
+        in it. condition_on_previous_text: whether the prompt of a window has the text before it,
+        back to the last window whose text was drawn at a temperature above 0.5.
 
-        temperature: 0 takes the likeliest text of a window; above it, texts are drawn, the more
-        evenly the greater, `beams` of them, and the likeliest is taken. Of several the next is
-        tried where zlib makes the text more than `compression_threshold` times smaller, or its
-        tokens are less likely, in the mean of logarithms, than `log_probability_threshold`. seed:
-        of the draws. A window is silent, and left out, where no speech is likelier than
-        `no_speech_threshold` and its tokens are less likely than that.
+        temperature: 0 takes the likeliest text of a window; above 0, `beams` texts are drawn, the
+        more evenly the greater it is, and the likeliest of them is taken. Of several temperatures
+        the next is tried where zlib makes the text more than `compression_threshold` times smaller,
+        or the mean log-probability of its tokens is below `log_probability_threshold`. A window is
+        silent, and left out, where the probability of no speech is above `no_speech_threshold` and
+        the mean log-probability below its threshold. seed: of the draws.
 
         Raises ModelError for a file that cannot be read and for options out of their ranges,
         ShapeError for samples that are none.
@@ -217,20 +218,20 @@ class SpeechToText:
             limits, whole_number("seed", seed, MOST_SEED, least=0),
         )  # fmt: skip
         samples = read_recording(recording, rate)
-        name = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
+        path = "" if isinstance(recording, np.ndarray) else os.fspath(recording)
         features = log_mel(samples, self.config.bins)
-        spoken = options.language or self._language(features)
-        options = replace(options, language=spoken)
+        code = options.language or self._language(features)
+        options = replace(options, language=code)
         windows = -(-features.shape[1] // self._window_frames)
-        with report_work("transcribing", str(name), windows) as work:
-            found = []
-            for position, segments in self._windows(features, options):
-                found += segments
+        with report_work("transcribing", str(path), windows) as work:
+            segments: list[Segment] = []
+            for position, window_segments in self._windows(features, options):
+                segments += window_segments
                 work.done = min(position // self._window_frames, windows)
-        return Transcript(tuple(found), spoken, len(samples) / RATE)
+        return Transcript(tuple(segments), code, len(samples) / RATE)
 
     def detect_language(self, recording: Recording, *, rate: int | None = None) -> dict[str, float]:
-        """Return how likely each language is in the first window of a recording, by its code.
+        """Return the probability of each language in a recording's first window, by its code.
 
         recording, rate: see `transcribe`.
         """
@@ -238,16 +239,16 @@ class SpeechToText:
 
     @property
     def _window_frames(self) -> int:
-        """Frames of features that the encoder reads at once."""
+        """Frames of features in a window, which the encoder reads at once."""
         return STEP * self.config.frames
 
-    def _part(self, features: Array, position: int) -> Array:
-        """Return the features of a window, with zeros behind the recording's end."""
-        part = features[:, position : position + self._window_frames]
-        return np.asarray(np.pad(part, ((0, 0), (0, self._window_frames - part.shape[1]))))
+    def _window_features(self, features: Array, position: int) -> Array:
+        """Return the features of the window at `position`, padded by zeros to its full length."""
+        window = features[:, position : position + self._window_frames]
+        return np.asarray(np.pad(window, ((0, 0), (0, self._window_frames - window.shape[1]))))
 
     def _on_device(self, work: Callable[[SpeechEngine], T]) -> T:
-        """Return what `work` does for one window; once more where the device was lost in it."""
+        """Return the result of `work`, for one window; repeat it where the device is lost."""
         with self._lock:
             try:
                 return work(self.engine)
@@ -258,18 +259,18 @@ class SpeechToText:
                 return work(self.engine)
 
     def _probabilities(self, features: Array) -> dict[str, float]:
-        """Return the probabilities of languages in the first window."""
+        """Return the probabilities of languages in the first window, in descending order."""
         languages, start = self.special.languages, self.special.start
         if not languages:
             return {"en": 1.0}
 
         def work(engine: SpeechEngine) -> Array:
-            engine.encode(self._part(features, 0))
+            engine.encode(self._window_features(features, 0))
             return engine.logits([start], [0], [0])
 
         scores = self._on_device(work)[0, list(languages.values())].astype(np.float64)
-        shares = zip(languages, softmax(scores).tolist(), strict=True)
-        return dict(sorted(shares, key=lambda pair: -pair[1]))
+        probabilities = zip(languages, softmax(scores).tolist(), strict=True)
+        return dict(sorted(probabilities, key=lambda pair: -pair[1]))
 
     def _language(self, features: Array) -> str:
         """Return the likeliest language of a recording."""
@@ -278,10 +279,10 @@ class SpeechToText:
     def _windows(
         self, features: Array, options: TranscribeOptions
     ) -> Iterator[tuple[int, list[Segment]]]:
-        """Yield for each window the frame behind what was read of it, and its phrases."""
-        position, before, spoken_until = 0, list(options.prompt), 0.0
+        """Yield for each window the frame at which the next one begins, and its phrases."""
+        position, previous_tokens, spoken_until = 0, list(options.prompt), 0.0
         while position < features.shape[1]:
-            prompt = self._prompt(before, options)
+            prompt = self._prompt(previous_tokens, options)
             work = partial(self._read_window, features, position, prompt, options)
             window = self._on_device(work)
             segments, frames, offset = window.segments, window.frames, position * HOP / RATE
@@ -291,45 +292,46 @@ class SpeechToText:
                 if not self._ends_phrase(window.text.best.tokens) and spoken_until > offset:
                     frames = round(spoken_until * RATE / HOP) - position
             position += max(frames, 1)
-            found = [one for one in segments if one.start != one.end and one.text.strip()]
-            if options.condition_on_previous_text and window.text.temperature <= MOST_TOLD:
-                before += [token for segment in found for token in segment.tokens]
+            segments = [s for s in segments if s.start != s.end and s.text.strip()]
+            can_condition = window.text.temperature <= MOST_CONDITIONING
+            if options.condition_on_previous_text and can_condition:
+                previous_tokens += [token for segment in segments for token in segment.tokens]
             else:
-                before = []
-            yield position, found
+                previous_tokens = []
+            yield position, segments
 
     def _read_window(
         self, features: Array, position: int, prompt: list[int], options: TranscribeOptions,
         engine: SpeechEngine,
     ) -> _Window:  # fmt: skip
-        """Return the text of a window, which begins at the frame `position`."""
-        engine.encode(self._part(features, position))
+        """Transcribe the window that begins at the frame `position`."""
+        engine.encode(self._window_features(features, position))
         generator = np.random.default_rng((options.seed, position))
         rules = TokenRules(self.special, options.timestamps)
         text = options.fallback.choose(
-            lambda one: decode(engine, self.special, prompt, rules, one, generator),
-            lambda found: self._text(found.best.tokens).strip(),
+            lambda temperature: decode(engine, self.special, prompt, rules, temperature, generator),
+            lambda window: self._text(window.best.tokens).strip(),
         )
         frames = min(self._window_frames, features.shape[1] - position)
         if options.fallback.silent(text):
             return _Window(text, [], frames)
-        segments, read = self._segments(text, position, frames, options.timestamps)
+        segments, covered = self._segments(text, position, frames, options.timestamps)
         words = self._words(engine, segments, frames // STEP, options) if options.words else []
-        return _Window(text, segments, read, words)
+        return _Window(text, segments, covered, words)
 
     def _start(self, options: TranscribeOptions) -> list[int]:
-        """Return the tokens behind which a text begins."""
+        """Return the control tokens that precede every text."""
         special, language = self.special, options.language
         if not special.languages or language is None:
             return [special.start]
         return [special.start, special.languages[language], special.tasks[options.task]]
 
-    def _prompt(self, before: list[int], options: TranscribeOptions) -> list[int]:
-        """Return the tokens that a window begins with. before: those of the text before it."""
+    def _prompt(self, previous_tokens: list[int], options: TranscribeOptions) -> list[int]:
+        """Return the prompt of a window. previous_tokens: of the text before the window."""
         special, prompt = self.special, list[int]()
-        kept = self.config.decoder.context // 2 - 1
-        if before and kept > 0:
-            prompt += [special.previous, *before[-kept:]]
+        limit = self.config.decoder.context // 2 - 1
+        if previous_tokens and limit > 0:
+            prompt += [special.previous, *previous_tokens[-limit:]]
         prompt += self._start(options)
         return prompt if options.timestamps else [*prompt, special.no_timestamps]
 
@@ -337,7 +339,7 @@ class SpeechToText:
         self, engine: SpeechEngine, segments: Sequence[Segment], frames: int,
         options: TranscribeOptions,
     ) -> list[TimedWord]:  # fmt: skip
-        """Return the words of a window's phrases. frames: of the encoder's, that are recorded."""
+        """Return the words of a window's phrases. frames: of the encoder, without padding."""
         start, end, heads = self._start(options), self.special.end, self.alignment_heads
         text = [token for segment in segments for token in segment.tokens if token < end]
         if not text or not frames:
@@ -346,62 +348,70 @@ class SpeechToText:
         rows = range(len(start), len(start) + len(text))
         layers = sorted({layer for layer, _ in heads})
         logits, queries, keys = engine.align(tokens, rows, layers)
-        keys = {layer: one[:frames] for layer, one in keys.items()}
+        keys = {layer: rows[:frames] for layer, rows in keys.items()}
         weights = attention_weights(queries, keys, heads, self.config.decoder.head_width)
-        first = first_frames(weights[len(start) : -1])
-        shares = softmax(logits[:, :end].astype(np.float64))[np.arange(len(text)), text]
+        starts = first_frames(weights[len(start) : -1])
+        probabilities = softmax(logits[:, :end].astype(np.float64))[np.arange(len(text)), text]
         words = split_words(text, self.tokenizer.decode, options.language in BY_LETTERS)
-        return time_words(words, first, shares.tolist())
+        return time_words(words, starts, probabilities.tolist())
 
     def _with_words(
-        self, segments: Sequence[Segment], words: Sequence[TimedWord], offset: float, before: float
+        self,
+        segments: Sequence[Segment],
+        words: Sequence[TimedWord],
+        offset: float,
+        previous_end: float,
     ) -> list[Segment]:
-        """Return phrases with their words, and the times that follow of these.
+        """Return phrases with their words, and with times that agree with these.
 
-        offset: seconds at which the window begins. before: those at which the last phrase before it
-        ended.
+        offset: seconds at which the window begins. previous_end: seconds at which the phrase before
+        it ended.
         """
         median = median_length(words)
-        rest = join_punctuation(cut_long_marks(words, median))
-        found = []
-        for one in segments:
-            count, own = sum(token < self.special.end for token in one.tokens), list[Word]()
-            while rest and count > 0:
-                word, tokens = rest[0].word, rest[0].tokens
-                own.append(replace(word, start=offset + word.start, end=offset + word.end))
-                count -= tokens
-                rest = rest[1:]
-            if own:
-                placed, start, end = place_words(own, one.start, one.end, median, before)
-                one, before = replace(one, words=placed, start=start, end=end), end
-            found.append(one)
-        return found
+        queue = deque(join_punctuation(cut_long_marks(words, median)))
+        result = []
+        for segment in segments:
+            count = sum(token < self.special.end for token in segment.tokens)
+            segment_words = list[Word]()
+            while queue and count > 0:
+                entry = queue.popleft()
+                start, end = offset + entry.word.start, offset + entry.word.end
+                segment_words.append(replace(entry.word, start=start, end=end))
+                count -= entry.tokens
+            if segment_words:
+                placed, start, end = place_words(
+                    segment_words, segment.start, segment.end, median, previous_end
+                )
+                segment = replace(segment, words=placed, start=start, end=end)
+                previous_end = end
+            result.append(segment)
+        return result
 
     def _text(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without their timestamps."""
+        """Return the text of tokens, without timestamps."""
         return self.tokenizer.decode([token for token in tokens if token < self.special.end])
 
     def _segments(
         self, window: WindowText, position: int, frames: int, timestamps: bool
     ) -> tuple[list[Segment], int]:
-        """Return the phrases of a window, and how many of its frames they are of.
+        """Return the phrases of a window, and how many of its frames they cover.
 
-        position: the window's first frame. Where a phrase begins that does not end, the next window
-        begins with it.
+        position: the window's first frame. frames: of the window, without padding. A last phrase
+        that begins and does not end is left out: the next window begins with it.
         """
         first, _ = self.special.timestamps
         tokens = window.best.tokens
         phrases: list[tuple[int, int, tuple[int, ...]]] = []
-        read = frames
+        covered = frames
         cuts = [i for i in range(1, len(tokens)) if tokens[i] >= first and tokens[i - 1] >= first]
         if timestamps and cuts:
             if self._ends_phrase(tokens):
                 cuts.append(len(tokens))
             else:
-                read = STEP * (tokens[cuts[-1] - 1] - first)
+                covered = STEP * (tokens[cuts[-1] - 1] - first)
             for begin, end in zip([0, *cuts], cuts):
                 phrase = tokens[begin:end]
-                times = [STEP * max(one - first, 0) for one in (phrase[0], phrase[-1])]
+                times = [STEP * max(token - first, 0) for token in (phrase[0], phrase[-1])]
                 phrases.append((times[0], times[1], phrase))
         else:
             times = [token - first for token in tokens if token > first]
@@ -409,12 +419,12 @@ class SpeechToText:
         segments = []
         for start, end, phrase in phrases:
             seconds = [(position + frame) * HOP / RATE for frame in (start, end)]
-            best = window.best.mean, window.no_speech, window.temperature
-            segments.append(Segment(seconds[0], seconds[1], self._text(phrase), phrase, *best))
-        return segments, read
+            scores = window.best.mean, window.no_speech, window.temperature
+            segments.append(Segment(seconds[0], seconds[1], self._text(phrase), phrase, *scores))
+        return segments, covered
 
     def _ends_phrase(self, tokens: Sequence[int]) -> bool:
-        """Return True for tokens whose last phrase ends."""
+        """Return True where the last token is the timestamp that ends a phrase."""
         first, _ = self.special.timestamps
         return len(tokens) > 1 and tokens[-1] >= first and tokens[-2] < first
 
@@ -423,7 +433,7 @@ class SpeechToText:
         previous: bool, temperature: float | Sequence[float], limits: Mapping[str, float],
         seed: int,
     ) -> TranscribeOptions:  # fmt: skip
-        """Return the options of a recording. Raises ModelError for what they cannot be."""
+        """Return the options of a recording. Raises ModelError for invalid ones."""
         if language is not None and language not in self.languages:
             known = ", ".join(self.languages)
             raise ModelError(f"language must be one of {known}, got {shown(language)}")
@@ -439,14 +449,14 @@ class SpeechToText:
         for name, number in limits.items():
             if not _is_number(number):
                 raise ModelError(f"{name} must be a number, got {shown(number)}")
-        tried = temperature if isinstance(temperature, Sequence) else [temperature]
-        if not tried or not all(_is_number(one) and one >= 0 for one in tried):
+        temperatures = temperature if isinstance(temperature, Sequence) else [temperature]
+        if not temperatures or not all(_is_number(t) and t >= 0 for t in temperatures):
             raise ModelError(
                 f"temperature must be a number of 0 or more, or several, got {shown(temperature)}"
             )
         text = prompt.strip()
         tokens = self.tokenizer.encode(f" {text}", special=False) if text else []
-        fallback = Fallback(tuple(map(float, tried)), *map(float, limits.values()))
+        fallback = Fallback(tuple(map(float, temperatures)), *map(float, limits.values()))
         return TranscribeOptions(
             language if self.special.languages else "en", task, timestamps, words, tuple(tokens),
             previous, fallback, seed,

@@ -1,4 +1,4 @@
-"""The graphs of whisper: an encoder of features, and a decoder that reads its results."""
+"""The graphs of whisper: an encoder of features, and a decoder that attends to its results."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ WHISPER = Architecture(
 
 @dataclass(frozen=True)
 class Encoder:
-    """A graph that computes from features what the decoder reads.
+    """A graph that computes the keys and values of the decoder's cross-attention from features.
 
-    Input: features (bins, 2 frames). Outputs: those of `updates`, by the states that they are the
-    content of. states: the shapes of these, the keys and values of each of the decoder's layers.
+    Input: features (bins, 2 frames). states: the shape of each state, the keys and values of one of
+    the decoder's layers, by name. updates: the output that updates each state.
     """
 
     graph: Graph
@@ -49,10 +49,7 @@ class Encoder:
 
 
 class _EncoderWriter(GraphWriter):
-    """Writes the encoder.
-
-    Its products have all frames at once, so that their weights are unpacked.
-    """
+    """Writes the encoder. Its weights are unpacked: each product multiplies all frames at once."""
 
     def __init__(self, config: WhisperConfig, weights: WeightSource, decoder: WeightSource) -> None:
         super().__init__(WHISPER, config.encoder, weights, config.frames, 1)
@@ -66,39 +63,39 @@ class _EncoderWriter(GraphWriter):
         return self.dense(name, x, self.weights, *tensors)
 
     def dense(self, name: str, x: Value, weights: WeightSource, *tensors: str) -> Value:
-        """Multiply by matrices of `weights`, one below the other, and add their biases."""
-        weight = [weights.array(f"{one}.weight") for one in tensors]
-        bias = [
-            weights.array(f"{one}.bias")
-            if f"{one}.bias" in weights
-            else np.zeros(weights.shape(f"{one}.weight")[0], np.float32)
-            for one in tensors
+        """Multiply by matrices of `weights`, stacked by rows, and add their biases."""
+        matrices = [weights.array(f"{tensor}.weight") for tensor in tensors]
+        biases = [
+            weights.array(f"{tensor}.bias")
+            if f"{tensor}.bias" in weights
+            else np.zeros(weights.shape(f"{tensor}.weight")[0], np.float32)
+            for tensor in tensors
         ]
-        y = self(name, Matmul(), x, constant(np.concatenate(weight)))
-        return self.pointwise(f"{name}.biased", "a + b", y, constant(np.concatenate(bias)))
+        y = self(name, Matmul(), x, constant(np.concatenate(matrices)))
+        return self.pointwise(f"{name}.biased", "a + b", y, constant(np.concatenate(biases)))
 
-    def convolution(self, name: str, x: Value, step: int) -> Value:
-        """Convolve (1, channels, 1, frames) over three frames, of which one in `step` is kept."""
+    def convolution(self, name: str, x: Value, stride: int) -> Value:
+        """Convolve (1, channels, 1, frames) by filters of three frames; apply the activation."""
         weight, bias = self.weights.array(f"{name}.weight"), self.weights.array(f"{name}.bias")
-        operator = Conv2d(stride=(1, step), padding=(0, 1, 0, 1))
+        operator = Conv2d(stride=(1, stride), padding=(0, 1, 0, 1))
         y = self(name, operator, x, constant(np.ascontiguousarray(weight[:, :, None])))
         text = f"{self.architecture.activation}(a + b)"
         return self.pointwise(f"{name}.activation", text, y, constant(bias[:, None, None]))
 
     def bidirectional(self, layer: int, x: Value) -> Value:
-        """Return what heads found among all frames."""
+        """Return the heads' results; each frame attends to all frames."""
         config, block = self.config, f"blk.{layer}"
         names = [f"{block}.attn_{part}" for part in "qkv"]
         if f"{block}.attn_qkv.weight" in self.weights:
             names = [f"{block}.attn_qkv"]
         qkv = self.product(f"{block}.qkv", x, *names, norm=f"{block}.attn_norm")
         frames, heads, width = self.context, config.heads, config.head_width
-        walks = tuple(
+        views = tuple(
             StridedView(part * config.width, 0, width, 3 * config.width) for part in range(3)
         )
-        attention = Attention(1, heads, frames, frames, width, width, walks, 1 / math.sqrt(width))
-        found = self(f"{block}.attention", attention, qkv, qkv, qkv)
-        return self(f"{block}.heads", Reshape((frames, config.width)), found)
+        attention = Attention(1, heads, frames, frames, width, width, views, 1 / math.sqrt(width))
+        heads_result = self(f"{block}.attention", attention, qkv, qkv, qkv)
+        return self(f"{block}.heads", Reshape((frames, config.width)), heads_result)
 
     def encoder(self) -> Encoder:
         """Return the whole graph."""
@@ -129,7 +126,7 @@ class _EncoderWriter(GraphWriter):
 
 @dataclass(frozen=True)
 class SpeechDecoder(Decoder):
-    """A decoder whose inputs are also the states of `Encoder`, and whose outputs logits alone.
+    """A decoder with the states of `Encoder` as inputs, too, and without "next" and "output_norm".
 
     queries: of each layer's cross-attention, for every token, (T, width).
     """
@@ -137,14 +134,14 @@ class SpeechDecoder(Decoder):
     queries: tuple[Value, ...]
 
     def aligning(self, layers: Iterable[int]) -> Graph:
-        """Return the graph whose outputs are also the queries of some layers."""
+        """Return the graph with the queries of some layers as outputs, too."""
         queries = (self.queries[layer] for layer in layers)
         graph = self.graph
         return Graph(graph.nodes, graph.inputs, (*graph.outputs, *queries), graph.name)
 
 
 class _DecoderWriter(GraphWriter):
-    """Writes the decoder: a language model's, whose blocks read the encoder's results, too."""
+    """Writes the decoder: a language model's, whose blocks also have cross-attention."""
 
     def __init__(self, config: WhisperConfig, weights: WeightSource, beams: int) -> None:
         super().__init__(WHISPER, config.decoder, weights, config.decoder.context, beams)
@@ -152,7 +149,7 @@ class _DecoderWriter(GraphWriter):
         self.queries: list[Value] = []
 
     def cross_attention(self, layer: int, x: Value, places: Value) -> Value:
-        """Add what heads found in the encoder's results, all of which each token sees."""
+        """Add attention to the encoder's results; each token attends to all frames."""
         config, block = self.config, f"blk.{layer}"
         width = config.head_width
         cross = self.builder.input(f"cross.{layer}", TensorType((self.frames, 2 * config.width)))
@@ -164,18 +161,18 @@ class _DecoderWriter(GraphWriter):
         attention = CachedAttention(
             config.heads, config.heads, width, self.frames, 1 / math.sqrt(width)
         )
-        found = self(f"{block}.cross", attention, queries, None, cross, last)
-        y = self.product(f"{block}.cross_output", found, f"{block}.cross_output")
+        attended = self(f"{block}.cross", attention, queries, None, cross, last)
+        y = self.product(f"{block}.cross_output", attended, f"{block}.cross_output")
         return self.residual(layer, "cross", x, y)
 
 
 def encoder(config: WhisperConfig, weights: WeightSource, decoder: WeightSource) -> Encoder:
-    """Return the graph of the encoder. decoder: weights of the keys and values it computes."""
+    """Return the encoder. decoder: has the weights of the cross-attention's keys and values."""
     return _EncoderWriter(config, weights, decoder).encoder()
 
 
 def decoder(config: WhisperConfig, weights: WeightSource, beams: int) -> SpeechDecoder:
-    """Return the graph of the decoder of `beams` texts; see `SpeechDecoder`."""
+    """Return the decoder of `beams` texts."""
     writer = _DecoderWriter(config, weights, beams)
     base = writer.decoder()
     graph, names = base.graph, {"logits", *base.updates.values()}
@@ -187,9 +184,9 @@ def decoder(config: WhisperConfig, weights: WeightSource, beams: int) -> SpeechD
 
 
 def reordering(caches: Mapping[str, tuple[int, int]]) -> tuple[Graph, Mapping[str, str]]:
-    """Return a graph that takes the rows of `caches` anew, and the updates of these states.
+    """Return a graph that gathers the rows of `caches`, and the output that updates each.
 
-    Input: rows (n,) int32, for each row of a cache that whose content it gets.
+    Input: rows (n,) int32: row i of each cache becomes its row rows[i].
     """
     builder = Builder("order of texts")
     count = next(iter(caches.values()))[0]
