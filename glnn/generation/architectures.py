@@ -534,7 +534,7 @@ class GraphWriter:
         return self.pointwise(f"{block}.{part}_sum", "a + b", x, y)
 
     def decoder(self) -> Decoder:
-        """Return the whole graph."""
+        """Write the graph; return the decoder."""
         config, add = self.config, self.builder.input
         tokens = add("tokens", TensorType(("T",), DType.int32))
         places = add("places", TensorType(("T",), DType.int32))

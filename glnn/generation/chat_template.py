@@ -118,7 +118,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return "".join(texts)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an attribute, except of texts the methods that make one of any length."""
+        """Return an attribute; those of texts in PADDING_METHODS are undefined."""
         if isinstance(obj, (str, bytes)) and attribute in PADDING_METHODS:
             return self.unsafe_undefined(obj, attribute)
         return super().getattr(obj, attribute)

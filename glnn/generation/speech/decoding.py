@@ -128,12 +128,12 @@ def decode(
     temperature: float = 0.0,
     generator: np.random.Generator | None = None,
 ) -> WindowText:
-    """Return the likeliest text after `prompt`, by a beam search of width `texts.beams` (1: greedy).
+    """Return the likeliest text after `prompt`, by a beam search of width `texts.beams`.
 
-    Each step keeps the likeliest continuations of all texts. The search ends once `texts.beams`
-    texts have ended, at half of the context, or where the context is full. With a `temperature`
-    above 0 each text is drawn independently, by the probabilities of logits divided by it, with
-    random numbers of `generator`; the likeliest is returned.
+    A width of 1 is greedy. Each step keeps the likeliest continuations of all texts. The search
+    ends once `texts.beams` texts have ended, at half of the context, or where the context is full.
+    With a `temperature` above 0 each text is drawn independently, by the probabilities of logits
+    divided by it, with random numbers of `generator`; the likeliest is returned.
     """
     beams = texts.beams
     start = prompt.index(special.start)

@@ -98,7 +98,7 @@ class _EncoderWriter(GraphWriter):
         return self(f"{block}.heads", Reshape((frames, config.width)), heads_result)
 
     def encoder(self) -> Encoder:
-        """Return the whole graph."""
+        """Write the graph; return the encoder."""
         config, frames = self.config, self.context
         features = self.builder.input("features", TensorType((self.sizes.bins, 2 * frames)))
         x = self("image", Reshape((1, self.sizes.bins, 1, 2 * frames)), features)
