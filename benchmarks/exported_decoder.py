@@ -25,7 +25,7 @@ LAST = np.iinfo(np.int64).max  # where a slice ends that has no end
 
 
 class FloatWeights:
-    """Seeded float32 weights of a shape; see `glnn.generation.architectures.Weights`."""
+    """Seeded float32 weights of a shape; see `glnn.generation.architectures.WeightSource`."""
 
     def __init__(self, config: Config, hidden: int, seed: int = 0) -> None:
         """hidden: the width of the feed-forward network."""

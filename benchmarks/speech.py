@@ -92,7 +92,7 @@ def special_of(vocabulary: int) -> SpecialTokens:
 
 @dataclass(frozen=True)
 class SeededWeights:
-    """Random weights of one half of a shape; see `glnn.generation.architectures.Weights`."""
+    """Random weights of one half of a shape; see `glnn.generation.architectures.WeightSource`."""
 
     config: Config
     bins: int
