@@ -53,7 +53,7 @@ HIDDEN = {"smollm2": 1536, "qwen3_0_6b": 3072, "llama_1b": 8192, "llama_8b": 143
 
 @dataclass(frozen=True)
 class SeededWeights:
-    """Random weights of a shape, in one format; see `glnn.generation.architectures.WeightSource`."""
+    """Random weights in one format: a `glnn.generation.architectures.WeightSource`."""
 
     config: Config
     hidden: int
