@@ -38,7 +38,7 @@ def transformed(x: np.ndarray, kind: str, size: int, bins: int) -> np.ndarray:
             numbers[:, -1] = numbers[:, -1].real
         mirrored = [numbers[:, min(i, size - i)] for i in range(size)]
         numbers = np.stack([v if i <= size - i else v.conj() for i, v in enumerate(mirrored)], 1)
-    turns = np.outer(np.arange(size), np.arange(bins)) / size
+    turns = np.outer(np.arange(size), np.arange(bins)) % size / size  # whole turns round the angle
     result = numbers @ np.exp(sign * 2j * np.pi * turns) / (1 if sign < 0 else size)
     if kind == "real inverse":
         return result.real

@@ -86,7 +86,7 @@ CHECKS = {  # of each index of a load; NaN is stored where one was outside, whic
     "vec4 x_at(int i) {": "shared int outside; {} if (i < 0 || i >= x.length()) outside = 1;",
     "vec4 weight_at(int i) {": "{} if (i < 0 || i >= weight.length()) outside = 1;",
     "void main() {": "{} if (gl_LocalInvocationIndex == 0u) outside = 0; barrier();",
-    "epilogue(sum, place, quad)": "(outside == 0 ? {} : vec4(uintBitsToFloat(0x7fc00000u)))",
+    "epilogue(sum, index, quad)": "(outside == 0 ? {} : vec4(uintBitsToFloat(0x7fc00000u)))",
 }
 
 
