@@ -1,8 +1,8 @@
 """ONNX's backend interface: `onnx.backend.base.Backend`, as functions of a module.
 
-`prepare(model, backend="compute").run(inputs)` runs a ModelProto; `device` is "CPU" or the default,
-the host, where arrays come from and go to. Options are those of InferenceSession. `supports(model)`
-says which nodes the host computes, and why.
+`prepare(model, backend="compute").run(inputs)` runs a ModelProto. Options are those of
+InferenceSession. `device` is where arrays come from and go to: "CPU", the host, is the only one.
+`supports(model)` says which nodes the host computes, and why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 class BackendRep:
-    """A model made ready to run."""
+    """A model that is ready to run."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
@@ -33,8 +33,8 @@ class BackendRep:
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model; return the outputs in the model's order.
 
-        inputs: the inputs in order, or by name; one array where there is one. Sequences are lists,
-        and None is an optional value that is missing.
+        inputs: the inputs in order, or by name, or the array of the only input. Sequences are
+        lists; a missing optional value is None.
         """
         names = [info.name for info in self.session.get_inputs()]
         if isinstance(inputs, Mapping):
@@ -49,7 +49,7 @@ class BackendRep:
 
 
 def prepare(model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
-    """Prepare a ModelProto to run. kwargs: of InferenceSession. Raises what that raises."""
+    """Prepare a ModelProto to run. kwargs, and errors raised: those of InferenceSession."""
     if not supports_device(device):
         raise GlnnError(f"device must be CPU, got {device!r}")
     return BackendRep(InferenceSession(model.SerializeToString(), **kwargs))
@@ -69,7 +69,7 @@ def run_node(
 ) -> tuple[Any, ...]:
     """Run a NodeProto on arrays of its operands; return the results.
 
-    opset_version: ONNX's operator set, the newest that the package knows unless given.
+    opset_version: of ONNX's operator set, by default the newest of the package.
     """
     from onnx import defs, helper
 
@@ -84,8 +84,8 @@ def run_node(
         )
         for name, array in zip(names, arrays, strict=True)
     ]
-    made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], node.op_type, operands, made)
+    results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], node.op_type, operands, results)
     imports = [helper.make_opsetid(node.domain, version)]
     return run_model(helper.make_model(graph, opset_imports=imports), arrays, device, **kwargs)
 
@@ -112,15 +112,15 @@ def supports(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> tuple[Support, ...]:
-    """Tell for each node of `model`, in order, whether the GPU or the host would compute it.
+    """Return for each node of `model`, in order, whether the GPU or the host computes it.
 
-    model: a ModelProto, or the path of a file. shapes: of inputs, by name; sizes that the model
-    leaves open are 1 in others. backend, gpu, limits: as of InferenceSession. What is behind sizes
-    that only a run tells is said to be the GPU's. Raises what InferenceSession raises for a model
-    that nothing here computes.
+    model: a ModelProto, or the path of a file. shapes: of inputs, by name; open sizes of other
+    inputs are 1. backend, gpu, limits: as of InferenceSession. Nodes whose sizes are known only in
+    a run are reported as the GPU's. Raises what InferenceSession raises for a model that cannot be
+    computed.
     """
-    path = isinstance(model, (str, os.PathLike))
-    loaded = load(model) if path else load_bytes(model.SerializeToString())
+    is_path = isinstance(model, (str, os.PathLike))
+    loaded = load(model) if is_path else load_bytes(model.SerializeToString())
     known_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     types = {
         info.name: info.tensor_type.of_shape(known_shapes.get(info.name, info.with_batch(1)))
@@ -141,7 +141,7 @@ def supports(
 
 
 def supports_device(device: str) -> bool:
-    """Return True for "CPU": arrays can only come from the host."""
+    """Return True for "CPU": arrays are in the host's memory."""
     return device.partition(":")[0] == "CPU"
 
 
@@ -155,12 +155,12 @@ def is_compatible(model: Any, device: str = "CPU", **kwargs: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Convert NumPy's scalars to arrays without dimensions, as a session takes them."""
+    """Convert a NumPy scalar to an array without dimensions, which a session takes."""
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def _unwrap(array: Array) -> Any:
-    """Unwrap an output that is no tensor, so that it is the object itself, as in ONNX."""
+    """Return an output; the object itself for one that is no tensor."""
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array

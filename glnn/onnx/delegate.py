@@ -1,4 +1,4 @@
-"""Nodes that the host computes by the `onnx` package's reference."""
+"""Nodes that the host computes by NumPy functions or by the `onnx` package's reference."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from glnn.onnx.schemas import defaults, domain_of
 from glnn.onnx.training_nodes import RANDOM
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
-"""Operators whose result has as many numbers as the operand, which the package does not check."""
+"""Operators whose result has as many elements as the operand. The package does not check that."""
 SCALARS: Mapping[str, tuple[int, ...]] = {
     "DFT": (1, 2),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "STFT": (1, 3),
 }
-"""The operands that ONNX says are scalars, by operator. ONNX Runtime takes them of shape (1,), too,
-which the package's inference and reference do not."""
+"""By operator, the operands that ONNX defines as scalars. ONNX Runtime takes the shape (1,), too,
+the package's inference and reference do not.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Delegate:
-    """A node of a model, and what is needed to compute it by itself."""
+    """A single node of a model, which can be inferred and computed without the model."""
 
     node: Any
     """A NodeProto whose operands are called x0, x1, ... and results y0, y1, ..."""
@@ -45,9 +46,8 @@ class Delegate:
     """The model's operator sets and their versions."""
     ir_version: int
     """The IR version of the model's format."""
-
     signature: Signature | None = None
-    """Of an operator that the package has no schema of."""
+    """The operator's signature where the package has no schema of it."""
 
     @cached_property
     def _evaluator(self) -> Any:
@@ -70,25 +70,27 @@ class Delegate:
             raise UnsupportedOpError(f"{self.node.op_type}: {why}") from None
         except MemoryError as error:
             raise out_of_memory(error) from None
-        except Exception as error:  # it raises many kinds
+        except Exception as error:  # of many kinds
             why = f"onnx.reference does not take its attributes: {first_line(error)}"
             raise UnsupportedOpError(f"{self.node.op_type}: {why}") from error
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        """The results that have names. Raises ShapeError where nothing can compute them."""
+        """Return the named results. Raises ShapeError where nothing can compute them."""
         with np.errstate(all="ignore"):
             try:
                 function = self._numpy_function
                 return (
-                    self._package(arrays) if function is None else self._run_numpy(function, arrays)
+                    self._run_package(arrays)
+                    if function is None
+                    else self._run_numpy(function, arrays)
                 )
             except GlnnError:
                 raise
-            except Exception as error:  # NumPy and the package raise many kinds
+            except Exception as error:  # of many kinds, from NumPy or the package
                 raise self._refusal(arrays, _first_cause(error)) from error
 
     def _refusal(self, arrays: Sequence[Array | None], cause: BaseException) -> GlnnError:
-        """Return an error that names the operands, which cannot be computed, and the cause."""
+        """Return the error for operands that cannot be computed, with their types and the cause."""
         if isinstance(cause, MemoryError):
             return out_of_memory(cause)
         types = ", ".join("none" if x is None else str(TensorType.from_array(x)) for x in arrays)
@@ -98,7 +100,7 @@ class Delegate:
             f"{first_line(cause)}"
         )
 
-    def _package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    def _run_package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Return the results by the package's reference."""
         pairs = zip(self.node.input, arrays, strict=False)
         feeds = {name: _unboxed(array) for name, array in pairs if name and array is not None}
@@ -112,9 +114,7 @@ class Delegate:
     def _run_numpy(
         self, function: Callable[..., Sequence[Array]], arrays: Sequence[Array | None]
     ) -> tuple[Array, ...]:
-        """Return the results by the NumPy function here, much faster than the package's
-        reference.
-        """
+        """Return the results by glnn's NumPy function, much faster than the package's reference."""
         from onnx import helper
 
         attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
@@ -124,8 +124,8 @@ class Delegate:
     def infer_types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """Return the results' types as far as the package infers them.
 
-        Of operators that it has no schema of only dtypes are known. Raises ShapeError where
-        operands do not fit, or sizes are such as no tensor has.
+        For operators that it has no schema of, only dtypes are known. Raises ShapeError where
+        operands do not fit, or no tensor has the result's sizes.
         """
         if self.signature is not None:
             operand_types = [None if value is None else value.type for value in operands]
@@ -148,11 +148,11 @@ class Delegate:
         """Return the TypeProtos that the package infers, by the results' names."""
         from onnx import defs, numpy_helper, shape_inference
 
-        here = dict(zip(self.node.input, map(self._scalar, count(), operands)))
-        types = {n: type_proto(v.type) for n, v in here.items() if n and v}
-        known = {
+        values = dict(zip(self.node.input, map(self._scalar, count(), operands)))
+        types = {n: type_proto(v.type) for n, v in values.items() if n and v}
+        constants = {
             n: numpy_helper.from_array(v.data)
-            for n, v in here.items()
+            for n, v in values.items()
             if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject
         }
         from onnx import helper
@@ -164,35 +164,36 @@ class Delegate:
             node = type(self.node)()
             node.CopyFrom(self.node)
             names = {one.name for one in node.attribute}
-            # The package's inference takes 0 for defaults, as for STFT's `onesided`, which is 1.
+            # The package's inference takes missing attributes for 0; STFT's `onesided` is 1.
             node.attribute.extend(one for one in defaults(schema) if one.name not in names)
             result: Mapping[str, Any] = shape_inference.infer_node_outputs(
-                schema, node, types, known, opset_imports=imports, ir_version=self.ir_version
+                schema, node, types, constants, opset_imports=imports, ir_version=self.ir_version
             )
         except MemoryError as error:
             raise out_of_memory(error) from None
-        except Exception as error:  # it raises many kinds
+        except Exception as error:  # of many kinds
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return result
 
     def _scalar(self, number: int, value: Value | None) -> Value | None:
-        """Return an operand as the package's inference takes it: without the dimension of one
-        number, where ONNX wants none and ONNX Runtime takes both.
+        """Return an operand as the package's inference takes it: a scalar in place of (1,) where
+        ONNX defines a scalar.
         """
-        listed = () if self.node.domain else SCALARS.get(self.node.op_type, ())
-        if value is None or number not in listed or value.type.dims != (1,):
+        scalars = () if self.node.domain else SCALARS.get(self.node.op_type, ())
+        if value is None or number not in scalars or value.type.dims != (1,):
             return value
         data = value.data.reshape(()) if isinstance(value.data, np.ndarray) else value.data
         return replace(value, type=TensorType((), value.type.dtype), data=data)
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
-        """The results' types where operands may not be ranked, or do not fit by the sizes that
-        stand for open ones: the dtypes, with as many dimensions as the package knows.
+        """Return the results' dtypes, with as many dimensions as the package infers.
+
+        For operands that may be unranked, or whose open sizes do not fit each other.
         """
         unsized = [None if type is None else type.unknown for type in types]
         unranked = [None if type is None else type.unranked for type in types]
-        for some in (types, unsized, unranked):
-            operands = [None if t is None else Value("operand", t, Kind.INPUT) for t in some]
+        for candidates in (types, unsized, unranked):
+            operands = [None if t is None else Value("operand", t, Kind.INPUT) for t in candidates]
             try:
                 return self.infer_types(operands)
             except (ShapeError, UnsupportedOpError):
@@ -201,20 +202,18 @@ class Delegate:
 
     @property
     def random(self) -> bool:
-        """True where the node draws other numbers in each run."""
+        """True where the node draws new random numbers in each run."""
         return domain_of(self.node.domain) == "" and self.node.op_type in RANDOM
 
     @property
     def _numpy_function(self) -> Callable[..., Sequence[Array]] | None:
-        """The NumPy function that computes the node; None where only the package's reference
-        does.
-        """
+        """The NumPy function that computes the node; None where there is none."""
         return NODES.get((domain_of(self.node.domain), self.node.op_type))
 
     def _check(self, operands: Sequence[Value | None], why: str) -> None:
-        """Raise UnsupportedOpError unless the package's reference was checked for such a node.
+        """Raise UnsupportedOpError unless the package's reference is verified for such a node.
 
-        why: the reason why nothing else computes it, for the error.
+        why: for the error, the reason why nothing else computes it.
         """
         import onnx
         from onnx import defs, helper
@@ -246,19 +245,19 @@ class Delegate:
     def _named_types(
         self, schema: Any, operands: Sequence[Value | None]
     ) -> Mapping[str, Sequence[str]]:
-        """Return the types of operands and results by ONNX's type constraints."""
+        """Return the names of the types of operands and results, by type constraint of ONNX."""
         operand_types = [None if value is None else value.type for value in operands]
         try:
             inferred = iter(self.infer_types(operands))
-        except ShapeError:  # constants may be sequences, whose types nobody says
+        except ShapeError:  # constants may be sequences of unknown types
             if not operands or any(v and v.kind is not Kind.CONSTANT for v in operands):
                 raise
             inferred = iter(())
         results = [next(inferred, None) if name else None for name in self.node.output]
         result: dict[str, list[str]] = {}
         for formal, types in ((schema.inputs, operand_types), (schema.outputs, results)):
-            last = [formal[-1]] * (len(types) - len(formal)) if formal else []  # may be several
-            for parameter, type in zip((*formal, *last), types, strict=False):
+            variadic = [formal[-1]] * (len(types) - len(formal)) if formal else []
+            for parameter, type in zip((*formal, *variadic), types, strict=False):
                 if type is not None and type != ANYTHING:
                     name = type.holds or type_text(type).removeprefix("tensor(").removesuffix(")")
                     result.setdefault(parameter.type_str, []).append(name)
@@ -267,7 +266,8 @@ class Delegate:
     def graph(self, operands: Sequence[Value | None], why: str) -> Graph:
         """Return a graph of one operator that the host computes. why: the reason why no GPU does.
 
-        Raises UnsupportedOpError for what the package's reference is not known to compute right.
+        Raises UnsupportedOpError where only the package's reference computes the node, and it is
+        not verified for it.
         """
         if self._numpy_function is None:
             self._check(operands, why)
@@ -279,8 +279,8 @@ class Delegate:
     def _types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """Return the results' types.
 
-        Where the package cannot say them of operands that are all constants, these are anything:
-        the results say them. Raises ShapeError for sizes that no tensor has.
+        They are ANYTHING where all operands are constants and the package cannot infer: the node is
+        folded, and its results have types. Raises ShapeError as `infer_types`.
         """
         kinds = {value.kind for value in operands if value is not None}
         if kinds == {Kind.CONSTANT} and self.signature is None:
@@ -293,7 +293,7 @@ class Delegate:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNode(HostNode):
-    """A node that the host computes by the `onnx` package, of operands with known sizes."""
+    """A node that the host computes by its `Delegate`, for operands of known sizes."""
 
     delegate: Delegate
     present: tuple[bool, ...]
@@ -318,16 +318,14 @@ class ReferenceNode(HostNode):
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return what an error was raised from: the package writes its own over NumPy's."""
+    """Return the innermost cause: the package raises its own error from NumPy's."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _unboxed(array: Array) -> Any:
-    """Return `array` as the package's reference takes it: a sequence or an optional value
-    unboxed.
-    """
+    """Unbox a sequence or an optional value, as the package's reference takes them."""
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array

@@ -1,4 +1,4 @@
-"""Nodes that the host computes, of operands whose types are known."""
+"""Nodes that the host computes for operands of known types."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def host_graph(
     operands: Sequence[Value | None],
     types: Sequence[TensorType],
 ) -> Graph:
-    """Return a graph of one operator, or its results where all numbers are known and they are few.
+    """Return a graph of one operator; of constants only where it folds to results that are small.
 
-    types: those of the results. Random numbers are none that are known.
+    types: of the results. A random operator is never folded.
     """
     present = tuple(value for value in operands if value is not None)
     inputs = tuple(dict.fromkeys(v for v in present if v.kind is not Kind.CONSTANT))
-    most = FOLDED + GROWTH * sum(value.type.nbytes for value in present)
-    known = present and not inputs and not operator.random
-    if known and sum(type.nbytes for type in types) <= most:
-        result = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
+    limit = FOLDED + GROWTH * sum(value.type.nbytes for value in present)
+    foldable = present and not inputs and not operator.random
+    if foldable and sum(type.nbytes for type in types) <= limit:
+        arrays = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
         constants = tuple(
             Value(
                 f"result {i}",
@@ -66,7 +66,7 @@ def host_graph(
                 Kind.CONSTANT,
                 array,
             )
-            for i, (array, type) in enumerate(zip(result, types, strict=True))
+            for i, (array, type) in enumerate(zip(arrays, types, strict=True))
         )
         return Graph((), (), constants, op_type)
     results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
@@ -74,12 +74,12 @@ def host_graph(
 
 
 Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
-"""Puts a node into a graph, of a value for each operand, and returns its results."""
+"""Puts a node into a graph, given a value for each operand, and returns its results."""
 
 
 @dataclass(frozen=True, eq=False)
 class Float64Node(HostNode):
-    """A node of float64, computed by the graph of the same node of float32, in 64 bits."""
+    """A float64 node: the graph of the same node of float32, evaluated by NumPy in 64 bits."""
 
     graph: Graph
     """The graph of the float32 node, with an input for each operand and no composites."""
@@ -101,9 +101,9 @@ def float64_graph(
 ) -> Graph:
     """Return a graph of one host operator, which computes a node in 64 bits.
 
-    convert: puts the float32 node into a graph. operands: some are of float64. dtypes: those
-    of the results, `DType.object` where nothing is known. Raises ShapeError and UnsupportedOpError
-    where the float32 node is refused.
+    convert: puts the float32 node into a graph. operands: some are float64. dtypes: of the results,
+    `DType.object` where unknown. Raises ShapeError and UnsupportedOpError where the float32 node is
+    refused.
     """
     graph = _float32_graph(op_type, convert, operands)
     types = tuple(
@@ -116,17 +116,17 @@ def float64_graph(
 
 
 def _float32_graph(op_type: str, convert: Convert, operands: Sequence[Value | None]) -> Graph:
-    """Return the graph of the float32 node, an input for each operand.
+    """Return the graph of the float32 node, with an input for each operand.
 
-    Numbers of float64 that are known are inputs, too, lest they are rounded; only where the node
-    must know them, and float32 has them as they are, constants.
+    float64 constants are inputs, too, so that they are not rounded. They are constants only where
+    the conversion needs their numbers and float32 represents these exactly.
     """
     wide = [i for i, value in enumerate(operands) if value and _is_wide(value)]
     try:
         return substituted_graph(op_type, convert, operands, wide, keep_constants=False)
     except (ShapeError, UnsupportedOpError):
         constants = [v for v in operands if v and v.kind is Kind.CONSTANT and _is_wide(v)]
-        if not constants or not all(map(_is_narrow_exactly, constants)):
+        if not constants or not all(map(_is_exact_in_float32, constants)):
             raise
         return substituted_graph(op_type, convert, operands, wide, keep_constants=True)
 
@@ -139,17 +139,17 @@ def substituted_graph(
     *,
     keep_constants: bool,
 ) -> Graph:
-    """Return the graph of a node, an input for each operand, without composites.
+    """Return the graph of a node, with an input for each operand, without composites.
 
-    float32_operands: the operands, by number, in the place of which float32 stands. keep_constants:
-    whether these are constants of the node's graph where they are constants.
+    float32_operands: the numbers of the operands whose dtype is replaced by float32.
+    keep_constants: True if constants among these are constants of the graph, too.
     """
     builder = Builder(op_type)
-    here: list[Value | None] = []
+    node_operands: list[Value | None] = []
     inputs: list[Value] = []
     for i, value in enumerate(operands):
         if value is None:
-            here.append(None)
+            node_operands.append(None)
             continue
         dtype = DType.float32 if i in float32_operands else value.type.dtype
         operand = Value(f"operand {i}", TensorType(value.type.dims, dtype), Kind.INPUT)
@@ -159,28 +159,28 @@ def substituted_graph(
             operand = Value(f"operand {i}", operand.type, Kind.CONSTANT, array)
         else:
             builder.take(operand)
-        here.append(operand)
-    outputs = tuple(convert(builder, here))
-    made = builder.graph(list(outputs))
-    made = expand_composites(made, {value.name: value.type for value in made.inputs})
-    # What nothing reads is given all the same.
-    taken = {value.name: value for value in made.inputs}
-    return replace(made, inputs=tuple(taken.get(value.name, value) for value in inputs))
+        node_operands.append(operand)
+    outputs = tuple(convert(builder, node_operands))
+    graph = builder.graph(list(outputs))
+    graph = expand_composites(graph, {value.name: value.type for value in graph.inputs})
+    # Every operand is an input, whether it is read or not.
+    graph_inputs = {value.name: value for value in graph.inputs}
+    return replace(graph, inputs=tuple(graph_inputs.get(value.name, value) for value in inputs))
 
 
 def _is_wide(value: Value) -> bool:
     return value.type.dtype is DType.float64
 
 
-def _is_narrow_exactly(value: Value) -> bool:
-    """Return True where float32 has all numbers of a constant as they are."""
+def _is_exact_in_float32(value: Value) -> bool:
+    """Return True where float32 represents all numbers of a constant exactly."""
     array = np.asarray(value.data)
     with np.errstate(all="ignore"):
         return np.array_equal(array.astype(np.float32).astype(np.float64), array, equal_nan=True)
 
 
 def _result_dtype(value: Value, dtype: DType) -> DType:
-    """The type of a result: what ONNX says, else float64 in the place of float32."""
+    """Return the dtype of a result: ONNX's where it is known, else float64 in place of float32."""
     if dtype is not DType.object:
         return dtype
     return DType.float64 if value.type.dtype is DType.float32 else value.type.dtype
@@ -216,14 +216,17 @@ MOVES: Mapping[str, slice] = {
     "Upsample": slice(1),
     "Where": slice(1, 3),
 }
-"""Slices of the operands whose numbers an ONNX operator moves to its results; all are of one
-type.
+"""By ONNX operator, the slice of operands whose numbers are moved to the results. All of these have
+one dtype.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class MoveNode(HostNode):
-    """A node that moves numbers, by the graph of the same node of float32."""
+    """A node that moves numbers, for dtypes without kernels.
+
+    The float32 node's graph moves positions instead of numbers, which are looked up by them.
+    """
 
     graph: Graph
     """The graph of the float32 node, with an input for each operand and no composites."""
@@ -233,7 +236,7 @@ class MoveNode(HostNode):
     name: ClassVar[str] = "moved"
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        """Return the results. Position 0 is for what no operand has: a zero, or an empty text."""
+        """Return the results. Position 0 has what is in no operand: a zero, or an empty text."""
         operands = [array for array in arrays if array is not None]
         numbers = [array for array, moved in zip(operands, self.moved, strict=True) if moved]
         positions, end = [], 1
@@ -246,28 +249,30 @@ class MoveNode(HostNode):
         dtype = numbers[0].dtype
         zero = np.array([""], object) if dtype.hasobject else np.zeros(1, dtype)
         all_numbers = np.concatenate([zero, *(array.ravel() for array in numbers)])
-        result = (np.asarray(one).astype(np.int64) for one in self.graph.reference(*positions))
-        return tuple(np.asarray(all_numbers[one], dtype) for one in result)
+        moved_positions = (
+            np.asarray(one).astype(np.int64) for one in self.graph.reference(*positions)
+        )
+        return tuple(np.asarray(all_numbers[one], dtype) for one in moved_positions)
 
 
 def moves(op_type: str, attributes: Mapping[str, Any], operands: Sequence[Value | None]) -> bool:
-    """Return True where a node's results are numbers of its operands as they are, or zeros."""
+    """Return True where a node's results are unchanged numbers of its operands, or zeros."""
     numbers = [v for v in operands[MOVES[op_type]] if v] if op_type in MOVES else []
     if not numbers or any(v.type.holds or not v.type.ranked for v in numbers):
         return False
     if any(v.type.dtype not in CONVERTED for v in operands if v and v not in numbers):
         return False
     if op_type in ("Resize", "Upsample"):
-        way = attributes.get("coordinate_transformation_mode")
+        coordinates = attributes.get("coordinate_transformation_mode")
         nearest = attributes.get("mode", "nearest") == "nearest"
-        return bool(nearest and way != "tf_crop_and_resize")
+        return bool(nearest and coordinates != "tf_crop_and_resize")
     return bool(attributes.get("reduction", "none") == "none")
 
 
 def move_graph(op_type: str, convert: Convert, operands: Sequence[Value | None], why: str) -> Graph:
-    """Return a graph of one host operator, which computes a node that `moves`.
+    """Return a graph of one host operator, which computes a node that `moves` is True for.
 
-    convert: puts the float32 node into a graph. operands: the node's. why: no GPU computes it.
+    convert: puts the float32 node into a graph. why: the reason why no GPU computes the node.
     Raises ShapeError and UnsupportedOpError where the float32 node is refused.
     """
     numbers = [i for i in range(len(operands))[MOVES[op_type]] if operands[i]]

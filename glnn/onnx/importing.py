@@ -39,14 +39,14 @@ from glnn.onnx.subgraphs import (
 )
 
 PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
-"""Numbers per byte, of types that are packed."""
+"""Numbers per byte of packed types."""
 SPANS = ("offset", "length")
-DIGITS = 18  # of an offset
+DIGITS = 18  # of an offset or a length
 TYPES = "to", "dtype", "output_dtype"
-"""Attributes that are types of numbers, first the one that must be said."""
-MOST_DIMENSIONS = 32  # of an array of NumPy's, whichever version
-MOST_DENSE = 1 << 22  # numbers of a sparse tensor, those that are 0 too, and for each that is not:
-DENSITY = 1000
+"""Attributes that are dtypes. Only the first is required."""
+MOST_DIMENSIONS = 32  # of an array, in any version of NumPy
+MOST_DENSE = 1 << 22  # elements of a sparse tensor, zeros included,
+DENSITY = 1000  # and that many more for each stored value
 
 
 @dataclass(frozen=True)
@@ -54,31 +54,31 @@ class Tensors:
     """Reads the tensors of one model."""
 
     onnx: Any
-    """The package."""
+    """The `onnx` package."""
     where: str
     """The model's name in errors."""
     folder: Path | None
-    """The folder where the model's external files may lie."""
+    """The folder in which external data may be."""
     home: Path | None = None
-    """The folder where the model itself lies, behind its links; its files may lie there, too."""
+    """The folder of the model's file once links are resolved; external data may be there, too."""
 
     def constants(self, graph: Any) -> dict[str, Value]:
-        """The initialisers of a GraphProto by name."""
+        """Return the initialisers of a GraphProto by name."""
         result: dict[str, Value] = {}
-        for one in graph.initializer:
-            self._new(result, one.name, self.array(one))
+        for tensor in graph.initializer:
+            self._add_constant(result, tensor.name, self.array(tensor))
         for sparse in graph.sparse_initializer:
-            self._new(result, sparse.values.name, self._dense(sparse))
+            self._add_constant(result, sparse.values.name, self._dense(sparse))
         return result
 
-    def _new(self, constants: dict[str, Value], name: str, array: Array) -> None:
+    def _add_constant(self, constants: dict[str, Value], name: str, array: Array) -> None:
         """Add a constant to `constants`. Raises ModelError where the name is in use."""
         if name in constants:
             raise ModelError(f"{self.where}: two initialisers are called {name!r}")
         constants[name] = _value(name, array)
 
     def array(self, tensor: Any) -> Array:
-        """The numbers of a TensorProto."""
+        """Return the numbers of a TensorProto."""
         what = f"{self.where}: tensor {tensor.name!r}"
         dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
         if any(dim < 0 for dim in dims) or prod(dims) > MOST:
@@ -93,14 +93,14 @@ class Tensors:
             raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {got}")
         try:
             array = np.asarray(self.onnx.numpy_helper.to_array(tensor))
-        except Exception as error:  # it raises many kinds
+        except Exception as error:  # of many kinds
             raise ModelError(f"{what}: {first_line(error)}") from None
         if array.shape != dims:
             raise ModelError(f"{what}: its numbers are not as many as {dims} says")
         return array.astype(object) if array.dtype.kind in "SU" else array
 
     def _external(self, tensor: Any, what: str) -> Array:
-        """The numbers of a TensorProto that are in a file beside the model's."""
+        """Return the numbers of a TensorProto that refers to a file of external data."""
         entries_by_key = {one.key: one.value for one in tensor.external_data}
         dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
         if self.folder is None:
@@ -110,76 +110,78 @@ class Tensors:
         location, nbytes = entries_by_key.get("location"), _nbytes(dtype, dims)
         path = resolve_inside(self.folder, self.folder / "model", location, self.home)
         check_file(path)
-        offset, length = (self._number(entries_by_key.get(key, "0"), what, key) for key in SPANS)
+        offset, length = (
+            self._byte_count(entries_by_key.get(key, "0"), what, key) for key in SPANS
+        )
         if length not in (0, nbytes):
             raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {length}")
         try:
             with open(path, "rb", opener=open_regular) as file:
-                there = os.fstat(file.fileno()).st_size
-                if offset + nbytes > there:
-                    fault = f"has {there} bytes, {nbytes} from {offset} on are wanted"
+                file_size = os.fstat(file.fileno()).st_size
+                if offset + nbytes > file_size:
+                    fault = f"has {file_size} bytes, {nbytes} from {offset} on are wanted"
                     raise ModelError(f"{what}: {location} {fault}")
                 file.seek(offset)
                 content = np.fromfile(file, np.uint8, nbytes)
         except OSError as error:
             raise ModelError(f"{what}: {location} cannot be read: {error.strerror}") from None
         if dtype.value not in PACKED:
-            little = dtype.numpy.newbyteorder("<")
-            result: Array = np.ndarray(dims, little, content)
+            stored_dtype = dtype.numpy.newbyteorder("<")
+            result: Array = np.ndarray(dims, stored_dtype, content)
             return result
-        whole = self.onnx.helper.make_tensor(
+        inline_tensor = self.onnx.helper.make_tensor(
             tensor.name, tensor.data_type, dims, content.tobytes(), raw=True
         )
-        return np.asarray(self.onnx.numpy_helper.to_array(whole))
+        return np.asarray(self.onnx.numpy_helper.to_array(inline_tensor))
 
-    def _number(self, text: str, what: str, key: str) -> int:
-        """An offset or a length."""
+    def _byte_count(self, text: str, what: str, key: str) -> int:
+        """Return an offset or a length. Raises ModelError for what is no number."""
         if not text.isdecimal() or len(text) > DIGITS:
             raise ModelError(f"{what}: {key} must be a number of bytes, got {shown(text)}")
         return int(text)
 
     def _dense(self, sparse: Any) -> Array:
-        """The numbers of a SparseTensorProto, those that are 0 too."""
+        """Return the numbers of a SparseTensorProto, zeros included."""
         what, dims = f"{self.where}: tensor {sparse.values.name!r}", tuple(sparse.dims)
-        values, at = self.array(sparse.values), self.array(sparse.indices)
-        most = MOST_DENSE + DENSITY * values.size
-        if any(dim < 0 for dim in dims) or prod(dims) > most:
-            raise ModelError(f"{what}: its sizes must be up to {most} together, got {dims}")
+        values, indices = self.array(sparse.values), self.array(sparse.indices)
+        limit = MOST_DENSE + DENSITY * values.size
+        if any(dim < 0 for dim in dims) or prod(dims) > limit:
+            raise ModelError(f"{what}: its sizes must be up to {limit} together, got {dims}")
         if len(dims) > MOST_DIMENSIONS:
             raise ModelError(f"{what}: at most {MOST_DIMENSIONS} dimensions, got {len(dims)}")
-        sizes = (prod(dims),) if at.ndim == 1 else dims
-        wanted = (values.size,) if at.ndim == 1 else (values.size, len(dims))
-        if at.dtype != np.int64 or at.shape != wanted or values.ndim != 1:
-            raise ModelError(f"{what}: its indices must be int64 {wanted}, got {at.shape}")
-        places = at.reshape(values.size, len(sizes))
-        if ((places < 0) | (places >= np.array(sizes, np.int64))).any():
+        sizes = (prod(dims),) if indices.ndim == 1 else dims
+        expected = (values.size,) if indices.ndim == 1 else (values.size, len(dims))
+        if indices.dtype != np.int64 or indices.shape != expected or values.ndim != 1:
+            raise ModelError(f"{what}: its indices must be int64 {expected}, got {indices.shape}")
+        positions = indices.reshape(values.size, len(sizes))
+        if ((positions < 0) | (positions >= np.array(sizes, np.int64))).any():
             raise ModelError(f"{what}: an index is not within {dims}")
         dense = np.zeros(dims, values.dtype)
-        if at.ndim == 1:
-            dense.reshape(-1)[at] = values
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = values
         else:
-            dense[tuple(at.T)] = values
+            dense[tuple(indices.T)] = values
         return dense
 
     def constant(self, node: Any, name: str) -> Value:
-        """The value, called `name`, of a NodeProto of the operator Constant."""
+        """Return the value of a NodeProto of the operator Constant, called `name`."""
         if len(node.attribute) != 1:
             raise ModelError(f"{self.where}: the constant {name!r} must have one attribute")
         (attribute,) = node.attribute
         value = self.attribute(attribute)
-        kinds: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
-        kinds |= {"value_int": np.int64, "value_ints": np.int64}
-        kinds |= {"value_string": np.object_, "value_strings": np.object_}
-        return _value(name, np.asarray(value, kinds.get(attribute.name)))
+        dtypes: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
+        dtypes |= {"value_int": np.int64, "value_ints": np.int64}
+        dtypes |= {"value_string": np.object_, "value_strings": np.object_}
+        return _value(name, np.asarray(value, dtypes.get(attribute.name)))
 
-    def is_said(self, attribute: Any) -> bool:
-        """Return False for a type attribute that is UNDEFINED, which is as if it were left out."""
+    def is_set(self, attribute: Any) -> bool:
+        """Return False for an optional dtype that is UNDEFINED, which is the same as absent."""
         kind, undefined = self.onnx.AttributeProto.INT, self.onnx.TensorProto.UNDEFINED
-        left_out = attribute.type == kind and attribute.i == undefined
-        return attribute.name not in TYPES[1:] or not left_out
+        is_undefined = attribute.type == kind and attribute.i == undefined
+        return attribute.name not in TYPES[1:] or not is_undefined
 
     def attribute(self, attribute: Any) -> Any:
-        """An attribute's value, as `Call` has it."""
+        """Return an attribute's value, as `OperatorCall.attributes` has it."""
         proto = self.onnx.AttributeProto
         if attribute.type == proto.TENSOR:
             return self.array(attribute.t)
@@ -204,7 +206,7 @@ def _value(name: str, array: Array) -> Value:
 
 
 def _nbytes(dtype: DType, dims: Shape) -> int:
-    """Bytes of a tensor's numbers."""
+    """Return the bytes of a tensor."""
     count, packed = prod(dims), PACKED.get(dtype.value)
     return -(-count // packed) if packed else count * dtype.numpy.itemsize
 
@@ -215,12 +217,12 @@ class ImportedModel:
 
     graph: Graph
     inputs: Mapping[str, TensorType]
-    """Types by name, as far as the model says them."""
+    """Types by name, as far as the model declares them."""
     outputs: Mapping[str, TensorType]
     """Types by name, as far as they are known."""
     name: str
     source: ModelSource
-    """The ModelProto that it was read from, without large tensors."""
+    """The ModelProto of the graph, without large tensors."""
 
 
 def import_model(
@@ -228,9 +230,8 @@ def import_model(
 ) -> ImportedModel:
     """Return the graph of a ModelProto.
 
-    where: the model's name in errors. folder: where files with tensors of its own may lie, and
-    home, where the model's file does behind its links. Raises ModelError, in one sentence, for
-    every fault.
+    where: the model's name in errors. folder, home: the folders in which external data may be; see
+    `Tensors`. Raises ModelError, in one sentence, for every fault.
     """
     try:
         return _import_model(proto, where, folder, home)
@@ -247,7 +248,7 @@ def _import_model(proto: Any, where: str, folder: Path | None, home: Path | None
     reader = GraphReader(onnx, where, proto, Tensors(onnx, where, folder, home))
     opsets = opsets_of(onnx, where, proto.opset_import)
     if proto.ir_version < 3:
-        opsets.setdefault("", 1)  # the versions of operators were not said then
+        opsets.setdefault("", 1)  # such models do not declare versions of operators
     onnx_graph = reader.read_graph(proto.graph, opsets)
     name = proto.graph.name or "model"
     try:
@@ -257,34 +258,34 @@ def _import_model(proto: Any, where: str, folder: Path | None, home: Path | None
         }
     except ShapeError as error:  # of sizes that no tensor has
         raise ModelError(f"{where}: {error}") from None
-    inputs = {one: declared[one] for one in onnx_graph.inputs}
-    for one, type in inputs.items():
+    inputs = {input: declared[input] for input in onnx_graph.inputs}
+    for input, type in inputs.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:
-            raise ModelError(f"{where}: the type of the input {one!r} is not said")
+            raise ModelError(f"{where}: the type of the input {input!r} is not said")
     builder = Builder(name)
     try:
-        values = {one: builder.input(one, type) for one, type in inputs.items()}
+        values = {input: builder.input(input, type) for input, type in inputs.items()}
         outputs = onnx_graph.put(builder, values)
         graph = builder.graph(outputs)
     except (ShapeError, UnsupportedOpError) as error:
         raise ModelError(f"{where}: {error}") from None
-    for one, value in zip(onnx_graph.outputs, outputs, strict=True):
-        declared_dtype, dtype = declared[one].dtype, value.type.dtype
+    for output, value in zip(onnx_graph.outputs, outputs, strict=True):
+        declared_dtype, dtype = declared[output].dtype, value.type.dtype
         if DType.object not in (declared_dtype, dtype) and declared_dtype is not dtype:
             raise ModelError(
-                f"{where}: the output {one!r} is said to be {declared_dtype.value}, "
+                f"{where}: the output {output!r} is said to be {declared_dtype.value}, "
                 f"it is {dtype.value}"
             )
     results = {
-        one: value.type if value.type.ranked else declared[one]
-        for one, value in zip(onnx_graph.outputs, outputs, strict=True)
+        output: value.type if value.type.ranked else declared[output]
+        for output, value in zip(onnx_graph.outputs, outputs, strict=True)
     }
     arrays = {n: v.data for n, v in onnx_graph.constants.items() if isinstance(v.data, np.ndarray)}
     return ImportedModel(graph, inputs, results, name, ModelSource.from_proto(proto, arrays))
 
 
-MAX_NODES = 100_000  # of a model, those of its functions wherever they are called
-MAX_DEPTH = 12  # graphs of nodes in each other
+MAX_NODES = 100_000  # of a model, with those of its functions once for each call
+MAX_DEPTH = 12  # nested graphs
 
 
 class GraphReader:
@@ -305,8 +306,8 @@ class GraphReader:
     ) -> OnnxGraph:
         """Return a GraphProto's nodes.
 
-        outer_names: names of the graph around it that a body may read; None for the model's own
-        graph. Raises ModelError where they do not hold together.
+        outer_names: names of the enclosing graph that a body may read; None for the model's own
+        graph. Raises ModelError for a malformed graph.
         """
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -338,11 +339,11 @@ class GraphReader:
         state = _GraphState(
             constants, defined, defined | {*(outer_names or ())}, outer_names is not None
         )
-        named = [
+        named_nodes = [
             (node.name or f"{node.op_type}_{number}", node)
             for number, node in enumerate(graph.node)
         ]
-        for name, node in sort_nodes(named, self._where):
+        for name, node in sort_nodes(named_nodes, self._where):
             self._add_node(state, node, name, opsets)
         for name in outputs:
             if name not in state.visible:
@@ -351,7 +352,7 @@ class GraphReader:
         return OnnxGraph(name, inputs, constants, tuple(state.nodes), outputs)
 
     def _add_node(self, state: _GraphState, node: Any, name: str, opsets: Opsets) -> None:
-        """Add `node` to what was read of its graph."""
+        """Add `node` to the graph that is being read."""
         self._count += 1
         if self._count > MAX_NODES:
             raise ModelError(f"{self._where}: has more than {MAX_NODES} nodes")
@@ -359,9 +360,9 @@ class GraphReader:
         texts = (node.op_type, node.domain, node.overload, *node.input, *node.output)
         if not all(isinstance(text, str) for text in texts):
             raise ModelError(f"{what}: a name is no text of UTF-8")
-        for one in node.input:
-            if one and one not in state.visible:
-                raise ModelError(f"{what} reads {one!r}, which no node makes")
+        for tensor in node.input:
+            if tensor and tensor not in state.visible:
+                raise ModelError(f"{what} reads {tensor!r}, which no node makes")
         function = self._functions.get((domain, node.op_type, node.overload))
         if function is not None:
             self._inline(state, function, node, name, opsets)
@@ -375,13 +376,13 @@ class GraphReader:
         results = tuple(node.output)
         if not any(results):
             return
-        for one in filter(None, results):
-            if one in state.defined:
-                raise ModelError(f"{self._where}: the tensor {one!r} is made twice")
+        for tensor in filter(None, results):
+            if tensor in state.defined:
+                raise ModelError(f"{self._where}: the tensor {tensor!r} is made twice")
         if node.op_type == "Constant" and not domain:
             state.constants[results[0]] = self._tensors.constant(node, results[0])
         else:
-            state.nodes.append(self._node(state, node, name, opsets, schema))
+            state.nodes.append(self._read_node(state, node, name, opsets, schema))
         state.defined.update(filter(None, results))
         state.visible.update(filter(None, results))
 
@@ -394,7 +395,7 @@ class GraphReader:
         opsets: Opsets,
         defaults: Iterable[Any] = (),
     ) -> None:
-        """Put the nodes of `function` in the place of `node`, which calls it.
+        """Replace `node`, a call of `function`, by the function's nodes.
 
         defaults: AttributeProtos of attributes that the node may leave out.
         """
@@ -405,16 +406,16 @@ class GraphReader:
             raise ModelError(f"{what} has more operands or results than {function.name!r}")
         imports = opsets_of(self._onnx, self._where, function.opset_import)
         self._calls.append(function)
-        for one in inline_call(self._onnx, function, node, defaults, name):
-            self._add_node(state, one, one.name, {**opsets, **imports})
+        for inlined in inline_call(self._onnx, function, node, defaults, name):
+            self._add_node(state, inlined, inlined.name, {**opsets, **imports})
         self._calls.pop()
 
-    def _node(
+    def _read_node(
         self, state: _GraphState, node: Any, name: str, opsets: Opsets, schema: Any
     ) -> OnnxNode:
         inputs, outputs = tuple(node.input), tuple(node.output)
         op_type = node.op_type if not node.domain else ""
-        if op_type == "Identity" and state.inside:
+        if op_type == "Identity" and state.is_body:
             return OnnxNode(name, None, inputs, outputs)
         graphs = {
             one.name: self.read_graph(one.g, opsets, state.visible)
@@ -442,8 +443,8 @@ class GraphReader:
         attributes = self._attributes(node)
         if converter is not None and converter.signature is not None:
             attributes = {**converter.signature.defaults, **attributes}
-        plain = OnnxOperator(node.op_type, version, attributes, used, converter, delegate)
-        return OnnxNode(name, plain, inputs, outputs)
+        single = OnnxOperator(node.op_type, version, attributes, used, converter, delegate)
+        return OnnxNode(name, single, inputs, outputs)
 
     def _delegate(self, node: Any, opsets: Opsets) -> Delegate:
         single = self._onnx.NodeProto()
@@ -460,18 +461,19 @@ class GraphReader:
     def _function_body(
         self, schema: Any, node: Any, opsets: Opsets, types: Types, free: Collection[str]
     ) -> OnnxGraph:
-        """Return the nodes of the function by which `schema` defines `node`, for operands of
-        `types`.
+        """Return the graph of the function that defines `node` in `schema`, for operand types.
+
+        free: the names of the values that subgraphs of the node capture.
         """
         protos = [b"" if one is None else type_proto(one).SerializeToString() for one in types]
         versions = schema.context_dependent_function_opset_versions
-        fitting = [one for one in versions if one <= opsets.get(domain_of(node.domain), 1)]
+        supported = [one for one in versions if one <= opsets.get(domain_of(node.domain), 1)]
         try:
             content = schema.get_context_dependent_function_with_opset_version(
-                max(fitting), node.SerializeToString(), protos
+                max(supported), node.SerializeToString(), protos
             )
             function = self._onnx.FunctionProto.FromString(content)
-        except Exception as error:  # it raises many kinds
+        except Exception as error:  # of many kinds
             raise ShapeError(f"{node.op_type}: {error}") from None
         nodes = function_body(self._onnx, function, node, defaults(schema))
         del function.node[:]
@@ -489,10 +491,10 @@ class GraphReader:
         attribute.
         """
         used, count = tuple(map(bool, node.output)), len(node.input)
-        needed = ("then_branch", "else_branch") if kind == "If" else ("body",)
-        if missing := [name for name in needed if name not in graphs]:
+        attribute_names = ("then_branch", "else_branch") if kind == "If" else ("body",)
+        if missing := [name for name in attribute_names if name not in graphs]:
             raise ModelError(f"{what}: {kind} has no graph {missing[0]!r}")
-        subgraphs = tuple(graphs[name] for name in needed)
+        subgraphs = tuple(graphs[name] for name in attribute_names)
         if kind == "Scan":
             attributes = self._attributes(node)
             try:
@@ -515,7 +517,7 @@ class GraphReader:
         return {
             one.name: self._tensors.attribute(one)
             for one in node.attribute
-            if not one.HasField("g") and self._tensors.is_said(one)
+            if not one.HasField("g") and self._tensors.is_set(one)
         }
 
 
@@ -532,48 +534,50 @@ class _GraphState:
     constants: dict[str, Value]
     """Constants by name: the graph's and those of its nodes."""
     defined: set[str]
-    """Names of its inputs and of what its nodes make."""
+    """Names of its inputs, its constants and its nodes' results."""
     visible: set[str]
     """Names that the graph's nodes may read."""
-    inside: bool
+    is_body: bool
     """True for the body of a node."""
     nodes: list[OnnxNode] = field(default_factory=list)
 
 
 NamedNode = tuple[str, Any]
-"""A NodeProto and what it is called."""
+"""A node's name, and its NodeProto."""
 
 
 def sort_nodes(nodes: Sequence[NamedNode], where: str) -> Sequence[NamedNode]:
-    """Return the nodes, each behind those that it reads from; as they are where they are so.
+    """Return the nodes in topological order; unchanged where they have one already.
 
-    Of those that could come next, the first in the file does. where: the model's name in errors.
-    Raises ModelError where nodes need each other's results.
+    Of several nodes that are ready, the first in the file comes first. where: the model's name in
+    errors. Raises ModelError for a cycle.
     """
-    makers = {name: i for i, (_, node) in enumerate(nodes) for name in node.output if name}
-    if not any(makers.get(name, -1) >= i for i, (_, n) in enumerate(nodes) for name in _reads(n)):
+    producer_of = {name: i for i, (_, node) in enumerate(nodes) for name in node.output if name}
+    if not any(
+        producer_of.get(name, -1) >= i for i, (_, n) in enumerate(nodes) for name in _reads(n)
+    ):
         return nodes
     dependencies: list[set[int]] = []
-    readers: list[list[int]] = [[] for _ in nodes]
+    consumers: list[list[int]] = [[] for _ in nodes]
     for i, (_, node) in enumerate(nodes):
-        dependencies.append({makers[name] for name in _reads(node) if name in makers})
-        for maker in dependencies[i]:
-            readers[maker].append(i)
-    ready = [i for i, before in enumerate(dependencies) if not before]
+        dependencies.append({producer_of[name] for name in _reads(node) if name in producer_of})
+        for producer in dependencies[i]:
+            consumers[producer].append(i)
+    ready = [i for i, producers in enumerate(dependencies) if not producers]
     order: list[int] = []
     while ready:
-        done = heapq.heappop(ready)
-        order.append(done)
-        for reader in readers[done]:
-            dependencies[reader].remove(done)
-            if not dependencies[reader]:
-                heapq.heappush(ready, reader)
+        index = heapq.heappop(ready)
+        order.append(index)
+        for consumer in consumers[index]:
+            dependencies[consumer].remove(index)
+            if not dependencies[consumer]:
+                heapq.heappush(ready, consumer)
     if len(order) < len(nodes):
-        names = _cycle(
-            [sorted(before) for before in dependencies], set(range(len(nodes))) - {*order}
+        cycle = _cycle(
+            [sorted(indices) for indices in dependencies], set(range(len(nodes))) - {*order}
         )
-        listed = ", ".join(repr(nodes[i][0]) for i in names[:4]) + (
-            ", ..." if len(names) > 4 else ""
+        listed = ", ".join(repr(nodes[i][0]) for i in cycle[:4]) + (
+            ", ..." if len(cycle) > 4 else ""
         )
         raise ModelError(f"{where}: nodes need each other's results: {listed}")
     return [nodes[i] for i in order]
@@ -588,15 +592,15 @@ def _cycle(dependencies: Sequence[Sequence[int]], remaining: set[int]) -> list[i
 
 
 def _reads(node: Any) -> Iterator[str]:
-    """Yield the names that a node reads, also those that its bodies capture."""
+    """Yield the names that a node reads, with those that its bodies capture."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield from _free(attribute.g)
+            yield from _captured_names(attribute.g)
 
 
-def _free(graph: Any) -> set[str]:
-    """Return the names that a body reads and does not make."""
+def _captured_names(graph: Any) -> set[str]:
+    """Return the names that a body reads and does not define."""
     defined = {one.name for part in (graph.input, graph.initializer) for one in part}
     defined |= {one.values.name for one in graph.sparse_initializer}
     defined |= {name for node in graph.node for name in node.output}

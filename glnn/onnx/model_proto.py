@@ -1,4 +1,4 @@
-"""The ModelProto of an .onnx file: read, and kept so that it can be written again."""
+"""Reading the ModelProto of an .onnx file, and keeping it so that it can be written again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MOST = 2**31 - 1  # bytes of a .onnx file: protobuf reads no more
 
 
 def package(where: str, doing: str = "reading") -> Any:
-    """The `onnx` package. Raises ModelError, which says what for, where it is not installed."""
+    """Return the `onnx` package. Raises ModelError where it is not installed.
+
+    where, doing: for the error, what the package is needed for.
+    """
     try:
         import onnx
     except ImportError:
@@ -26,7 +29,7 @@ def package(where: str, doing: str = "reading") -> Any:
 
 
 def read(path: Path) -> Any:
-    """The ModelProto in the file."""
+    """Return the ModelProto in the file."""
     fileio.check_file(path)
     try:
         content = fileio.read_bytes(path, MOST)
@@ -37,43 +40,43 @@ def read(path: Path) -> Any:
 
 
 def parse(content: bytes, where: str) -> Any:
-    """The ModelProto that `content` is."""
+    """Return the ModelProto that `content` encodes. where: its name in errors."""
     onnx = package(where)
     try:
         model = onnx.ModelProto.FromString(content)
-    except Exception as error:  # protobuf raises kinds of its own
+    except Exception as error:  # of protobuf's own classes
         raise ModelError(f"{where}: not an ONNX model: {error}") from None
     if not model.HasField("graph"):
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
     return model
 
 
-LARGE = 1024  # bytes of a tensor from which on it is not kept twice
+LARGE = 1024  # bytes: a tensor of so many is removed from the ModelProto
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """A ModelProto without the large tensors, which the graph has as arrays."""
+    """A ModelProto without the large tensors, which are arrays of the graph's constants."""
 
     proto: Any
     arrays: Mapping[str, Array]
-    """The tensors that `proto` has as names only."""
+    """The initialisers of which `proto` has the name only."""
 
     @classmethod
     def from_proto(cls, proto: Any, arrays: Mapping[str, Array]) -> ModelSource:
-        """Return the source of a ModelProto. arrays: those of all initialisers, and others, by
-        name.
+        """Return the source of a ModelProto. arrays: by name, at least those of all
+        initialisers.
         """
         graph = _without(proto.graph, "initializer")
         large: dict[str, Array] = {}
         for tensor in proto.graph.initializer:
             array = arrays[tensor.name]
-            apart = tensor.data_location == tensor.EXTERNAL
-            if (array.nbytes < LARGE and not apart) or array.dtype.hasobject:
+            is_external = tensor.data_location == tensor.EXTERNAL
+            if (array.nbytes < LARGE and not is_external) or array.dtype.hasobject:
                 graph.initializer.append(tensor)
             else:
-                said = {"doc_string": tensor.doc_string} if tensor.doc_string else {}
-                graph.initializer.add(name=tensor.name, **said)
+                attributes = {"doc_string": tensor.doc_string} if tensor.doc_string else {}
+                graph.initializer.add(name=tensor.name, **attributes)
                 large[tensor.name] = array
         model = _without(proto, "graph")
         model.graph.CopyFrom(graph)
@@ -85,28 +88,28 @@ class ModelSource:
         return sum(array.nbytes for array in self.arrays.values())
 
     def with_arrays(self, arrays: Mapping[str, Array], where: str) -> ModelSource:
-        """The same with other numbers in tensors of the model's own graph, by their names.
+        """Return the source with new numbers in constants of the model's own graph.
 
-        These are initialisers, or what a Constant makes; a sparse one becomes a dense one. where:
-        what errors call the model. Raises ModelError for any other name.
+        arrays: by the names of initialisers or of results of Constant nodes. Sparse initialisers
+        become dense. where: the model's name in errors. Raises ModelError for any other name.
         """
         onnx = package(where, "writing")
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         large = {name: arrays.get(name, array) for name, array in self.arrays.items()}
-        places = dict(_tensors(model.graph))
+        messages = dict(_tensors(model.graph))
         for name in (name for name in arrays if name not in large):
-            if name not in places:
+            if name not in messages:
                 raise ModelError(
                     f"{where}: the tensor {name!r} is made inside a function, which is not changed"
                 )
-            _put(places[name], onnx.numpy_helper.from_array(arrays[name], name), model.graph)
+            _store(messages[name], onnx.numpy_helper.from_array(arrays[name], name), model.graph)
         return ModelSource(model, large)
 
     def model(self, where: str) -> Any:
-        """The whole ModelProto, all tensors in it. where: what errors call the file.
+        """Return the ModelProto with all its tensors. where: the file's name in errors.
 
-        Raises ModelError where there is a tensor in a file that the model was read beside.
+        Raises ModelError where a tensor is in a file of external data.
         """
         self.check(where)
         onnx = package(where, "writing")
@@ -114,12 +117,12 @@ class ModelSource:
         model.CopyFrom(self.proto)
         for tensor in model.graph.initializer:
             if tensor.name in self.arrays:
-                whole = onnx.numpy_helper.from_array(self.arrays[tensor.name], tensor.name)
-                tensor.MergeFrom(whole)
+                full_tensor = onnx.numpy_helper.from_array(self.arrays[tensor.name], tensor.name)
+                tensor.MergeFrom(full_tensor)
         return model
 
     def check(self, where: str) -> None:
-        """Raise ModelError where there is a tensor in a file that the model was read beside."""
+        """Raise ModelError where a tensor is in a file of external data."""
         external = package(where, "writing").TensorProto.EXTERNAL
         for tensor in _messages(self.proto):
             if getattr(tensor, "data_location", 0) == external:
@@ -147,34 +150,36 @@ def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
             yield node.output[0], node
 
 
-def _put(place: Any, tensor: Any, graph: Any) -> None:
-    """Let `place`, one of `_tensors`, hold the numbers of `tensor`."""
-    kind = place.DESCRIPTOR.name
+def _store(message: Any, tensor: Any, graph: Any) -> None:
+    """Replace the numbers of `message`, which is one of `_tensors`, by those of `tensor`."""
+    kind = message.DESCRIPTOR.name
     if kind == "NodeProto":
-        del place.attribute[:]
-        attribute = place.attribute.add(name="value")
+        del message.attribute[:]
+        attribute = message.attribute.add(name="value")
         attribute.type = attribute.TENSOR
         attribute.t.CopyFrom(tensor)
     elif kind == "SparseTensorProto":
-        graph.sparse_initializer.remove(place)
+        graph.sparse_initializer.remove(message)
         graph.initializer.append(tensor)
     else:
-        tensor.doc_string = place.doc_string
-        place.CopyFrom(tensor)
+        tensor.doc_string = message.doc_string
+        message.CopyFrom(tensor)
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """Yield `message` and all messages in it."""
+    """Yield a message and all messages nested in it."""
     yield message
     for _, value in message.ListFields():
-        listed = [value] if hasattr(value, "ListFields") else value
-        if not isinstance(listed, (str, bytes, int, float)) and hasattr(listed[0], "ListFields"):
-            for one in listed:
-                yield from _messages(one)
+        children = [value] if hasattr(value, "ListFields") else value
+        if not isinstance(children, (str, bytes, int, float)) and hasattr(
+            children[0], "ListFields"
+        ):
+            for child in children:
+                yield from _messages(child)
 
 
 def _without(message: Any, name: str) -> Any:
-    """A copy of `message` but for its field of that name."""
+    """Return a copy of `message` without its field `name`."""
     copy = type(message)()
     for field, value in message.ListFields():
         if field.name == name:

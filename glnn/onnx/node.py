@@ -1,4 +1,4 @@
-"""An operator of an ONNX graph, as an operator of a graph of glnn's."""
+"""A node of an ONNX graph as an operator of a glnn graph."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from glnn.onnx.operators.dtypes import HALVES
 class OnnxOperator(Composite):
     """A node's operator and attributes.
 
-    It is what the table's entry makes of it; in float64, which some of glnn's operators are not
-    declared for, the host computes the same operators by NumPy. Where there is no entry, or it does
-    not know such operands, the host computes the node by the `onnx` package's reference.
+    The table's converter expands it to glnn's operators. For float64 operands, which some of these
+    operators do not take, the host computes the same operators by NumPy. Where there is no
+    converter, or it refuses the operands, the host computes the node by the `onnx` package's
+    reference.
     """
 
     op_type: str
     """ONNX's name."""
     version: int
-    """The version of its operator set that the model asks for."""
+    """The version of its operator set that the model imports."""
     attributes: Mapping[str, Any]
     """Attributes by name, as `OperatorCall` has them."""
     used_outputs: tuple[bool, ...]
     """Flags, one for each result: True where the result has a name in the model."""
     entry: Converter | None
-    """The table's."""
+    """The table's converter, if there is one."""
     delegate: Delegate = field(repr=False)
-    """The `onnx` package's."""
+    """Computes the node by NumPy or the `onnx` package's reference."""
 
     def __str__(self) -> str:
         return self.op_type
@@ -103,17 +104,20 @@ class OnnxOperator(Composite):
         if self.entry is not None and self.entry.objects:
             return ""
         target_dtypes = [one for one in self.attributes.values() if isinstance(one, DType)]
-        known = CONVERTED if self.entry is None else CONVERTED | self.entry.dtypes
+        supported = CONVERTED if self.entry is None else CONVERTED | self.entry.dtypes
         if self.entry is not None and not self.entry.halves and DType.bfloat16 not in target_dtypes:
-            known |= {DType.bfloat16}
+            supported |= {DType.bfloat16}
         dtypes = [value.type.dtype for value in operands if value is not None]
-        unread = () if self.entry is None else self.entry.type_only
-        if unread and not known.issuperset(dtypes):
-            # Its numbers are not read, but a result may be of that type, as CastLike's.
-            dtypes = [v.type.dtype for i, v in enumerate(operands) if v and i not in unread]
+        type_only = () if self.entry is None else self.entry.type_only
+        if type_only and not supported.issuperset(dtypes):
+            # Operands of which only the type is read count by the results that take it over, as
+            # CastLike's does.
+            dtypes = [v.type.dtype for i, v in enumerate(operands) if v and i not in type_only]
             dtypes += [type.dtype for type in self.delegate.infer_types(operands)]
-        others = dict.fromkeys(one.value for one in (*dtypes, *target_dtypes) if one not in known)
-        return f"{' and '.join(others)} is the host's" if others else ""
+        unsupported = dict.fromkeys(
+            one.value for one in (*dtypes, *target_dtypes) if one not in supported
+        )
+        return f"{' and '.join(unsupported)} is the host's" if unsupported else ""
 
     def _convert_node(
         self, entry: Converter, builder: Builder, operands: Sequence[Value | None]
@@ -124,7 +128,7 @@ class OnnxOperator(Composite):
             builder, self.op_type, self.version, self.attributes, count, self.used_outputs
         )
         half = None if entry.halves or entry.objects else _half(operands)
-        rounded = self._are_halves(operands)
+        are_halves = self._are_halves(operands)
         if half is not None:
             operands = [
                 call.cast(v, DType.float32) if v and v.type.dtype is half else v for v in operands
@@ -135,7 +139,7 @@ class OnnxOperator(Composite):
             raise
         except MemoryError as error:
             raise out_of_memory(error) from None
-        except Exception as error:  # operands or attributes such as no model should have
+        except Exception as error:  # of many kinds, for operands or attributes that do not fit
             types = ", ".join(str(v.type) if v else "none" for v in operands)
             why = f"operands {types} do not fit: {first_line(error)}"
             raise ShapeError(f"{self.op_type}: {why}") from None
@@ -146,14 +150,14 @@ class OnnxOperator(Composite):
         if half is not None:
             result = [
                 call.cast(v, half) if v.type.dtype is DType.float32 and is_half else v
-                for v, is_half in zip(result, rounded, strict=False)
+                for v, is_half in zip(result, are_halves, strict=False)
             ]
         return result
 
     def _are_halves(self, operands: Sequence[Value | None]) -> Sequence[bool]:
-        """Return for each used result whether it has 16 bits where operands have.
+        """Return for each used result whether it is of 16 bits, as some operands are.
 
-        Of operands of both sizes ONNX's inference says which the result is of, as OneHot's values.
+        Where other operands are float32, ONNX's inference decides, as for OneHot's values.
         """
         count = sum(self.used_outputs)
         if _half(operands) is None or all(
@@ -174,5 +178,5 @@ def _half(operands: Sequence[Value | None]) -> DType | None:
 
 
 def _with_name(number: int, result: Value) -> Value:
-    """Return `result`; a constant gets a name of its own, as constants are all called alike."""
+    """Return `result`, a constant with a unique name: constants share one."""
     return replace(result, name=f"result {number}") if result.kind is Kind.CONSTANT else result

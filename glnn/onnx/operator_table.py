@@ -1,4 +1,4 @@
-"""The table of ONNX operators: which are known, of which versions, and what computes them."""
+"""The table of ONNX operators: their versions, and what computes them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class OperatorRow:
     domain: str
     """The operator set; ai.onnx is ONNX's own."""
     versions: tuple[int, ...]
-    """The versions of the operator set that brought or changed the operator."""
+    """The versions of the operator set that introduced or changed the operator."""
     computed_by: str
-    """"GPU", "host", "GPU and host" for graphs in nodes, "other operators" for ONNX's functions of
-    these, and "nothing" where models with it are refused.
+    """"GPU", "host", "GPU and host" for control flow, "other operators" for functions of ONNX, and
+    "nothing" where models with it are refused.
     """
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON has it."""
+        """Return the row as a JSON object."""
         return asdict(self)
 
 
 def operator_rows(onnx: Any) -> list[OperatorRow]:
     """Return a row for each operator of the operator sets that are known, in order.
 
-    onnx: the package, whose schemas say which operators and versions there are.
+    onnx: the package, which has the schemas.
     """
     versions: dict[tuple[str, str], set[int]] = {}
     functions = set()
@@ -56,16 +56,16 @@ def operator_rows(onnx: Any) -> list[OperatorRow]:
                 one.since for one in entries if one.signature is not None
             )
     return [
-        OperatorRow(name, domain or "ai.onnx", tuple(sorted(found)), _computed_by(key, functions))
-        for key, found in sorted(versions.items())
+        OperatorRow(name, domain or "ai.onnx", tuple(sorted(numbers)), _computed_by(key, functions))
+        for key, numbers in sorted(versions.items())
         for domain, name in (key,)
     ]
 
 
 def _computed_by(key: tuple[str, str], functions: Iterable[tuple[str, str]]) -> str:
-    """Return what computes an operator of domain and name `key`, of the types that GPUs have.
+    """Return what computes an operator (domain, name) for types that GPUs have.
 
-    functions: the operators that ONNX defines by others.
+    functions: the operators that ONNX defines as functions of others.
     """
     domain, name = key
     if domain == "" and name in CONTROL:

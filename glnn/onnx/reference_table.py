@@ -1,6 +1,6 @@
-"""The table of what the `onnx` package's reference may compute, as it was checked to be right.
+"""The nodes for which the `onnx` package's reference is verified, and used.
 
-tests/onnx/test_reference_table.py holds each row against NumPy, exact integers or ONNX Runtime.
+tests/onnx/test_reference_table.py compares each row with NumPy, exact integers or ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OLDEST = "1.21"
-"""The first version of the package whose reference computes each row right; earlier ones round
-quotients of uint64, and lack operators. `make check-oldest` holds the rows against it.
+"""The oldest version of the package whose reference is right for all rows. Earlier ones round
+quotients of uint64, and lack operators. `make check-oldest` verifies the rows with it.
 """
 Types = Mapping[str, Sequence[str]]
-"""Names of tensor types as ONNX has them, by ONNX's type constraint."""
+"""ONNX's names of types, by type constraint of the schema."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +24,21 @@ class CheckedNode:
     versions: tuple[int, ...]
     """The operator sets that changed the operator."""
     types: Types
-    """Types of operands and results; a constraint that is missing allows all of ONNX's."""
+    """Types of operands and results; a missing constraint allows all that the schema does."""
     attributes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """The values of attributes; those that are not here may be anything."""
+    """Allowed values of attributes; any value for attributes that are missing here."""
 
     def allows(self, version: int, types: Types, attributes: Mapping[str, Any]) -> bool:
-        """Return True where a node is as it was checked. types: those that it has."""
+        """Return True where a node of these types is verified."""
         return (
             version in self.versions
-            and all(
-                set(result) <= {*self.types.get(name, result)} for name, result in types.items()
-            )
-            and all(
-                attributes.get(name) in is_allowed for name, is_allowed in self.attributes.items()
-            )
+            and all(set(used) <= {*self.types.get(name, used)} for name, used in types.items())
+            and all(attributes.get(name) in values for name, values in self.attributes.items())
         )
 
 
 INTEGERS = ("uint16", "int16", "uint32", "uint64")
-"""Integer types that neither GPUs nor glnn's own operators have."""
+"""Integer types that neither GPUs nor glnn's operators compute with."""
 UNSIGNED = ("uint32", "uint64")
 ML = "ai.onnx.ml"
 TEXTS = ("string",)
@@ -59,7 +55,7 @@ BYTES = {
     4: ("uint32", "int32", "float"),
     8: ("uint64", "int64", "double", "complex64"),
 }
-"""Types by how many bytes a number has."""
+"""Types by bytes of a number."""
 
 
 def _integers(*versions: int, **attributes: tuple[Any, ...]) -> tuple[CheckedNode, ...]:
@@ -75,7 +71,7 @@ REFERENCE: Mapping[tuple[str, str], tuple[CheckedNode, ...]] = {
     ("", "Add"): _integers(7, 13, 14),
     ("", "ArgMax"): _integers(1, 11, 12, 13),
     ("", "ArgMin"): _integers(1, 11, 12, 13),
-    ("", "BitCast"): tuple(CheckedNode((26,), {"T1": of, "T2": of}) for of in BYTES.values()),
+    ("", "BitCast"): tuple(CheckedNode((26,), {"T1": t, "T2": t}) for t in BYTES.values()),
     ("", "BitShift"): (
         CheckedNode((11,), {"T": ("uint16", *UNSIGNED)}),
         CheckedNode((28,), {"T": INTEGERS}),
@@ -147,16 +143,15 @@ REFERENCE: Mapping[tuple[str, str], tuple[CheckedNode, ...]] = {
         ),
     ),
 }
-"""The checked rows, by domain and operator."""
+"""Verified nodes by domain and operator."""
 
 
 def is_allowed(
     domain: str, op: str, version: int, types: Types, attributes: Mapping[str, Any]
 ) -> bool:
-    """Return True where the package's reference was seen to compute such a node right.
+    """Return True where the package's reference is verified for such a node.
 
-    version: the operator set that last changed the operator. types: by type constraint, those that
-    the node has.
+    version: the operator set that last changed the operator. types: the node's, by type constraint.
     """
     rows = REFERENCE.get((domain, op), ())
     return any(row.allows(version, types, attributes) for row in rows)
@@ -173,7 +168,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def describe(domain: str, op: str) -> str:
-    """Return what the table has of an operator, in words; empty where it has nothing."""
+    """Return the rows of an operator in words; empty where there are none."""
     return "; ".join(map(_describe_row, REFERENCE.get((domain, op), ())))
 
 

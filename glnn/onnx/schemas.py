@@ -13,37 +13,37 @@ from glnn.onnx.operators.call import MICROSOFT, Signature
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", MICROSOFT)
 """The operator sets whose operators are known."""
 BLOCKED = "com.microsoft.nchwc"
-"""The operator set of a network that ONNX Runtime laid out for one kind of processor."""
+"""The operator set of models whose layout ONNX Runtime chose for one kind of processor."""
 Opsets = Mapping[str, int]
 """The versions of operator sets, by their names."""
 
 
 def domain_of(name: str) -> str:
-    """An operator set's name, "" for ONNX's own."""
+    """Return an operator set's name, "" for ONNX's own."""
     return "" if name == "ai.onnx" else name
 
 
 def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
-    """The operator sets of `imports`. Raises ModelError for versions that are not known."""
+    """Return the versions in `imports`. Raises ModelError for a version that is not known."""
     known = {**onnx.defs.C.schema_version_map(), MICROSOFT: (1, 1)}
     result: dict[str, int] = {}
-    for one in imports:
-        domain = domain_of(one.domain)
-        newest = known[domain][1] if domain in known else one.version
-        if not 1 <= one.version <= newest:
+    for opset in imports:
+        domain = domain_of(opset.domain)
+        newest = known[domain][1] if domain in known else opset.version
+        if not 1 <= opset.version <= newest:
             raise ModelError(
-                f"{where}: version {one.version} of the operator set {domain or 'ai.onnx'} is not "
-                f"known, onnx {onnx.__version__} has 1 to {newest}"
+                f"{where}: version {opset.version} of the operator set {domain or 'ai.onnx'} is "
+                f"not known, onnx {onnx.__version__} has 1 to {newest}"
             )
-        result[domain] = one.version
+        result[domain] = opset.version
     return result
 
 
 def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
-    """Return ONNX's schema of a node's operator, None where only the table has the operator.
+    """Return ONNX's schema of a node's operator; None where only glnn's table has the operator.
 
-    what: the node, for errors. Raises ModelError for an unknown operator, and for operands, results
-    or attributes that it does not take.
+    what: the node's name in errors. Raises ModelError for an unknown operator, for a wrong number
+    of operands or results, and for wrong attributes.
     """
     domain, defs = domain_of(node.domain), onnx.defs
     if domain not in DOMAINS:
@@ -85,14 +85,14 @@ def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
         (schema.min_output, schema.max_output),
     )
     by_name = _attributes_by_name(what, node)
-    for name, one in schema.attributes.items():
-        _check_attribute(onnx, what, node, name, one.type.name, one.required)
+    for name, attribute in schema.attributes.items():
+        _check_attribute(onnx, what, node, name, attribute.type.name, attribute.required)
     for name in AXES.intersection(by_name):
         for axis in (by_name[name].i, *by_name[name].ints):
             if not -MOST_AXES <= axis <= MOST_AXES:
                 raise ModelError(f"{what}: {name!r} must be an axis, got {axis}")
     if "num_outputs" in by_name and by_name["num_outputs"].i != len(node.output):
-        count = by_name["num_outputs"].i  # through which the package's inference would count
+        count = by_name["num_outputs"].i  # the package's inference would loop over all of them
         raise ModelError(f"{what}: num_outputs is {count} for {len(node.output)} outputs")
     if node.op_type == "Einsum" and "equation" in by_name:
         _check_equation(what, by_name["equation"].s)
@@ -103,17 +103,16 @@ MOST_LISTED = 8  # operators in an error
 
 
 def _list_operators(domain: str) -> str:
-    """Return the names of operators of an operator set that have converters, the first of them."""
+    """Return the first names of a domain's operators, and how many more there are."""
     known = names(domain)
     more = len(known) - MOST_LISTED
     return ", ".join(known[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_signature(onnx: Any, what: str, node: Any, signature: Signature) -> None:
-    """Raise ModelError where operands, results or attributes of `node` are not as `signature`
-    has them.
+    """Raise ModelError where operands, results or attributes of `node` do not fit `signature`.
 
-    An attribute that is not known is refused: a later version may mean something else by it.
+    Unknown attributes are refused: they may change what the operator computes.
     """
     _check_counts(what, node, signature.operands, signature.results)
     for name in _attributes_by_name(what, node):
@@ -127,13 +126,13 @@ def _check_signature(onnx: Any, what: str, node: Any, signature: Signature) -> N
 def _check_counts(
     what: str, node: Any, operands: tuple[int, int], results: tuple[int, int]
 ) -> None:
-    """Raise ModelError where a node has other than so many operands or results, least and most."""
-    for count, (least, most), of in (
+    """Raise ModelError for a wrong number of operands or results. Both are (least, most)."""
+    for count, (least, most), kind in (
         (len(node.input), operands, "operands"),
         (len(node.output), results, "results"),
     ):
         if not least <= count <= most:
-            raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
+            raise ModelError(f"{what}: {node.op_type} has {least} to {most} {kind}, got {count}")
 
 
 def _attributes_by_name(what: str, node: Any) -> dict[str, Any]:
@@ -147,34 +146,34 @@ def _attributes_by_name(what: str, node: Any) -> dict[str, Any]:
 def _check_attribute(onnx: Any, what: str, node: Any, name: str, kind: str, required: bool) -> None:
     """Raise ModelError where `node` lacks a required attribute, or it is not of type `kind`."""
     kinds = onnx.AttributeProto.AttributeType
-    one = next((one for one in node.attribute if one.name == name), None)
-    if one is None and required:
+    attribute = next((one for one in node.attribute if one.name == name), None)
+    if attribute is None and required:
         raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
-    if one is not None and one.type not in (0, kinds.Value(kind)):
-        got = kinds.Name(one.type)
+    if attribute is not None and attribute.type not in (0, kinds.Value(kind)):
+        got = kinds.Name(attribute.type)
         raise ModelError(f"{what}: {name!r} must be of type {kind}, got {got}")
 
 
 AXES = frozenset({"axis", "axes", "batch_axis", "time_axis", "perm"})
-"""Attributes that are axes: the package's inference reads memory that is no one's for huge ones."""
+"""Attributes that are axes. The package's inference reads out of bounds for huge ones."""
 MOST_AXES = 1 << 16  # of any tensor
 
 
 def _check_equation(what: str, equation: bytes) -> None:
-    """Raise ModelError where dots are no ellipsis: the package's inference does not end then."""
+    """Raise ModelError for dots that are no ellipsis: the package's inference would not return."""
     for term in re.split(b",|->", equation.replace(b" ", b"")):
         if b"." in term.replace(b"...", b"", 1):
             raise ModelError(f"{what}: the dots of {shown(term)} are not one ellipsis")
 
 
 def defaults(schema: Any) -> list[Any]:
-    """An AttributeProto for each attribute that may be left out and is something then."""
+    """Return an AttributeProto for each attribute that has a default."""
     result = (one.default_value for one in schema.attributes.values())
     return [one for one in result if one.type]
 
 
 def function_of(onnx: Any, schema: Any, opsets: Opsets) -> Any:
-    """The FunctionProto that `schema` says its operator is."""
+    """Return the FunctionProto by which `schema` defines its operator."""
     versions = [one for one in schema.function_opset_versions if one <= opsets.get("", 1)]
     content = schema.get_function_with_opset_version(max(versions)) if versions else b""
     return onnx.FunctionProto.FromString(content) if content else schema.function_body

@@ -1,4 +1,4 @@
-"""The graphs of an ONNX model: the nodes of one, subgraphs of If, Loop and Scan, functions."""
+"""Graphs of an ONNX model: nodes, the subgraphs of If, Loop and Scan, functions."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from glnn.onnx.delegate import Delegate
 
 @dataclass(frozen=True, eq=False)
 class OnnxNode:
-    """A node: an operator on values that have names."""
+    """A node: an operator on named values."""
 
     name: str
     """The node's name in error messages."""
     operator: Composite | None
-    """The node's operator; None where the result is the operand itself."""
+    """The operator; None for an Identity that is left out: the result is the operand itself."""
     inputs: tuple[str, ...]
-    """The name of each operand, empty where one is left out; what bodies take comes last."""
+    """The names of the operands, empty where one is left out; captured values come last."""
     outputs: tuple[str, ...]
-    """The names of the results, empty where nobody reads one."""
+    """The names of the results, empty where nothing reads one."""
 
     @property
     def reads_numbers_of(self) -> tuple[str, ...]:
@@ -48,32 +48,32 @@ class OnnxNode:
 
 @dataclass(frozen=True, eq=False)
 class OnnxGraph:
-    """Nodes, each behind those whose results it reads."""
+    """A graph of named values, its nodes in topological order."""
 
     name: str
-    """The graph's."""
+    """The graph's name."""
     inputs: tuple[str, ...]
     """The names of its inputs."""
     constants: Mapping[str, Value]
-    """Constants by name, made once, so that plans share them."""
+    """Constants by name; all plans share them."""
     nodes: tuple[OnnxNode, ...]
-    """The nodes, in an order in which they can run."""
+    """The nodes, in topological order."""
     outputs: tuple[str, ...]
     """The names of its outputs."""
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """The names that it takes from the graph around it, in the order in which they are read."""
-        made = {*self.inputs, *self.constants}
+        """The names of the values that it captures from the enclosing graph, in order of use."""
+        defined = {*self.inputs, *self.constants}
         result: dict[str, None] = {}
         for node in self.nodes:
-            result |= dict.fromkeys(name for name in node.inputs if name and name not in made)
-            made.update(node.outputs)
-        return tuple(result | dict.fromkeys(name for name in self.outputs if name not in made))
+            result |= dict.fromkeys(name for name in node.inputs if name and name not in defined)
+            defined.update(node.outputs)
+        return tuple(result | dict.fromkeys(name for name in self.outputs if name not in defined))
 
     @cached_property
     def size_names(self) -> frozenset[str]:
-        """The names of inputs and free values whose numbers determine sizes inside the graph."""
+        """The names of the values whose numbers determine sizes in the graph."""
         result: set[str] = set()
         for node in reversed(self.nodes):
             if result.intersection(node.outputs):
@@ -95,9 +95,10 @@ class OnnxGraph:
         return frozenset(result)
 
     def put(self, builder: Builder, values: Mapping[str, Value]) -> list[Value]:
-        """Put all nodes into `builder`. values: inputs and free values by name.
+        """Put all nodes into `builder`, and return the outputs.
 
-        Return the outputs. Raises ShapeError or UnsupportedOpError, which names the node.
+        values: inputs and captured values by name. Raises ShapeError or UnsupportedOpError, which
+        names the node.
         """
         scope = {**values, **self.constants}
         for node in self.nodes:
@@ -125,12 +126,11 @@ class OnnxGraph:
 
 @dataclass(frozen=True, eq=False)
 class SubgraphNode(Composite):
-    """A node with subgraphs, which may also read values of the graph around it."""
+    """A node with subgraphs, which may also capture values of the enclosing graph."""
 
     subgraphs: tuple[OnnxGraph, ...]
-    """The subgraphs."""
     first: int
-    """The number of the node's own operands; the values that its subgraphs capture follow these."""
+    """The number of the node's own operands; the values captured by its subgraphs follow these."""
     used_outputs: tuple[bool, ...]
     """Flags, one for each result: True where the result has a name in the model."""
 
@@ -142,7 +142,7 @@ class SubgraphNode(Composite):
 
     @property
     def free(self) -> tuple[str, ...]:
-        """The names of the values that the subgraphs capture: the operands behind the first."""
+        """The names of the values captured by the subgraphs: the operands behind the node's own."""
         return tuple(dict.fromkeys(name for subgraph in self.subgraphs for name in subgraph.free))
 
     @property
@@ -171,16 +171,16 @@ class SubgraphNode(Composite):
     ) -> list[Value]:
         """Return the used results.
 
-        operands: the node's own, None where one is left out. captured: values of the graph around
-        it, by name.
+        operands: the node's own, None where one is left out. captured: values of the enclosing
+        graph by name.
         """
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         unranked = [None if type is None else type.unranked for type in types]
-        for some in (types, unranked):
+        for candidates in (types, unranked):
             operands = [
                 None if type is None else Value(f"operand {i}", type, Kind.INPUT)
-                for i, type in enumerate(some)
+                for i, type in enumerate(candidates)
             ]
             try:
                 return tuple(value.type.unknown for value in self.expand(operands).outputs)
@@ -189,29 +189,29 @@ class SubgraphNode(Composite):
         return (ANYTHING,) * sum(self.used_outputs)
 
     def select_outputs(self, results: Sequence[Value]) -> list[Value]:
-        """Return those of `results` that the model uses."""
+        """Return the `results` that the model uses."""
         return [value for value, used in zip(results, self.used_outputs, strict=False) if used]
 
 
 def require(what: str, value: Value | None) -> Value:
-    """Return `value`. Raises ShapeError where it is None: `what` is missing."""
+    """Return `value`. Raises ShapeError, which says that `what` is missing, for None."""
     if value is None:
         raise ShapeError(f"{what} is missing")
     return value
 
 
-TRIES = 4  # how often a loop's body is built until the types that it is given are what it gives
+TRIES = 4  # times that a loop's body is built until the types of its states no longer change
 
 
 class IfNode(SubgraphNode):
-    """ONNX's If: one of two graphs; where the condition is known, that one alone."""
+    """ONNX's If. Where the condition is a constant, only the branch taken is built."""
 
     op_type: ClassVar[str] = "If"
 
     @property
     def all_shape_inputs(self) -> tuple[str, ...]:
-        """The operands whose numbers are read: the condition is one, as the branch that is not
-        taken may be wrong for the inputs' shapes.
+        """The operands whose numbers must be known, if possible. The condition is one: the branch
+        that is not taken may be invalid for the inputs' shapes.
         """
         return tuple(dict.fromkeys(("x0", *super().all_shape_inputs)))
 
@@ -232,30 +232,32 @@ class IfNode(SubgraphNode):
 
 
 class LoopNode(SubgraphNode):
-    """ONNX's Loop: trips, condition, and the values that are carried."""
+    """ONNX's Loop. Operands: the trip count, the condition, and the initial states."""
 
     op_type: ClassVar[str] = "Loop"
 
     def _results(
         self, builder: Builder, operands: Sequence[Value | None], captured: dict[str, Value]
     ) -> list[Value]:
-        trips, condition, *rest = operands
-        initial = [require(f"value {i}", value) for i, value in enumerate(rest)]
+        trip_count, condition, *state_operands = operands
+        initial = [require(f"value {i}", value) for i, value in enumerate(state_operands)]
         try:
             body = self._body(builder, initial, captured, may_never_run=False)
         except ShapeError:
-            # Over an axis of size 0 there is most often no iteration, which might not fit.
-            read = [*initial, *captured.values()]
-            if not any(value.type.ranked and 0 in value.type.dims for value in read):
+            # A loop over an axis of size 0 has most often no iteration, and its body may not fit.
+            inputs = [*initial, *captured.values()]
+            if not any(value.type.ranked and 0 in value.type.dims for value in inputs):
                 raise
             body = self._body(builder, initial, captured, may_never_run=True)
-            if _is_skipped(trips, condition):
+            if _is_skipped(trip_count, condition):
                 return self._initial_results(initial, body)
-        results = loop(builder, body, *initial, trips=trips, condition=condition, name="loop")
-        left = iter(results[len(initial) :])
-        stacks = [next(left) if used else None for used in self.used_outputs[len(initial) :]]
-        every = [*results[: len(initial)], *stacks]
-        return [v for v, used in zip(every, self.used_outputs, strict=False) if used and v]
+        results = loop(builder, body, *initial, trips=trip_count, condition=condition, name="loop")
+        stack_values = iter(results[len(initial) :])
+        stacks = [
+            next(stack_values) if used else None for used in self.used_outputs[len(initial) :]
+        ]
+        all_results = [*results[: len(initial)], *stacks]
+        return [v for v, used in zip(all_results, self.used_outputs, strict=False) if used and v]
 
     def _body(
         self,
@@ -270,48 +272,52 @@ class LoopNode(SubgraphNode):
         state_types = [value.type for value in initial]
         for _ in range(TRIES):
             inside = builder.body(subgraph.name, may_never_run=may_never_run)
-            count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
-            # ONNX counts in int64; that this one is an int32 is known, so a GPU computes with it.
-            (wide,) = inside.add(
+            count, flag = inside.input("iteration", COUNT), inside.input("going", FLAG)
+            # ONNX's counter is int64. This one is cast from int32, so that a GPU computes with it.
+            (count_int64,) = inside.add(
                 Pointwise(formula("cast_int64(a)")), count, name="iteration as int64"
             )
-            states = [
+            state_inputs = [
                 inside.input(name, type)
                 for name, type in zip(subgraph.inputs[2:], state_types, strict=True)
             ]
-            values = dict(zip(subgraph.inputs, (wide, going, *states), strict=True))
-            last, *result = subgraph.put(inside, {**captured, **values})
-            types = [_merge_types(a, v.type) for a, v in zip(state_types, result, strict=False)]
+            values = dict(zip(subgraph.inputs, (count_int64, flag, *state_inputs), strict=True))
+            condition, *results = subgraph.put(inside, {**captured, **values})
+            types = [_merge_types(a, v.type) for a, v in zip(state_types, results, strict=False)]
             if types == state_types:
                 break
             state_types = types
-        stacked = self._stacked_outputs(result, len(initial))
-        return inside, [last, *result[: len(initial)], *stacked]
+        stacked = self._stacked_outputs(results, len(initial))
+        return inside, [condition, *results[: len(initial)], *stacked]
 
     def _initial_results(self, initial: Sequence[Value], body: Body) -> list[Value]:
-        """Return the used results of no iteration: states as they were, and nothing stacked."""
+        """Return the used results of a loop without iterations: the initial states and empty
+        stacks.
+        """
         used = self.used_outputs[: len(initial)]
-        matches = [value for value, is_used in zip(initial, used, strict=True) if is_used]
+        results = [value for value, is_used in zip(initial, used, strict=True) if is_used]
         for value in body[1][1 + len(initial) :]:
             dims = value.type.dims if value.type.ranked else ()
             sizes = (dim if isinstance(dim, int) else 0 for dim in dims)
-            matches.append(constant(np.empty((0, *sizes), value.type.dtype.numpy), "nothing"))
-        return matches
+            results.append(constant(np.empty((0, *sizes), value.type.dtype.numpy), "nothing"))
+        return results
 
     def _stacked_outputs(self, results: Sequence[Value], count: int) -> list[Value]:
-        """Return the stacked results of the body, behind `count` states, that the model uses."""
+        """Return the used ones among the body's results to stack, which follow `count` states."""
         pairs = zip(results[count:], self.used_outputs[count:], strict=False)
         return [value for value, used in pairs if used]
 
 
 def _is_skipped(trips: Value | None, condition: Value | None) -> bool:
-    """Return True where it is known that a loop has no iteration."""
-    known = (value.data for value in (trips, condition) if value and value.kind is Kind.CONSTANT)
-    return any(int(number.item()) <= 0 for number in known)  # type: ignore[union-attr]
+    """Return True where constants say that a loop has no iteration."""
+    constants = (
+        value.data for value in (trips, condition) if value and value.kind is Kind.CONSTANT
+    )
+    return any(int(number.item()) <= 0 for number in constants)  # type: ignore[union-attr]
 
 
 def _merge_types(before: TensorType, after: TensorType) -> TensorType:
-    """Return the type of a loop state that is of type `before`, then of type `after`."""
+    """Return a type for a loop state that is of type `before` at first and `after` an iteration."""
     if before.dtype is not after.dtype or before == after or before.holds:
         return before
     if len(before.dims) != len(after.dims):
@@ -322,7 +328,7 @@ def _merge_types(before: TensorType, after: TensorType) -> TensorType:
 
 @dataclass(frozen=True, eq=False)
 class ScanNode(SubgraphNode):
-    """ONNX's Scan: values that are carried, then those that are walked along their axes."""
+    """ONNX's Scan. Operands: initial states, then the values that are scanned along an axis."""
 
     scanned: int
     """The number of scanned operands."""
@@ -343,31 +349,33 @@ class ScanNode(SubgraphNode):
         values = [require(f"value {i}", value) for i, value in enumerate(operands)]
         initial, scanned = values[: -self.scanned], values[-self.scanned :]
         axes = [_axis(axis, v.type) for axis, v in zip(self.axes, scanned, strict=True)]
-        walked = [
-            builder.add(Flip((axis,)), value, name="backward")[0] if back else value
-            for value, axis, back in zip(scanned, axes, self.backward, strict=True)
+        sequences = [
+            builder.add(Flip((axis,)), value, name="backward")[0] if backward else value
+            for value, axis, backward in zip(scanned, axes, self.backward, strict=True)
         ]
-        scan = Scan(builder, initial, walked, axes, name="scan")
+        scan = Scan(builder, initial, sequences, axes, name="scan")
         (subgraph,) = self.subgraphs
         inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.slices), strict=True))
         result = subgraph.put(scan.body, {**captured, **inputs})
-        states, rows = result[: len(initial)], result[len(initial) :]
-        results = list(scan.results(states, rows))
-        for i, (axis, back) in enumerate(zip(self.out_axes, self.out_backward, strict=True)):
-            results[len(initial) + i] = _put(builder, results[len(initial) + i], axis, back)
+        states, slices = result[: len(initial)], result[len(initial) :]
+        results = list(scan.results(states, slices))
+        for i, (axis, backward) in enumerate(zip(self.out_axes, self.out_backward, strict=True)):
+            results[len(initial) + i] = _place_axis(
+                builder, results[len(initial) + i], axis, backward
+            )
         return self.select_outputs(results)
 
 
 @dataclass(frozen=True, eq=False)
 class BatchedScanNode(SubgraphNode):
-    """Scan as it was in version 8: each sample of a batch by itself, of a length of its own.
+    """ONNX's Scan of version 8, which scans each sample of a batch up to its own length.
 
-    The first operand, which may be left out, is the lengths; behind these the values of the states
-    keep, and the others are 0.
+    The first operand, which may be left out, has the lengths. From there on states keep their
+    values, and stacked results are 0.
     """
 
     scanned: int
-    """The number of scanned operands; they are scanned along axis 1, behind the batch."""
+    """The number of scanned operands. Axis 0 is the batch; they are scanned along axis 1."""
     backward: tuple[bool, ...]
     """Flags, one for each scanned operand: True where it is scanned from its end."""
 
@@ -379,33 +387,36 @@ class BatchedScanNode(SubgraphNode):
         lengths = operands[0]
         values = [require(f"value {i}", value) for i, value in enumerate(operands[1:])]
         (subgraph,) = self.subgraphs
-        by_sample = values if lengths is None else [lengths, *values]
-        samples = Scan(builder, (), by_sample, name="samples")
+        batched = values if lengths is None else [lengths, *values]
+        samples = Scan(builder, (), batched, name="samples")
         length = None if lengths is None else samples.slices[0]
-        places = samples.slices[len(by_sample) - len(values) :]
-        initial, scanned = places[: -self.scanned], places[-self.scanned :]
+        inner_operands = samples.slices[len(batched) - len(values) :]
+        initial, scanned = inner_operands[: -self.scanned], inner_operands[-self.scanned :]
         if lengths is not None and any(self.backward):
             raise UnsupportedOpError("Scan: sequence_lens of values that are walked backward")
-        walked = [
-            samples.body.add(Flip((0,)), value, name="backward")[0] if back else value
-            for value, back in zip(scanned, self.backward, strict=True)
+        sequences = [
+            samples.body.add(Flip((0,)), value, name="backward")[0] if backward else value
+            for value, backward in zip(scanned, self.backward, strict=True)
         ]
-        scan = Scan(samples.body, initial, walked, name="scan")
+        scan = Scan(samples.body, initial, sequences, name="scan")
         inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.slices), strict=True))
         result = subgraph.put(scan.body, {**captured, **inputs})
-        states, rows = result[: len(initial)], result[len(initial) :]
+        states, slices = result[: len(initial)], result[len(initial) :]
         if length is not None:
-            (most,) = samples.body.add(Pointwise(formula("cast_int32(a)")), length, name="length")
-            within, nothing = formula("where(c < d, a, b)"), formula("where(b < c, a, a - a)")
+            (limit,) = samples.body.add(Pointwise(formula("cast_int32(a)")), length, name="length")
+            keep_state, zero_slice = (
+                formula("where(c < d, a, b)"),
+                formula("where(b < c, a, a - a)"),
+            )
             states = [
-                scan.body.add(Pointwise(within), new, old, scan.number, most, name="state")[0]
+                scan.body.add(Pointwise(keep_state), new, old, scan.number, limit, name="state")[0]
                 for new, old in zip(states, scan.states, strict=True)
             ]
-            rows = [
-                scan.body.add(Pointwise(nothing), row, scan.number, most, name="row")[0]
-                for row in rows
+            slices = [
+                scan.body.add(Pointwise(zero_slice), row, scan.number, limit, name="row")[0]
+                for row in slices
             ]
-        return self.select_outputs(samples.results((), scan.results(states, rows)))
+        return self.select_outputs(samples.results((), scan.results(states, slices)))
 
 
 def scan_node(
@@ -426,10 +437,10 @@ def scan_node(
     stacked = len(used_outputs) - (count - first - scanned)
 
     def integers(name: str, length: int) -> tuple[int, ...]:
-        match = attributes.get(name, (0,) * length)
-        if not isinstance(match, tuple) or len(match) != length:
-            raise ShapeError(f"Scan: {name} must be {length} integers, got {match}")
-        return match
+        values = attributes.get(name, (0,) * length)
+        if not isinstance(values, tuple) or len(values) != length:
+            raise ShapeError(f"Scan: {name} must be {length} integers, got {values}")
+        return values
 
     def backward(name: str, length: int) -> tuple[bool, ...]:
         return tuple(map(bool, integers(name, length)))
@@ -469,8 +480,8 @@ def _axis(axis: int, type: TensorType) -> int:
     return axis % rank
 
 
-def _put(builder: Builder, stacked: Value, axis: int, backward: bool) -> Value:
-    """Return `stacked` with its first dimension moved to `axis`."""
+def _place_axis(builder: Builder, stacked: Value, axis: int, backward: bool) -> Value:
+    """Return `stacked` with its first dimension moved to `axis`, reversed if `backward`."""
     if backward:
         (stacked,) = builder.add(Flip((0,)), stacked, name="backward")
     axis = _axis(axis, stacked.type)
@@ -486,22 +497,26 @@ Names = Mapping[str, str]
 def inline_call(
     onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix: str
 ) -> list[Any]:
-    """Return the NodeProtos of `function`, a FunctionProto, in the place of `node`, a NodeProto.
+    """Return the NodeProtos that replace `node`, a call of the FunctionProto `function`.
 
-    defaults: AttributeProtos of what the node may leave out. prefix: what goes before the names of
-    what the function computes between.
+    defaults: AttributeProtos of attributes that the node may leave out. prefix: begins the names of
+    nodes and intermediate values.
     """
     names = dict(zip(function.input, node.input, strict=False))
     names |= dict.fromkeys(function.input[len(node.input) :], "")
-    pairs = [(name, to) for name, to in zip(function.output, node.output, strict=False) if to]
-    handed = [(names[name], to) for name, to in pairs if name in names]  # inputs as they are
-    names |= {name: to for name, to in pairs if name not in names}
+    outputs = [
+        (name, result) for name, result in zip(function.output, node.output, strict=False) if result
+    ]
+    forwarded = [(names[name], result) for name, result in outputs if name in names]  # inputs
+    names |= {name: result for name, result in outputs if name not in names}
     attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
-    for one in function.node:
-        for name in one.output:
+    for inner in function.node:
+        for name in inner.output:
             names.setdefault(name, f"{prefix}/{name}" if name else "")
     nodes = _rename_nodes(onnx, function.node, names, attributes, prefix)
-    return nodes + [onnx.helper.make_node("Identity", [name], [to]) for name, to in handed]
+    return nodes + [
+        onnx.helper.make_node("Identity", [name], [result]) for name, result in forwarded
+    ]
 
 
 def function_body(onnx: Any, function: Any, node: Any, defaults: Iterable[Any]) -> list[Any]:
@@ -521,9 +536,9 @@ def _rename_nodes(
     """
     return [
         _rename_node(
-            onnx, node, names, attributes, f"{prefix}/{node.name or f'{node.op_type}_{number}'}"
+            onnx, node, names, attributes, f"{prefix}/{node.name or f'{node.op_type}_{index}'}"
         )
-        for number, node in enumerate(nodes)
+        for index, node in enumerate(nodes)
     ]
 
 
@@ -537,20 +552,21 @@ def _rename_node(
     result = onnx.NodeProto()
     result.CopyFrom(node)
     result.name = name
-    for listed in (result.input, result.output):
-        for i, one in enumerate(listed):
-            listed[i] = names.get(one, one)
+    for tensors in (result.input, result.output):
+        for i, tensor in enumerate(tensors):
+            tensors[i] = names.get(tensor, tensor)
     del result.attribute[:]
-    for one in node.attribute:
-        if one.ref_attr_name and one.ref_attr_name not in attributes:
+    for source in node.attribute:
+        reference = source.ref_attr_name
+        if reference and reference not in attributes:
             continue
         attribute = result.attribute.add()
-        attribute.CopyFrom(attributes[one.ref_attr_name] if one.ref_attr_name else one)
-        attribute.name = one.name
+        attribute.CopyFrom(attributes[reference] if reference else source)
+        attribute.name = source.name
         for graph in (
             (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
         ):
-            if not one.ref_attr_name:
+            if not reference:
                 _rename_graph(onnx, graph, names, attributes, name)
     return result
 
@@ -559,9 +575,9 @@ def _rename_graph(
     onnx: Any, graph: Any, names: Names, attributes: Mapping[str, Any], prefix: str
 ) -> None:
     """Rename the tensors of `graph`, a body inside a function, in place."""
-    for listed in (graph.input, graph.output, graph.initializer):
-        for one in listed:
-            one.name = names.get(one.name, one.name)
+    for tensors in (graph.input, graph.output, graph.initializer):
+        for tensor in tensors:
+            tensor.name = names.get(tensor.name, tensor.name)
     nodes = _rename_nodes(onnx, list(graph.node), names, attributes, prefix)
     del graph.node[:]
     graph.node.extend(nodes)
@@ -574,11 +590,11 @@ class FunctionNode(Composite):
     op_type: str
     """ONNX's name."""
     body: Callable[[Types], OnnxGraph]
-    """Function that returns the nodes for operand types. Raises ShapeError where ONNX has none."""
+    """Returns the function's graph for operand types. Raises ShapeError where ONNX has none."""
     free: tuple[str, ...]
     """The names of the values that subgraphs of the node capture: the last operands."""
     delegate: Delegate
-    """Computes the node where no function of ONNX fits."""
+    """Computes the node where ONNX has no function for the operands."""
 
     opens: ClassVar[bool] = True
 
