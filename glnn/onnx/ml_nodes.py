@@ -1,6 +1,6 @@
 """ONNX-ML by NumPy: linear models, support vector machines, ensembles of decision trees.
 
-Where rows of numbers are taken, one row may be a vector, as ONNX Runtime has it.
+A vector is taken for one row, as by ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _floats(attributes: Attributes, name: str) -> Array:
 
 
 def _kernel(operator: str, attributes: Attributes, rows: Array, vectors: Array) -> Array:
-    """Return the kernel of each row (N, C) and vector (V, C), (N, V)."""
+    """Return the kernel function of each row (N, C) and support vector (V, C), (N, V)."""
     name = attributes.get("kernel_type", b"LINEAR").decode()
     gamma, offset, degree = attributes.get("kernel_params") or (0.0, 0.0, 0.0)
     if name not in KERNELS:
         raise ShapeError(f"{operator}: kernel_type must be {', '.join(KERNELS)}, got {name}")
     if name == "RBF":
-        apart = rows[:, None] - vectors
-        return np.asarray(np.exp(np.float32(-gamma) * np.square(apart).sum(-1)))
+        differences = rows[:, None] - vectors
+        return np.asarray(np.exp(np.float32(-gamma) * np.square(differences).sum(-1)))
     products = rows @ vectors.T
     if name == "LINEAR":
         return np.asarray(products)
@@ -76,8 +76,9 @@ def svm_regressor(attributes: Attributes, version: int, x: Array) -> list[Array]
 
 
 def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return the class with most votes of each row, and its scores: of each pair of classes, or
-    of each class where they are probabilities.
+    """Return the class with most votes of each row, and its scores.
+
+    These are of each pair of classes; with `prob_a` they are the probabilities of each class.
     """
     rows, transform = rows_of("SVMClassifier", x), transform_of("SVMClassifier", attributes)
     counts, labels = attributes.get("vectors_per_class", ()), labels_of(attributes)
@@ -102,13 +103,13 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
     parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     votes = np.zeros((len(rows), classes), np.int64)
     scores = np.zeros((len(rows), len(pairs)), np.float32)
-    for at, (i, j) in enumerate(pairs):
-        scores[:, at] = rho[at] + (
+    for pair, (i, j) in enumerate(pairs):
+        scores[:, pair] = rho[pair] + (
             kernels[:, parts[i]] @ coefficients[j - 1, parts[i]]
             + kernels[:, parts[j]] @ coefficients[i, parts[j]]
         )
-        votes[:, i] += scores[:, at] > 0
-        votes[:, j] += ~(scores[:, at] > 0)
+        votes[:, i] += scores[:, pair] > 0
+        votes[:, j] += ~(scores[:, pair] > 0)
     result = labels[votes.argmax(1)]
     if attributes.get("prob_a", ()):
         return [result, transform_scores(_probabilities(attributes, scores, classes), transform)]
@@ -122,9 +123,9 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
 
 
 def _class_scores(attributes: Attributes, rows: Array, classes: int) -> Array:
-    """Return a score of each class, linear in the numbers of the row, (N, classes)."""
+    """Return linear scores of each class, (N, classes)."""
     coefficients, rho = _floats(attributes, "coefficients"), _floats(attributes, "rho")
-    if classes < 3:  # of two ONNX Runtime takes the second where any score is above 0
+    if classes < 3:  # ONNX Runtime takes the second of two if any score is above 0
         raise UnsupportedOpError("SVMClassifier: fewer than 3 classes without vectors_per_class")
     if coefficients.size != classes * rows.shape[1] or not rho.size:
         raise ShapeError(
@@ -135,8 +136,9 @@ def _class_scores(attributes: Attributes, rows: Array, classes: int) -> Array:
 
 
 def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array:
-    """Return the probability of each class of each row from the scores of pairs, as LIBSVM does
-    (Wu, Lin and Weng, 2004, second approach), (N, classes).
+    """Return class probabilities (N, classes) from the scores of pairs of classes.
+
+    As LIBSVM: Wu, Lin and Weng, 2004, second approach.
     """
     a, b = _floats(attributes, "prob_a"), _floats(attributes, "prob_b")
     if not a.size == b.size == scores.shape[1]:
@@ -154,7 +156,9 @@ def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array
 
 
 def _couple_probabilities(r: Array) -> Array:
-    """Return probabilities p of classes for which p[j] r[i, j] and p[i] r[j, i] are nearest."""
+    """Return the class probabilities p that minimise the differences of p[j] r[i, j] and
+    p[i] r[j, i].
+    """
     k = len(r)
     q = -r * r.T
     np.fill_diagonal(q, np.square(r).sum(0))
@@ -182,12 +186,12 @@ SUPPORT_VECTORS: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
 
 Attributes = Mapping[str, Any]
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-NO_NUMBER = 1e-7
-"""Scores nearer to 0 than this are 0 for SOFTMAX_ZERO."""
+ZERO_SCORE = 1e-7
+"""SOFTMAX_ZERO takes scores of up to this magnitude for 0."""
 
 
 def rows_of(operator: str, x: Array) -> Array:
-    """Return x as float32 rows (N, C), of a vector as one row."""
+    """Return x as float32 rows (N, C); a vector becomes one row."""
     if x.ndim not in (1, 2):
         raise ShapeError(f"{operator}: x must have 1 or 2 dimensions, got the shape {x.shape}")
     return np.atleast_2d(x).astype(np.float32)
@@ -201,7 +205,7 @@ def transform_of(operator: str, attributes: Attributes) -> str:
 
 
 def _linear(operator: str, attributes: Attributes, rows: Array, count: int) -> Array:
-    """Return float32 scores (N, count): products with the coefficients, and the intercepts."""
+    """Return linear float32 scores (N, count)."""
     coefficients = np.array(attributes.get("coefficients", ()), np.float32)
     if coefficients.size != count * rows.shape[1]:
         raise ShapeError(
@@ -213,8 +217,7 @@ def _linear(operator: str, attributes: Attributes, rows: Array, count: int) -> A
         return scores
     if intercepts.size != count:
         raise ShapeError(f"{operator}: intercepts must be {count}, got {intercepts.size}")
-    scores = scores + intercepts
-    return scores
+    return np.asarray(scores + intercepts)
 
 
 def linear_regressor(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -238,8 +241,8 @@ def linear_classifier(attributes: Attributes, version: int, x: Array) -> list[Ar
     elif count == 1 and len(labels) == 2:
         if transform == "PROBIT":
             raise UnsupportedOpError("LinearClassifier: PROBIT of one score for two classes")
-        one = logistic(scores) if transform == "LOGISTIC" else scores
-        result = np.concatenate([1 - one, one], 1)
+        second = logistic(scores) if transform == "LOGISTIC" else scores
+        result = np.concatenate([1 - second, second], 1)
     elif 1 < count <= len(labels):
         result = transform_scores(scores, transform)
     else:
@@ -257,7 +260,7 @@ def labels_of(attributes: Attributes) -> Array:
 
 
 def transform_scores(scores: Array, transform: str) -> Array:
-    """Return scores (N, count) after a post_transform: of one score only PROBIT changes it."""
+    """Return scores (N, count) after a post_transform. Only PROBIT changes a single score."""
     if transform == "PROBIT":
         return _probit(scores)
     if transform == "NONE" or scores.shape[1] == 1:
@@ -267,10 +270,10 @@ def transform_scores(scores: Array, transform: str) -> Array:
     exponents = np.exp(scores - scores.max(1, keepdims=True))
     if transform == "SOFTMAX":
         return np.asarray(exponents / exponents.sum(1, keepdims=True))
-    zero = np.abs(scores) <= NO_NUMBER
+    zero = np.abs(scores) <= ZERO_SCORE
     total = np.where(zero, 0, exponents).sum(1, keepdims=True)
-    there = np.where(zero, scores * np.exp(-scores.max(1, keepdims=True)), exponents)
-    return np.asarray(there / total, np.float32)
+    numerators = np.where(zero, scores * np.exp(-scores.max(1, keepdims=True)), exponents)
+    return np.asarray(numerators / total, np.float32)
 
 
 def logistic(scores: Array) -> Array:
@@ -279,7 +282,7 @@ def logistic(scores: Array) -> Array:
 
 
 def _probit(scores: Array) -> Array:
-    """Return the inverse of the normal distribution, as ONNX Runtime nears it (Winitzki)."""
+    """Return quantiles of the normal distribution by ONNX Runtime's approximation (Winitzki)."""
     x = 2 * scores - 1
     log = np.log((1 - x) * (1 + x))
     half = np.float32(2 / (np.pi * 0.147)) + np.float32(0.5) * log
@@ -288,14 +291,12 @@ def _probit(scores: Array) -> Array:
 
 
 def normalizer(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return rows divided by their greatest number, their sum of magnitudes or their length; rows
-    where that is 0 as they are.
-    """
+    """Return rows divided by their maximum, L1 norm or L2 norm; where that is 0, unchanged."""
     name = attributes.get("norm", b"MAX").decode()
     rows = rows_of("Normalizer", x)
     if name == "MAX":
-        least = np.float32(np.finfo(np.float32).min)
-        norm = np.fmax.reduce(rows, 1, keepdims=True, initial=least)
+        lowest = np.float32(np.finfo(np.float32).min)
+        norm = np.fmax.reduce(rows, 1, keepdims=True, initial=lowest)
     elif name == "L1":
         norm = np.abs(rows).sum(1, keepdims=True)
     elif name == "L2":
@@ -306,7 +307,7 @@ def normalizer(attributes: Attributes, version: int, x: Array) -> list[Array]:
 
 
 def imputer(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return x with a value in the place of each number that stands for a missing one."""
+    """Return x with each number that marks a missing value replaced."""
     if x.ndim not in (1, 2):
         raise ShapeError(f"Imputer: x must have 1 or 2 dimensions, got the shape {x.shape}")
     kind = "float" if x.dtype.kind == "f" else "int64"
@@ -316,8 +317,8 @@ def imputer(attributes: Attributes, version: int, x: Array) -> list[Array]:
             f"Imputer: imputed_value_{kind}s must be 1 or {x.shape[-1]}, got {values.size}"
         )
     missing = np.array(attributes.get(f"replaced_value_{kind}", 0), x.dtype)
-    there = np.isnan(x) if missing != missing else x == missing
-    return [np.where(there, values, x)]
+    is_missing = np.isnan(x) if missing != missing else x == missing
+    return [np.where(is_missing, values, x)]
 
 
 MODES = (
@@ -337,37 +338,38 @@ COMPARISONS: Mapping[int, Callable[[Array, Array], Array]] = {
     5: np.equal,
     6: np.not_equal,
 }
-"""Comparisons of a feature and a node's value, in the order of MODES; True takes the branch for
-true.
+"""Comparisons of a feature with a node's value, by the index in MODES. True takes the true branch.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """The nodes of all trees of an ONNX node, an array element each."""
+    """The nodes of all trees of an ONNX node, as arrays with an element for each tree node."""
 
     features: Array
     values: Array
     modes: Array
-    """Places in MODES."""
+    """Indices into MODES."""
     children: Array
-    """(2, nodes): by number the node that follows where the comparison is false, and true."""
+    """(2, nodes): the indices of the children for a comparison that is false, and one that is true.
+    """
     missing: Array
-    """Flags: True where NaN takes the branch for true."""
+    """Flags: True where NaN takes the true branch."""
     roots: Array
-    """The root of each tree, its first node, by the tree's number."""
-    numbers: Mapping[tuple[int, int], int]
-    """The number of a node, by the ids of its tree and of its own."""
+    """The index of each tree's root, which is its first node."""
+    indices: Mapping[tuple[int, int], int]
+    """Indices of nodes by the ids of tree and node."""
 
     @classmethod
     def from_attributes(cls, operator: str, attributes: Attributes, dtype: np.dtype[Any]) -> Forest:
-        """Read the attributes of a node. dtype: that in which features are compared.
+        """Return the forest in the attributes of an ONNX node. dtype: in which features are
+        compared.
 
-        Raises ShapeError for what is no forest.
+        Raises ShapeError for inconsistent attributes.
         """
         trees = list(attributes.get("nodes_treeids", ()))
         ids = list(zip(trees, attributes.get("nodes_nodeids", ()), strict=False))
-        numbers = {one: i for i, one in enumerate(ids)}
+        indices = {key: i for i, key in enumerate(ids)}
         names = list(attributes.get("nodes_modes", ()))
         if not {*names} <= {*MODES}:
             raise ShapeError(f"{operator}: nodes_modes must be BRANCH_LEQ, ... or LEAF")
@@ -375,51 +377,51 @@ class Forest:
         features = np.array(list(attributes.get("nodes_featureids", ())), np.int64)
         values = _tree_floats(attributes, "nodes_values").astype(dtype)
         tracks = attributes.get("nodes_missing_value_tracks_true") or [0] * len(ids)
-        followers = [
+        child_ids = [
             list(attributes.get(name, ())) for name in ("nodes_falsenodeids", "nodes_truenodeids")
         ]
-        counts = {len(one) for one in (trees, modes, features, values, tracks, *followers)}
-        if not ids or len(numbers) < len(ids) or counts != {len(ids)}:
+        counts = {len(one) for one in (trees, modes, features, values, tracks, *child_ids)}
+        if not ids or len(indices) < len(ids) or counts != {len(ids)}:
             raise ShapeError(
                 f"{operator}: nodes must have one of each attribute, and ids of theirs"
             )
         branches = np.flatnonzero(modes)
         children = np.zeros((2, len(ids)), np.int64)
-        for way, listed in zip(children, followers, strict=True):
+        for row, node_ids in zip(children, child_ids, strict=True):
             for i in branches:
-                child = numbers.get((trees[i], listed[i]))
+                child = indices.get((trees[i], node_ids[i]))
                 if child is None:
-                    raise ShapeError(f"{operator}: the tree {trees[i]} has no node {listed[i]}")
-                way[i] = child
+                    raise ShapeError(f"{operator}: the tree {trees[i]} has no node {node_ids[i]}")
+                row[i] = child
         roots = np.sort(np.unique(trees, return_index=True)[1])
         if np.isin(roots, children[:, branches]).any():
             raise ShapeError(f"{operator}: the first node of each tree must be its root")
-        return cls(features, values, modes, children, np.array(tracks, bool), roots, numbers)
+        return cls(features, values, modes, children, np.array(tracks, bool), roots, indices)
 
     def leaves(self, operator: str, x: Array) -> Array:
-        """Return by number the leaf that each row of x comes to in each tree: (rows, trees)."""
+        """Return the index of the leaf that each row of x reaches in each tree: (rows, trees)."""
         branches = self.modes > 0
-        wanted = self.features[branches]
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < x.shape[1]:
+        used = self.features[branches]
+        if used.size and not 0 <= used.min() <= used.max() < x.shape[1]:
             raise ShapeError(f"{operator}: nodes ask for features that x, {x.shape}, has not")
         result = np.repeat(self.roots[None], len(x), 0)
         rows = np.arange(len(x))[:, None]
-        present = np.unique(self.modes[branches]).tolist()
+        used_modes = np.unique(self.modes[branches]).tolist()
         for _ in range(len(self.modes)):
             inner = branches[result]
             if not inner.any():
                 return result
             features = x[rows, np.where(inner, self.features[result], 0)]
             values, modes = self.values[result], self.modes[result]
-            taken = np.isnan(features) & self.missing[result]
-            for mode, compare in ((mode, COMPARISONS[mode]) for mode in present):
-                taken |= (modes == mode) & compare(features, values)
-            result = np.where(inner, self.children[taken.astype(np.int64), result], result)
+            is_true = np.isnan(features) & self.missing[result]
+            for mode, compare in ((mode, COMPARISONS[mode]) for mode in used_modes):
+                is_true |= (modes == mode) & compare(features, values)
+            result = np.where(inner, self.children[is_true.astype(np.int64), result], result)
         raise ShapeError(f"{operator}: a node follows itself")
 
 
 def _tree_floats(attributes: Attributes, name: str) -> Array:
-    """Return an attribute of floats, or the tensor of doubles that may be in its place."""
+    """Return an attribute of floats as float64, or the tensor of doubles that may replace it."""
     from onnx import numpy_helper
 
     tensor = attributes.get(f"{name}_as_tensor")
@@ -431,10 +433,10 @@ def _tree_floats(attributes: Attributes, name: str) -> Array:
 def _votes(
     operator: str, attributes: Attributes, kind: str, x: Array, count: int
 ) -> tuple[Array, Array, Array]:
-    """Return the weights (nodes, count) of leaves, whether a leaf has one (nodes, count), and the
-    leaves (trees, rows) that rows of x come to.
+    """Return the weights of leaves (nodes, count), flags where a leaf has one (nodes, count), and
+    the leaves that rows of x reach (trees, rows).
 
-    kind: how the attributes of votes begin. count: classes or targets.
+    kind: the prefix of the attributes, "class" or "target". count: of classes or targets.
     """
     if x.ndim != 2:
         raise ShapeError(f"{operator}: x must be (rows, features), got {x.shape}")
@@ -446,38 +448,38 @@ def _votes(
     weights = _tree_floats(attributes, f"{kind}_weights")
     if {len(trees), len(nodes), len(ids)} != {len(weights)}:
         raise ShapeError(f"{operator}: votes must have one of each attribute")
-    # The table, whether there are votes, and a few arrays of all scores.
+    # The weights, the flags, and a few arrays of all scores.
     nbytes = count * (9 * len(forest.modes) + 24 * len(x))
     check_memory(nbytes, lambda: f"{operator} of {len(forest.modes)} nodes for {count} results")
     table = np.zeros((len(forest.modes), count))
     voted = np.zeros(table.shape, bool)
     for tree, node, number, weight in zip(trees, nodes, ids, weights, strict=True):
-        at = forest.numbers.get((tree, node))
-        if at is None or not 0 <= number < count:
+        leaf = forest.indices.get((tree, node))
+        if leaf is None or not 0 <= number < count:
             raise ShapeError(f"{operator}: no node {node} of tree {tree}, or no {kind} {number}")
-        table[at, number] += weight
-        voted[at, number] = True
+        table[leaf, number] += weight
+        voted[leaf, number] = True
     return table, voted, forest.leaves(operator, x.astype(dtype)).T
 
 
 def _summed(weights: Array, leaves: Array) -> Array:
     """Return the sums (rows, count) over all trees."""
     result = np.zeros((leaves.shape[1], weights.shape[1]))
-    for tree in leaves:  # a tree at a time: all weights together may be very many
+    for tree in leaves:  # one tree at a time, to bound memory
         result += weights[tree]
     return result
 
 
 def _any_voted(voted: Array, leaves: Array) -> Array:
-    """Return whether a tree has a weight for a class or target: (rows, count)."""
+    """Return flags (rows, count): True where some tree has a weight for the class or target."""
     result = np.zeros((leaves.shape[1], voted.shape[1]), bool)
     for tree in leaves:
         result |= voted[tree]
     return result
 
 
-def _based(operator: str, attributes: Attributes, scores: Array) -> Array:
-    """Return scores with the base values added."""
+def _add_base_values(operator: str, attributes: Attributes, scores: Array) -> Array:
+    """Return scores plus the base values."""
     base = _tree_floats(attributes, "base_values")
     if len(base) not in (0, scores.shape[1]):
         raise ShapeError(f"{operator}: base_values must be {scores.shape[1]}, got {len(base)}")
@@ -489,7 +491,7 @@ def _logistic(x: Array) -> Array:
 
 
 def _softmax_zero(x: Array) -> Array:
-    """Return the softmax of what is not 0."""
+    """Return the softmax of non-zero scores, 0 for the others."""
     exps = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(1, keepdims=True)), 0)
     return np.asarray(exps / exps.sum(1, keepdims=True))
 
@@ -521,13 +523,13 @@ def _transform(operator: str, attributes: Attributes) -> bytes:
 
 
 def tree_ensemble_regressor(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return the targets (rows, targets): the sum, mean, least or greatest of the trees' votes."""
+    """Return (rows, targets): the sum, mean, minimum or maximum of the trees' weights."""
     operator = "TreeEnsembleRegressor"
     count, name = attributes.get("n_targets", 1), _transform(operator, attributes)
-    how = attributes.get("aggregate_function", b"SUM")
-    if how not in (b"SUM", b"AVERAGE", b"MIN", b"MAX"):
+    aggregate = attributes.get("aggregate_function", b"SUM")
+    if aggregate not in (b"SUM", b"AVERAGE", b"MIN", b"MAX"):
         raise ShapeError(
-            f"{operator}: aggregate_function must be SUM, AVERAGE, MIN or MAX, got {how!r}"
+            f"{operator}: aggregate_function must be SUM, AVERAGE, MIN or MAX, got {aggregate!r}"
         )
     if count < 1:
         raise ShapeError(f"{operator}: n_targets must be at least 1, got {count}")
@@ -535,15 +537,17 @@ def tree_ensemble_regressor(attributes: Attributes, version: int, x: Array) -> l
         what = f"{name.decode()} of one target, which ONNX Runtime leaves out,"
         raise UnsupportedOpError(f"{operator}: {what} is not computed")
     weights, voted, leaves = _votes(operator, attributes, "target", x, count)
-    if how in (b"MIN", b"MAX"):
-        end, least = (np.inf, np.minimum) if how == b"MIN" else (-np.inf, np.maximum)
-        scores = np.full((len(x), count), end)
+    if aggregate in (b"MIN", b"MAX"):
+        identity, combine = (np.inf, np.minimum) if aggregate == b"MIN" else (-np.inf, np.maximum)
+        scores = np.full((len(x), count), identity)
         for tree in leaves:
-            scores = least(scores, np.where(voted[tree], weights[tree], end))
+            scores = combine(scores, np.where(voted[tree], weights[tree], identity))
         scores = np.where(_any_voted(voted, leaves), scores, 0)
     else:
-        scores = _summed(weights, leaves) / (len(leaves) if how == b"AVERAGE" else 1)
-    return [TREE_TRANSFORMS[name](_based(operator, attributes, scores)).astype(np.float32)]
+        scores = _summed(weights, leaves) / (len(leaves) if aggregate == b"AVERAGE" else 1)
+    return [
+        TREE_TRANSFORMS[name](_add_base_values(operator, attributes, scores)).astype(np.float32)
+    ]
 
 
 def tree_ensemble_classifier(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -561,22 +565,22 @@ def tree_ensemble_classifier(attributes: Attributes, version: int, x: Array) -> 
     scores = _summed(weights, leaves)
     ids = {*attributes["class_ids"]}
     if len(labels) == 2 and len(ids) == 1:
-        best, scores = _of_two(operator, attributes, scores[:, 0], ids)
+        best, scores = _binary_scores(operator, attributes, scores[:, 0], ids)
     else:
-        scores = _based(operator, attributes, scores)
+        scores = _add_base_values(operator, attributes, scores)
         counted = _any_voted(voted, leaves) | bool(len(_tree_floats(attributes, "base_values")))
         best = np.where(counted, scores, -np.inf).argmax(1)
         scores = TREE_TRANSFORMS[name](scores)
     return [labels[best], scores.astype(np.float32)]
 
 
-def _of_two(
+def _binary_scores(
     operator: str, attributes: Attributes, scores: Array, ids: set[int]
 ) -> tuple[Array, Array]:
-    """Return the best class and the scores where the only votes are those for the second of two
-    classes, which have the number 0, as in exports of scikit-learn, XGBoost and LightGBM.
+    """Return the best of two classes and both scores where all weights are for the second class.
 
-    They are probabilities where no weight is below 0, else what a logistic function is applied to.
+    Such weights have the class id 0, as in exports of scikit-learn, XGBoost and LightGBM. Scores
+    are probabilities where no weight is negative, else logits.
     """
     name, base = _transform(operator, attributes), _tree_floats(attributes, "base_values")
     if ids != {0} or len(base) > 1 or name not in (b"NONE", b"LOGISTIC"):

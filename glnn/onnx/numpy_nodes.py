@@ -1,4 +1,4 @@
-"""ONNX operators that NumPy computes, where no kernel does, also casts to 2, 4 and 8 bits."""
+"""ONNX operators without kernels as NumPy functions; casts to 2, 4 and 8 bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST = {
     DType.float8_e5m2fnuz: 57344.0,
     DType.float4_e2m1fn: 6.0,
 }
-"""The greatest number of each type."""
+"""The greatest finite number of each dtype."""
 BITS = {DType.int4: 4, DType.uint4: 4, DType.int2: 2, DType.uint2: 2}
 
 
@@ -49,12 +49,12 @@ def cast_like(attributes: Attributes, version: int, x: Array, like: Array) -> li
 def converted(x: Array, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Array:
     """Return x as `dtype`.
 
-    saturate: what is beyond float8 becomes its greatest number, else an infinity or NaN. Floats
-    beyond integers become the nearest one, and NaN becomes 0; integers keep their low bits, and
-    so does what becomes an integer of 2 or 4 bits, as in ONNX's own cases.
+    saturate: numbers beyond a float8 type become its greatest one, else an infinity or NaN. Floats
+    beyond an integer type become the nearest integer, and NaN becomes 0. Casts from integers, and
+    to integers of 2 or 4 bits, keep the low bits, as in ONNX's own test cases.
     """
     if x.dtype.hasobject or dtype is DType.object:
-        return _of_texts(x, dtype) if x.dtype.hasobject else _as_texts(x)
+        return _parse_texts(x, dtype) if x.dtype.hasobject else _format_texts(x)
     source = DType.from_array(x)
     if source.kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(np.float32)
@@ -78,8 +78,8 @@ def _as_few_bits(x: Array, dtype: DType) -> Array:
     low = 0 if dtype.value.startswith("u") else -(1 << (bits - 1))
     if x.dtype.kind == "f":
         x = np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0)), -(2.0**62), 2.0**62)
-    whole = ((x.astype(np.int64) - low) & ((1 << bits) - 1)) + low
-    return whole.astype(np.int8).astype(dtype.numpy)
+    wrapped = ((x.astype(np.int64) - low) & ((1 << bits) - 1)) + low
+    return wrapped.astype(np.int8).astype(dtype.numpy)
 
 
 def _as_powers(x: Array, saturate: bool, round_mode: str) -> Array:
@@ -87,72 +87,78 @@ def _as_powers(x: Array, saturate: bool, round_mode: str) -> Array:
     wide = x.astype(np.float64)
     fraction, exponent = np.frexp(wide)  # fraction * 2 ** exponent, from 0.5 on
     exponent = exponent - 1
-    up = {"up": 0.5, "nearest": 0.75, "down": 1.0}
-    if round_mode not in up:
+    thresholds = {"up": 0.5, "nearest": 0.75, "down": 1.0}
+    if round_mode not in thresholds:
         raise ShapeError(f"Cast: round_mode must be up, down or nearest, got {round_mode!r}")
-    over = fraction >= 0.75 if round_mode == "nearest" else fraction > up[round_mode]
-    exponent = exponent + over
+    rounds_up = fraction >= 0.75 if round_mode == "nearest" else fraction > thresholds[round_mode]
+    exponent = exponent + rounds_up
     finite = np.isfinite(wide)
-    inside = finite & (wide > 0) & (exponent >= -127) & (exponent <= 127)
-    codes = np.where(inside, np.clip(exponent, -127, 127) + 127, 255).astype(np.uint8)
+    in_range = finite & (wide > 0) & (exponent >= -127) & (exponent <= 127)
+    codes = np.where(in_range, np.clip(exponent, -127, 127) + 127, 255).astype(np.uint8)
     if saturate:
         codes = np.where(wide >= 2.0**127, 254, codes)
         codes = np.where((wide >= 0) & (exponent < -127) | (wide == 0), 0, codes)
     return codes.astype(np.uint8).view(DType.float8_e8m0fnu.numpy)
 
 
-def _of_texts(x: Array, dtype: DType) -> Array:
-    """Return texts as numbers: decimal ones of ASCII, without the `_` that Python's may have."""
+def _parse_texts(x: Array, dtype: DType) -> Array:
+    """Return the numbers in texts: decimal and in ASCII, without Python's `_`."""
     if dtype is DType.object:
         return x
     texts = x.reshape(-1).tolist()
-    for one in texts:
-        if "_" in one or not one.isascii():
-            raise ShapeError(f"Cast: {shown(one)} is no number")
+    for text in texts:
+        if "_" in text or not text.isascii():
+            raise ShapeError(f"Cast: {shown(text)} is no number")
     try:
-        numbers = [int(one) if dtype.kind == "int" else float(one) for one in texts]
+        numbers = [int(text) if dtype.kind == "int" else float(text) for text in texts]
     except ValueError as error:
         raise ShapeError(f"Cast: {error}") from None
     if dtype is DType.bool:
         raise UnsupportedOpError("Cast: ONNX does not say which texts are true")
-    wide = np.array(numbers, np.float64 if dtype.kind == "float" else object)
+    array = np.array(numbers, np.float64 if dtype.kind == "float" else object)
     if dtype.kind == "int":
-        ends = np.iinfo(dtype.numpy)
-        if any(not ends.min <= one <= ends.max for one in numbers):
+        limits = np.iinfo(dtype.numpy)
+        if any(not limits.min <= one <= limits.max for one in numbers):
             raise ShapeError(f"Cast: texts are beyond {dtype.value}")
-    return wide.astype(dtype.numpy).reshape(x.shape)
+    return array.astype(dtype.numpy).reshape(x.shape)
 
 
-def _as_texts(x: Array) -> Array:
+def _format_texts(x: Array) -> Array:
     """Return numbers as texts, floats with as many digits as ONNX Runtime writes."""
     result = np.empty(x.size, object)
-    for i, one in enumerate(x.reshape(-1).tolist()):
-        if isinstance(one, float):
-            text = f"{one:.8g}"
+    for i, number in enumerate(x.reshape(-1).tolist()):
+        if isinstance(number, float):
+            text = f"{number:.8g}"
             result[i] = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text, text)
         else:
-            result[i] = str(int(one))
+            result[i] = str(int(number))
     return result.reshape(x.shape)
 
 
-def _along(operator: str, one: Array, x: Array, axis: int, block: int) -> Array:
-    """Return a scale or zero point as it broadcasts to x: of all, of an axis, or of blocks."""
-    if one.size == 1 and not block:
-        return one.reshape(())
+def _broadcast_parameter(operator: str, parameter: Array, x: Array, axis: int, block: int) -> Array:
+    """Return a scale or zero point in a shape that broadcasts to x.
+
+    parameter: one number, one for each index along `axis`, or one for each block of `block` indices
+    along it.
+    """
+    if parameter.size == 1 and not block:
+        return parameter.reshape(())
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(f"{operator}: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}")
     axis %= x.ndim
     if block:
-        result = np.repeat(one, block, axis) if one.ndim == x.ndim else one
+        result = np.repeat(parameter, block, axis) if parameter.ndim == x.ndim else parameter
         result = (
-            result[(slice(None),) * axis + (slice(x.shape[axis]),)] if one.ndim == x.ndim else one
+            result[(slice(None),) * axis + (slice(x.shape[axis]),)]
+            if parameter.ndim == x.ndim
+            else parameter
         )
         shape = x.shape
     else:
-        result, shape = one, (x.shape[axis],)
+        result, shape = parameter, (x.shape[axis],)
     if result.shape != shape:
         raise ShapeError(
-            f"{operator}: x {x.shape} has other scales or zero points than {one.shape}"
+            f"{operator}: x {x.shape} has other scales or zero points than {parameter.shape}"
         )
     return result if block else result.reshape(-1, *(1,) * (x.ndim - 1 - axis))
 
@@ -164,15 +170,15 @@ def _wide(x: Array) -> Array:
 def dequantize_linear(
     attributes: Attributes, version: int, x: Array, scale: Array, zero: Array | None = None
 ) -> list[Array]:
-    """Return (x - zero) * scale, of one scale, one along an axis, or one for each block.
+    """Return (x - zero) * scale, with one scale, one for each index of an axis, or block of it.
 
-    It is computed in 64 bits and rounded once, to `output_dtype` or the type of the scale.
+    Computed in 64 bits and rounded once, to `output_dtype` or the scale's dtype.
     """
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
     numbers = _wide(x)
     if zero is not None:
-        numbers = numbers - _along("DequantizeLinear", _wide(zero), x, axis, block)
-    numbers = numbers * _along("DequantizeLinear", _wide(scale), x, axis, block)
+        numbers = numbers - _broadcast_parameter("DequantizeLinear", _wide(zero), x, axis, block)
+    numbers = numbers * _broadcast_parameter("DequantizeLinear", _wide(scale), x, axis, block)
     code = attributes.get("output_dtype", 0)
     dtype = dtype_of(code, "DequantizeLinear").numpy if code else scale.dtype
     return [numbers.astype(dtype)]
@@ -181,18 +187,24 @@ def dequantize_linear(
 def quantize_linear(
     attributes: Attributes, version: int, x: Array, scale: Array, zero: Array | None = None
 ) -> list[Array]:
-    """Return x / scale + zero as float8 or float4; the quotient is of the type of the scale."""
+    """Return x / scale + zero as float8 or float4. The quotient has the scale's dtype, or
+    `precision`.
+    """
     code = attributes.get("output_dtype", 0)
     dtype = DType.from_array(zero) if zero is not None else dtype_of(code or 2, "QuantizeLinear")
     if dtype not in MOST:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value} of such operands")
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
     precision = attributes.get("precision", 0)
-    kept = dtype_of(precision, "QuantizeLinear").numpy if precision else scale.dtype
-    divisor = _along("QuantizeLinear", scale.astype(kept), x, axis, block)
-    numbers = _wide(_wide(x.astype(kept)) / _wide(divisor)).astype(kept).astype(np.float64)
+    quotient_dtype = dtype_of(precision, "QuantizeLinear").numpy if precision else scale.dtype
+    divisor = _broadcast_parameter("QuantizeLinear", scale.astype(quotient_dtype), x, axis, block)
+    numbers = (
+        _wide(_wide(x.astype(quotient_dtype)) / _wide(divisor))
+        .astype(quotient_dtype)
+        .astype(np.float64)
+    )
     if zero is not None:
-        numbers = numbers + _along("QuantizeLinear", _wide(zero), x, axis, block)
+        numbers = numbers + _broadcast_parameter("QuantizeLinear", _wide(zero), x, axis, block)
     return [converted(numbers, dtype, bool(attributes.get("saturate", 1)))]
 
 
@@ -216,7 +228,7 @@ REDUCTIONS: Mapping[str, np.ufunc] = {
 def scatter_elements(
     attributes: Attributes, version: int, x: Array, index: Array, updates: Array
 ) -> list[Array]:
-    """Return x with each of `updates` reduced into the number that `index` names along an axis."""
+    """Return x with each of `updates` reduced into the element of `index` along an axis."""
     axis = attributes.get("axis", 0)
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(
@@ -230,17 +242,17 @@ def scatter_elements(
     axis %= x.ndim
     if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != axis):
         raise ShapeError(f"ScatterElements: indices {index.shape} are more than x {x.shape} has")
-    places: list[Array] = list(np.indices(index.shape, sparse=True))
-    places[axis] = _in_range("ScatterElements", index, x.shape[axis])
+    positions: list[Array] = list(np.indices(index.shape, sparse=True))
+    positions[axis] = _in_range("ScatterElements", index, x.shape[axis])
     result = x.copy()
-    _reduction("ScatterElements", attributes, x).at(result, tuple(places), updates)
+    _reduction("ScatterElements", attributes, x).at(result, tuple(positions), updates)
     return [result]
 
 
 def scatter_nd(
     attributes: Attributes, version: int, x: Array, index: Array, updates: Array
 ) -> list[Array]:
-    """Return x with each part of `updates` reduced into the part that a row of `index` names."""
+    """Return x with slices of `updates` reduced into those that the rows of `index` select."""
     depth = index.shape[-1] if index.ndim else 0
     if not index.ndim or depth > x.ndim:
         raise ShapeError(
@@ -249,35 +261,37 @@ def scatter_nd(
     shape = index.shape[:-1] + x.shape[depth:]
     if updates.shape != shape:
         raise ShapeError(f"ScatterND: updates must be {shape}, got {updates.shape}")
-    places = tuple(
+    positions = tuple(
         _in_range("ScatterND", index[..., i], size) for i, size in enumerate(x.shape[:depth])
     )
     result = x.copy()
-    _reduction("ScatterND", attributes, x).at(result, places, updates)
+    _reduction("ScatterND", attributes, x).at(result, positions, updates)
     return [result]
 
 
 def one_hot(
     attributes: Attributes, version: int, index: Array, depth: Array, values: Array
 ) -> list[Array]:
-    """Return values[1] at the place that an index says along a new axis, values[0] elsewhere."""
+    """Return values[1] at each index along a new axis, values[0] elsewhere."""
     axis, rank = attributes.get("axis", -1), index.ndim + 1
     if not -rank <= axis < rank or depth.size != 1 or values.shape != (2,) or int(depth.item()) < 0:
         raise ShapeError(
             f"OneHot: axis must be from {-rank} to {rank - 1}, depth one number of at least 0 and "
             f"values two, got {axis}, {depth.tolist()} and the shape {values.shape}"
         )
-    count, places = int(depth.item()), np.expand_dims(index, axis)
+    count, indices = int(depth.item()), np.expand_dims(index, axis)
     result = np.full([*index.shape[: axis % rank], count, *index.shape[axis % rank :]], values[0])
-    there = (places >= -count) & (places < count) if index.dtype.kind != "u" else places < count
-    whole = np.where(there, places, 0).astype(np.int64) % max(count, 1)
-    spread = np.arange(count).reshape(-1, *(1,) * (rank - 1 - axis % rank))
-    result[there & (whole == spread)] = values[1]
+    in_range = (
+        (indices >= -count) & (indices < count) if index.dtype.kind != "u" else indices < count
+    )
+    wrapped = np.where(in_range, indices, 0).astype(np.int64) % max(count, 1)
+    positions = np.arange(count).reshape(-1, *(1,) * (rank - 1 - axis % rank))
+    result[in_range & (wrapped == positions)] = values[1]
     return [result]
 
 
 def _reduction(operator: str, attributes: Attributes, x: Array) -> np.ufunc:
-    """Return the ufunc of a node. Raises UnsupportedOpError for what is no integer or float."""
+    """Return the ufunc of a node's reduction. Raises UnsupportedOpError for other dtypes."""
     name = attributes.get("reduction", b"none").decode()
     if name not in REDUCTIONS or x.dtype.kind not in "iuf":
         raise UnsupportedOpError(f"{operator}: the reduction {name!r} of {x.dtype}")
@@ -285,7 +299,7 @@ def _reduction(operator: str, attributes: Attributes, x: Array) -> np.ufunc:
 
 
 def _in_range(operator: str, index: Array, size: int) -> Array:
-    """Return indices, of which negative ones count from the end."""
+    """Return `index`, which may be negative. Raises ShapeError where it is out of range."""
     if index.size and not (-size <= index.min() and index.max() < size):
         raise ShapeError(
             f"{operator}: indices must be from {-size} to {size - 1}, "
@@ -305,45 +319,47 @@ INDICES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
 Reduction = Callable[..., Array]
 
 
-def _length(x: Array, **along: Any) -> Array:
-    return np.asarray(np.sqrt(np.square(x).sum(**along)))
+def _length(x: Array, **options: Any) -> Array:
+    return np.asarray(np.sqrt(np.square(x).sum(**options)))
 
 
-def _log_sum(x: Array, **along: Any) -> Array:
-    return np.asarray(np.log(x.sum(**along)))
+def _log_sum(x: Array, **options: Any) -> Array:
+    return np.asarray(np.log(x.sum(**options)))
 
 
-def _log_sum_exp(x: Array, **along: Any) -> Array:
-    """The greatest number is taken off before, lest exponents are infinite, and added after."""
+def _log_sum_exp(x: Array, **options: Any) -> Array:
+    """Subtract the maximum first, so that no exponential overflows, and add it to the result."""
     if not x.size:
-        return np.asarray(np.log(x.sum(**along)))
-    most = x.max(along["axis"], keepdims=True)
-    total = np.log(np.exp(x - most).sum(**along))
-    return np.asarray(total + (most if along["keepdims"] else most.squeeze(along["axis"])))
+        return np.asarray(np.log(x.sum(**options)))
+    maximum = x.max(options["axis"], keepdims=True)
+    total = np.log(np.exp(x - maximum).sum(**options))
+    return np.asarray(
+        total + (maximum if options["keepdims"] else maximum.squeeze(options["axis"]))
+    )
 
 
-def _node(operator: str, function: Reduction) -> Callable[..., list[Array]]:
-    """Return what computes a node of integers: the results lose what is behind the point."""
+def _integer_reduction(operator: str, function: Reduction) -> Callable[..., list[Array]]:
+    """Return the NumPy function of a reduction of integers, whose results are truncated."""
 
-    def reduced(
+    def reduce(
         attributes: Attributes, version: int, x: Array, axes: Array | None = None
     ) -> list[Array]:
         if x.dtype.kind not in "iu":
             raise UnsupportedOpError(f"{operator}: of {x.dtype}")
-        listed = attributes.get("axes", ()) if axes is None else axes.tolist()
-        whole = () if attributes.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
-        along = tuple(listed) if len(listed) and x.ndim else whole
+        given_axes = attributes.get("axes", ()) if axes is None else axes.tolist()
+        default_axes = () if attributes.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
+        reduced_axes = tuple(given_axes) if len(given_axes) and x.ndim else default_axes
         keepdims = bool(attributes.get("keepdims", 1))
-        result = function(x.astype(np.float64), axis=along, keepdims=keepdims)
+        result = function(x.astype(np.float64), axis=reduced_axes, keepdims=keepdims)
         return [make_cast(x.dtype)(result)]
 
-    return reduced
+    return reduce
 
 
 INTEGER_REDUCTIONS: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
-    ("", "ReduceL2"): _node("ReduceL2", _length),
-    ("", "ReduceLogSum"): _node("ReduceLogSum", _log_sum),
-    ("", "ReduceLogSumExp"): _node("ReduceLogSumExp", _log_sum_exp),
+    ("", "ReduceL2"): _integer_reduction("ReduceL2", _length),
+    ("", "ReduceLogSum"): _integer_reduction("ReduceLogSum", _log_sum),
+    ("", "ReduceLogSumExp"): _integer_reduction("ReduceLogSumExp", _log_sum_exp),
 }
 """Functions of attributes, version and operands, by operator set and ONNX operator."""
 
@@ -351,7 +367,7 @@ INTEGER_REDUCTIONS: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
 # Bytes of temporary arrays for each number of a Fourier transform, and of a window.
 TRANSFORMED, WINDOWED = 64, 48
 DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": np.float32(-0.0)}
-"""LabelEncoder's results for keys that it does not have, by the kind of its values."""
+"""LabelEncoder's default values by their kind."""
 
 
 def dft(
@@ -363,34 +379,34 @@ def dft(
 ) -> list[Array]:
     """Return the discrete Fourier transform along an axis, or its inverse, in 64 bits.
 
-    x: real (..., 1) or complex (..., 2). length: numbers along the axis, of which those that are
-    missing are 0. With `onesided` the half that real numbers need, (..., 2); its inverse is (...,
-    1).
+    x: real (..., 1) or complex (..., 2). length: numbers along the axis, to which x is cut or
+    padded with zeros. `onesided`: the result is the first half of the spectrum of real x, (..., 2),
+    or the inverse of such a half, (..., 1).
     """
-    where = attributes.get("axis", 1) if version < 20 else -2
-    where = where if axis is None else int(_one("DFT", axis, "axis"))
-    if not -x.ndim <= where < x.ndim or where % x.ndim == x.ndim - 1:
+    along = attributes.get("axis", 1) if version < 20 else -2
+    along = along if axis is None else int(_one("DFT", axis, "axis"))
+    if not -x.ndim <= along < x.ndim or along % x.ndim == x.ndim - 1:
         raise ShapeError(
-            f"DFT: axis must name one of {x.ndim} dimensions but the last, got {where}"
+            f"DFT: axis must name one of {x.ndim} dimensions but the last, got {along}"
         )
-    where %= x.ndim
-    half, inverse = bool(attributes.get("onesided", 0)), bool(attributes.get("inverse", 0))
-    size = x.shape[where]
-    n = 2 * (size - 1) if half and inverse else size
+    along %= x.ndim
+    onesided, inverse = bool(attributes.get("onesided", 0)), bool(attributes.get("inverse", 0))
+    size = x.shape[along]
+    n = 2 * (size - 1) if onesided and inverse else size
     n = n if length is None else int(_one("DFT", length, "dft_length"))
     if n < 1:
         raise ShapeError(f"DFT: dft_length must be at least 1, got {n}")
     count = x.size // max(size, 1) * n
     check_memory(count * TRANSFORMED, lambda: f"DFT: to transform {count} numbers")
     numbers = _complex("DFT", x)
-    if half and inverse:
-        return [np.fft.irfft(numbers, n, where)[..., None].astype(x.dtype)]
-    if half and x.shape[-1] == 2:
+    if onesided and inverse:
+        return [np.fft.irfft(numbers, n, along)[..., None].astype(x.dtype)]
+    if onesided and x.shape[-1] == 2:
         raise ShapeError(f"DFT: only real numbers (..., 1) have one half, got {x.shape}")
     function = np.fft.ifft if inverse else np.fft.fft
-    result = function(numbers, n, where)
-    if half:
-        result = np.take(result, np.arange(n // 2 + 1), where)
+    result = function(numbers, n, along)
+    if onesided:
+        result = np.take(result, np.arange(n // 2 + 1), along)
     return [_parts(result, x.dtype)]
 
 
@@ -404,7 +420,7 @@ def stft(
 ) -> list[Array]:
     """Return the Fourier transforms (batch, frames, numbers, 2) of frames, in 64 bits.
 
-    x: real (batch, n), (batch, n, 1) or complex (batch, n, 2). step: numbers from frame to frame.
+    x: real (batch, n), (batch, n, 1) or complex (batch, n, 2). step: the hop from frame to frame.
     """
     numbers = _complex("STFT", x) if x.ndim == 3 else x.astype(np.float64)
     hop = int(_one("STFT", step, "frame_step"))
@@ -449,7 +465,9 @@ def _one(operator: str, array: Array, name: str) -> Any:
 
 
 def _window(parts: Sequence[float]) -> Callable[..., list[Array]]:
-    """Return what computes a window of cosines, of such parts, in 64 bits."""
+    """Return the NumPy function of a window, a sum of cosines with coefficients `parts`, in 64
+    bits.
+    """
 
     def window(attributes: Attributes, version: int, size: Array) -> list[Array]:
         count = int(size.item())
@@ -467,7 +485,7 @@ def _window(parts: Sequence[float]) -> Callable[..., list[Array]]:
 
 
 def image_decoder(attributes: Attributes, version: int, encoded: Array) -> list[Array]:
-    """Return an image (height, width, 3), or (height, width, 1) where it is to be grey, uint8."""
+    """Return an image (height, width, 3), or (height, width, 1) for greyscale, uint8."""
     try:
         from PIL import Image
     except ImportError:
@@ -488,19 +506,21 @@ def image_decoder(attributes: Attributes, version: int, encoded: Array) -> list[
 
 
 def unique(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return what differs in x, or along an axis of x; the places where each is first, those among
-    the results of all of x, and how often each is there. Ascending, or by first place.
+    """Return the distinct elements of x, or slices along an axis; the index of each one's first
+    occurrence; for each of x its index among the distinct ones; and their counts.
+
+    The distinct ones are in ascending order, or unless `sorted` in order of first occurrence.
     """
     axis = attributes.get("axis")
     if axis is not None and not -x.ndim <= axis < x.ndim:
         raise ShapeError(f"Unique: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}")
-    whole = x.reshape(-1) if axis is None else x
-    along = 0 if axis is None else axis
-    # Numbers that stand for those of x in their order: NumPy sorts no rows of some types.
-    codes = np.unique(x, return_inverse=True)[1].reshape(whole.shape)
-    count = whole.shape[along]
+    elements = x.reshape(-1) if axis is None else x
+    unique_axis = 0 if axis is None else axis
+    # Ranks in place of elements: NumPy does not sort rows of some dtypes.
+    codes = np.unique(x, return_inverse=True)[1].reshape(elements.shape)
+    count = elements.shape[unique_axis]
     if codes.size:
-        rows = np.moveaxis(codes, along, 0).reshape(count, -1)
+        rows = np.moveaxis(codes, unique_axis, 0).reshape(count, -1)
     else:
         rows = np.zeros((count, 1), np.int64)
     _, first, inverse, counts = np.unique(
@@ -511,20 +531,20 @@ def unique(attributes: Attributes, version: int, x: Array) -> list[Array]:
         order = np.argsort(first)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order)[inverse]
-    places = (one.astype(np.int64) for one in (first, inverse, counts))
-    return [np.take(whole, first, along), *places]
+    indices = (one.astype(np.int64) for one in (first, inverse, counts))
+    return [np.take(elements, first, unique_axis), *indices]
 
 
 def unique_unsorted(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return the numbers of x in the order of their first places, the place of each of x's among
-    them, and how often each is there.
+    """Return the distinct elements of x in order of first occurrence, the index of each of x's
+    among them, and their counts.
     """
     y, _, inverse, counts = unique({"sorted": 0}, version, x)
     return [y, inverse, counts]
 
 
 def non_zero(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return where x is not 0, a column of places each: (rank, n), (0, n) of a scalar."""
+    """Return the indices of non-zero elements, a column for each: (rank, n), (0, n) of a scalar."""
     if x.dtype.hasobject:
         raise UnsupportedOpError("NonZero: texts are no numbers")
     if not x.ndim:
@@ -533,11 +553,11 @@ def non_zero(attributes: Attributes, version: int, x: Array) -> list[Array]:
 
 
 def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return the value of each key in x, and the default for one that is none.
+    """Return the value of each key in x, the default for unknown keys.
 
     NaN is a key from version 4 on.
     """
-    if "classes_strings" in attributes:  # of version 1: texts to their places, or back
+    if "classes_strings" in attributes:  # of version 1: from texts to their indices, or back
         texts = np.array([one.decode() for one in attributes["classes_strings"]], object)
         keys, values = texts, np.arange(len(texts))
         default: Any = attributes.get("default_int64", -1)
@@ -560,12 +580,13 @@ def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]
     return [result.reshape(x.shape)]
 
 
-def _key(one: Any) -> Any:
-    return "NaN" if isinstance(one, float) and one != one else (type(one) is str, one)
+def _key(label: Any) -> Any:
+    """Return a dictionary key for a label: all NaN are one, and texts differ from numbers."""
+    return "NaN" if isinstance(label, float) and label != label else (type(label) is str, label)
 
 
 def _label_values(attributes: Attributes, name: str) -> tuple[str, Array]:
-    """Return the kind of LabelEncoder's keys or values, and these."""
+    """Return the kind of LabelEncoder's keys or values, as "floats", and the array of them."""
     from onnx import numpy_helper
 
     if f"{name}_strings" in attributes:
@@ -576,30 +597,30 @@ def _label_values(attributes: Attributes, name: str) -> tuple[str, Array]:
         return "floats", np.array(attributes[f"{name}_floats"], np.float32)
     if f"{name}_tensor" not in attributes:
         raise ShapeError(f"LabelEncoder: {name} are missing")
-    result = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
+    labels = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
     kinds = {"f": "floats", "i": "int64s", "O": "strings", "S": "strings", "U": "strings"}
-    kind = kinds.get(result.dtype.kind)
+    kind = kinds.get(labels.dtype.kind)
     if kind is None:
         what = "must be floats, signed integers or texts"
-        raise ShapeError(f"LabelEncoder: {name}_tensor {what}, got {result.dtype}")
-    return kind, _texts(result) if kind == "strings" else result
+        raise ShapeError(f"LabelEncoder: {name}_tensor {what}, got {labels.dtype}")
+    return kind, _texts(labels) if kind == "strings" else labels
 
 
 def _texts(array: Array) -> Array:
-    """Return texts as Python's: tensors have bytes."""
+    """Return an array of str, of the bytes of a tensor."""
     result = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
     return np.array(result, object)
 
 
 def _default(attributes: Attributes, kind: str, values: Array) -> Any:
-    """Return what LabelEncoder gives for other keys: `kind` is that of its values."""
+    """Return LabelEncoder's value for unknown keys. kind: of its values."""
     from onnx import numpy_helper
 
     if "default_tensor" in attributes:
-        numbers = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
-        return (_texts(numbers) if kind == "strings" else numbers)[0]
-    match = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
-    return match.decode() if isinstance(match, bytes) else match
+        array = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
+        return (_texts(array) if kind == "strings" else array)[0]
+    default = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
+    return default.decode() if isinstance(default, bytes) else default
 
 
 WINDOWS: Mapping[str, Sequence[float]] = {
@@ -607,7 +628,7 @@ WINDOWS: Mapping[str, Sequence[float]] = {
     "HammingWindow": (25 / 46, -21 / 46),
     "HannWindow": (0.5, -0.5),
 }
-"""The parts of windows of cosines."""
+"""Coefficients of the cosines of each window."""
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
     **INDICES,
