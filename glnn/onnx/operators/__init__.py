@@ -1,4 +1,4 @@
-"""The table of ONNX operators: converters of each to operators of a graph, by kind."""
+"""The table of converters from ONNX operators to glnn's operators."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MODULES = (
     tensor,
     windows,
 )
-"""The converters, by kind."""
+"""The modules with converters, by kind of operator."""
 
 
 def _key(entry: Converter) -> tuple[str, str]:
@@ -70,11 +70,11 @@ ENTRIES: Mapping[tuple[str, str], tuple[Converter, ...]] = {
 
 
 def find(domain: str, name: str, version: int) -> Converter | None:
-    """The entry for a version of the operator set; None where there is none."""
+    """Return the converter for a version of the operator set; None where there is none."""
     matches = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
     return matches[-1] if matches else None
 
 
 def names(domain: str) -> list[str]:
-    """The names of an operator set's operators that have entries, in order."""
-    return sorted(name for of, name in ENTRIES if of == domain)
+    """Return the names of the operators of `domain` that have converters, in order."""
+    return sorted(name for key_domain, name in ENTRIES if key_domain == domain)

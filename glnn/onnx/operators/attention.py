@@ -1,4 +1,4 @@
-"""Attention, also linear attention (a state that goes from token to token); rotary embeddings."""
+"""Attention, linear attention, and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _rotary_embedding(
     """Rotate x (batch, heads, length, size) or (batch, length, heads size). Su et al. 2021,
     RoFormer.
 
-    cos, sin: (batch, length, half of what is rotated), or (places, half) for `positions`.
+    cos, sin: (batch, length, pairs), or tables (rows, pairs) that `positions` index.
     """
     shape = x.type.shape
     packed = len(shape) == 3
@@ -70,8 +70,8 @@ def rotate(
     """Return x with the first numbers of each head rotated, as many pairs as there are angles.
 
     x: (batch, length, heads, size) if `packed`, else (batch, heads, length, size). cos, sin:
-    (batch, length, pairs); of a batch of 1 where all have the same. interleaved: pairs are
-    neighbours, else a number of the first half and one of the second.
+    (batch or 1, length, pairs). interleaved: pairs are neighbours, else number i of the first half
+    and of the second.
     """
     size, rotary_dim = x.type.shape[3], 2 * cos.type.shape[-1]
     if rotary_dim > size:
@@ -88,7 +88,8 @@ def _rotate_pairs(
 ) -> Value:
     """Return x with all pairs rotated.
 
-    A pair (a, b) becomes (a cos - b sin, b cos + a sin): the pair by cos and, swapped, by sin.
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin): the pair times cos, plus the swapped pair
+    times (-sin, sin).
     """
     shape, half = x.type.shape, x.type.shape[3] // 2
     length = shape[1] if packed else shape[2]
@@ -112,30 +113,31 @@ def _rotate_pairs(
     return call.reshape(y, shape)
 
 
-TABLE = 32  # bytes for each query's key of a band, with those of temporary arrays
+TABLE = 32  # bytes for each query and key of a mask, with temporary arrays
 
 
 @dataclass(frozen=True)
 class _Bias:
-    """The bias that is added to the products of queries and keys."""
+    """The bias that is added to scores."""
 
     value: Value | None
-    """Broadcasts to (batch, heads, queries, keys); None where nothing is added."""
+    """Broadcasts to (batch, heads, queries, keys); None for no bias."""
     empty: Value | None
-    """Mask with keys of size 1: True for rows without any key; None where every row has one."""
+    """Mask with size 1 for keys: True for queries without any key; None where each has one."""
 
 
 def split_heads(call: OperatorCall, x: Value, heads: int | None) -> Value:
-    """Return x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it
-    is.
+    """Return x (batch, length, heads * size) as (batch, heads, length, size).
+
+    One of 4 dimensions is returned unchanged.
     """
     if len(x.type.dims) == 4:
         return x
     if len(x.type.dims) != 3 or not heads or x.type.shape[2] % heads:
         raise ShapeError(f"{call.name}: {heads} heads of an operand of {x.type}")
     batch, length, size = x.type.shape
-    apart = call.reshape(x, (batch, length, heads, size // heads))
-    return call(Transpose((0, 2, 1, 3)), apart)
+    split = call.reshape(x, (batch, length, heads, size // heads))
+    return call(Transpose((0, 2, 1, 3)), split)
 
 
 def append_past(call: OperatorCall, past: Value | None, new: Value) -> Value:
@@ -144,9 +146,9 @@ def append_past(call: OperatorCall, past: Value | None, new: Value) -> Value:
 
 
 def attention_scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
-    """The scaled products of q (b, h, t, d) and k (b, g, s, d), h a multiple of g: (b, h, t, s).
+    """Return scaled products of q (b, h, t, d) and k (b, g, s, d), h a multiple of g: (b, h, t, s).
 
-    The h / g heads of queries that share keys lie below one another, so that nothing is repeated.
+    The queries of h / g heads that share keys are stacked to one matrix: no key is repeated.
     """
     batch, heads, length, size = q.type.shape
     if k.type.shape[0] != batch or k.type.shape[3] != size or heads % max(k.type.shape[1], 1):
@@ -158,7 +160,7 @@ def attention_scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Va
 
 
 def weight_values(call: OperatorCall, weights: Value, v: Value) -> Value:
-    """The sums of v (b, g, s, d) by weights (b, h, t, s): (b, h, t, d)."""
+    """Return the products of weights (b, h, t, s) and v (b, g, s, d): (b, h, t, d)."""
     batch, heads, length, keys = weights.type.shape
     if v.type.shape[0] != batch or v.type.shape[2] != keys or heads % max(v.type.shape[1], 1):
         raise ShapeError(f"{call.name}: weights {weights.type} and values {v.type} do not fit")
@@ -168,18 +170,18 @@ def weight_values(call: OperatorCall, weights: Value, v: Value) -> Value:
 
 
 def merge_heads(call: OperatorCall, x: Value) -> Value:
-    """Return x (batch, heads, length, size) as (batch, length, heads size)."""
+    """Return x (batch, heads, length, size) as (batch, length, heads * size)."""
     batch, heads, length, size = x.type.shape
     return call.reshape(call(Transpose((0, 2, 1, 3)), x), (batch, length, heads * size))
 
 
-def _band(
+def _position_mask(
     call: OperatorCall, queries: int, keys: int, offset: int, valid: Value | None
 ) -> Value | None:
-    """Return the mask of keys that each query may see by position: bool, broadcasts to all scores.
+    """Return the bool mask of causality and windows, which broadcasts to scores.
 
-    offset: the place of the first query among the keys, unless `valid`, of shape (batch,), says how
-    many keys a sample has; its last queries are then the last of these.
+    offset: the position of the first query among the keys. valid: (batch,), the number of keys of
+    each sample; then the last query is at the last of these, and `offset` is not used.
     """
     causal = bool(call.get("is_causal", 0))
     left, right = call.get("left_window_size", -1), call.get("right_window_size", -1)
@@ -190,7 +192,7 @@ def _band(
         return None
     call.check_tables(queries * keys, TABLE)
     distance = np.arange(keys) - np.arange(queries)[:, None]
-    last = call.constant(np.arange(keys), np.int64)
+    key_index = call.constant(np.arange(keys), np.int64)
     if valid is None:
         distance = distance - offset
         allowed = np.full(distance.shape, True)
@@ -200,18 +202,18 @@ def _band(
             allowed &= distance >= -left
         return None if allowed.all() else call.constant(allowed)
     valid = call.reshape(valid, (prod(valid.type.shape), 1, 1, 1))
-    result = call.pointwise("a < b", last, valid)
+    result = call.pointwise("a < b", key_index, valid)
     if right >= 0:
-        most = call.constant(distance + queries - right, np.int64)
-        result = call.pointwise("logical_and(a, b <= c)", result, most, valid)
+        upper = call.constant(distance + queries - right, np.int64)
+        result = call.pointwise("logical_and(a, b <= c)", result, upper, valid)
     if left >= 0:
-        least = call.constant(distance + queries + left, np.int64)
-        result = call.pointwise("logical_and(a, b >= c)", result, least, valid)
+        lower = call.constant(distance + queries + left, np.int64)
+        result = call.pointwise("logical_and(a, b >= c)", result, lower, valid)
     return result
 
 
-def _bias(call: OperatorCall, mask: Value | None, keys: int, band: Value | None) -> _Bias:
-    """The mask, of bools or of numbers that are added, and the band together."""
+def _bias(call: OperatorCall, mask: Value | None, keys: int, position_mask: Value | None) -> _Bias:
+    """Combine the node's mask, of bools or of numbers to add, and the position mask."""
     if mask is not None and mask.type.shape[-1] < keys:
         boolean = mask.type.dtype is DType.bool
         before, more = (0,) * (len(mask.type.dims) - 1), keys - mask.type.shape[-1]
@@ -219,21 +221,21 @@ def _bias(call: OperatorCall, mask: Value | None, keys: int, band: Value | None)
         mask = call(pad, mask if boolean else call.cast(mask, DType.float32))
     if mask is not None and mask.type.dtype is not DType.bool:
         bias = call.cast(mask, DType.float32)
-        if band is not None:
-            bias = call.pointwise("where(a, b, c)", band, bias, -inf)
+        if position_mask is not None:
+            bias = call.pointwise("where(a, b, c)", position_mask, bias, -inf)
         return _Bias(bias, _empty_rows(call, call.pointwise("a > b", bias, -inf)))
-    allowed = band
-    if mask is not None:
-        allowed = mask if band is None else call.pointwise("logical_and(a, b)", mask, band)
+    allowed = position_mask
+    if mask is not None and position_mask is not None:
+        allowed = call.pointwise("logical_and(a, b)", mask, position_mask)
+    elif mask is not None:
+        allowed = mask
     if allowed is None:
         return _Bias(None, None)
     return _Bias(call.pointwise("where(a, b, c)", allowed, 0.0, -inf), _empty_rows(call, allowed))
 
 
 def _empty_rows(call: OperatorCall, allowed: Value) -> Value | None:
-    """Return the mask of rows of `allowed` without any key; None where every row is known to have
-    one.
-    """
+    """Return the mask of rows of `allowed` without a key; None where each is known to have one."""
     if allowed.kind is Kind.CONSTANT and call.array(allowed).any(-1).all():
         return None
     number = call.cast(allowed, DType.int32)
@@ -241,12 +243,12 @@ def _empty_rows(call: OperatorCall, allowed: Value) -> Value | None:
 
 
 def _clear_empty_rows(call: OperatorCall, x: Value, bias: _Bias) -> Value:
-    """Return x with 0 in rows where no key may be seen."""
+    """Return x with 0 in rows without any key."""
     return x if bias.empty is None else call.pointwise("where(a, b, c)", bias.empty, 0.0, x)
 
 
 def _softmax(call: OperatorCall, x: Value) -> Value:
-    """Apply softmax in the precision of `softmax_precision`; float32 where that is float64."""
+    """Apply softmax in `softmax_precision`: float16 or, for all others, float32."""
     if call.get("softmax_precision", 1) != 10:
         return call(Softmax(-1), x)
     result = call(Softmax(-1), _round_to_float16(call, x))
@@ -267,7 +269,10 @@ def _attention(
     past_value: Value | None = None,
     valid: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Y, the keys and values of before and now, and one of the steps on the way."""
+    """Return Y, the caches with the new keys and values, and an intermediate result.
+
+    The latter is selected by `qk_matmul_output_mode`.
+    """
     dtype, value_dtype = q.type.dtype, v.type.dtype
     q, k, v = call.widened(q), call.widened(k), call.widened(v)
     past_key, past_value = call.widened(past_key), call.widened(past_value)
@@ -275,21 +280,21 @@ def _attention(
         raise ShapeError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
     packed = len(q.type.dims) == 3
     q = split_heads(call, q, call.get("q_num_heads", None))
-    new = [split_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v)]
-    keys, values = append_past(call, past_key, new[0]), append_past(call, past_value, new[1])
+    k, v = (split_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v))
+    keys, values = append_past(call, past_key, k), append_past(call, past_value, v)
     scale = call.get("scale", None)
     scores = attention_scores(call, q, keys, q.type.shape[3] ** -0.5 if scale is None else scale)
-    steps = [scores]
+    intermediates = [scores]
     softcap = call.get("softcap", 0.0)
     if softcap > 0:
         scores = call.pointwise("b * tanh(a / b)", scores, softcap)
-    steps.append(scores)
+    intermediates.append(scores)
     offset = past_key.type.shape[2] if past_key is not None else 0
-    band = _band(call, q.type.shape[2], keys.type.shape[2], offset, valid)
-    bias = _bias(call, mask, keys.type.shape[2], band)
+    position_mask = _position_mask(call, q.type.shape[2], keys.type.shape[2], offset, valid)
+    bias = _bias(call, mask, keys.type.shape[2], position_mask)
     if bias.value is not None:
         scores = call.pointwise("a + b", scores, bias.value)
-    steps.append(scores)
+    intermediates.append(scores)
     weights = _softmax(call, scores)
     mode = call.get("qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
@@ -299,9 +304,9 @@ def _attention(
         y = weight_values(call, weights, values)
     else:
         y = _clear_empty_rows(call, weight_values(call, weights, values), bias)
-    steps.append(weights)
+    intermediates.append(weights)
     y = merge_heads(call, y) if packed else y
-    result = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
+    result = (y, call(Identity(), keys), call(Identity(), values), intermediates[mode])
     return tuple(map(call.cast, result, (dtype, dtype, value_dtype, dtype)))
 
 
@@ -324,10 +329,11 @@ class _Sizes:
     heads: int
     """The number of heads of keys and values, each with a state."""
     group: int
-    """Heads of queries that share one."""
+    """The number of heads of queries for each of these."""
     key: int
     """Numbers of a key of one head."""
     value: int
+    """Numbers of a value of one head."""
     scale: float
     """Factor of the results."""
 
@@ -350,9 +356,9 @@ def _sizes(call: OperatorCall, query: Value, key: Value, value: Value) -> _Sizes
 def _step(
     call: OperatorCall, sizes: _Sizes, state: Value, token: Sequence[Value | None]
 ) -> tuple[Value, Value]:
-    """The state (batch, heads, value, key) after a token, and what its queries read.
+    """Return the state (batch, heads, value, key) after a token, and the token's result.
 
-    token: query, key, value, decay and beta, (batch, numbers) each.
+    token: its query, key, value, decay and beta, (batch, numbers) each.
     """
     s = sizes
     query, key, value, decay, beta = token
@@ -360,13 +366,13 @@ def _step(
     key = call.reshape(key, (s.batch, s.heads, 1, s.key))
     value = call.reshape(value, (s.batch, s.heads, s.value, 1))
     if decay is not None:
-        each = decay.type.shape[1] // s.heads
-        decay = call.reshape(decay, (s.batch, s.heads, 1, each))
+        size = decay.type.shape[1] // s.heads
+        decay = call.reshape(decay, (s.batch, s.heads, 1, size))
         state = call.pointwise("a * exp(b)", state, decay)
     if beta is not None:
         beta = call.reshape(beta, (s.batch, beta.type.shape[1], 1, 1))
-        there = call.reshape(matmul(call, key, state, transposed=True), value.type.shape)
-        value = call.pointwise("c * (a - b)", value, there, beta)
+        old_value = call.reshape(matmul(call, key, state, transposed=True), value.type.shape)
+        value = call.pointwise("c * (a - b)", value, old_value, beta)
     state = call.pointwise("a + b * c", state, key, value)
     rows = call.reshape(query, (s.batch, s.heads, s.group, s.key))
     read = call.pointwise("a * b", matmul(call, rows, state, transposed=True), s.scale)
@@ -384,8 +390,8 @@ def linear_attention(
 ) -> tuple[Value, Value]:
     """Return each token's result, and the state after the last token.
 
-    Yang et al. 2024, Gated Delta Networks. The state is kept with values before keys, as products
-    want it. Several tokens are a loop.
+    Source: Yang et al. 2024, Gated Delta Networks. In between the state is transposed, values
+    before keys, as matrix products need it. Several tokens are a loop.
     """
     rule = call.get("update_rule", "gated_delta")
     if rule not in ("linear", *GATED, *DELTA):
@@ -393,7 +399,7 @@ def linear_attention(
     if (decay is not None) != (rule in GATED) or (beta is not None) != (rule in DELTA):
         raise ShapeError(f"{call.name}: decay and beta do not go with update_rule {rule!r}")
     dtype = query.type.dtype
-    kept = dtype if past is None else past.type.dtype
+    state_dtype = dtype if past is None else past.type.dtype
     operands = [v and call.cast(v, DType.float32) for v in (query, key, value, decay, beta)]
     s = _sizes(call, query, key, value)
     shape = (s.batch, s.heads, s.key, s.value)
@@ -411,19 +417,19 @@ def linear_attention(
     else:
         output, state = _tokens(call, s, state, operands)
     after = call(Transpose((0, 1, 3, 2)), state)
-    return call.cast(output, dtype), call.cast(after, kept)
+    return call.cast(output, dtype), call.cast(after, state_dtype)
 
 
 def _tokens(
     call: OperatorCall, sizes: _Sizes, state: Value, operands: Sequence[Value | None]
 ) -> tuple[Value, Value]:
-    """Scan the tokens: return all results, (batch, length, numbers), and the last state."""
+    """Scan the tokens; return all results, (batch, length, numbers), and the last state."""
     scanned = [v for v in operands if v is not None]
     scan = Scan(call.builder, [state], scanned, (1,) * len(scanned), name=call.name)
-    inside = replace(call, builder=scan.body)
-    places = iter(scan.slices)
-    token = [None if v is None else next(places) for v in operands]
-    after, read = _step(inside, sizes, scan.states[0], token)
+    body_call = replace(call, builder=scan.body)
+    slices = iter(scan.slices)
+    token = [None if v is None else next(slices) for v in operands]
+    after, read = _step(body_call, sizes, scan.states[0], token)
     last, reads = scan.results([after], [read])
     return call(Transpose((1, 0, 2)), reads), last
 

@@ -1,6 +1,4 @@
-"""A node of an ONNX graph that is put into a graph of glnn's operators, and rows of the table of
-converters.
-"""
+"""Converters of ONNX operators, and the interface by which they read a node and build a graph."""
 
 from __future__ import annotations
 
@@ -22,13 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OperatorCall(NodeAdder):
-    """A node that is converted, and the builder that takes its operators.
-
-    Its name is the ONNX operator's.
-    """
+    """An ONNX node that is being converted, and the builder of its graph. name: ONNX's."""
 
     version: int
-    """The version of its domain's operator set that the model asks for."""
+    """The version of its domain's operator set that the model imports."""
     attributes: Mapping[str, Any]
     """Attributes by name: int, float, str, tuples of these, and arrays for tensors."""
     outputs: int = 1
@@ -37,7 +32,7 @@ class OperatorCall(NodeAdder):
     """Flags, one for each result: True where something may read it."""
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """Return `value` as `dtype`; the host converts where no function knows one of the types."""
+        """Return `value` as `dtype`; the host casts dtypes that no function of expressions has."""
         if value.type.dtype is dtype or {value.type.dtype, dtype} <= CONVERTED:
             return super().cast(value, dtype)
         if value.kind is Kind.CONSTANT:
@@ -53,23 +48,23 @@ class OperatorCall(NodeAdder):
         return self.cast(value, DType.float32) if value and value.type.dtype in HALVES else value
 
     def get(self, attribute: str, default: T) -> T:
-        """An attribute, `default` where the node has none."""
+        """Return an attribute, `default` where the node lacks it."""
         return self.attributes.get(attribute, default)  # type: ignore[no-any-return]
 
     def need(self, attribute: str) -> Any:
-        """An attribute that must be there. Raises ShapeError where it is not."""
+        """Return a required attribute. Raises ShapeError where it is missing."""
         if attribute not in self.attributes:
             raise ShapeError(f"{self.name}: the attribute {attribute!r} is missing")
         return self.attributes[attribute]
 
     def array(self, value: Value, what: str = "operand") -> Array:
-        """The numbers of a value that are known before a run. Raises ShapeError for others."""
+        """Return the numbers of a constant. Raises ShapeError for any other value."""
         if value.kind is not Kind.CONSTANT:
             raise ShapeError(f"{self.name}: {what} must be known before a run")
         return value.data  # type: ignore[return-value]
 
     def integers(self, value: Value, what: str = "operand") -> tuple[int, ...]:
-        """The same of integers, as a tuple."""
+        """Return the integers of a constant. Raises ShapeError for any other value."""
         return tuple(as_integer(n) for n in self.array(value, what).ravel())
 
     def axis(self, axis: int, value: Value, extra: int = 0) -> int:
@@ -87,7 +82,7 @@ class OperatorCall(NodeAdder):
             raise ShapeError(f"{self.name}: the bias must be ({size},), got {bias.type}")
 
     def add_bias(self, x: Value, bias: Value) -> Value:
-        """Return x with `bias` of its last dimension added. Raises ShapeError for another one."""
+        """Return x plus `bias` along its last dimension. Raises ShapeError for another size."""
         if not x.type.dims:
             raise ShapeError(f"{self.name}: a bias of {bias.type} for a number")
         self.check_bias_size(bias, x.type.shape[-1])
@@ -109,7 +104,7 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute that has no default."""
+    """The type of an attribute without a default."""
 
     kind: str
     """The name of its type in ONNX's AttributeProto: INT, FLOAT, STRING, INTS, FLOATS or TENSOR."""
@@ -119,9 +114,9 @@ class Attribute:
 REQUIRED_INT = Attribute("INT", required=True)
 FLOAT, INTS = Attribute("FLOAT"), Attribute("INTS")
 Attributes = Mapping[str, int | float | str | Attribute]
-"""The default of each attribute, or an Attribute where there is none."""
+"""The default of each attribute, or an Attribute where it has none."""
 KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
-"""The names of types in ONNX's AttributeProto, by those of defaults."""
+"""The names of types in ONNX's AttributeProto, by the types of defaults."""
 
 
 @dataclass(frozen=True)
@@ -134,32 +129,32 @@ class Signature:
     """The least and the greatest number of results."""
     attributes: Attributes = field(default_factory=dict)
     dtypes: tuple[int | DType | tuple[int, DType], ...] = (0,)
-    """For each result its dtype, or the number of the operand that has the same; where that is left
-    out it is the dtype beside the number, or else the first operand's. The last entry is also for
-    all further results.
+    """For each result its dtype, or the number of the operand that has the same one. If this
+    operand is left out: the dtype in a pair (number, dtype), else the first operand's. The last
+    entry counts for all further results.
     """
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The values of attributes that are left out, by name."""
+        """The defaults of attributes by name."""
         return {n: v for n, v in self.attributes.items() if not isinstance(v, Attribute)}
 
     def attribute(self, name: str) -> Attribute:
-        """An attribute without its default."""
+        """Return the type of an attribute."""
         value = self.attributes[name]
         return value if isinstance(value, Attribute) else Attribute(KINDS[type(value)])
 
     def result_types(
         self, operands: Sequence[TensorType | None], count: int
     ) -> tuple[TensorType, ...]:
-        """The types of `count` results without their sizes; of operands of these types."""
+        """Return the unranked types of `count` results for these types of operands."""
         dtypes = [*self.dtypes, *self.dtypes[-1:] * (count - len(self.dtypes))][:count]
         result = []
-        for one in dtypes:
-            if isinstance(one, DType):
-                result.append(TensorType((), one).unranked)
+        for entry in dtypes:
+            if isinstance(entry, DType):
+                result.append(TensorType((), entry).unranked)
                 continue
-            number, default = one if isinstance(one, tuple) else (one, None)
+            number, default = entry if isinstance(entry, tuple) else (entry, None)
             source = operands[number] if number < len(operands) else None
             if source is None and default is not None:
                 source = TensorType((), default)
@@ -169,39 +164,39 @@ class Signature:
 
 
 Convert = Callable[..., "Value | Sequence[Value]"]
-"""Puts a node into a graph: is given the call and a value for each operand, None where one is left
-out, and gives the results. Those behind the last that it gives nobody can ask for."""
+"""Puts a node into a graph. Arguments: the call, and a value for each operand, None where one is
+left out. Returns the results; models that use further ones are refused.
+"""
 
 
 @dataclass(frozen=True)
 class Converter:
-    """The converter of an ONNX operator from one version on."""
+    """The converter of an ONNX operator, and what it accepts."""
 
     name: str
-    """ONNX's."""
+    """ONNX's name of the operator."""
     since: int
-    """The first version of the operator set that it is for; the next entry of the name ends it."""
+    """The first version of the operator set that it converts, up to that of the next entry."""
     convert: Convert
     shape_inputs: tuple[int, ...] = ()
-    """The operands, by number, whose numbers must be known: sizes depend on them."""
+    """The numbers of the operands whose values must be known, as sizes depend on them."""
     type_only: tuple[int, ...] = ()
-    """The operands, by number, of which the results depend on the type alone."""
+    """The numbers of the operands of which only the type is used."""
     domain: str = ""
     """The operator set, "" for ONNX's own."""
     objects: bool = False
-    """True where it takes sequences, optional values or texts, which are no tensors of numbers."""
+    """True where it takes sequences, optional values or texts."""
     halves: bool = False
-    """True where it takes float16 and bfloat16 itself; else operands are cast to float32 and
-    results back.
+    """True where it accepts float16 and bfloat16. Else operands are cast to float32, results back.
     """
     dtypes: frozenset[DType] = frozenset()
-    """Types of numbers that it takes beyond those of glnn's operators."""
+    """Dtypes that it accepts beyond those of glnn's operators."""
     hosted: bool = False
-    """True where the host computes it, whatever its operands."""
+    """True where the host computes it for all operands."""
     signature: Signature | None = None
     """Operands, results and attributes where the `onnx` package has no schema of the operator."""
 
     def __call__(self, call: OperatorCall, *operands: Value | None) -> tuple[Value, ...]:
-        """The results."""
+        """Convert a node, and return its results."""
         result = self.convert(call, *operands)
         return (result,) if isinstance(result, Value) else tuple(result)

@@ -1,4 +1,4 @@
-"""Activations of ONNX Runtime's operator set, some with a bias that is added before."""
+"""Activations of ONNX Runtime's operator set, some with a bias."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glnn.onnx.operators.call import MICROSOFT, Converter, OperatorCall, Signatu
 
 
 def _activation(call: OperatorCall, x: Value, bias: Value | None = None, *, formula: str) -> Value:
-    """Apply `formula` to x, or to its sum with a bias of its last dimension."""
+    """Apply `formula` to x, or to x plus a bias along its last dimension."""
     if bias is None:
         return call.pointwise(formula, x)
     return call.pointwise(formula, call.add_bias(x, bias))

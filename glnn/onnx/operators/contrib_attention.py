@@ -1,4 +1,4 @@
-"""Attention of ONNX Runtime's operator set, with operands packed in each other and masks."""
+"""Attention of ONNX Runtime's operator set, with masks and packed operands."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from glnn.onnx.operators.call import (
 )
 
 MASKED = -10000.0
-"""What is added to the score of a key that a mask hides, unless the node says otherwise."""
+"""The default of `mask_filter_value`, which is added to the scores of masked keys."""
 LOWEST = -3.4028234663852886e38
-"""The least number of float32: what is added to scores of later keys, as ONNX Runtime does it."""
+"""The lowest number of float32, which ONNX Runtime adds to scores of keys behind the query."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AttentionResult:
     scores: Value
     """The scores before the softmax, (batch, heads, queries, keys)."""
     weights: Value
-    """The scores behind the softmax."""
+    """The softmax of the scores."""
 
 
 def attend(
@@ -67,20 +67,20 @@ def attend(
 ) -> AttentionResult:
     """Weight values by the softmax of scaled products of queries and keys.
 
-    q: (batch, heads, queries, size). k, v: (batch, groups, keys, size), with fewer heads where
-    several share one. bias: is added to scores, broadcasts to them. softcap: scores s become
-    softcap tanh(s / softcap); 0 for none. sink: (heads,), a score of no key, which takes a part of
-    each softmax.
+    q: (batch, heads, queries, size). k, v: (batch, groups, keys, size); heads / groups heads share
+    one. bias: is added to scores, broadcasts to them. softcap: scores s become
+    softcap tanh(s / softcap); 0 for none. sink: (heads,), the score of a virtual key, which takes
+    part in each softmax and has no value.
     """
     heads, size, keys = q.type.shape[1], q.type.shape[3], k.type.shape[2]
     scale = call.get("scale", 0.0) or size**-0.5
-    if sink is not None:  # a key and a value of zeros more, with the sink as bias
+    if sink is not None:  # appended as a key and a value of zeros, with the sink as bias
         k, v = (call(Concat(2), one, zero_rows(call, one, 1)) for one in (k, v))
-        first = (1, 1, 1, keys) if bias is None else bias.type.shape
-        shape = (first[0], heads, first[2], keys)
-        known = call.constant(0.0, np.float32) if bias is None else bias
-        last = call(Expand((*shape[:3], 1)), call.reshape(sink, (1, heads, 1, 1)))
-        bias = call(Concat(3), call(Expand(shape), known), last)
+        bias_shape = (1, 1, 1, keys) if bias is None else bias.type.shape
+        shape = (bias_shape[0], heads, bias_shape[2], keys)
+        key_bias = call.constant(0.0, np.float32) if bias is None else bias
+        sink_bias = call(Expand((*shape[:3], 1)), call.reshape(sink, (1, heads, 1, 1)))
+        bias = call(Concat(3), call(Expand(shape), key_bias), sink_bias)
     scores = attention_scores(call, q, k, scale)
     if softcap > 0:
         scores = call.pointwise("b * tanh(a / b)", scores, softcap)
@@ -94,30 +94,28 @@ def attend(
 
 
 def zero_rows(call: OperatorCall, like: Value, rows: int) -> Value:
-    """Return zeros as `like` (batch, heads, length, size), with `rows` for its length."""
+    """Return zeros (batch, heads, rows, size), in the sizes of `like`."""
     batch, heads, _, size = like.type.shape
     return call(Expand((batch, heads, rows, size)), call.constant(0.0, np.float32))
 
 
 def add_terms(call: OperatorCall, *terms: Value | None) -> Value | None:
-    """Return the sum of those terms that are there; None where none is."""
+    """Return the sum of the terms that are not None; None where all are."""
     result: Value | None = None
-    for one in terms:
-        if one is not None:
-            result = one if result is None else call.pointwise("a + b", result, one)
+    for term in terms:
+        if term is not None:
+            result = term if result is None else call.pointwise("a + b", result, term)
     return result
 
 
 def check_bias(
     call: OperatorCall, bias: Value | None, batch: int, heads: int, queries: int, keys: int
 ) -> Value | None:
-    """Return what is added to scores. Raises ShapeError unless its shape is (batch or 1, heads or
-    1, queries, keys).
-    """
+    """Return `bias`. Raises ShapeError unless it is (batch or 1, heads or 1, queries, keys)."""
     if bias is not None:
         shape = bias.type.shape
-        samples = len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads)
-        if not samples or shape[2:] != (queries, keys):
+        fits = len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads)
+        if not fits or shape[2:] != (queries, keys):
             raise ShapeError(
                 f"{call.name}: attention_bias must be ({batch} or 1, {heads} or 1, {queries}, "
                 f"{keys}), got {bias.type}"
@@ -125,31 +123,33 @@ def check_bias(
     return bias
 
 
-def _hide_later(
-    call: OperatorCall, hiding: Value | None, queries: int, keys: int, past: int
+def _causal_bias(
+    call: OperatorCall, bias: Value | None, queries: int, keys: int, past: int
 ) -> Value | None:
-    """Return `hiding`, what a mask adds to scores, with LOWEST in its place for keys behind each
-    query's own, the `past` ones first. With `unidirectional` 0, or no such key, `hiding` itself.
+    """Return a mask's bias with LOWEST in its place for keys behind the query.
+
+    past: the number of cached keys, which come before the queries'. `bias` itself where
+    `unidirectional` is 0 or there are no such keys.
     """
     if queries == 1 or not call.need("unidirectional"):
-        return hiding
-    own = call.count_up(queries, DType.int32, (queries, 1))
+        return bias
+    query = call.count_up(queries, DType.int32, (queries, 1))
     key = call.count_up(keys, DType.int32, (1, keys))
-    last = call.constant(past, np.int32)
+    offset = call.constant(past, np.int32)
     # Not the sum of both, which may be -inf for all keys of a query.
-    shown = 0.0 if hiding is None else hiding
-    later = call.pointwise("b > a + c", own, key, last)
-    return call.pointwise("where(a, b, c)", later, LOWEST, shown)
+    visible = 0.0 if bias is None else bias
+    is_later = call.pointwise("b > a + c", query, key, offset)
+    return call.pointwise("where(a, b, c)", is_later, LOWEST, visible)
 
 
 def mask_bias(
     call: OperatorCall, mask: Value | None, batch: int, queries: int, keys: int
 ) -> Value | None:
-    """Return what a mask of int32 adds to scores, as it broadcasts to them.
+    """Return the bias of an int32 mask, which broadcasts to scores.
 
-    mask: (batch, keys) or (batch, queries, keys) with 0 for hidden keys; (batch, 1, longest,
-    longest), of which the rows of the last queries are taken; (batch,), (2 batch,) or (3 batch +
-    2,) with the numbers of keys and, of 2 batch, the first key of each sample behind them.
+    mask: one of: (batch, keys) or (batch, queries, keys), 0 for masked keys; (batch, 1, longest,
+    longest), whose last rows are the queries'; (batch,) or (3 batch + 2,), which begins with the
+    number of keys of each sample; (2 batch,), these and then the first key of each sample.
     """
     if mask is None:
         return None
@@ -177,8 +177,8 @@ def mask_bias(
             f"{call.name}: a mask of {batch} samples, {queries} queries and {keys} keys, "
             f"got {mask.type}"
         )
-    spread = (batch, 1, shape[1] if len(shape) == 3 else 1, keys)
-    return call.pointwise("where(a > 0, 0.0, b)", call.reshape(mask, spread), hidden)
+    broadcast = (batch, 1, shape[1] if len(shape) == 3 else 1, keys)
+    return call.pointwise("where(a > 0, 0.0, b)", call.reshape(mask, broadcast), hidden)
 
 
 def cut(call: OperatorCall, x: Value, start: int, end: int, axis: int) -> Value:
@@ -189,8 +189,9 @@ def cut(call: OperatorCall, x: Value, start: int, end: int, axis: int) -> Value:
 def with_biases(
     call: OperatorCall, query: Value, key: Value, value: Value, bias: Value | None
 ) -> tuple[Value, Value, Value]:
-    """Return query, key and value (batch, length, numbers) with their parts of `bias` added; keys
-    and values of 4 dimensions have it already.
+    """Return query, key and value (batch, length, numbers) plus their parts of `bias`.
+
+    Keys and values of 4 dimensions already include it.
     """
     if bias is None:
         return query, key, value
@@ -206,14 +207,13 @@ def with_biases(
     return query, key, call.pointwise("a + b", value, cut(call, bias, 2 * hidden, total, 0))
 
 
-def _unpacked(
+def _unpack_operands(
     call: OperatorCall, query: Value, key: Value | None, value: Value | None
 ) -> tuple[Value, Value, Value]:
-    """Return query, key and value as (batch, length, heads size), or key and value (batch, heads,
-    length, size) as they are.
+    """Return query, key and value as (batch, length, heads * size).
 
-    query: may be (batch, length, heads, 3, size), all three; key (batch, length, heads, 2, size),
-    key and value.
+    query: may be all three, (batch, length, heads, 3, size). key: may be key and value, (batch,
+    length, heads, 2, size). Key and value (batch, heads, length, size) are returned unchanged.
     """
     if len(query.type.dims) == 5 and key is None and value is None:
         packed, parts = query, 3
@@ -231,11 +231,13 @@ def _unpacked(
     batch, length, heads, count, size = packed.type.shape
     if count != parts or heads != call.need("num_heads"):
         raise ShapeError(f"{call.name}: {parts} packed operands, got {packed.type}")
-    last = [
+    unpacked = [
         call.reshape(cut(call, packed, i, i + 1, 3), (batch, length, heads * size))
         for i in range(parts)
     ]
-    return (last[0], last[1], last[2]) if parts == 3 else (query, last[0], last[1])
+    if parts == 3:
+        return unpacked[0], unpacked[1], unpacked[2]
+    return query, unpacked[0], unpacked[1]
 
 
 def _multi_head_attention(
@@ -251,11 +253,11 @@ def _multi_head_attention(
     past_length: Value | None = None,
     beams: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the attended values, keys and values of before and now, and the scores."""
+    """Return the result, the caches with the new keys and values, and the scores."""
     if past_length is not None or beams is not None:
         raise UnsupportedOpError(f"{call.name}: with past_sequence_length or cache_indirection")
     heads = call.need("num_heads")
-    query, key, value = _unpacked(call, query, key, value)
+    query, key, value = _unpack_operands(call, query, key, value)
     if len(query.type.dims) != 3 or heads < 1:
         raise ShapeError(f"{call.name}: {heads} heads of queries {query.type}")
     batch, queries = query.type.shape[:2]
@@ -266,10 +268,10 @@ def _multi_head_attention(
     past = 0 if past_key is None else past_key.type.shape[2]
     keys, values = append_past(call, past_key, k), append_past(call, past_value, v)
     count = keys.type.shape[2]
-    hiding = mask_bias(call, mask, batch, queries, count)
-    hiding = _hide_later(call, hiding, queries, count, past)
-    added = check_bias(call, attention_bias, batch, heads, queries, count)
-    attended = attend(call, q, keys, values, add_terms(call, hiding, added))
+    bias = mask_bias(call, mask, batch, queries, count)
+    bias = _causal_bias(call, bias, queries, count, past)
+    attention_bias = check_bias(call, attention_bias, batch, heads, queries, count)
+    attended = attend(call, q, keys, values, add_terms(call, bias, attention_bias))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
 
@@ -283,8 +285,10 @@ def _attention(
     attention_bias: Value | None = None,
     past_length: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Project x to queries, keys and values by `weights`, and return the attended values, and the
-    keys and values of before and now, (2, batch, heads, keys, size).
+    """Project x to queries, keys and values by `weights`.
+
+    Return the result of attention, and the cache of old and new keys and values, (2, batch, heads,
+    keys, size).
     """
     if call.need("do_rotary") or call.need("past_present_share_buffer") or past_length is not None:
         raise UnsupportedOpError(
@@ -305,30 +309,31 @@ def self_attention(
     past: Value | None,
     attention_bias: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return what `_attention` does of queries, keys and values, which are along the last dimension
-    of y (batch, queries, sum of `sizes`).
+    """Return the results of `_attention` for queries, keys and values.
+
+    y: these along the last dimension, (batch, queries, sum of `sizes`).
     """
     heads, (batch, queries, _) = call.need("num_heads"), y.type.shape
     starts = (0, sizes[0], 2 * sizes[0], sum(sizes))
     q, k, v = (split_heads(call, cut(call, y, i, j, 2), heads) for i, j in pairwise(starts))
-    before = 0
+    past_length = 0
     if past is not None:
-        before = past.type.shape[3] if len(past.type.dims) == 5 else 0
-        expected = (2, batch, heads, before, k.type.shape[3])
+        past_length = past.type.shape[3] if len(past.type.dims) == 5 else 0
+        expected = (2, batch, heads, past_length, k.type.shape[3])
         if past.type.shape != expected or v.type.shape != k.type.shape:
             raise ShapeError(
                 f"{call.name}: past must be (2, {batch}, {heads}, rows, {k.type.shape[3]}) for "
                 f"keys {k.type} and values {v.type}, got {past.type}"
             )
         k, v = (
-            append_past(call, call.reshape(_of_stack(call, past, i), past.type.shape[1:]), one)
+            append_past(call, call.reshape(_unstack(call, past, i), past.type.shape[1:]), one)
             for i, one in enumerate((k, v))
         )
     keys = k.type.shape[2]
-    hiding = mask_bias(call, mask, batch, queries, keys)
-    hiding = _hide_later(call, hiding, queries, keys, before)
-    added = check_bias(call, attention_bias, batch, heads, queries, keys)
-    attended = attend(call, q, k, v, add_terms(call, hiding, added))
+    bias = mask_bias(call, mask, batch, queries, keys)
+    bias = _causal_bias(call, bias, queries, keys, past_length)
+    attention_bias = check_bias(call, attention_bias, batch, heads, queries, keys)
+    attended = attend(call, q, k, v, add_terms(call, bias, attention_bias))
     results = [merge_heads(call, attended.y)]
     if any(call.used_outputs[1:]):
         shape = (1, batch, heads, keys, k.type.shape[3])
@@ -336,8 +341,8 @@ def self_attention(
     return tuple(results)
 
 
-def _of_stack(call: OperatorCall, stack: Value, number: int) -> Value:
-    """Return one of the tensors that are along the first dimension of `stack`."""
+def _unstack(call: OperatorCall, stack: Value, number: int) -> Value:
+    """Return tensor `number` of a stack along the first dimension, which stays as 1."""
     return cut(call, stack, number, number + 1, 0)
 
 
@@ -351,14 +356,14 @@ def _packed_multi_head_attention(
     ends: Value,
     attention_bias: Value | None = None,
 ) -> Value:
-    """Attend within sequences that lie one behind the other, (tokens, heads size).
+    """Attend within packed sequences; the result is (tokens, heads * size).
 
-    query: may be (tokens, heads, 3, size), with key and value. ends: (sequences + 1,), where each
-    sequence begins and the last one ends.
+    query: may be all three operands, (tokens, heads, 3, size). offsets: see `_attend_packed`. ends:
+    (sequences + 1,), the cumulative lengths of the sequences, from 0 on.
     """
     query = call.reshape(query, (1, *query.type.shape))
     key, value = (one and call.reshape(one, (1, *one.type.shape)) for one in (key, value))
-    query, key, value = _unpacked(call, query, key, value)
+    query, key, value = _unpack_operands(call, query, key, value)
     query, key, value = with_biases(call, query, key, value, bias)
     return _attend_packed(call, query, key, value, offsets, ends, attention_bias)
 
@@ -384,7 +389,7 @@ def _packed_attention(
 
 
 def _hidden_sizes(call: OperatorCall, weights: Value) -> tuple[int, int, int]:
-    """Return the numbers of queries, keys and values that `weights` make of a token."""
+    """Return the sizes of a token's query, key and value, all heads together."""
     width = weights.type.shape[1]
     sizes = tuple(call.get("qkv_hidden_sizes", (width // 3,) * 3))
     if len(sizes) != 3 or sum(sizes) != width or sizes[0] != sizes[1]:
@@ -401,10 +406,11 @@ def _attend_packed(
     ends: Value,
     attention_bias: Value | None,
 ) -> Value:
-    """Return what tokens of sequences, (1, tokens, numbers), attend to, (tokens, numbers).
+    """Attend within packed sequences (1, tokens, numbers); the result is (tokens, numbers).
 
-    Each sequence is padded to the length of `offsets` (sequences, longest), whose first numbers say
-    where each token lies then: scores take the square of that length, not that of all tokens.
+    Each sequence is padded to the longest, so that scores take the square of that length, not of
+    the number of tokens. offsets: (sequences, longest), its first numbers are the positions of the
+    tokens in the padded rows. ends: the cumulative lengths.
     """
     heads, tokens, (batch, longest) = (
         call.need("num_heads"),
@@ -416,9 +422,9 @@ def _attend_packed(
             f"{call.name}: {batch} sequences of up to {longest} of {tokens} tokens, with ends "
             f"{ends.type}"
         )
-    starts, behind = (call.reshape(cut(call, ends, i, i + batch, 0), (batch, 1)) for i in range(2))
+    starts, stops = (call.reshape(cut(call, ends, i, i + batch, 0), (batch, 1)) for i in range(2))
     index = call.pointwise("a + b", starts, call.count_up(longest, DType.int32, (1, longest)))
-    padding = call.pointwise("where(a < b, 0.0, c)", index, behind, -inf)
+    padding = call.pointwise("where(a < b, 0.0, c)", index, stops, -inf)
     padding = call.reshape(padding, (batch, 1, 1, longest))
     index = call.pointwise("clip(a, 0, b)", index, tokens - 1)
 
@@ -431,8 +437,8 @@ def _attend_packed(
     bias = add_terms(call, attention_bias, padding)
     y = merge_heads(call, attend(call, pad(query), pad(key), pad(value), bias).y)
     rows = call.reshape(y, (batch * longest, y.type.shape[2]))
-    places = cut(call, call.reshape(offsets, (batch * longest,)), 0, tokens, 0)
-    return call(Gather(0), rows, places)
+    positions = cut(call, call.reshape(offsets, (batch * longest,)), 0, tokens, 0)
+    return call(Gather(0), rows, positions)
 
 
 ATTRIBUTES: Attributes = {"mask_filter_value": MASKED, "num_heads": REQUIRED_INT, "scale": 0.0}

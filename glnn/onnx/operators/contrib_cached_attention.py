@@ -1,4 +1,4 @@
-"""Attention of ONNX Runtime's operator set over caches, rotary embeddings and relative biases."""
+"""Attention with caches of ONNX Runtime's operator set; rotary embeddings, relative biases."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from glnn.onnx.operators.contrib_attention import (
 def _rotary_embedding(
     call: OperatorCall, x: Value, positions: Value, cos: Value, sin: Value
 ) -> Value:
-    """Rotate x (batch, heads, length, size) or (batch, length, heads size).
+    """Rotate x (batch, heads, length, size) or (batch, length, heads * size).
 
-    positions: (batch, length), or (1,), that of the first token. cos, sin: (positions, half of
-    what is rotated). Of each head the first `rotary_embedding_dim` numbers are rotated, all for 0.
+    positions: (batch, length), or (1,) for the first token's. cos, sin: tables (positions, pairs).
+    The first `rotary_embedding_dim` numbers of each head are rotated, all for 0.
     """
     if call.need("is_packed_batching") or call.need("scale") != 1.0:
         raise UnsupportedOpError(
@@ -78,68 +78,70 @@ def _rotary_embedding(
         )
     length = shape[1] if packed else shape[2]
     first_only = len(positions.type.dims) < 2
-    _check_places(call, positions, rows - length + 1 if first_only else rows, "position_ids")
+    _check_positions(call, positions, rows - length + 1 if first_only else rows, "position_ids")
     if first_only:
         first = call.reshape(call.cast(positions, DType.int32), (1, 1))
-        behind = call.count_up(length, DType.int32, (1, length))
-        positions = call.pointwise("a + b", first, behind)
+        steps = call.count_up(length, DType.int32, (1, length))
+        positions = call.pointwise("a + b", first, steps)
     cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
     y = rotate(call, x, cos, sin, packed=packed, interleaved=bool(call.need("interleaved")))
     return call.reshape(y, shape)
 
 
-def _check_places(call: OperatorCall, places: Value, end: int, what: str) -> None:
-    """Raise ShapeError where places that are known before a run are not from 0 to below `end`."""
-    if places.kind is not Kind.CONSTANT:
+def _check_positions(call: OperatorCall, positions: Value, end: int, what: str) -> None:
+    """Raise ShapeError where constant positions are not from 0 to below `end`."""
+    if positions.kind is not Kind.CONSTANT:
         return
-    for place in call.integers(places):
-        if not 0 <= place < end:
-            raise ShapeError(f"{call.name}: {what} must be from 0 to {end - 1}, got {place}")
+    for position in call.integers(positions):
+        if not 0 <= position < end:
+            raise ShapeError(f"{call.name}: {what} must be from 0 to {end - 1}, got {position}")
 
 
 def _relative_position_bias(
     call: OperatorCall, table: Value, query_length: Value, key_length: Value
 ) -> Value:
-    """Return what is added to scores by the distance of query and key (Raffel et al. 2020, T5).
+    """Return the bias of scores by the distance of query and key, (1, heads, queries, keys).
 
-    table: said to be (buckets, heads), its numbers are (heads, buckets) in row-major order. Each
-    of the first buckets is for one distance, each later one for a range of them that grows.
-    Result: (1, heads, queries, keys).
+    table: has the shape (buckets, heads), but its numbers are those of (heads, buckets) in
+    row-major order. The first buckets are for one distance each, further ones for growing ranges.
+    Source: Raffel et al. 2020, T5.
     """
     (queries,), (keys,) = call.integers(query_length), call.integers(key_length)
     count, heads = table.type.shape
     table = call.reshape(table, (heads, count))
-    both, most = bool(call.need("is_bidirectional")), call.need("max_distance")
-    if not 0 < most <= MOST_DISTANCE or count < (4 if both else 2):
+    bidirectional, most = bool(call.need("is_bidirectional")), call.need("max_distance")
+    if not 0 < most <= MOST_DISTANCE or count < (4 if bidirectional else 2):
         raise ShapeError(
             f"{call.name}: max_distance must be from 1 to {MOST_DISTANCE}, and buckets 2 for each "
             f"direction or more, got {most} and {table.type}"
         )
-    own, key = (
+    query, key = (
         call.count_up(n, DType.int32, shape)
         for n, shape in ((queries, (queries, 1)), (keys, (1, keys)))
     )
-    buckets = call.constant(_distance_buckets(count // 2 if both else count, most), np.int32)
-    distance = "abs(b - a)" if both else "maximum(a - b, 0)"
-    far = call.constant(most, np.int32)
-    bucket = call(Gather(0), buckets, call.pointwise(f"minimum({distance}, c)", own, key, far))
-    if both:  # the second half is for keys behind the query
+    buckets = call.constant(
+        _distance_buckets(count // 2 if bidirectional else count, most), np.int32
+    )
+    distance = "abs(b - a)" if bidirectional else "maximum(a - b, 0)"
+    limit = call.constant(most, np.int32)
+    bucket = call(Gather(0), buckets, call.pointwise(f"minimum({distance}, c)", query, key, limit))
+    if bidirectional:  # the second half of the buckets is for keys behind the query
         half = call.constant(count // 2, np.int32)
-        bucket = call.pointwise("where(b > a, c + d, c)", own, key, bucket, half)
+        bucket = call.pointwise("where(b > a, c + d, c)", query, key, bucket, half)
     return call.reshape(call(Gather(1), table, bucket), (1, heads, queries, keys))
 
 
-MOST_DISTANCE = 1 << 20  # of tokens that differ in their buckets
+MOST_DISTANCE = 1 << 20  # tokens: the greatest `max_distance`
 
 
 def _distance_buckets(count: int, most: int) -> Array:
     """Return the bucket of each distance from 0 to `most`, of `count` buckets."""
     exact, distance = count // 2, np.arange(most + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # In float32, as PyTorch has it: distances lie on the ends of buckets.
+        # In float32, as PyTorch: rounding decides at the bounds of buckets.
         ratio = np.log(distance.astype(np.float32) / exact) / np.float32(log(most / exact))
-    later = np.nan_to_num(exact + ratio * (count - exact), nan=count, neginf=0, posinf=count)
-    return np.where(distance < exact, distance, np.minimum(later.astype(np.int64), count - 1))
+    logarithmic = np.nan_to_num(exact + ratio * (count - exact), nan=count, neginf=0, posinf=count)
+    return np.where(distance < exact, distance, np.minimum(logarithmic.astype(np.int64), count - 1))
 
 
 def _group_query_attention(
@@ -149,7 +151,7 @@ def _group_query_attention(
     value: Value | None,
     past_key: Value | None,
     past_value: Value | None,
-    last_places: Value,
+    last_positions: Value,
     total_length: Value,
     cos: Value | None = None,
     sin: Value | None = None,
@@ -162,9 +164,9 @@ def _group_query_attention(
     key_norm: Value | None = None,
     query_lengths: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the attended values, the caches with the new keys and values, and scores.
+    """Return the result, the caches with the new keys and values, and scores.
 
-    last_places: `seqlens_k`, (batch,), the place of each sample's last token in its cache.
+    last_positions: `seqlens_k`, (batch,), the position of each sample's last token.
     """
     if key_scale is not None or value_scale is not None or query_lengths is not None:
         raise UnsupportedOpError(f"{call.name}: with k_scale, v_scale or query_seqlens")
@@ -177,7 +179,7 @@ def _group_query_attention(
     _check_caches(call, past_key, past_value, (batch, groups, size))
     (total,) = call.integers(total_length, "total_sequence_length")
     kind = _WindowCache if call.need("sliding_window_cache") else _Cache
-    cache = kind.create(call, past_key, last_places, batch, length, total)
+    cache = kind.create(call, past_key, last_positions, batch, length, total)
     q, k = _normalize_heads(call, q, query_norm, "q"), _normalize_heads(call, k, key_norm, "k")
     if call.need("do_rotary"):
         if cos is None or sin is None:
@@ -185,7 +187,7 @@ def _group_query_attention(
         if positions is None:
             cos, sin = (cache.angles(call, one) for one in (cos, sin))
         else:
-            _check_places(call, positions, cos.type.shape[0], "position_ids")
+            _check_positions(call, positions, cos.type.shape[0], "position_ids")
             cos, sin = (call(Gather(0), one, positions) for one in (cos, sin))
         q, k = (
             rotate(
@@ -195,24 +197,23 @@ def _group_query_attention(
         )
     q, k, v = (call(Transpose((0, 2, 1, 3)), one) for one in (q, k, v))
     keys, values = cache.update(call, past_key, k), cache.update(call, past_value, v)
-    seen = (
-        cache.visible_rows(call, past_key, k, keys),
-        cache.visible_rows(call, past_value, v, values),
-    )
+    visible_keys = cache.visible_rows(call, past_key, k, keys)
+    visible_values = cache.visible_rows(call, past_value, v, values)
     if call.need("smooth_softmax") == 1 and sink is None:
         sink = call(Expand((heads,)), call.constant(0.0, np.float32))
-    added = check_bias(call, attention_bias, batch, heads, length, seen[0].type.shape[2])
-    bias = add_terms(call, cache.bias(call), added)
+    count = visible_keys.type.shape[2]
+    attention_bias = check_bias(call, attention_bias, batch, heads, length, count)
+    bias = add_terms(call, cache.bias(call), attention_bias)
     softcap = float(call.need("softcap"))
-    attended = attend(call, q, seen[0], seen[1], bias, softcap=softcap, sink=sink)
+    attended = attend(call, q, visible_keys, visible_values, bias, softcap=softcap, sink=sink)
     scores = attended.weights
-    if call.need("qk_output") == 1:  # 0 where a key is hidden
+    if call.need("qk_output") == 1:  # with 0 for masked keys
         scores = call.pointwise("where(isinf(a), 0.0, a)", attended.scores)
     return merge_heads(call, attended.y), keys, values, scores
 
 
 def _check_settings(call: OperatorCall) -> None:
-    """Raise ShapeError unless the window and what is asked of scores make sense together."""
+    """Raise ShapeError for a window without `causal`, or a result of scores without `qk_output`."""
     window, causal = call.need("local_window_size"), call.need("causal")
     if window != -1 and (window < 1 or not causal):
         raise ShapeError(
@@ -230,9 +231,9 @@ def _check_settings(call: OperatorCall) -> None:
 def _check_caches(
     call: OperatorCall, keys: Value | None, values: Value | None, sizes: tuple[int, int, int]
 ) -> None:
-    """Raise ShapeError unless both caches are left out, or alike.
+    """Raise ShapeError unless both caches are left out, or have one shape.
 
-    sizes: of the batch, of heads and of each of these.
+    sizes: the batch, the heads, and the numbers of a head.
     """
     batch, heads, size = sizes
     if keys is None and values is None:
@@ -255,8 +256,8 @@ def _split_operands(
 ) -> tuple[Value, Value, Value]:
     """Return queries, keys and values, (batch, length, heads, size) each.
 
-    query: (batch, length, heads size), with keys and values behind the queries where `key` and
-    `value` are left out.
+    query: (batch, length, heads * size); where `key` and `value` are left out, queries, keys and
+    values along the last dimension.
     """
     if len(query.type.dims) != 3 or heads < 1 or groups < 1 or heads % groups:
         raise ShapeError(f"{call.name}: {heads} heads for {groups} of keys, of {query.type}")
@@ -282,70 +283,70 @@ def _split_operands(
 
 
 def _normalize_heads(call: OperatorCall, x: Value, weight: Value | None, name: str) -> Value:
-    """Return x with each head divided by the root of the mean of its squares, times `weight`."""
+    """Return x with the RMS normalisation of each head, times `weight`."""
     if weight is None:
         return x
     epsilon = float(call.get(f"{name}_norm_epsilon", call.need("qk_norm_epsilon")))
     return call(Normalize(dims=1, centred=False, eps=epsilon), x, weight, None)
 
 
-MOST_WINDOW = 1 << 30  # tokens: positions less these are int32's
+MOST_WINDOW = 1 << 30  # tokens, so that positions minus the window are int32
 
 
 @dataclass(frozen=True)
 class _Cache:
-    """The rows of caches (batch, heads, rows, size) that new tokens are written to, and see."""
+    """Caches (batch, heads, rows, size), in which the row of a token is its position."""
 
     length: int
     """The number of new tokens."""
     total: int
-    """The largest number of tokens of a sample, the new ones too."""
+    """The largest number of tokens of a sample, including the new ones."""
     rows: int
-    """Rows of a cache with the new tokens."""
-    last_places: Value
-    """The place of each sample's last token, (batch,)."""
+    """Rows of a cache after the new tokens."""
+    last_positions: Value
+    """The position of each sample's last token, (batch,)."""
     start: int | None
-    """The place of all samples' first new token; None where `last_places` says it."""
+    """The position of the first new token; None where samples differ, see `last_positions`."""
 
     @classmethod
     def create(
         cls,
         call: OperatorCall,
         past: Value | None,
-        last_places: Value,
+        last_positions: Value,
         batch: int,
         length: int,
         total: int,
     ) -> _Cache:
-        before = 0 if past is None else past.type.shape[2]
-        if total < length or (total > before and total != before + length):
+        past_rows = 0 if past is None else past.type.shape[2]
+        if total < length or (total > past_rows and total != past_rows + length):
             raise ShapeError(
-                f"{call.name}: total_sequence_length must be {before + length} for a cache that "
-                f"grows by {length} tokens, or from {length} to {before} in one of {before} rows, "
-                f"got {total}"
+                f"{call.name}: total_sequence_length must be {past_rows + length} for a cache that "
+                f"grows by {length} tokens, or from {length} to {past_rows} in one of "
+                f"{past_rows} rows, got {total}"
             )
-        _check_places(call, last_places, total, "seqlens_k")
-        rows = max(before, total)
+        _check_positions(call, last_positions, total, "seqlens_k")
+        rows = max(past_rows, total)
         start = None
         if length == total:
             start = 0
-        elif batch == 1 and before + length == total:  # the cache grows, and all of it is in use
-            start = before
-        places = call.reshape(call.cast(last_places, DType.int32), (batch,))
-        return cls(length, total, rows, places, start)
+        elif batch == 1 and past_rows + length == total:  # the cache is full, and grows
+            start = past_rows
+        last = call.reshape(call.cast(last_positions, DType.int32), (batch,))
+        return cls(length, total, rows, last, start)
 
     def starts(self, call: OperatorCall) -> Value:
-        """Return the places of first new tokens, (batch or 1,)."""
+        """Return the positions of the first new tokens, (batch or 1,)."""
         if self.start is not None:
             return call.constant([self.start], np.int32)
         last = call.constant(self.length - 1, np.int32)
-        return call.pointwise("maximum(a - b, 0)", self.last_places, last)
+        return call.pointwise("maximum(a - b, 0)", self.last_positions, last)
 
     def positions(self, call: OperatorCall) -> Value:
         """Return the positions of all new tokens, (batch or 1, length)."""
         starts = self.starts(call)
-        own = call.count_up(self.length, DType.int32, (1, self.length))
-        return call.pointwise("a + b", call.reshape(starts, (starts.type.shape[0], 1)), own)
+        steps = call.count_up(self.length, DType.int32, (1, self.length))
+        return call.pointwise("a + b", call.reshape(starts, (starts.type.shape[0], 1)), steps)
 
     def angles(self, call: OperatorCall, table: Value) -> Value:
         """Return rows (batch or 1, length, numbers) of `table` at the positions of new tokens."""
@@ -359,61 +360,60 @@ class _Cache:
 
     def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
         """Return the cache `past` with new rows (batch, heads, length, size)."""
-        before = 0 if past is None else past.type.shape[2]
+        past_rows = 0 if past is None else past.type.shape[2]
         if self.start is not None:
             parts = [new]
             if past is not None and self.start:
                 parts.insert(0, past)
-            elif past is not None and before > self.length:
-                parts.append(cut(call, past, self.length, before, 2))
+            elif past is not None and past_rows > self.length:
+                parts.append(cut(call, past, self.length, past_rows, 2))
             return parts[0] if len(parts) == 1 else call(Concat(2), *parts)
         if past is None:
             raise ShapeError(f"{call.name}: {self.total} tokens, {self.length} new, and no cache")
-        if self.rows > before:
-            past = call(Concat(2), past, zero_rows(call, past, self.rows - before))
+        if self.rows > past_rows:
+            past = call(Concat(2), past, zero_rows(call, past, self.rows - past_rows))
         batch = new.type.shape[0]
         if self.length == 1:  # one pass over the cache, which may be updated in place
             starts = self.starts(call)
-            place = call.reshape(starts, (starts.type.shape[0], 1, 1, 1))
+            position = call.reshape(starts, (starts.type.shape[0], 1, 1, 1))
             row = call.count_up(self.rows, DType.int32, (1, 1, self.rows, 1))
-            return call.pointwise("where(equal(a, b), c, d)", row, place, new, past)
+            return call.pointwise("where(equal(a, b), c, d)", row, position, new, past)
         index = call.reshape(self.positions(call), (batch, 1, self.length, 1))
         return call(ScatterElements(2), past, call(Expand(new.type.shape), index), new)
 
     def visible_rows(
         self, call: OperatorCall, past: Value | None, new: Value, present: Value
     ) -> Value:
-        """Return the rows that some query may see, of the cache `past` and new ones, which are
-        `present` together.
-        """
+        """Return the rows that queries may attend to. present: the cache `past` with `new` rows."""
         return present if self.rows == self.total else cut(call, present, 0, self.total, 2)
 
     def bias(self, call: OperatorCall) -> Value | None:
-        """Return 0 for each query's keys that it may see and -inf for others, as it broadcasts to
-        scores; None where it may see all.
+        """Return the bias of causality and windows: 0 for visible keys, -inf for others.
+
+        It broadcasts to scores. None where all keys are visible.
         """
         window = min(call.need("local_window_size"), MOST_WINDOW)
         if not call.need("causal"):
             key = call.count_up(self.total, DType.int32, (1, 1, 1, self.total))
-            last = call.reshape(self.last_places, (self.last_places.type.shape[0], 1, 1, 1))
+            last = call.reshape(self.last_positions, (self.last_positions.type.shape[0], 1, 1, 1))
             return call.pointwise("where(a <= b, 0.0, c)", key, last, -inf)
         if self.length == 1 and self.start is not None and window <= 0:
             return None
         positions = self.positions(call)
-        own = call.reshape(positions, (positions.type.shape[0], 1, self.length, 1))
+        query = call.reshape(positions, (positions.type.shape[0], 1, self.length, 1))
         key = call.count_up(self.total, DType.int32, (1, 1, 1, self.total))
         if window <= 0:
-            return call.pointwise("where(a <= b, 0.0, c)", key, own, -inf)
-        seen = call.pointwise("logical_and(a <= b, a > b - c)", key, own, window)
-        return call.pointwise("where(a, 0.0, b)", seen, -inf)
+            return call.pointwise("where(a <= b, 0.0, c)", key, query, -inf)
+        visible = call.pointwise("logical_and(a <= b, a > b - c)", key, query, window)
+        return call.pointwise("where(a, 0.0, b)", visible, -inf)
 
 
 @dataclass(frozen=True)
 class _WindowCache(_Cache):
-    """Caches of few rows, in which the last tokens lie one behind the other from row 0 on.
+    """Caches of few rows, which hold the last tokens in order, from row 0 on.
 
-    Of T tokens as many lie there as there are rows; where these do not suffice, T less a multiple
-    of the rows that the window leaves, and one. So it is whatever steps the tokens came in.
+    All T tokens are resident while the rows suffice, then T minus a multiple of rows - window + 1:
+    this does not depend on the steps in which tokens were added.
     """
 
     @classmethod
@@ -421,7 +421,7 @@ class _WindowCache(_Cache):
         cls,
         call: OperatorCall,
         past: Value | None,
-        last_places: Value,
+        last_positions: Value,
         batch: int,
         length: int,
         total: int,
@@ -434,16 +434,16 @@ class _WindowCache(_Cache):
             )
         if total < length:
             raise ShapeError(f"{call.name}: {length} new tokens of {total} in all")
-        _check_places(call, last_places, total, "seqlens_k")
-        places = call.reshape(call.cast(last_places, DType.int32), (batch,))
-        return cls(length, total, rows, places, 0 if length == total else None)
+        _check_positions(call, last_positions, total, "seqlens_k")
+        last = call.reshape(call.cast(last_positions, DType.int32), (batch,))
+        return cls(length, total, rows, last, 0 if length == total else None)
 
     def _resident(self, call: OperatorCall, tokens: Value) -> Value:
-        """Return how many of so many tokens lie in the cache, (batch or 1,)."""
+        """Return how many of a sample's `tokens` are resident, (batch or 1,)."""
         freed = self.rows - call.need("local_window_size") + 1
         numbers = (call.constant(n, np.int32) for n in (self.rows, freed))
-        left = "a - (a - b + c - 1) / c * c"
-        return call.pointwise(f"where(a <= b, a, {left})", tokens, *numbers)
+        remainder = "a - (a - b + c - 1) / c * c"
+        return call.pointwise(f"where(a <= b, a, {remainder})", tokens, *numbers)
 
     def _first(self, call: OperatorCall) -> Value:
         """Return the position of row 0 before the new tokens, (batch or 1,)."""
@@ -451,19 +451,19 @@ class _WindowCache(_Cache):
         return call.pointwise("a - b", starts, self._resident(call, starts))
 
     def update(self, call: OperatorCall, past: Value | None, new: Value) -> Value:
-        """Return the cache of the last tokens. Rows behind the last token's are undefined."""
+        """Return the cache after the new tokens. Rows behind the last token are undefined."""
         assert past is not None
         batch, _, length, _ = new.type.shape
-        tokens = call.pointwise("a + 1", self.last_places)
+        tokens = call.pointwise("a + 1", self.last_positions)
         first = call.pointwise("a - b", tokens, self._resident(call, tokens))
         row = call.count_up(self.rows, DType.int32, (1, self.rows))
-        place = call.pointwise("a + b", call.reshape(first, (batch, 1)), row)
-        starts, before = (
+        position = call.pointwise("a + b", call.reshape(first, (batch, 1)), row)
+        starts, old_first = (
             call.reshape(one, (one.type.shape[0], 1))
             for one in (self.starts(call), self._first(call))
         )
         rows, last = (call.constant(n, np.int32) for n in (self.rows, self.rows + length - 1))
-        index = call.pointwise("where(a < b, a - c, a - b + d)", place, starts, before, rows)
+        index = call.pointwise("where(a < b, a - c, a - b + d)", position, starts, old_first, rows)
         index = call.pointwise("clip(a, 0, b)", index, last)
         index = call.reshape(index, (batch, 1, self.rows, 1))
         index = call(Expand(past.type.shape), index)
@@ -475,8 +475,8 @@ class _WindowCache(_Cache):
         return new if past is None or self.start == 0 else call(Concat(2), past, new)
 
     def bias(self, call: OperatorCall) -> Value | None:
-        own = self.positions(call)
-        keys, (batch, length) = own, own.type.shape
+        positions = self.positions(call)
+        keys, (batch, length) = positions, positions.type.shape
         if self.start is None:
             starts, first = self.starts(call), self._first(call)
             row = call.count_up(self.rows, DType.int32, (1, self.rows))
@@ -484,12 +484,12 @@ class _WindowCache(_Cache):
             old = call.pointwise("a + b", first, row)
             nowhere = call.constant(-self.total - self.rows, np.int32)
             old = call.pointwise("where(a < b, a, c)", old, starts, nowhere)
-            keys = call(Concat(1), old, own)
+            keys = call(Concat(1), old, positions)
         key = call.reshape(keys, (batch, 1, 1, keys.type.shape[1]))
-        query = call.reshape(own, (batch, 1, length, 1))
+        query = call.reshape(positions, (batch, 1, length, 1))
         window = call.need("local_window_size")
-        seen = call.pointwise("logical_and(a <= b, a > b - c)", key, query, window)
-        return call.pointwise("where(a, 0.0, b)", seen, -inf)
+        visible = call.pointwise("logical_and(a <= b, a > b - c)", key, query, window)
+        return call.pointwise("where(a, 0.0, b)", visible, -inf)
 
 
 def _decoder_attention(
@@ -506,13 +506,13 @@ def _decoder_attention(
     beams: Value | None = None,
     bias: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the attended values of one new token a sequence, caches with it, and scores.
+    """Return the result for one new token of each sequence, the caches with it, and scores.
 
-    query: (batch, 1, heads size), with key and value behind it where these are left out. key,
-    value: the same of the new token, or all of (batch, heads, keys, size) for cross attention.
-    past_key, past_value: (batch, heads, rows, size), of which the first `past_length` are in use
-    where they are a shared buffer. beams: (samples, beam width, rows), which sequence of a sample
-    has each token of a sequence.
+    query: (batch, 1, heads * size); where `key` and `value` are left out, all three along the last
+    dimension. key, value: (batch, 1, heads * size), or for cross attention all of (batch, heads,
+    keys, size). past_key, past_value: (batch, heads, rows, size); of a shared buffer the first
+    `past_length` rows are in use. beams: (samples, beam width, rows), for each token of a sequence
+    the sequence of the sample that has it.
     """
     heads, hidden = call.need("num_heads"), query.type.shape[2]
     if key is None and value is None:
@@ -544,21 +544,21 @@ def _decoder_attention(
                     f"of {rows} rows, got {past}"
                 )
         keys, values = (
-            _put_row(call, old, new, past) for old, new in ((past_key, k), (past_value, v))
+            _write_row(call, old, new, past) for old, new in ((past_key, k), (past_value, v))
         )
         k, v = (cut(call, one, 0, past + 1, 2) for one in (keys, values))
         if beams is not None:
             k, v = (_gather_beams(call, one, beams, past) for one in (k, v))
     elif beams is not None or past_key is not None or past_value is not None:
         raise ShapeError(f"{call.name}: a cache of keys and of values, and no cross attention")
-    hiding = mask_bias(call, mask, batch, 1, k.type.shape[2])
-    added = check_bias(call, attention_bias, batch, heads, 1, k.type.shape[2])
-    attended = attend(call, q, k, v, add_terms(call, hiding, added))
+    masked = mask_bias(call, mask, batch, 1, k.type.shape[2])
+    attention_bias = check_bias(call, attention_bias, batch, heads, 1, k.type.shape[2])
+    attended = attend(call, q, k, v, add_terms(call, masked, attention_bias))
     return merge_heads(call, attended.y), keys, values, attended.scores
 
 
-def _put_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
-    """Return `cache` (batch, heads, rows, size) with `new` in a row, perhaps one more."""
+def _write_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
+    """Return `cache` (batch, heads, rows, size) with `new` in `row`, which may be one behind it."""
     rows = cache.type.shape[2]
     parts = [cut(call, cache, 0, row, 2), new] if row else [new]
     if row + 1 < rows:
@@ -567,7 +567,7 @@ def _put_row(call: OperatorCall, cache: Value, new: Value, row: int) -> Value:
 
 
 def _gather_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Value:
-    """Return x (batch, heads, past + 1, size) with each past token of the sequence that has it."""
+    """Return x (batch, heads, past + 1, size) with past tokens taken from the beams' sequences."""
     batch, heads, rows, size = x.type.shape
     samples, width, _ = beams.type.shape
     if samples * width != batch:
@@ -575,8 +575,8 @@ def _gather_beams(call: OperatorCall, x: Value, beams: Value, past: int) -> Valu
     if not past:
         return x
     first = call.constant(np.arange(samples)[:, None, None] * width, np.int32)
-    place = call.pointwise("a + b", call.cast(beams, DType.int32), first)
-    index = call.reshape(cut(call, place, 0, past, 2), (batch, 1, past, 1))
+    sequence = call.pointwise("a + b", call.cast(beams, DType.int32), first)
+    index = call.reshape(cut(call, sequence, 0, past, 2), (batch, 1, past, 1))
     index = call(Expand((batch, heads, past, size)), index)
     old = cut(call, x, 0, past, 2)
     new = cut(call, x, past, rows, 2)

@@ -57,89 +57,87 @@ class _Layer:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """Return what is along experts in the first dimension."""
+        """The tensors whose first dimension is the experts."""
         return tuple(one for one in (self.weight, self.bias) if one is not None)
 
     def weights(self, call: OperatorCall, index: Value | None) -> Value:
-        """Return the weights of experts `index`; of all for None."""
+        """Return the weights of the experts `index`; None for all."""
         return self.weight if index is None else call(Gather(0), self.weight, index)
 
 
 @dataclass(frozen=True)
 class _PackedLayer(_Layer):
-    """A linear layer of each expert whose weights are unsigned integers packed in bytes.
-
-    The low bits of a byte are the first number.
-    """
+    """A linear layer of each expert, with unsigned integers packed in bytes, low bits first."""
 
     scales: Value
     """(experts, outputs), or (experts, outputs, blocks)."""
     zeros: Value | None
-    """The zero points, packed along their last dimension; the middle of the range without any."""
+    """The zero points, packed along their last dimension; None for the middle of the range."""
     bits: int
     block: int
-    """The number of inputs of a block, of which a row's last may have fewer; 0 without blocks."""
+    """The number of inputs of a block; a row's last block may be shorter. 0 without blocks."""
 
     def weights(self, call: OperatorCall, index: Value | None) -> Value:
         packed, scales, zeros = self.weight, self.scales, self.zeros
         if index is not None:
             packed, scales = (call(Gather(0), one, index) for one in (packed, scales))
             zeros = zeros and call(Gather(0), zeros, index)
-        whole = _unpack(call, packed, self.bits)
-        experts, outputs, inputs = whole.type.shape
+        integers = _unpack(call, packed, self.bits)
+        experts, outputs, inputs = integers.type.shape
         block = self.block or inputs
         blocks = -(-inputs // block)
         expected = (experts, outputs, blocks) if self.block else (experts, outputs)
         if scales.type.shape != expected:
             raise ShapeError(
-                f"{call.name}: scales of weights {whole.type} must be {expected} with block_size "
-                f"{self.block}, got {scales.type}"
+                f"{call.name}: scales of weights {integers.type} must be {expected} with "
+                f"block_size {self.block}, got {scales.type}"
             )
-        behind = blocks * block - inputs
-        if behind:
-            whole = call(Pad((0, 0, 0), (0, 0, behind)), whole)
+        padding = blocks * block - inputs
+        if padding:
+            integers = call(Pad((0, 0, 0), (0, 0, padding)), integers)
         zero: Value | float = 2.0 ** (self.bits - 1)
         if zeros is not None:
             count = blocks if self.block else outputs
             zero = _unpack(call, zeros, self.bits)
             zero = call(Slice((0,), (count,), (-1,), (1,)), zero)
             zero = call.reshape(zero, (experts, outputs, blocks, 1))
-        numbers = call.reshape(whole, (experts, outputs, blocks, block))
+        numbers = call.reshape(integers, (experts, outputs, blocks, block))
         scale = call.reshape(scales, (experts, outputs, blocks, 1))
         y = call.pointwise("(a - c) * b", numbers, scale, zero)
         y = call.reshape(y, (experts, outputs, blocks * block))
-        return call(Slice((0,), (inputs,), (2,), (1,)), y) if behind else y
+        return call(Slice((0,), (inputs,), (2,), (1,)), y) if padding else y
 
 
 def _unpack(call: OperatorCall, packed: Value, bits: int) -> Value:
-    """Return the integers of `bits` bits in bytes (..., n) as float32 (..., 8 n / bits)."""
+    """Unpack integers of `bits` bits from bytes (..., n); return float32 (..., 8 n / bits)."""
     if bits == 8:
         return call.cast(packed, DType.float32)
     if bits not in (2, 4):
         raise UnsupportedOpError(f"{call.name}: weights of {bits} bits")
-    number = call.reshape(call.cast(packed, DType.int32), (*packed.type.shape, 1))
+    byte = call.reshape(call.cast(packed, DType.int32), (*packed.type.shape, 1))
     shifts = call.constant(np.arange(0, 8, bits), np.int32)
     formula = f"cast_float32(bitwise_and(right_shift(a, b), {(1 << bits) - 1}))"
-    each = call.pointwise(formula, number, shifts)
+    unpacked = call.pointwise(formula, byte, shifts)
     *outer, count = packed.type.shape
-    return call.reshape(each, (*outer, count * 8 // bits))
+    return call.reshape(unpacked, (*outer, count * 8 // bits))
 
 
 @dataclass(frozen=True)
 class _Routing:
-    """The experts of each token, the likeliest ones."""
+    """The experts that are chosen for each token."""
 
     index: Value
     """(tokens, k), int32."""
     weights: Value
-    """(tokens, k), by which the experts' results are weighted."""
+    """(tokens, k), the factors of the experts' results."""
     shares: Value
-    """(tokens, experts), the same with 0 for all other experts."""
+    """(tokens, experts), the same factors, 0 for experts that are not chosen."""
 
 
 def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
-    """Choose `k` experts for each token by their logits (tokens, experts): of equal ones the
-    first. mixing: their shares, where these are not the softmax of the logits.
+    """Choose the `k` experts of the largest logits (tokens, experts) for each token.
+
+    mixing: the factors of experts; None for the softmax of the logits.
     """
     experts, k = logits.type.shape[1], call.need("k")
     if not 1 <= k <= experts:
@@ -154,7 +152,10 @@ def _route(call: OperatorCall, logits: Value, mixing: Value | None) -> _Routing:
 
 
 def _activate(call: OperatorCall, y: Value, up: Value | None) -> Value:
-    """Apply the node's activation to y (..., numbers); up: the other half where that is apart."""
+    """Apply the node's activation to y (..., numbers).
+
+    up: the second operand of a gated activation; None where y has both halves.
+    """
     name, fusion = call.need("activation_type"), call.need("swiglu_fusion")
     if call.need("swiglu_limit_after_activation"):
         raise UnsupportedOpError(f"{call.name}: with swiglu_limit_after_activation")
@@ -200,10 +201,7 @@ def _moe(
     weight3: Value | None = None,
     bias3: Value | None = None,
 ) -> Value:
-    """Return the sum of each token's experts, weighted by their shares.
-
-    Weights are (experts, outputs, inputs).
-    """
+    """Return the weighted sum of each token's experts. Weights are (experts, outputs, inputs)."""
     third = None if weight3 is None else _Layer(weight3, bias3)
     return _mixture(call, x, logits, None, (_Layer(weight1, bias1), _Layer(weight2, bias2)), third)
 
@@ -242,8 +240,8 @@ def _quantized_moe(
         if weight is not None and scales is None:
             raise ShapeError(f"{call.name}: the scales of fc{number} are missing")
         if weight is not None and scales is not None:
-            own = call.get(f"fc{number}_expert_weight_bits", bits)
-            layers.append(_PackedLayer(weight, bias, scales, zeros, own, block))
+            layer_bits = call.get(f"fc{number}_expert_weight_bits", bits)
+            layers.append(_PackedLayer(weight, bias, scales, zeros, layer_bits, block))
     third = layers[2] if len(layers) > 2 else None
     return _mixture(call, x, logits, mixing, (layers[0], layers[1]), third)
 
@@ -256,10 +254,10 @@ def _mixture(
     layers: tuple[_Layer, _Layer],
     third: _Layer | None,
 ) -> Value:
-    """Return the sum of each token's experts, weighted by their shares.
+    """Return the weighted sum of each token's experts.
 
-    x: (tokens, size) or (batch, length, size). logits: (tokens, experts). Weights of a few tokens'
-    experts are gathered; for many tokens all experts are computed.
+    x: (tokens, size) or (batch, length, size). logits: (tokens, experts). For few tokens the
+    weights of their experts are gathered; for many tokens all experts are computed.
     """
     if call.need("use_sparse_mixer"):
         raise UnsupportedOpError(f"{call.name}: with use_sparse_mixer")
@@ -309,7 +307,7 @@ def _compute_chosen(
     layers: tuple[_Layer, _Layer],
     third: _Layer | None,
 ) -> Value:
-    """Compute the experts of each token by their weights, which are gathered."""
+    """Compute only the chosen experts of each token, with gathered weights."""
     tokens, k = routing.index.type.shape
     index = call.reshape(routing.index, (tokens * k,))
 
@@ -321,8 +319,8 @@ def _compute_chosen(
         return call.pointwise("a + b", y, call.reshape(bias, y.type.shape))
 
     size = rows.type.shape[1]
-    each = call(Expand((tokens, k, size)), call.reshape(rows, (tokens, 1, size)))
-    x = call.reshape(each, (tokens * k, 1, size))
+    repeated = call(Expand((tokens, k, size)), call.reshape(rows, (tokens, 1, size)))
+    x = call.reshape(repeated, (tokens * k, 1, size))
     y = _expert(call, x, linear, layers, third)
     weights = call.reshape(routing.weights, (tokens, k, 1))
     y = call.reshape(y, (tokens, k, y.type.shape[2]))
@@ -336,7 +334,7 @@ def _expert(
     layers: tuple[_Layer, _Layer],
     third: _Layer | None,
 ) -> Value:
-    """Apply both layers with the activation between them; linear: applies a layer."""
+    """Apply both layers with the activation in between. linear: applies a layer."""
     up = None if third is None else linear(x, third)
     return linear(_activate(call, linear(x, layers[0]), up), layers[1])
 

@@ -1,4 +1,4 @@
-"""Normalisations of ONNX Runtime's operator set, most with a sum that is normalised."""
+"""Normalisations of ONNX Runtime's operator set, most of a sum (skip connections)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EPSILON = 1e-12
 
 
 def _simplified(call: OperatorCall, x: Value, scale: Value) -> Sequence[Value]:
-    """RMS normalisation, and the factor that each row was multiplied by."""
+    """Return the RMS normalisation, and the factor of each row."""
     results = [rms_normalization(call, x, scale)]
     if any(call.used_outputs[1:]):
         widened = call.widened(x)
@@ -38,10 +38,12 @@ def _simplified(call: OperatorCall, x: Value, scale: Value) -> Sequence[Value]:
 
 
 def _sum(call: OperatorCall, x: Value, skip: Value, bias: Value | None) -> Value:
-    """Return x + skip + bias. skip: as x, or to be used for each sample; bias: (size,)."""
-    shape, other = x.type.shape, skip.type.shape
-    if other != shape and (len(shape) != 3 or other not in ((1, *shape[1:]), shape[1:])):
-        raise ShapeError(f"{call.name}: skip must be {x.type}, for each sample or all, got {other}")
+    """Return x + skip + bias. skip: as x, or one sample for all; bias: (size,)."""
+    shape, skip_shape = x.type.shape, skip.type.shape
+    if skip_shape != shape and (len(shape) != 3 or skip_shape not in ((1, *shape[1:]), shape[1:])):
+        raise ShapeError(
+            f"{call.name}: skip must be {x.type}, for each sample or all, got {skip_shape}"
+        )
     total = call.pointwise("a + b", x, skip)
     return total if bias is None else call.add_bias(total, bias)
 
@@ -49,9 +51,7 @@ def _sum(call: OperatorCall, x: Value, skip: Value, bias: Value | None) -> Value
 def _normalize_sum(
     call: OperatorCall, total: Value, gamma: Value, beta: Value | None, *, centred: bool
 ) -> tuple[Value, ...]:
-    """Return `total` normalised along its last dimension, each row's mean and the factor that it
-    was multiplied by, and `total`.
-    """
+    """Return `total` normalised along its last axis, each row's mean and factor, and `total`."""
     for one in (gamma, beta):
         if one is not None and one.type.shape != total.type.shape[-1:]:
             raise ShapeError(
@@ -94,13 +94,13 @@ def embedding_rows(
     segment_table: Value | None,
     positions: Value | None = None,
 ) -> list[Value]:
-    """Return the rows of each table for the tokens: of words, positions and perhaps segments."""
+    """Return the embeddings of words, positions and, if any, segments."""
     length = words.type.shape[1]
     rows = [call(Gather(0), word_table, words)]
     if positions is None:
-        places = position_table.type.shape[0]
-        if length > places:
-            raise ShapeError(f"{call.name}: {length} tokens, and positions of {places}")
+        count = position_table.type.shape[0]
+        if length > count:
+            raise ShapeError(f"{call.name}: {length} tokens, and positions of {count}")
         rows.append(call(Slice((0,), (length,), (0,), (1,)), position_table))
     else:
         rows.append(call(Gather(0), position_table, positions))
@@ -114,10 +114,9 @@ def embedding_rows(
 def normalize_embeddings(
     call: OperatorCall, rows: Sequence[Value], gamma: Value, beta: Value, mask: Value | None
 ) -> tuple[Value, ...]:
-    """Return the normalised sum of `rows`, the number of tokens of each sample by `mask`, and the
-    sum.
+    """Return the normalised sum of `rows`, the number of tokens of each sample, and the sum.
 
-    rows: as of `embedding_rows`, in floats.
+    rows: of `embedding_rows`, as floats. mask: 1 for each token; None to count 0.
     """
     total = rows[0]
     for row in rows[1:]:
@@ -125,8 +124,8 @@ def normalize_embeddings(
     if mask is None:
         count = call(Expand((total.type.shape[0],)), call.constant(0, np.int32))
     else:
-        here = call.cast(call.pointwise("equal(a, b)", mask, 1), DType.int32)
-        count = call(Reduce("sum", (1,)), here)
+        is_token = call.cast(call.pointwise("equal(a, b)", mask, 1), DType.int32)
+        count = call(Reduce("sum", (1,)), is_token)
     y = call(Normalize(dims=1, eps=float(call.need("epsilon"))), total, gamma, beta)
     return y, count, total
 
@@ -156,37 +155,37 @@ def _group_norm(
     skip: Value | None = None,
     bias: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the normalised sum of x, `skip` and `bias`, perhaps with SiLU, and the sum."""
-    last, activation = bool(call.need("channels_last")), call.need("activation")
+    """Return the normalised sum of x, `skip` and `bias`, with SiLU if `activation`, and the sum."""
+    channels_last, activation = bool(call.need("channels_last")), call.need("activation")
     rank, groups = len(x.type.dims), call.need("groups")
     if rank < 3 or activation not in (0, 1):
         raise ShapeError(
             f"{call.name}: x must have channels and pixels and activation be 0 or 1, got "
             f"{x.type} and {activation}"
         )
-    n, channels, ones = x.type.shape[0], x.type.shape[-1 if last else 1], (1,) * (rank - 2)
+    n, channels, ones = x.type.shape[0], x.type.shape[-1 if channels_last else 1], (1,) * (rank - 2)
     if groups < 1:
         raise ShapeError(f"{call.name}: groups must be 1 or more, got {groups}")
     total = x
     if skip is not None:
-        spread = (n, *ones, channels) if last else (n, channels, *ones)
-        if skip.type.shape not in (x.type.shape, spread, (n, channels)):
+        broadcast = (n, *ones, channels) if channels_last else (n, channels, *ones)
+        if skip.type.shape not in (x.type.shape, broadcast, (n, channels)):
             raise ShapeError(
-                f"{call.name}: skip must be {x.type}, or of these sizes {spread} or "
+                f"{call.name}: skip must be {x.type}, or of these sizes {broadcast} or "
                 f"{(n, channels)}, got {skip.type}"
             )
         if len(skip.type.dims) == 2:
-            skip = call.reshape(skip, spread)
+            skip = call.reshape(skip, broadcast)
         total = call.pointwise("a + b", total, skip)
     if bias is not None:
         call.check_bias_size(bias, channels)
-        bias = call.reshape(bias, (channels,) if last else (channels, *ones))
+        bias = call.reshape(bias, (channels,) if channels_last else (channels, *ones))
         total = call.pointwise("a + b", total, bias)
-    first = call.channels_first(total) if last else total
-    y = call(Normalize(groups=groups, eps=float(call.need("epsilon"))), first, gamma, beta)
+    channels_first = call.channels_first(total) if channels_last else total
+    y = call(Normalize(groups=groups, eps=float(call.need("epsilon"))), channels_first, gamma, beta)
     if activation:
         y = call.pointwise("silu(a)", y)
-    if last:
+    if channels_last:
         y = call.channels_last(y)
     return y, total
 
@@ -202,8 +201,8 @@ def _skip_group_norm(
     return _group_norm(call, x, gamma, beta, skip, bias)
 
 
-_OF_LAYERS: Attributes = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
-_OF_GROUPS: Attributes = {
+_LAYER_ATTRIBUTES: Attributes = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+_GROUP_ATTRIBUTES: Attributes = {
     "activation": REQUIRED_INT,
     "channels_last": 1,
     "epsilon": 1e-5,
@@ -213,16 +212,16 @@ _halves = partial(Converter, since=1, halves=True, dtypes=frozenset((DType.bfloa
 _row = partial(Converter, since=1, domain=MICROSOFT)
 _TOTALS = (0, DType.float32, DType.float32, 0)
 ENTRIES = (
-    # ONNX Runtime has these two in ONNX's own operator set, the first below version 17.
+    # ONNX Runtime puts these two into ONNX's operator set, the first below version 17.
     _halves(
         "LayerNormalization",
         convert=layer_normalization,
-        signature=Signature((2, 3), (1, 3), _OF_LAYERS, (0, DType.float32)),
+        signature=Signature((2, 3), (1, 3), _LAYER_ATTRIBUTES, (0, DType.float32)),
     ),
     _halves(
         "SimplifiedLayerNormalization",
         convert=_simplified,
-        signature=Signature((2, 2), (1, 2), _OF_LAYERS, (1, DType.float32)),
+        signature=Signature((2, 2), (1, 2), _LAYER_ATTRIBUTES, (1, DType.float32)),
     ),
     _row(
         "SkipLayerNormalization",
@@ -241,10 +240,12 @@ ENTRIES = (
             (7, 9), (1, 3), {"epsilon": EPSILON, "mask_index_type": 0}, (2, DType.int32, 2)
         ),
     ),
-    _row("GroupNorm", convert=_group_norm, signature=Signature((3, 3), attributes=_OF_GROUPS)),
+    _row(
+        "GroupNorm", convert=_group_norm, signature=Signature((3, 3), attributes=_GROUP_ATTRIBUTES)
+    ),
     _row(
         "SkipGroupNorm",
         convert=_skip_group_norm,
-        signature=Signature((4, 5), (1, 2), _OF_GROUPS),
+        signature=Signature((4, 5), (1, 2), _GROUP_ATTRIBUTES),
     ),
 )

@@ -1,7 +1,7 @@
-"""Products and lookups of ONNX Runtime's operator set whose weights have several numbers in a byte.
+"""Products and lookups of ONNX Runtime's operator set with weights of 2, 4 or 8 bits.
 
-They become a `Dequantize` of integers that no run changes, as DequantizeLinear's weights: kernels
-read these as they are packed.
+A weight becomes a `Dequantize` of constant integers, as DequantizeLinear's does: kernels read it in
+its packed form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST_BLOCK = 16
 
 
 def _layout(call: OperatorCall) -> tuple[int, int]:
-    """Return the bits of an integer and how many of them share a scale. Raises ShapeError."""
+    """Return the bits of an integer, and the integers of a block. Raises ShapeError."""
     bits = call.need("bits")
     if bits not in SIGNED:
         raise ShapeError(f"{call.name}: bits must be 2, 4 or 8, got {bits}")
@@ -37,7 +37,7 @@ def _layout(call: OperatorCall) -> tuple[int, int]:
 
 
 def _block_size(call: OperatorCall) -> int:
-    """Return how many numbers share a scale. Raises ShapeError."""
+    """Return the numbers of a block, which share a scale. Raises ShapeError."""
     block: int = call.need("block_size")
     if block < LEAST_BLOCK or block & (block - 1):
         raise ShapeError(
@@ -47,14 +47,14 @@ def _block_size(call: OperatorCall) -> int:
 
 
 def _rows(call: OperatorCall, value: Value, rows: int, count: int, what: str) -> Value:
-    """Return `value` as (rows, count). Raises ShapeError where it has not as many numbers."""
+    """Return `value` as (rows, count). Raises ShapeError for another number of elements."""
     if prod(value.type.shape) != rows * count:
         raise ShapeError(f"{call.name}: {what} must be ({rows}, {count}), got {value.type}")
     return call.reshape(value, (rows, count))
 
 
 def _scales(call: OperatorCall, scales: Value) -> Value:
-    """Return scales as `Dequantize` takes them, which has no bfloat16."""
+    """Return scales as `Dequantize` takes them: bfloat16 as float32."""
     return call.widened(scales) if scales.type.dtype is DType.bfloat16 else scales
 
 
@@ -69,17 +69,17 @@ def _matmul_nbits(
 ) -> Value:
     """Multiply a (..., K) by the transpose of the weight (N, K).
 
-    b: (N, blocks, bytes of a block). scales: (N, blocks). zero: (N, blocks) floats, or their bits
-    (N, bytes) uint8. groups: `g_idx`, (K,), the block whose scale each column has.
+    b: (N, blocks, bytes of a block). scales: (N, blocks). zero: (N, blocks) floats, or packed
+    integers (N, bytes). groups: `g_idx`, (K,), the block whose scale each column takes.
     """
     n, k, dtype = call.need("N"), call.need("K"), a.type.dtype
     if call.need("weight_prepacked"):
         raise UnsupportedOpError(f"{call.name}: weights that were packed for another device")
     if a.type.dims[-1:] != (k,):
         raise ShapeError(f"{call.name}: A must be (..., {k}), got {a.type}")
-    if 0 in b.type.shape:  # a product that is left out
-        nothing = call.constant(0.0, np.float32)
-        y = call(Expand((*a.type.shape[:-1], n)), nothing)
+    if 0 in b.type.shape:  # no product
+        zeros = call.constant(0.0, np.float32)
+        y = call(Expand((*a.type.shape[:-1], n)), zeros)
     else:
         y = _product(call, call.widened(a), b, _scales(call, scales), zero, groups)
     if bias is not None:
@@ -95,7 +95,7 @@ def _product(
     zero: Value | None,
     groups: Value | None,
 ) -> Value:
-    """Return float32 x times the weight, whose blocks are not empty."""
+    """Return float32 x times the weight, which is not empty."""
     (bits, block), n, k = _layout(call), call.need("N"), call.need("K")
     blocks, middle = -(-k // block), 1 << bits - 1
     packed = _rows(call, b, n, blocks * block * bits // 8, "B")
@@ -106,14 +106,14 @@ def _product(
     if zero is not None:
         row = _rows(call, zero, n, -(-blocks * bits // 8), "zero_points")
         zero = call(UnpackBits(bits, blocks, UNSIGNED[bits]), row)
-    # Signed ones have 0, which is left out, where the middle of the bits' range is.
+    # Signed integers have the default zero point, the middle of the range, at 0: it is left out.
     dtype = SIGNED[bits] if zero is None else UNSIGNED[bits]
     integers = call(UnpackBits(bits, k, dtype), packed)
     order = None if groups is None else _column_order(call, groups, block)
     if order is not None and groups is not None:
         x, integers = (call(Gather(-1), one, order) for one in (x, integers))
     elif groups is not None and not _is_natural(call, groups, block):
-        # Each column has a scale of its own then, and floats are read.
+        # Each column gets its own scale, so the weight is read as floats.
         index, block, blocks = call.cast(groups, DType.int32), 1, k
         scales = call(Gather(1), scales, index)
         zero, floats = (
@@ -123,30 +123,28 @@ def _product(
     y = matmul(call, x, call(Dequantize(1, block), *operands), transposed=True)
     if floats is None:
         return y
-    # scale (q - zero) = scale (q - middle) - scale (zero - middle), which is alike in a block: the
-    # sums of x in each block by that are a small product.
-    less = call.pointwise("(a - b) * c", floats, float(middle), call.widened(scales))
+    # scale (q - zero) = scale (q - middle) - scale (zero - middle). The second term is constant in
+    # a block: its product with x is a small product with the sums of x over blocks.
+    correction = call.pointwise("(a - b) * c", floats, float(middle), call.widened(scales))
     return call.pointwise(
-        "a - b", y, matmul(call, _block_sums(call, x, block), less, transposed=True)
+        "a - b", y, matmul(call, _block_sums(call, x, block), correction, transposed=True)
     )
 
 
 def _block_sums(call: OperatorCall, x: Value, block: int) -> Value:
-    """Return sums of each `block` numbers along the last dimension of x."""
+    """Return the sums of blocks of `block` numbers along the last dimension of x."""
     if block == 1:
         return x
     *outer, k = x.type.shape
     blocks = -(-k // block)
-    if (more := blocks * block - k) > 0:
+    if (padding := blocks * block - k) > 0:
         zeros = (0,) * len(outer)
-        x = call(Pad((*zeros, 0), (*zeros, more)), x)
+        x = call(Pad((*zeros, 0), (*zeros, padding)), x)
     return call(Reduce("sum", (-1,)), call.reshape(x, (*outer, blocks, block)))
 
 
 def _is_natural(call: OperatorCall, groups: Value, block: int) -> bool:
-    """Return True where each block's columns follow one another. Raises ShapeError for blocks that
-    are not there.
-    """
+    """Return True where blocks have their columns in order. Raises ShapeError for others."""
     k = call.need("K")
     index = call.array(groups, "g_idx")
     if index.shape != (k,) or not ((index >= 0) & (index < -(-k // block))).all():
@@ -158,8 +156,9 @@ def _is_natural(call: OperatorCall, groups: Value, block: int) -> bool:
 
 
 def _column_order(call: OperatorCall, groups: Value, block: int) -> Value | None:
-    """Return the columns in an order in which each block's follow one another; None where they do
-    so already, or where that is no order of whole blocks.
+    """Return a permutation of the columns that puts them in order of blocks.
+
+    None where they are in order already, or where blocks have unequal numbers of columns.
     """
     if _is_natural(call, groups, block):
         return None
@@ -173,10 +172,10 @@ def _column_order(call: OperatorCall, groups: Value, block: int) -> Value | None
 def _gather_block_quantized(
     call: OperatorCall, data: Value, index: Value, scales: Value, zero: Value | None = None
 ) -> Value:
-    """Look numbers up by `index` along an axis of a table of integers with a scale for each block;
-    0 where an index is out of range.
+    """Gather from a table of integers with a scale for each block; 0 where an index is out of
+    range.
 
-    data: int4 or uint4, or uint8 with the bits of several integers along the last dimension.
+    data: int4 or uint4, or uint8 with several integers packed along the last dimension.
     """
     integers, points = data, zero
     bits, block = _layout(call)
@@ -200,32 +199,32 @@ def _gather_block_quantized(
     operands = [integers, _scales(call, scales)] + ([] if points is None else [points])
     axis = quantized
     if gathered == 0 and len(shape) > 2 and quantized == len(shape) - 1 and not shape[-1] % block:
-        # Rows of whole blocks, which can stay packed.
+        # Rows of whole blocks: these can stay packed.
         operands = [call.reshape(one, (shape[0], prod(one.type.shape[1:]))) for one in operands]
         axis = 1
     table = call(Dequantize(axis, block), *operands)
-    place, inside = _places(call, index, shape[gathered])
-    y = call(Gather(gathered), table, place)
+    clipped, in_range = _clip_index(call, index, shape[gathered])
+    y = call(Gather(gathered), table, clipped)
     y = call.reshape(y, (*shape[:gathered], *index.type.shape, *shape[gathered + 1 :]))
-    if not inside:
-        spread = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
-        within = "where(logical_and(b >= c, b < d), a, 0.0)"
+    if not in_range:
+        broadcast = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
+        masked = "where(logical_and(b >= c, b < d), a, 0.0)"
         size = shape[gathered]
-        y = call.pointwise(within, y, call.reshape(index, spread), -size, size)
+        y = call.pointwise(masked, y, call.reshape(index, broadcast), -size, size)
     return call.cast(y, scales.type.dtype)
 
 
-def _places(call: OperatorCall, index: Value, size: int) -> tuple[Value, bool]:
-    """Return `index` within `size` places, and True where all are known to have been there."""
+def _clip_index(call: OperatorCall, index: Value, size: int) -> tuple[Value, bool]:
+    """Return `index` clipped to an axis of `size`, and True where it is known to be in range."""
     if index.kind is Kind.CONSTANT:
-        places = call.array(index)
-        if ((places >= -size) & (places < size)).all():
+        indices = call.array(index)
+        if ((indices >= -size) & (indices < size)).all():
             return index, True
     return call.cast(call.pointwise("clip(a, b, c)", index, -size, size - 1), DType.int32), False
 
 
 FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
-"""The magnitudes of floats of 4 bits, of which the highest is the sign."""
+"""The magnitudes of bitsandbytes' floats of 4 bits; the highest bit is the sign."""
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
     *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
@@ -234,15 +233,14 @@ NF4 = (
 )
 """The numbers of NormalFloat (Dettmers et al. 2023, "QLoRA", appendix E)."""
 TABLES = ((*FP4, *(-one for one in FP4)), NF4)
-"""The numbers by their 4 bits, for each `quant_type`."""
+"""For each `quant_type` the numbers by their 4 bits."""
 
 
 def _matmul_bnb4(call: OperatorCall, a: Value, b: Value, scales: Value) -> Value:
-    """Multiply a by the transpose of the weight (N, K) of 4-bit floats, or by itself unless
-    `transB`. The weight becomes float32.
+    """Multiply a by a weight (N, K) of 4-bit floats, transposed if `transB`.
 
-    b: (bytes,), two numbers in each, the first in the upper half. scales: one for each `block_size`
-    numbers, whatever rows they are of.
+    The weight is converted to float32. b: (bytes,), two numbers in each, the first in the upper
+    half. scales: one for each `block_size` numbers in row-major order, across rows.
     """
     n, k, kind, dtype = call.need("N"), call.need("K"), call.need("quant_type"), a.type.dtype
     if not 0 <= kind < len(TABLES):
@@ -255,10 +253,10 @@ def _matmul_bnb4(call: OperatorCall, a: Value, b: Value, scales: Value) -> Value
     bits = call.reshape(call(Gather(1), call.reshape(pairs, (-(-count // 2), 2)), order), (-1,))
     table = call.constant(np.array(TABLES[kind]), np.float32)
     numbers = call(Gather(0), table, call.cast(bits, DType.int32))
-    each = call.reshape(call.widened(scales), (-1,))
-    if each.type.shape != (blocks,):
+    block_scales = call.reshape(call.widened(scales), (-1,))
+    if block_scales.type.shape != (blocks,):
         raise ShapeError(f"{call.name}: absmax must be ({blocks},), got {scales.type}")
-    scale = call(Gather(0), each, call.constant(np.arange(count) // block, np.int32))
+    scale = call(Gather(0), block_scales, call.constant(np.arange(count) // block, np.int32))
     numbers = call(Slice((0,), (count,), (0,), (1,)), numbers)
     weight = call.reshape(call.pointwise("a * b", numbers, scale), (n, k))
     y = matmul(call, call.widened(a), weight, transposed=bool(call.need("transB")))

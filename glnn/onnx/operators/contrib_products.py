@@ -1,4 +1,4 @@
-"""Products and convolutions of ONNX Runtime's operator set, with what is fused to them."""
+"""Matrix products and convolutions of ONNX Runtime's operator set, with fused activations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACTIVATIONS = {
     "ScaledTanh": ("b * tanh(c * a)", 2),
     "Clip": ("clip(a, b, c)", 2),
 }
-"""The formula of each activation that is fused, and the number of its parameters."""
+"""The formula of each fused activation, and the number of its parameters."""
 
 
 def _activation(call: OperatorCall) -> tuple[str, int]:
@@ -47,7 +47,7 @@ def _activation(call: OperatorCall) -> tuple[str, int]:
 
 
 def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Value:
-    """Apply the node's activation. parameters: not looked at where the activation has none."""
+    """Apply the node's activation. parameters: ignored where the activation has none."""
     expression, count = _activation(call)
     if count and len(parameters) != count:
         raise ShapeError(
@@ -58,7 +58,7 @@ def _activate(call: OperatorCall, y: Value, parameters: tuple[float, ...]) -> Va
 
 
 def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
-    """Return alpha a b, with dimensions of a and b moved as attributes say."""
+    """Return alpha a b, with a and b transposed as attributes say."""
     a = _move_dimensions(call, a, bool(call.get("transBatchA", 0)), bool(call.need("transA")))
     transposed = bool(call.need("transB")) and len(b.type.dims) > 1
     b = _move_dimensions(call, b, bool(call.get("transBatchB", 0)), False)
@@ -67,8 +67,8 @@ def _fused_matmul(call: OperatorCall, a: Value, b: Value) -> Value:
 
 
 def _move_dimensions(call: OperatorCall, x: Value, batch: bool, matrices: bool) -> Value:
-    """Return x with its first dimension moved before the last one if `batch`, and then its last
-    two exchanged if `matrices`.
+    """Return x transposed: `batch` moves the first dimension before the last, then `matrices`
+    exchanges the last two.
     """
     order = list(range(len(x.type.dims)))
     if batch and len(order) > 2:
@@ -95,7 +95,7 @@ def _fused_conv(
     bias: Value | None = None,
     z: Value | None = None,
 ) -> Value:
-    """Return the activation of a convolution, to which z is added."""
+    """Return the activation of a convolution plus z."""
     y = conv(call, x, weight, bias)
     if z is not None:
         if z.type.shape != y.type.shape:
@@ -111,7 +111,7 @@ def _channels_first(call: OperatorCall, x: Value) -> Value:
 
 
 def _nhwc_conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Convolve x (n, ..., c) with weights that are as Conv's, (filters, channels, ...)."""
+    """Convolve x (n, ..., c) with weights (filters, channels, ...)."""
     return call.channels_last(conv(call, _channels_first(call, x), weight, bias))
 
 
@@ -126,20 +126,20 @@ _WINDOWS: Attributes = {
     "pads": INTS,
     "strides": INTS,
 }
-_OF_PRODUCTS: Attributes = {"alpha": 1.0, "transA": 0, "transB": 0}
+_PRODUCT_ATTRIBUTES: Attributes = {"alpha": 1.0, "transA": 0, "transB": 0}
 _row = partial(Converter, since=1, domain=MICROSOFT)
 ENTRIES = (
     _row(
         "FusedMatMul",
         convert=_fused_matmul,
         signature=Signature(
-            (2, 2), attributes={**_OF_PRODUCTS, "transBatchA": 0, "transBatchB": 0}
+            (2, 2), attributes={**_PRODUCT_ATTRIBUTES, "transBatchA": 0, "transBatchB": 0}
         ),
     ),
     _row(
         "TransposeMatMul",
         convert=_fused_matmul,
-        signature=Signature((2, 2), attributes=_OF_PRODUCTS),
+        signature=Signature((2, 2), attributes=_PRODUCT_ATTRIBUTES),
     ),
     _row(
         "FusedGemm",
@@ -147,7 +147,7 @@ ENTRIES = (
         signature=Signature(
             (2, 3),
             attributes={
-                **_OF_PRODUCTS,
+                **_PRODUCT_ATTRIBUTES,
                 "beta": 1.0,
                 "activation": "",
                 "activation_alpha": FLOAT,

@@ -46,13 +46,13 @@ from glnn.onnx.operators.reduce import softmax
 from glnn.onnx.operators.windows import pool_averages
 
 
-def _numbers_of(call: OperatorCall, x: Value, scale: Value, zero: Value | None) -> Value:
-    """Return the numbers that integers stand for, as float32."""
+def _dequantize_tensor(call: OperatorCall, x: Value, scale: Value, zero: Value | None) -> Value:
+    """Dequantize a tensor with one scale and zero point to float32."""
     return call.pointwise("a * b", _differences(call, x, zero), one_number(call, scale))
 
 
 def _differences(call: OperatorCall, x: Value, zero: Value | None) -> Value:
-    """Return integers less their zero point, as float32. Raises UnsupportedOpError."""
+    """Return 8-bit integers minus their zero point, float32. Raises UnsupportedOpError."""
     if x.type.dtype not in BYTES:
         raise UnsupportedOpError(f"{call.name}: of uint8 and int8, got {x.type}")
     if zero is None:
@@ -60,19 +60,20 @@ def _differences(call: OperatorCall, x: Value, zero: Value | None) -> Value:
     return call.pointwise("cast_float32(a) - cast_float32(b)", x, one_number(call, zero))
 
 
-def _integers_of(
+def _quantize_tensor(
     call: OperatorCall, y: Value, scale: Value, zero: Value | None, dtype: DType
 ) -> Value:
-    """Return numbers rounded to integers that stand for them, ties to even, and clamped."""
+    """Quantize y: divide by the scale, round ties to even, add the zero point, clamp."""
     dtype = dtype if zero is None else zero.type.dtype
     y = call.pointwise("quotient(a, b)", y, one_number(call, scale))
     return round_and_clamp(call, y, dtype, zero and one_number(call, zero))
 
 
 def _round_sum(call: OperatorCall, y: Value, zero: Value | None, dtype: DType) -> Value:
-    """Return numbers with the zero point added before they are rounded to integers and clamped.
+    """Add the zero point, round ties to even, and clamp.
 
-    So does ONNX Runtime in some operators: a tie is another one where the zero point is odd.
+    As some operators of ONNX Runtime do. With an odd zero point, ties round in the other direction
+    than in `_quantize_tensor`.
     """
     if zero is not None:
         y = call.pointwise("a + cast_float32(b)", y, one_number(call, zero))
@@ -92,7 +93,7 @@ def _binary(
     *,
     product: bool,
 ) -> Value:
-    """Return the sum or the product."""
+    """Return the quantized sum or product."""
     first, second = _differences(call, a, a_zero), _differences(call, b, b_zero)
     scales = [one_number(call, one) for one in (a_scale, b_scale, c_scale)]
     if product:
@@ -114,11 +115,11 @@ def _unary(
     *,
     formula: str,
 ) -> Value:
-    """Return the integers of a function of numbers; b in the formula is the attribute alpha."""
-    numbers = _numbers_of(call, x, x_scale, x_zero)
+    """Return a quantized function of x. b in the formula is the attribute alpha."""
+    numbers = _dequantize_tensor(call, x, x_scale, x_zero)
     parameters = (float(call.need("alpha")),) if "alpha" in call.attributes else ()
     y = call.pointwise(formula, numbers, *parameters)
-    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+    return _quantize_tensor(call, y, y_scale, y_zero, x.type.dtype)
 
 
 def _average_pool(
@@ -129,26 +130,26 @@ def _average_pool(
     y_scale: Value,
     y_zero: Value | None = None,
 ) -> Value:
-    """Return means of windows, of one as large as the image as of a global pool."""
+    """Return means of windows. One window as large as the image is a global pool."""
     axes = _spatial_axes(call, x)
-    whole = tuple(x.type.shape[axis] for axis in axes) == call.need("kernel_shape")
+    is_global = tuple(x.type.shape[axis] for axis in axes) == call.need("kernel_shape")
     padded = any(call.get("pads", ())) or call.need("auto_pad") not in ("NOTSET", "VALID")
-    if whole and not padded:
-        return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=True)
-    numbers = _channels_first(call, _numbers_of(call, x, x_scale, x_zero))
+    if is_global and not padded:
+        return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keepdims=True)
+    numbers = _channels_first(call, _dequantize_tensor(call, x, x_scale, x_zero))
     y = _channels_last(call, pool_averages(call, numbers))
     y = call.pointwise("quotient(a, b)", y, one_number(call, y_scale))
     return _round_sum(call, y, y_zero, x.type.dtype)
 
 
 def _spatial_axes(call: OperatorCall, x: Value) -> range:
-    """Return the axes of images behind, or before, their channels."""
+    """Return the spatial axes, which follow or precede the channels."""
     rank = len(x.type.dims)
     return range(1, rank - 1) if call.need("channels_last") else range(2, rank)
 
 
 def _channels_first(call: OperatorCall, x: Value) -> Value:
-    """Return x with its last dimension behind the first, where the node has `channels_last`."""
+    """Return x with its channels in dimension 1, from the last one with `channels_last`."""
     return call.channels_first(x) if call.need("channels_last") else x
 
 
@@ -165,10 +166,10 @@ def _mean(
     y_zero: Value | None,
     axes: Sequence[int],
     *,
-    keeps: bool,
+    keepdims: bool,
 ) -> Value:
-    """Return means along `axes`; one factor scales them, so that a tie of integers stays one."""
-    mean = call(Reduce("mean", tuple(axes), keeps), _differences(call, x, x_zero))
+    """Return means along `axes`, scaled by one factor so that ties of integers remain ties."""
+    mean = call(Reduce("mean", tuple(axes), keepdims), _differences(call, x, x_zero))
     y = call.pointwise(
         "a * quotient(b, c)", mean, one_number(call, x_scale), one_number(call, y_scale)
     )
@@ -179,7 +180,7 @@ def _global_average_pool(
     call: OperatorCall, x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value
 ) -> Value:
     axes = _spatial_axes(call, x)
-    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=True)
+    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keepdims=True)
 
 
 def _reduce_mean(
@@ -191,20 +192,20 @@ def _reduce_mean(
     y_zero: Value | None = None,
 ) -> Value:
     axes = tuple(call.axis(axis, x) for axis in call.need("axes")) or range(len(x.type.dims))
-    keeps = bool(call.need("keepdims"))
-    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keeps=keeps)
+    keepdims = bool(call.need("keepdims"))
+    return _mean(call, x, x_scale, x_zero, y_scale, y_zero, axes, keepdims=keepdims)
 
 
 def _concat(call: OperatorCall, y_scale: Value, y_zero: Value, *operands: Value) -> Value:
-    """Join tensors, each with its scale and zero point behind it."""
+    """Concatenate tensors. operands: each tensor with its scale and zero point."""
     if not operands or len(operands) % 3:
         raise ShapeError(f"{call.name}: tensors with scales and zero points, got {len(operands)}")
     parts = []
     for x, scale, zero in zip(*(operands[i::3] for i in range(3)), strict=True):
-        alike = _same_number(scale, y_scale) and _same_number(zero, y_zero)
-        numbers = None if alike else _numbers_of(call, x, scale, zero)
+        is_same = _same_number(scale, y_scale) and _same_number(zero, y_zero)
+        numbers = None if is_same else _dequantize_tensor(call, x, scale, zero)
         parts.append(
-            x if numbers is None else _integers_of(call, numbers, y_scale, y_zero, x.type.dtype)
+            x if numbers is None else _quantize_tensor(call, numbers, y_scale, y_zero, x.type.dtype)
         )
     axis = call.axis(call.need("axis"), parts[0])
     return parts[0] if len(parts) == 1 else call(Concat(axis), *parts)
@@ -225,10 +226,10 @@ def _softmax(
     y_scale: Value,
     y_zero: Value,
 ) -> Value:
-    """Return the softmax as the operator set `opset` of ONNX has it."""
-    numbers = _numbers_of(call, x, x_scale, x_zero)
+    """Return the softmax of ONNX's operator set `opset`."""
+    numbers = _dequantize_tensor(call, x, x_scale, x_zero)
     y = softmax(replace(call, version=call.need("opset")), numbers, log=False)
-    return _integers_of(call, y, y_scale, y_zero, x.type.dtype)
+    return _quantize_tensor(call, y, y_scale, y_zero, x.type.dtype)
 
 
 def _where(
@@ -243,13 +244,16 @@ def _where(
     z_scale: Value,
     z_zero: Value,
 ) -> Value:
-    parts = [_numbers_of(call, x, x_scale, x_zero), _numbers_of(call, y, y_scale, y_zero)]
+    parts = [
+        _dequantize_tensor(call, x, x_scale, x_zero),
+        _dequantize_tensor(call, y, y_scale, y_zero),
+    ]
     numbers = call.pointwise("where(a, b, c)", condition, *parts)
-    return _integers_of(call, numbers, z_scale, z_zero, x.type.dtype)
+    return _quantize_tensor(call, numbers, z_scale, z_zero, x.type.dtype)
 
 
 def _conv(call: OperatorCall, x: Value, *operands: Value | None) -> Value:
-    """Convolve as QLinearConv of ONNX, images with their channels last where the node says so."""
+    """Convert ONNX's QLinearConv, also with `channels_last`."""
     y = qlinear_conv(call, _channels_first(call, x), *operands)  # type: ignore[arg-type]
     return _channels_last(call, y)
 
@@ -266,22 +270,25 @@ def _gemm(
     y_scale: Value | None = None,
     y_zero: Value | None = None,
 ) -> Value:
-    """Return alpha a b + c over `y_scale`, 1 where that is left out, with a and b transposed as
-    attributes say: integers of the type of `y_zero`, or floats where that is left out. c: int32, of
-    the scale of the products.
+    """Return (alpha a b + c) / y_scale, with a and b transposed as attributes say.
+
+    Quantized to the dtype of `y_zero`; floats where that is left out. c: int32, in the scale of the
+    products.
     """
     if len(a.type.dims) != 2 or len(b.type.dims) != 2:
         raise ShapeError(f"{call.name}: factors must be matrices, got {a.type} and {b.type}")
     a, b = (
-        call(Transpose((1, 0)), one) if call.need(name) else one
-        for name, one in (("transA", a), ("transB", b))
+        call(Transpose((1, 0)), factor) if call.need(name) else factor
+        for name, factor in (("transA", a), ("transB", b))
     )
     sums = matmul_integer(call, a, b, a_zero, b_zero)
     if c is not None:
         if broadcast({"c": c.type.shape, "y": sums.type.shape}) != sums.type.shape:
             raise ShapeError(f"{call.name}: C {c.type} does not broadcast to {sums.type}")
         sums = call.pointwise("a + b", sums, c)
-    factor = call.pointwise("a * b * c", a_scale, _flat(call, b_scale), float(call.need("alpha")))
+    factor = call.pointwise(
+        "a * b * c", a_scale, _broadcast_scale(call, b_scale), float(call.need("alpha"))
+    )
     numbers = call.pointwise("cast_float32(a) * b", sums, factor)
     if y_scale is not None:
         numbers = call.pointwise("quotient(a, b)", numbers, one_number(call, y_scale))
@@ -290,8 +297,8 @@ def _gemm(
     return round_and_clamp(call, numbers, y_zero.type.dtype, one_number(call, y_zero))
 
 
-def _flat(call: OperatorCall, value: Value) -> Value:
-    """Return the scale of a factor as it broadcasts to products: one number has no dimensions."""
+def _broadcast_scale(call: OperatorCall, value: Value) -> Value:
+    """Return the scale of a factor in a shape that broadcasts to products."""
     return call.reshape(value, ()) if prod(value.type.shape) == 1 else value
 
 
@@ -305,9 +312,11 @@ def _scaled_product(
     b_zero: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """Return the product of what the integers a (..., m, k) and b (..., k, n) stand for."""
+    """Return the product of quantized a (..., m, k) and b (..., k, n), in float32."""
     sums = matmul_integer(call, a, b, a_zero, b_zero)
-    factor = call.pointwise("a * b", _flat(call, a_scale), _flat(call, b_scale))
+    factor = call.pointwise(
+        "a * b", _broadcast_scale(call, a_scale), _broadcast_scale(call, b_scale)
+    )
     y = call.pointwise("cast_float32(a) * b", sums, factor)
     return y if bias is None else call.add_bias(y, bias)
 
@@ -320,28 +329,28 @@ def _dynamic_matmul(
     b_zero: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """Return the product of floats, quantized by their own range, with integers."""
+    """Return the product of floats, quantized dynamically, and a quantized weight."""
     integers, scale, zero = dynamic_quantize(call, a)
     return _scaled_product(call, integers, b, scale, b_scale, zero, b_zero, bias)
 
 
 def _matmul_integer16(call: OperatorCall, a: Value, b: Value) -> Value:
-    """Return the product of int16, int32, which wraps: by products of their bytes."""
+    """Return the product of int16 matrices, wrapped to int32, by products of their bytes."""
     if {a.type.dtype, b.type.dtype} != {DType.int16}:
         raise UnsupportedOpError(f"{call.name}: of int16, got {a.type} and {b.type}")
     factors = []
-    for along, x in ((-1, a), (-1 if len(b.type.dims) == 1 else -2, b)):
+    for axis, x in ((-1, a), (-1 if len(b.type.dims) == 1 else -2, b)):
         wide = call.cast(x, DType.int32)
         low = call.pointwise("cast_uint8(bitwise_and(a, b))", wide, 255)
         high = call.pointwise("cast_int8(right_shift(a, b))", wide, 8)
-        factors.append([IntegerTensor(one, None, (along,)) for one in (high, low)])
+        factors.append([IntegerTensor(part, None, (axis,)) for part in (high, low)])
     (a_high, a_low), (b_high, b_low) = factors
-    both = partial(integer_tensor_matmul, call)
-    middle = call.pointwise("a + b", both(a_high, b_low), both(a_low, b_high))
+    product = partial(integer_tensor_matmul, call)
+    middle = call.pointwise("a + b", product(a_high, b_low), product(a_low, b_high))
     sums = call.pointwise(
-        "left_shift(a, b) + left_shift(c, d)", both(a_high, b_high), 16, middle, 8
+        "left_shift(a, b) + left_shift(c, d)", product(a_high, b_high), 16, middle, 8
     )
-    return call.pointwise("a + b", sums, both(a_low, b_low))
+    return call.pointwise("a + b", sums, product(a_low, b_low))
 
 
 def _attention(
@@ -356,7 +365,7 @@ def _attention(
     w_zero: Value | None = None,
     past: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Project integers to queries, keys and values, and return what `self_attention` does."""
+    """Project quantized x to queries, keys and values; return the results of `self_attention`."""
     if call.get("do_rotary", 0) or call.get("past_present_share_buffer", 0):
         raise UnsupportedOpError(f"{call.name}: with do_rotary or past_present_share_buffer")
     width = weights.type.shape[-1]
@@ -378,19 +387,24 @@ def _embed_layer_normalization(
     mask: Value | None,
     *quantization: Value | None,
 ) -> tuple[Value, ...]:
-    """Return the normalised sum of rows of tables, and the number of tokens of each sample.
+    """Return the normalised sum of embeddings, and the number of tokens of each sample.
 
     quantization: the scales of words, positions, segments, gamma and beta, and their zero points.
     """
     tables = word_table, position_table, segment_table
     rows = embedding_rows(call, words, segments, *tables)
-    integers = [*rows, *[None] * (3 - len(rows)), gamma, beta]  # one row less without segments
+    integers = [
+        *rows,
+        *[None] * (3 - len(rows)),
+        gamma,
+        beta,
+    ]  # without segments there is no third row
     numbers = []
     for x, scale, zero in zip(integers, quantization[:5], quantization[5:], strict=True):
         if x is not None and (scale is None or zero is None):
             raise ShapeError(f"{call.name}: each table must have a scale and a zero point")
         if x is not None and scale is not None:
-            numbers.append(_numbers_of(call, x, scale, zero))
+            numbers.append(_dequantize_tensor(call, x, scale, zero))
     *rows, gamma, beta = numbers
     return normalize_embeddings(call, rows, gamma, beta, mask)[:2]
 
@@ -410,9 +424,9 @@ def _lstm(
     r_scale: Value,
     r_zero: Value,
 ) -> Sequence[Value]:
-    """Return the LSTM of weights that integers (directions, columns, rows) stand for.
+    """Convert an LSTM with quantized weights (directions, columns, rows).
 
-    Its x and states stay floats: ONNX Runtime rounds them to 8 bits before each product.
+    x and states stay floats; ONNX Runtime quantizes them to 8 bits before each product.
     """
     inner = _layer_weight(call, weight, w_scale, w_zero)
     outer = _layer_weight(call, recurrent, r_scale, r_zero)
@@ -420,9 +434,9 @@ def _lstm(
 
 
 def _layer_weight(call: OperatorCall, weight: Value, scale: Value, zero: Value) -> Value:
-    """Return the numbers of a weight (directions, columns, rows) as (directions, rows, columns).
+    """Dequantize a weight (directions, columns, rows) to (directions, rows, columns).
 
-    scale, zero: for each direction, or for each row of each.
+    scale, zero: (directions,) or (directions, rows).
     """
     directions, _, rows = weight.type.shape
     for one in (scale, zero):
@@ -431,13 +445,13 @@ def _layer_weight(call: OperatorCall, weight: Value, scale: Value, zero: Value) 
                 f"{call.name}: scales and zero points of {weight.type} must be ({directions},) or "
                 f"({directions}, {rows}), got {one.type}"
             )
-    spread = [call.reshape(one, (directions, 1, -1)) for one in (scale, zero)]
-    text = "a * (cast_float32(b) - cast_float32(c))"
-    return call(Transpose((0, 2, 1)), call.pointwise(text, spread[0], weight, spread[1]))
+    scale, zero = (call.reshape(one, (directions, 1, -1)) for one in (scale, zero))
+    formula = "a * (cast_float32(b) - cast_float32(c))"
+    return call(Transpose((0, 2, 1)), call.pointwise(formula, scale, weight, zero))
 
 
 def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    """Quantize as ONNX's operator, by a division in float32 whatever the type of the scale."""
+    """Convert QuantizeLinear; unlike ONNX's, the division is in float32 for all scales."""
     return quantize(call, x, call.cast(scale, DType.float32), zero)
 
 

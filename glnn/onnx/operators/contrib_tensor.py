@@ -61,10 +61,10 @@ def _unique(call: OperatorCall, x: Value) -> Value:
 def _crop_and_resize(
     call: OperatorCall, x: Value, regions: Value, images: Value, crop: Value
 ) -> Value:
-    """Return regions of images x (n, c, h, w) resized to one size, their corners on places of it.
+    """Return regions of images x (n, c, h, w) resized to one size, with aligned corners.
 
-    regions: (count, 4), each y1, x1, y2, x2 from 0 to 1. images: (count,), the image of each. A
-    place outside the image is `extrapolation_value`.
+    regions: (count, 4), each y1, x1, y2, x2 from 0 to 1. images: (count,), the image of each.
+    Positions outside the image give `extrapolation_value`.
     """
     mode = call.need("mode")
     if mode not in ("bilinear", "nearest"):
@@ -72,45 +72,54 @@ def _crop_and_resize(
     sizes = call.integers(crop, "crop_size")
     if len(x.type.dims) != 4 or len(sizes) != 2 or min(sizes) < 1:
         raise ShapeError(f"{call.name}: a crop of size {sizes} of images {x.type}")
-    n, channels, *whole = x.type.shape
+    n, channels, *image_sizes = x.type.shape
     count = regions.type.shape[0]
     if regions.type.shape != (count, 4) or images.type.shape != (count,):
         raise ShapeError(f"{call.name}: {regions.type} regions, and images {images.type} of them")
-    places = [_crop_places(call, regions, axis, sizes[axis], whole[axis]) for axis in (0, 1)]
-    down = call.reshape(places[0], (count, sizes[0], 1))
-    across = call.reshape(places[1], (count, 1, sizes[1]))
+    y_positions, x_positions = (
+        _crop_positions(call, regions, axis, sizes[axis], image_sizes[axis]) for axis in (0, 1)
+    )
+    down = call.reshape(y_positions, (count, sizes[0], 1))
+    across = call.reshape(x_positions, (count, 1, sizes[1]))
     image = call.reshape(call.cast(images, DType.int32), (count, 1, 1))
-    pixels = call.reshape(call(Transpose((0, 2, 3, 1)), x), (n * whole[0] * whole[1], channels))
-    # Nearest: of two places as near, the later.
+    pixels = call.reshape(
+        call(Transpose((0, 2, 3, 1)), x), (n * image_sizes[0] * image_sizes[1], channels)
+    )
+    # nearest: halves are rounded up.
     taps = ("floor(a + 0.5)",) if mode == "nearest" else ("floor(a)", "ceil(a)")
     rows, columns = (
-        [call.pointwise(f"cast_int32(clip({tap}, 0.0, b))", place, count - 1.0) for tap in taps]
-        for place, count in ((down, whole[0]), (across, whole[1]))
+        [call.pointwise(f"cast_int32(clip({tap}, 0.0, b))", position, size - 1.0) for tap in taps]
+        for position, size in ((down, image_sizes[0]), (across, image_sizes[1]))
     )
-    met = [
-        call(Gather(0), pixels, call.pointwise("(a * d + b) * da + c", image, row, column, *whole))
+    samples = [
+        call(
+            Gather(0),
+            pixels,
+            call.pointwise("(a * d + b) * da + c", image, row, column, *image_sizes),
+        )
         for row in rows
         for column in columns
     ]
-    y = met[0]
-    at = [call.reshape(one, (*one.type.shape, 1)) for one in (down, across)]
+    y = samples[0]
+    positions = [call.reshape(one, (*one.type.shape, 1)) for one in (down, across)]
     if mode == "bilinear":
-        shares = [call.pointwise("a - floor(a)", one) for one in at]
+        fractions = [call.pointwise("a - floor(a)", one) for one in positions]
         upper, lower = (
-            call.pointwise("a + (b - a) * c", met[i], met[i + 1], shares[1]) for i in (0, 2)
+            call.pointwise("a + (b - a) * c", samples[i], samples[i + 1], fractions[1])
+            for i in (0, 2)
         )
-        y = call.pointwise("a + (b - a) * c", upper, lower, shares[0])
+        y = call.pointwise("a + (b - a) * c", upper, lower, fractions[0])
     inside = [
         call.pointwise("logical_and(a >= 0.0, a <= b)", one, size - 1.0)
-        for one, size in zip(at, whole, strict=True)
+        for one, size in zip(positions, image_sizes, strict=True)
     ]
     outside = float(call.need("extrapolation_value"))
     y = call.pointwise("where(logical_and(a, b), c, d)", *inside, y, outside)
     return call(Transpose((0, 3, 1, 2)), y)
 
 
-def _crop_places(call: OperatorCall, regions: Value, axis: int, count: int, size: int) -> Value:
-    """Return the places (regions, count) in an image of `size` along an axis, y 0 or x 1."""
+def _crop_positions(call: OperatorCall, regions: Value, axis: int, count: int, size: int) -> Value:
+    """Return `count` positions in an image of `size` along an axis, 0 for y: (regions, count)."""
     first, last = (
         call.reshape(call(Gather(1), regions, call.constant(i, np.int32)), (-1, 1))
         for i in (axis, axis + 2)

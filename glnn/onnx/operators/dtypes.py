@@ -39,7 +39,7 @@ NUMBERS = {
 }
 """Dtypes by the numbers of onnx.proto's TensorProto.DataType; 8 is text."""
 HALVES = (DType.float16, DType.bfloat16)
-"""Floats of 16 bits, which are computed with as float32."""
+"""Floats of 16 bits, which are computed in float32."""
 CODES = {dtype: code for code, dtype in NUMBERS.items()}
 _NAMES = {dtype: dtype.value for dtype in NUMBERS.values()} | {
     DType.float32: "float",
@@ -63,8 +63,10 @@ def dtype_of(code: int, where: str) -> DType:
 
 
 def type_of(proto: Any, where: str = "value") -> TensorType:
-    """The type that a TypeProto describes; sequences and optional values are single objects, and
-    what is not said is anything."""
+    """Return the type of a TypeProto; ANYTHING for one without a value.
+
+    Sequences and optional values are single objects.
+    """
     kind = proto.WhichOneof("value")
     if kind is None:
         return ANYTHING
@@ -84,17 +86,17 @@ def type_of(proto: Any, where: str = "value") -> TensorType:
 
 
 def type_proto(type: TensorType) -> Any:
-    """The TypeProto of a tensor; the sizes that are not known are left out."""
+    """Return the TypeProto of a type, without unknown sizes."""
     from onnx import helper
 
     if type.holds:
-        return _read(type.holds)
+        return _parse_type(type.holds)
     dims = [dim if isinstance(dim, int) else None for dim in type.dims] if type.ranked else None
     return helper.make_tensor_type_proto(CODES[type.dtype], dims)
 
 
 def array_of(value: Any) -> Array:
-    """Return a result of the package's reference as an array: a list of tensors is one object."""
+    """Return a result of the package's reference as an array; lists and None are boxed."""
     if isinstance(value, (list, dict)) or value is None:
         return boxed(value)
     array = np.asarray(value)
@@ -118,18 +120,18 @@ def _type_text(proto: Any, where: str) -> str:
     raise ModelError(f"{where}: its type is not said")
 
 
-def _read(text: str) -> Any:
-    """The TypeProto that `_type_text` wrote."""
+def _parse_type(text: str) -> Any:
+    """Return the TypeProto of a text of `_type_text`."""
     from onnx import helper
 
     kind, _, inner = text.removesuffix(")").partition("(")
     if kind == "seq":
-        return helper.make_sequence_type_proto(_read(inner))
+        return helper.make_sequence_type_proto(_parse_type(inner))
     if kind == "optional":
-        return helper.make_optional_type_proto(_read(inner))
+        return helper.make_optional_type_proto(_parse_type(inner))
     if kind == "map":
         key, _, value = inner.partition(",")
-        return helper.make_map_type_proto(CODES[_DTYPES[key]], _read(value))
+        return helper.make_map_type_proto(CODES[_DTYPES[key]], _parse_type(value))
     return helper.make_tensor_type_proto(CODES[_DTYPES[inner]], None)
 
 

@@ -1,4 +1,4 @@
-"""Pointwise operators: a formula each, of operands that broadcast."""
+"""Pointwise operators, one formula each, of operands that broadcast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _swiglu(call: OperatorCall, gate: Value, x: Value) -> Value:
 
 
 def _bit_cast(call: OperatorCall, x: Value) -> Value:
-    """The same bits as another type: of 8 bits only, which casts keep."""
+    """Reinterpret the bits as another dtype: of 8 bits only, where a cast does the same."""
     dtype, source_dtype = call.need("to"), x.type.dtype
     if dtype is not source_dtype and not (dtype in BYTES and source_dtype in (*BYTES, DType.bool)):
         raise UnsupportedOpError(f"BitCast: {source_dtype.value} as {dtype.value}")
@@ -43,26 +43,28 @@ def _formula(
     formula: str,
     attributes: Mapping[str, float] | None = None,
 ) -> Value:
-    """Apply `formula` to the operands, and to the attributes behind them, with their defaults."""
+    """Apply `formula` to the operands and, as further arguments, to `attributes` (defaults)."""
     defaults = (attributes or {}).items()
     numbers = (float(call.get(name, default)) for name, default in defaults)
     return call.pointwise(formula, *operands, *numbers)
 
 
 def _legacy(call: OperatorCall, a: Value, b: Value, *, formula: str) -> Value:
-    """Before version 7 only b broadcasts, to a from `axis` on, and only where it is said."""
+    """Broadcast as before version 7: only b, and only with `broadcast`, to a's dimensions from
+    `axis`.
+    """
     if call.get("broadcast", 0) and "axis" in call.attributes:
-        behind = len(a.type.dims) - call.axis(call.get("axis", 0), a) - len(b.type.dims)
-        if behind > 0:
+        trailing = len(a.type.dims) - call.axis(call.get("axis", 0), a) - len(b.type.dims)
+        if trailing > 0:
             rank = len(b.type.dims)
-            b = call(Unsqueeze(tuple(range(rank, rank + behind))), b)
+            b = call(Unsqueeze(tuple(range(rank, rank + trailing))), b)
     return call.pointwise(formula, a, b)
 
 
-def _of_functions(others: Collection[str]) -> Iterator[Converter]:
-    """Return the converters of operators that are rows of FUNCTIONS, except for `others`."""
+def _function_converters(excluded: Collection[str]) -> Iterator[Converter]:
+    """Yield the converters of operators that are rows of FUNCTIONS, except for `excluded`."""
     for row in FUNCTIONS.values():
-        if row.onnx is None or row.onnx.name in others:
+        if row.onnx is None or row.onnx.name in excluded:
             continue
         convert = partial(_formula, formula=row.onnx_import, attributes=row.onnx.attributes)
         if row.onnx.legacy_broadcast:
@@ -71,7 +73,7 @@ def _of_functions(others: Collection[str]) -> Iterator[Converter]:
 
 
 def _variadic(call: OperatorCall, *operands: Value, formula: str) -> Value:
-    """The operands one after the other."""
+    """Fold `formula` over any number of operands."""
     if not operands:
         raise ShapeError(f"{call.name}: at least one operand must be there")
     return reduce(lambda a, b: call.pointwise(formula, a, b), operands)
@@ -86,20 +88,20 @@ def _mean(call: OperatorCall, *operands: Value) -> Value:
 def _clip(
     call: OperatorCall, x: Value, low: Value | None = None, high: Value | None = None
 ) -> Value:
-    """An end that is left out is the type's: ONNX leaves no infinity."""
-    ends: Sequence[Value | float | None] = (low, high)
+    """Convert Clip. An omitted bound is the largest finite number: ONNX leaves no infinity."""
+    bounds: Sequence[Value | float | None] = (low, high)
     if call.version < 11:
-        ends = tuple(call.attributes.get(name) for name in ("min", "max"))
+        bounds = tuple(call.attributes.get(name) for name in ("min", "max"))
     dtype = x.type.dtype
     limits = LIMITS.get(dtype, (None, None))
     if dtype in HALVES:
         x = call.cast(x, DType.float32)
     formulas = ("maximum(a, b)", "minimum(a, b)")
-    for end, limit, formula in zip(ends, limits, formulas, strict=True):
-        if (end := limit if end is None else end) is not None:
-            if isinstance(end, Value) and dtype in HALVES:
-                end = call.cast(end, DType.float32)
-            x = call.pointwise(formula, x, end)
+    for bound, limit, formula in zip(bounds, limits, formulas, strict=True):
+        if (bound := limit if bound is None else bound) is not None:
+            if isinstance(bound, Value) and dtype in HALVES:
+                bound = call.cast(bound, DType.float32)
+            x = call.pointwise(formula, x, bound)
     return call.cast(x, dtype) if dtype in HALVES else x
 
 
@@ -114,19 +116,19 @@ def _pow(call: OperatorCall, base: Value, exponent: Value) -> Value:
 
 
 def _power_of_integers(call: OperatorCall, base: Value, exponent: Value) -> Value:
-    """The whole part of a power with a float32 exponent, as from float64.
+    """Return the truncated power of integers with a float32 exponent, as float64 would give it.
 
-    float32's power is off by a unit in the last place, so that 6^3 were 215 and 9^0.5 were 2: whole
-    exponents are integers, and what lies that near to an integer is it.
+    float32's power may be off by an ulp, so that 6^3 is 215 and 9^0.5 is 2: integral exponents are
+    computed in integers, and powers within 3e-7 of an integer are rounded to it.
     """
-    whole = call.pointwise("pow(a, b)", base, call.cast(exponent, base.type.dtype))
+    integer_power = call.pointwise("pow(a, b)", base, call.cast(exponent, base.type.dtype))
     power = call.pointwise("pow(a, b)", call.cast(base, DType.float32), exponent)
-    near = call.pointwise("where(abs(a - round(a)) <= 3e-7 * abs(a), round(a), a)", power)
+    rounded = call.pointwise("where(abs(a - round(a)) <= 3e-7 * abs(a), round(a), a)", power)
     return call.pointwise(
         "where(floor(a) <= a, where(floor(a) >= a, b, c), c)",
         exponent,
-        whole,
-        call.cast(near, base.type.dtype),
+        integer_power,
+        call.cast(rounded, base.type.dtype),
     )
 
 
@@ -179,7 +181,7 @@ LIMITS = {
     DType.float16: (-65504.0, 65504.0),
     DType.bfloat16: (-3.3895313892515355e38, 3.3895313892515355e38),
 }
-"""The least and the greatest number of each type of floats that is no infinity."""
+"""The lowest and the greatest finite number of each float dtype."""
 CAST = frozenset((DType.int16, DType.uint16, DType.uint32, DType.uint64, DType.bfloat16))
 _SHRINK = "where(a < -c, a + b, where(a > c, a - b, 0.0))"
 _OWN = (
@@ -204,5 +206,5 @@ _OWN = (
     Converter("SwiGLU", 28, _swiglu),
     Converter("BitCast", 26, _bit_cast, halves=True),
 )
-"""Converters of operators that are more than one function of the table."""
-ENTRIES = (*_OWN, *_of_functions({one.name for one in _OWN}))
+"""Converters of operators that need more than one row of FUNCTIONS."""
+ENTRIES = (*_OWN, *_function_converters({one.name for one in _OWN}))

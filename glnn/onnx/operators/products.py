@@ -17,25 +17,25 @@ from glnn.onnx.operators.call import Converter, OperatorCall
 
 @dataclass(frozen=True)
 class _Term:
-    """An operand and what its dimensions are called: a letter each, or a number in an ellipsis."""
+    """An operand with the names of its dimensions: letters, or digits for those of an ellipsis."""
 
     value: Value
     names: tuple[str, ...]
 
 
 def _read(call: OperatorCall, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str, ...]]:
-    """The operands with their names, and those of the result. Raises ShapeError."""
+    """Parse the equation into terms and the names of the result. Raises ShapeError."""
     text = call.need("equation").replace(" ", "")
     left, arrow, right = text.partition("->")
     parts = left.split(",")
     if len(parts) != len(operands):
         raise ShapeError(f"Einsum: {text!r} has {len(parts)} operands, got {len(operands)}")
     terms = [_Term(x, _names(call, part, x)) for part, x in zip(parts, operands, strict=True)]
-    dots = max((sum(n.isdigit() for n in term.names) for term in terms), default=0)
-    broadcast = tuple(map(str, range(dots - 1, -1, -1)))
+    ellipsis_rank = max((sum(n.isdigit() for n in term.names) for term in terms), default=0)
+    broadcast = tuple(map(str, range(ellipsis_rank - 1, -1, -1)))
     if arrow:
-        before, ellipsis, after = right.partition("...")
-        result = (*before, *(broadcast if ellipsis else ()), *after)
+        head, ellipsis, tail = right.partition("...")
+        result = (*head, *(broadcast if ellipsis else ()), *tail)
     else:
         counts = Counter(name for term in terms for name in term.names if not name.isdigit())
         result = (*broadcast, *sorted(name for name, count in counts.items() if count == 1))
@@ -46,19 +46,17 @@ def _read(call: OperatorCall, operands: Sequence[Value]) -> tuple[list[_Term], t
 
 
 def _names(call: OperatorCall, part: str, x: Value) -> tuple[str, ...]:
-    """Return the names of x's dimensions: those of an ellipsis are "0" for the last one, "1",
-    ...
-    """
-    before, ellipsis, after = part.partition("...")
-    letters = (*before, *after)
-    more = len(x.type.dims) - len(letters)
-    if not all(n.isalpha() for n in letters) or more < 0 or (more and not ellipsis):
+    """Return the names of x's dimensions; those of an ellipsis are "0" for the last, "1", ..."""
+    head, ellipsis, tail = part.partition("...")
+    letters = (*head, *tail)
+    count = len(x.type.dims) - len(letters)
+    if not all(n.isalpha() for n in letters) or count < 0 or (count and not ellipsis):
         raise ShapeError(f"Einsum: {part!r} does not fit {x.type}")
-    return (*before, *map(str, range(more - 1, -1, -1)), *after)
+    return (*head, *map(str, range(count - 1, -1, -1)), *tail)
 
 
 def _diagonal(call: OperatorCall, term: _Term) -> _Term:
-    """A term of no name twice: what lies where such dimensions' places are the same."""
+    """Return a term in which repeated names are one dimension, the diagonal of these."""
     while len(set(term.names)) < len(term.names):
         name = next(n for n in term.names if term.names.count(n) > 1)
         first, second = [i for i, n in enumerate(term.names) if n == name][:2]
@@ -75,7 +73,7 @@ def _diagonal(call: OperatorCall, term: _Term) -> _Term:
 
 
 def _sum_out(call: OperatorCall, term: _Term, output: set[str]) -> _Term:
-    """Return the term summed along the dimensions that are not in `output`."""
+    """Return the term summed along dimensions that are not in `output`."""
     axes = tuple(i for i, n in enumerate(term.names) if n not in output)
     if not axes:
         return term
@@ -84,69 +82,69 @@ def _sum_out(call: OperatorCall, term: _Term, output: set[str]) -> _Term:
 
 
 def _group_dimensions(call: OperatorCall, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
-    """Return the term's value with its dimensions in the groups' order, those of each group
-    joined.
+    """Return the term's value transposed to the order of the groups.
+
+    groups: names of batch, row and contracted dimensions. Rows and contracted dimensions are merged
+    to one dimension each.
     """
     order = [name for group in groups for name in group]
-    where = [term.names.index(name) for name in order]
+    axes = [term.names.index(name) for name in order]
     x = term.value
-    if where != sorted(where):
-        x = call(Transpose(tuple(where)), x)
+    if axes != sorted(axes):
+        x = call(Transpose(tuple(axes)), x)
     sizes = dict(zip(order, x.type.shape, strict=True))
-    stack, rows, depth = groups
-    ends = (prod(sizes[n] for n in group) for group in (rows, depth))
-    return call.reshape(x, (*(sizes[n] for n in stack), *ends))
+    batch, rows, depth = groups
+    merged = (prod(sizes[n] for n in group) for group in (rows, depth))
+    return call.reshape(x, (*(sizes[n] for n in batch), *merged))
 
 
 def _contract(call: OperatorCall, a: _Term, b: _Term, output: set[str]) -> _Term:
-    """Return the product of two terms, summed along the dimensions that are in both, not in
-    `output`.
-    """
+    """Return the product of two terms, summed along shared dimensions that are not in `output`."""
     a, b = _sum_out(call, a, output | set(b.names)), _sum_out(call, b, output | set(a.names))
     sizes = [dict(zip(t.names, t.value.type.shape, strict=True)) for t in (a, b)]
-    both = [n for n in a.names if n in b.names]
-    for name in both:
+    shared = [n for n in a.names if n in b.names]
+    for name in shared:
         if sizes[0][name] != sizes[1][name] and (1 not in (sizes[0][name], sizes[1][name])):
             raise ShapeError(f"Einsum: {name!r} is {sizes[0][name]} and {sizes[1][name]} long")
-    depth = [n for n in both if n not in output and sizes[0][n] == sizes[1][n]]
-    if any(n not in output and n not in depth for n in both):
-        # One of the two has size 1 there: it broadcasts, and the other one is summed first.
-        a = _unit(call, a, sizes[0], sizes[1], output)
-        b = _unit(call, b, sizes[1], sizes[0], output)
+    contracted = [n for n in shared if n not in output and sizes[0][n] == sizes[1][n]]
+    if any(n not in output and n not in contracted for n in shared):
+        # One of the two has size 1 there and broadcasts. The other one is summed first.
+        a = _sum_broadcast(call, a, sizes[0], sizes[1], output)
+        b = _sum_broadcast(call, b, sizes[1], sizes[0], output)
         return _contract(call, a, b, output)
-    stack = [n for n in both if n in output]
-    first = [n for n in a.names if n not in both]
-    second = [n for n in b.names if n not in both]
-    whole = {n: max(sizes[0].get(n, 1), sizes[1].get(n, 1)) for n in (*a.names, *b.names)}
-    whole |= {n: 0 for n in whole if 0 in (sizes[0].get(n, 1), sizes[1].get(n, 1))}
+    batch = [n for n in shared if n in output]
+    rows = [n for n in a.names if n not in shared]
+    columns = [n for n in b.names if n not in shared]
+    result_sizes = {n: max(sizes[0].get(n, 1), sizes[1].get(n, 1)) for n in (*a.names, *b.names)}
+    result_sizes |= {n: 0 for n in result_sizes if 0 in (sizes[0].get(n, 1), sizes[1].get(n, 1))}
     x, y = (
-        _group_dimensions(call, a, (stack, first, depth)),
-        _group_dimensions(call, b, (stack, second, depth)),
+        _group_dimensions(call, a, (batch, rows, contracted)),
+        _group_dimensions(call, b, (batch, columns, contracted)),
     )
-    if depth:
+    if contracted:
         result = product(call, x, y, transposed=True)
     else:
         y = call.reshape(y, (*y.type.shape[:-2], 1, y.type.shape[-2]))
         result = call.pointwise("a * b", x, y)
-    names = (*stack, *first, *second)
-    return _Term(call.reshape(result, tuple(whole[n] for n in names)), names)
+    names = (*batch, *rows, *columns)
+    return _Term(call.reshape(result, tuple(result_sizes[n] for n in names)), names)
 
 
-def _unit(
+def _sum_broadcast(
     call: OperatorCall,
     term: _Term,
     sizes: dict[str, int],
     other_sizes: dict[str, int],
     output: set[str],
 ) -> _Term:
-    """Sum a term along the dimensions where the other one has size 1, unless they are in `output`.
+    """Sum a term along shared dimensions of another size, unless they are in `output`.
 
     sizes, other_sizes: of the two terms' dimensions by name.
     """
-    gone = {
+    summed = {
         n for n in term.names if n in other_sizes and n not in output and sizes[n] != other_sizes[n]
     }
-    return _sum_out(call, term, set(term.names) - gone)
+    return _sum_out(call, term, set(term.names) - summed)
 
 
 def _einsum(call: OperatorCall, *operands: Value) -> Value:
@@ -156,8 +154,8 @@ def _einsum(call: OperatorCall, *operands: Value) -> Value:
     terms = [_diagonal(call, term) for term in terms]
     output = terms[0]
     for number, term in enumerate(terms[1:], 2):
-        later = {name for one in terms[number:] for name in one.names}
-        output = _contract(call, output, term, later | set(result))
+        needed = {name for later in terms[number:] for name in later.names}
+        output = _contract(call, output, term, needed | set(result))
     output = _sum_out(call, output, set(result))
     order = tuple(output.names.index(name) for name in result)
     if order != tuple(range(len(order))):
@@ -166,10 +164,9 @@ def _einsum(call: OperatorCall, *operands: Value) -> Value:
 
 
 def product(call: OperatorCall, a: Value, b: Value, *, transposed: bool = False) -> Value:
-    """Return a (..., m, k) times b (..., k, n), or (..., n, k) where that is transposed, in their
-    type.
+    """Return a (..., m, k) times b (..., k, n), or (..., n, k) if `transposed`, in their dtype.
 
-    Sums of nothing are 0.
+    For k = 0 the result is 0.
     """
     if a.type.dtype is not b.type.dtype:
         raise ShapeError(f"{call.name}: factors must be of one type, got {a.type} and {b.type}")
@@ -185,7 +182,7 @@ def _matmul(call: OperatorCall, a: Value, b: Value) -> Value:
 
 
 def _scale(call: OperatorCall, x: Value, by: float) -> Value:
-    """Return x times a float attribute, which must be whole where x is of integers."""
+    """Return x times a float attribute, which must be integral for integers x."""
     if by == 1.0:
         return x
     if x.type.dtype.kind == "float":
@@ -212,10 +209,8 @@ def gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Valu
 
 
 def _det(call: OperatorCall, x: Value) -> Value:
-    """Return determinants of matrices of up to 3 rows by the rule of Sarrus; the host computes
-    larger ones.
-    """
-    *stack, n, m = x.type.shape
+    """Return determinants of matrices of up to 3 rows. Raises UnsupportedOpError for others."""
+    *batch, n, m = x.type.shape
     if n != m or not 1 <= n <= 3:
         raise UnsupportedOpError(f"Det: of {n} x {m} matrices")
     rows = [
@@ -233,7 +228,7 @@ def _det(call: OperatorCall, x: Value) -> Value:
             for i, j in ((1, 2), (0, 2), (0, 1))
         ]
         result = call.pointwise("a * d - b * da + c * db", a, b, c, *minors)
-    return call.reshape(result, tuple(stack))
+    return call.reshape(result, tuple(batch))
 
 
 ENTRIES = (

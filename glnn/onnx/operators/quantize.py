@@ -1,4 +1,4 @@
-"""Quantized tensors: integers that stand for (number - zero point) scale."""
+"""Quantized tensors: an integer q represents (q - zero point) * scale."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ RANGES = {
     DType.uint2: (0.0, 3.0),
     DType.int2: (-2.0, 1.0),
 }
-"""The least and the greatest number of each type that numbers are quantized to."""
+"""The least and the greatest number of each quantized dtype."""
 
 
-def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
-    """A scale or zero point as it broadcasts to x: one for all, for each place of an axis, or for
-    each block along it.
+def _broadcast_parameter(call: OperatorCall, value: Value, x: Value) -> Value:
+    """Return a scale or zero point in a shape that broadcasts to x.
+
+    value: one number, one for each index of an axis, or one for each block along it.
     """
     shape, value_shape = x.type.shape, value.type.shape
     axis, block = _blocks(call, value, x)
     if not block:
-        few = prod(value_shape) == 1
-        return call.reshape(value, () if few else (value_shape[0], *(1,) * (len(shape) - axis - 1)))
+        is_single = prod(value_shape) == 1
+        return call.reshape(
+            value, () if is_single else (value_shape[0], *(1,) * (len(shape) - axis - 1))
+        )
     return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
 
 
 def _blocks(call: OperatorCall, scale: Value, x: Value) -> tuple[int, int]:
-    """Return the axis of x along which scales differ, and how many of its places share one; 0 and 0
-    for one scale in all, and 0 places where each has its own. Raises ShapeError.
+    """Return the axis of x along which scales differ, and the size of a block that shares one.
+
+    (0, 0) for a single scale; a block size of 0 for one scale for each index. Raises ShapeError.
     """
     shape, value_shape = x.type.shape, scale.type.shape
     if prod(value_shape) == 1 and len(value_shape) < 2:
@@ -85,14 +89,14 @@ def quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = No
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
     x, wide = (call.cast(one, DType.float32) for one in (x, scale))
-    y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
+    y = call.pointwise("quotient(a, b)", x, _broadcast_parameter(call, wide, x))
     if precision is not DType.float32:
         y = call.cast(call.cast(y, precision), DType.float32)
-    return round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
+    return round_and_clamp(call, y, dtype, zero and _broadcast_parameter(call, zero, x))
 
 
 def one_number(call: OperatorCall, value: Value) -> Value:
-    """Return a scale or zero point of a whole tensor without dimensions. Raises ShapeError."""
+    """Return the scale or zero point of a tensor as a scalar. Raises ShapeError for several."""
     if prod(value.type.shape) != 1:
         raise ShapeError(f"{call.name}: scales and zero points are one number, got {value.type}")
     return call.reshape(value, ())
@@ -118,15 +122,17 @@ def dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = 
     alike = {value.type.shape for value in operands[1:]} == {scale.type.shape}
     if alike and x.type.dtype in OFFSETS and all(v.kind is Kind.CONSTANT for v in operands):
         return call(Dequantize(axis, block, dtype), *operands)
-    factor = _spread(call, call.cast(scale, DType.float32), x)
+    factor = _broadcast_parameter(call, call.cast(scale, DType.float32), x)
     y = call.cast(x, DType.float32)
     if zero is not None:
-        y = call.pointwise("a - b", y, _spread(call, call.cast(zero, DType.float32), x))
+        y = call.pointwise(
+            "a - b", y, _broadcast_parameter(call, call.cast(zero, DType.float32), x)
+        )
     return call.cast(call.pointwise("a * b", y, factor), dtype)
 
 
 def dynamic_quantize(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
-    """Quantized by its own numbers: y, scale and zero point."""
+    """Quantize x to uint8 by its range; return y, scale and zero point."""
     if not prod(x.type.shape):
         scale, zero = call.constant(1.0, np.float32), call.constant(0, np.uint8)
         return call.cast(x, DType.uint8), scale, zero
@@ -134,8 +140,7 @@ def dynamic_quantize(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]
     known = call.pointwise("where(isnan(a), 0.0, a)", x)
     low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), known)
     high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), known)
-    # As ONNX Runtime: NaN is not looked at, of zeros the scale is 1, and a zero point that is no
-    # number is 255.
+    # As ONNX Runtime: the range ignores NaN; zeros have the scale 1; a zero point of NaN is 255.
     span = call.pointwise("where(a > b, a - b, 255.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)
     point = call.pointwise("quotient(-a, b)", low, scale)
@@ -145,13 +150,13 @@ def dynamic_quantize(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]
 
 
 def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> IntegerTensor:
-    """A factor of a product: its zero point may be one for each row, or for each column."""
-    along = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
-    return IntegerTensor(x, zero and _each(call, zero, rows=rows), along)
+    """Return a factor of a product. zero: one, or one for each row if `rows`, else column."""
+    axes = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
+    return IntegerTensor(x, zero and _matrix_parameter(call, zero, rows=rows), axes)
 
 
-def _each(call: OperatorCall, value: Value, *, rows: bool) -> Value:
-    """A scale or zero point of a matrix: one, one for each row or column, or as it broadcasts."""
+def _matrix_parameter(call: OperatorCall, value: Value, *, rows: bool) -> Value:
+    """Return a scale or zero point of a matrix, also one for each row or column, to broadcast."""
     if prod(value.type.shape) == 1:
         return call.reshape(value, ())
     if rows and len(value.type.dims) == 1:
@@ -179,16 +184,18 @@ def _qlinear_matmul(
 ) -> Value:
     sums = matmul_integer(call, a, b, a_zero, b_zero)
     scales = [call.cast(one, DType.float32) for one in (a_scale, b_scale, y_scale)]
-    one, other, scale = (_each(call, v, rows=i != 1) for i, v in enumerate(scales))
-    return _requantize(call, sums, one, other, scale, _each(call, y_zero, rows=True))
+    a_scale, b_scale, scale = (
+        _matrix_parameter(call, v, rows=i != 1) for i, v in enumerate(scales)
+    )
+    return _requantize(
+        call, sums, a_scale, b_scale, scale, _matrix_parameter(call, y_zero, rows=True)
+    )
 
 
 def _requantize(
     call: OperatorCall, sums: Value, a_scale: Value, b_scale: Value, scale: Value, zero: Value
 ) -> Value:
-    """Return int32 sums of products of tensors of scales `a_scale` and `b_scale`, quantised to
-    `scale` and `zero`.
-    """
+    """Requantize int32 sums of products, of the scale `a_scale` * `b_scale`, to `scale`, `zero`."""
     dtype = zero.type.dtype
     if dtype not in BYTES:
         raise UnsupportedOpError(f"{call.name}: to {dtype.value}")
@@ -205,12 +212,12 @@ def _conv_integer(
 ) -> Value:
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
-    zero_by_output = w_zero and _by_output(call, w_zero, weight, count + 1)
+    w_zeros = w_zero and _channel_parameter(call, w_zero, weight, count + 1)
     taps = tuple(range(1, count + 2))
     return integer_tensor_conv(
         call,
         IntegerTensor(x, x_zero and one_number(call, x_zero), taps),
-        IntegerTensor(weight, zero_by_output, taps),
+        IntegerTensor(weight, w_zeros, taps),
         stride=windows.stride,
         padding=windows.sides,
         dilation=windows.dilation,
@@ -218,9 +225,10 @@ def _conv_integer(
     )
 
 
-def _by_output(call: OperatorCall, value: Value, weight: Value, inner: int) -> Value:
-    """Return a scale or zero point, one or one for each output channel of `weight`, with `inner`
-    dimensions of size 1 behind. Raises ShapeError.
+def _channel_parameter(call: OperatorCall, value: Value, weight: Value, inner: int) -> Value:
+    """Return a scale or zero point, one or one for each output channel of `weight`.
+
+    In a shape with `inner` trailing dimensions of size 1. Raises ShapeError for another number.
     """
     size, outputs = prod(value.type.shape), weight.type.shape[0]
     if size not in (1, outputs):
@@ -245,9 +253,9 @@ def qlinear_conv(
 ) -> Value:
     sums = _conv_integer(call, x, weight, x_zero, w_zero)
     sums = add_channel_bias(call, sums, bias)
-    by_output = _by_output(call, w_scale, weight, len(weight.type.dims) - 2)
-    one, scale, zero = (one_number(call, v) for v in (x_scale, y_scale, y_zero))
-    return _requantize(call, sums, one, by_output, scale, zero)
+    w_scales = _channel_parameter(call, w_scale, weight, len(weight.type.dims) - 2)
+    x_scale, y_scale, y_zero = (one_number(call, v) for v in (x_scale, y_scale, y_zero))
+    return _requantize(call, sums, x_scale, w_scales, y_scale, y_zero)
 
 
 ENTRIES = (

@@ -1,4 +1,4 @@
-"""Recurrent layers."""
+"""LSTM, GRU and RNN."""
 
 from __future__ import annotations
 
@@ -51,10 +51,8 @@ def activations(
 ) -> list[list[Activation]]:
     """Return the activation functions of each direction.
 
-    Raises ShapeError for a function that ONNX does not know. One that has an alpha or a beta takes
-    the next one that the node has.
-
-    Those that have an alpha or a beta take the next one that the node has.
+    A function with an alpha or a beta takes the next value of the node's `activation_alpha` or
+    `activation_beta`. Raises ShapeError for a function that ONNX does not define.
     """
     names = call.get("activations", defaults * directions)
     if len(names) != len(defaults) * directions:
@@ -91,11 +89,9 @@ def _operands(
     lengths: Value | None,
     states: Sequence[Value | None],
 ) -> LayerOperands:
-    """Return the operands of a recurrent node: x with the steps first, zeros for states that are
-    left out.
-    """
-    late = bool(call.get("layout", 0))
-    if late:
+    """Return the operands of a recurrent node: time first, with zeros for omitted states."""
+    batch_first = bool(call.get("layout", 0))
+    if batch_first:
         x = call(Transpose((1, 0, 2)), x)
     t, b, _ = x.type.shape
     d, _, units = recurrent.type.shape
@@ -103,7 +99,7 @@ def _operands(
     for state in states:
         if state is None:
             state = call(Expand((d, b, units)), call.constant(0, np.float32))
-        elif late:
+        elif batch_first:
             state = call(Transpose((1, 0, 2)), state)
         result.append(state)
     if lengths is not None:
@@ -122,26 +118,28 @@ def _restore_layout(call: OperatorCall, results: Results) -> Results:
     return (call(Transpose((2, 0, 1, 3)), y) if call.used_outputs[0] else ends[0], *ends)
 
 
-def _part(call: OperatorCall, value: Value, start: int, stop: int) -> Value:
-    """`value` (d, n) from one place to another along the last dimension."""
+def _columns(call: OperatorCall, value: Value, start: int, stop: int) -> Value:
+    """Return columns `start` to `stop` of `value` (d, n)."""
     return call(Slice((start,), (stop,), (1,), (1,)), value)
 
 
-def _both(call: OperatorCall, bias: Value | None, rows: int) -> Value | None:
-    """The biases of the inputs and of the units, (d, 2 rows), in one, (d, rows)."""
+def _sum_biases(call: OperatorCall, bias: Value | None, rows: int) -> Value | None:
+    """Return the sum of input and recurrent biases, (d, rows), of `bias` (d, 2 rows)."""
     if bias is None:
         return None
-    return call.pointwise("a + b", _part(call, bias, 0, rows), _part(call, bias, rows, 2 * rows))
+    return call.pointwise(
+        "a + b", _columns(call, bias, 0, rows), _columns(call, bias, rows, 2 * rows)
+    )
 
 
-def _everywhere(call: OperatorCall, value: Value, b: int) -> Value:
+def _expand_batch(call: OperatorCall, value: Value, b: int) -> Value:
     """Broadcast `value` (d, units) to each of b samples, (d, b, units)."""
     d, units = value.type.shape
     return call(Expand((d, b, units)), call.reshape(value, (d, 1, units)))
 
 
 def _limit(call: OperatorCall) -> float:
-    """Return the bound that sums are clipped to, 0 for none."""
+    """Return the bound of activations' inputs, `clip`; 0 for none."""
     return float(call.get("clip", 0.0))
 
 
@@ -157,12 +155,12 @@ def lstm(
     peepholes: Value | None = None,
 ) -> Results:
     units, b = recurrent.type.shape[2], x.type.shape[0 if call.get("layout", 0) else 1]
-    together = _both(call, bias, 4 * units)
-    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden, cell))
+    summed_bias = _sum_biases(call, bias, 4 * units)
+    operands = _operands(call, x, weight, recurrent, summed_bias, lengths, (hidden, cell))
     if peepholes is not None:
-        ends = [_part(call, peepholes, i * units, (i + 1) * units) for i in range(3)]
-        more = (_everywhere(call, one, b) for one in ends)
-        operands = replace(operands, states=(*operands.states, *more))
+        parts = [_columns(call, peepholes, i * units, (i + 1) * units) for i in range(3)]
+        peephole_states = (_expand_batch(call, one, b) for one in parts)
+        operands = replace(operands, states=(*operands.states, *peephole_states))
 
     def phases(f: Activation, g: Activation, h: Activation) -> tuple[Phase, ...]:
         peeps, coupled = peepholes is not None, bool(call.get("input_forget", 0))
@@ -182,23 +180,29 @@ def _gru(
     hidden: Value | None = None,
 ) -> Results:
     units, b = recurrent.type.shape[2], x.type.shape[0 if call.get("layout", 0) else 1]
-    after = bool(call.get("linear_before_reset", 0))
-    last: Value | None = None
-    if after and bias is not None:
-        # The last bias of the units stays with their product: see gru_cell.
-        last = _everywhere(call, _part(call, bias, 5 * units, 6 * units), b)
-        recurrent_bias = call(Pad((0, 0), (0, units)), _part(call, bias, 3 * units, 5 * units))
-        together: Value | None = call.pointwise(
-            "a + b", _part(call, bias, 0, 3 * units), recurrent_bias
+    linear_before_reset = bool(call.get("linear_before_reset", 0))
+    hidden_bias: Value | None = None
+    if linear_before_reset and bias is not None:
+        # The recurrent bias of the hidden gate is added before the reset: see gru_cell.
+        hidden_bias = _expand_batch(call, _columns(call, bias, 5 * units, 6 * units), b)
+        recurrent_bias = call(Pad((0, 0), (0, units)), _columns(call, bias, 3 * units, 5 * units))
+        input_bias: Value | None = call.pointwise(
+            "a + b", _columns(call, bias, 0, 3 * units), recurrent_bias
         )
     else:
-        together = _both(call, bias, 3 * units)
-    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
-    if last is not None:
-        operands = replace(operands, states=(*operands.states, last))
+        input_bias = _sum_biases(call, bias, 3 * units)
+    operands = _operands(call, x, weight, recurrent, input_bias, lengths, (hidden,))
+    if hidden_bias is not None:
+        operands = replace(operands, states=(*operands.states, hidden_bias))
 
     def phases(f: Activation, g: Activation) -> tuple[Phase, ...]:
-        return gru_cell(f, g, after=after, biased=last is not None, limit=_limit(call))
+        return gru_cell(
+            f,
+            g,
+            after=linear_before_reset,
+            biased=hidden_bias is not None,
+            limit=_limit(call),
+        )
 
     return _restore_layout(call, layers(call, operands, 1, ("Sigmoid", "Tanh"), phases))
 
@@ -212,8 +216,8 @@ def _rnn(
     lengths: Value | None = None,
     hidden: Value | None = None,
 ) -> Results:
-    together = _both(call, bias, recurrent.type.shape[2])
-    operands = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
+    summed_bias = _sum_biases(call, bias, recurrent.type.shape[2])
+    operands = _operands(call, x, weight, recurrent, summed_bias, lengths, (hidden,))
 
     def phases(f: Activation) -> tuple[Phase, ...]:
         return rnn_cell(f, limit=_limit(call))
@@ -240,10 +244,8 @@ def layers(
 ) -> Results:
     """Return the results of a recurrent node.
 
-    names: the activations of a direction unless the node has others. phases: function that returns
-    the phases of a step for these.
-
-    phases: what these make of a step.
+    results: the number of final states. names: the default activations of a direction. phases:
+    function of the activations that returns the phases of a time step.
     """
     direction = call.get("direction", "forward")
     backwards = DIRECTIONS.get(direction)
@@ -252,24 +254,25 @@ def layers(
             f"{call.name}: W {operands.weight.type} does not fit direction {direction!r}"
         )
     t, b, _ = operands.x.type.shape
-    if t == 0:  # as after sequence_lens of 0 no state is left, whatever the first one is
-        ends = (len(backwards), b, operands.recurrent.type.shape[2])
-        nothing = call.constant(0, np.float32)
-        return tuple(call(Expand(shape), nothing) for shape in ((0, *ends), *(ends,) * results))
-    each = [phases(*functions) for functions in activations(call, names, len(backwards))]
+    if t == 0:  # as for sequence_lens of 0, states are 0, whatever the initial ones are
+        state_shape = (len(backwards), b, operands.recurrent.type.shape[2])
+        shapes = ((0, *state_shape), *(state_shape,) * results)
+        zero = call.constant(0, np.float32)
+        return tuple(call(Expand(shape), zero) for shape in shapes)
+    cells = [phases(*functions) for functions in activations(call, names, len(backwards))]
     whole = call.used_outputs[0]
-    if all(functions == each[0] for functions in each):
-        return run_directions(call, operands, each[0], backwards, results, whole=whole)
+    if all(cell == cells[0] for cell in cells):
+        return run_directions(call, operands, cells[0], backwards, results, whole=whole)
     runs = [
         run_directions(
             call,
             operands.direction(call, d),
-            functions,
+            cell,
             (backwards[d],),
             results,
             whole=whole,
         )
-        for d, functions in enumerate(each)
+        for d, cell in enumerate(cells)
     ]
     axes = (1, *(0,) * results)
     return tuple(

@@ -37,61 +37,61 @@ def _reduce(
 ) -> Value:
     if after != "a":
         _refuse_integers(call, x)
-    along = _along(call, x, axes)
-    if along is None:
+    reduced = _reduced_axes(call, x, axes)
+    if reduced is None:
         y = call.pointwise(before, x) if before != "a" else x
         return call.pointwise(after, y) if after != "a" else call(Identity(), y)
     keepdims = bool(call.get("keepdims", 1))
-    if 0 in (x.type.shape[axis] for axis in along):
+    if 0 in (x.type.shape[axis] for axis in reduced):
         if kind in ("max", "min"):
-            return _extreme_of_nothing(call, x, along, keepdims, least=kind == "max")
-        if kind == "mean":  # which ONNX leaves undefined: ONNX Runtime's is 0
+            return _empty_extreme(call, x, reduced, keepdims, least=kind == "max")
+        if kind == "mean":  # undefined by ONNX; 0 in ONNX Runtime
             kind = "sum"
-    op = Reduce(kind, along, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
+    op = Reduce(kind, reduced, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
     return call(op, x)
 
 
 def _refuse_integers(call: OperatorCall, x: Value) -> None:
-    """Raise UnsupportedOpError for integers, of which the host computes roots and logarithms."""
+    """Raise UnsupportedOpError for integers: the host computes their roots and logarithms."""
     if x.type.dtype.kind == "int":
         raise UnsupportedOpError(f"{call.name} of {x.type.dtype.value} has 64 bits, on the host")
 
 
-def _along(call: OperatorCall, x: Value, axes: Value | None) -> tuple[int, ...] | None:
-    """The axes that are reduced; None where nothing is."""
-    axes_given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
+def _reduced_axes(call: OperatorCall, x: Value, axes: Value | None) -> tuple[int, ...] | None:
+    """Return the axes that are reduced; None where nothing is."""
+    given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
     rank = len(x.type.dims)
-    if axes_given:
-        return tuple(call.axis(axis, x) for axis in axes_given) if rank else ()
+    if given:
+        return tuple(call.axis(axis, x) for axis in given) if rank else ()
     return None if call.get("noop_with_empty_axes", 0) else tuple(range(rank))
 
 
-def _extreme_of_nothing(
+def _empty_extreme(
     call: OperatorCall, x: Value, axes: tuple[int, ...], keepdims: bool, *, least: bool
 ) -> Value:
-    """The greatest number of nothing is the least that there is, and the other way round."""
+    """Return the maximum of empty axes, the dtype's least number, if `least`; else the minimum."""
     dtype = x.type.dtype
-    nothing = call(Reduce("sum", axes, keepdims), x)
+    zeros = call(Reduce("sum", axes, keepdims), x)
     if dtype.kind == "bool":
-        return nothing if least else call.pointwise("logical_not(a)", nothing)
+        return zeros if least else call.pointwise("logical_not(a)", zeros)
     interval = Interval.of_type(dtype)
-    return call.pointwise("a + b", nothing, interval.low if least else interval.high)
+    return call.pointwise("a + b", zeros, interval.low if least else interval.high)
 
 
 def _log_sum_exp(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
-    """The greatest number is taken off before and added afterwards, where it is finite."""
+    """Subtract the maximum first and add it to the result, where it is finite."""
     _refuse_integers(call, x)
-    along = _along(call, x, axes)
-    if along is None:
+    reduced = _reduced_axes(call, x, axes)
+    if reduced is None:
         return call(Identity(), x)
     keepdims = bool(call.get("keepdims", 1))
-    if 0 in (x.type.shape[axis] for axis in along):
-        return call(Reduce("sum", along, keepdims, formula("exp(a)"), formula("log(a)")), x)
-    most = call(Reduce("max", along, True), x)
-    less = formula("exp(a - where(isfinite(b), b, 0.0))")
-    total = call(Reduce("sum", along, True, less), x, most)
-    y = call.pointwise("log(a) + where(isfinite(b), b, 0.0)", total, most)
-    return y if keepdims else call(Squeeze(along), y)
+    if 0 in (x.type.shape[axis] for axis in reduced):
+        return call(Reduce("sum", reduced, keepdims, formula("exp(a)"), formula("log(a)")), x)
+    maximum = call(Reduce("max", reduced, True), x)
+    shifted = formula("exp(a - where(isfinite(b), b, 0.0))")
+    total = call(Reduce("sum", reduced, True, shifted), x, maximum)
+    y = call.pointwise("log(a) + where(isfinite(b), b, 0.0)", total, maximum)
+    return y if keepdims else call(Squeeze(reduced), y)
 
 
 def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Converter:
@@ -108,26 +108,26 @@ def _arg(call: OperatorCall, x: Value, *, kind: str) -> Value:
 
 
 def _top_k(call: OperatorCall, x: Value, k: Value | None = None) -> Sequence[Value]:
-    """The numbers, and their places; both in order, whether that is asked for or not."""
+    """Return the numbers and their indices, always sorted."""
     counts = (call.need("k"),) if k is None else call.integers(k, "k")
     if len(counts) != 1 or not x.type.dims:
         raise ShapeError(f"TopK: k must be one number, of x with dimensions, got {k} of {x.type}")
     rank, axis = len(x.type.dims), call.axis(call.get("axis", -1), x)
-    last = (*(i for i in range(rank) if i != axis), axis)
+    order = (*(i for i in range(rank) if i != axis), axis)
     n = x.type.shape[axis]
     if not 0 <= counts[0] <= n:
         raise ShapeError(f"TopK: k must be from 0 to {n} along axis {axis}, got {counts[0]}")
-    rows = x if axis == rank - 1 else call(Transpose(last), x)
-    places = call(TopK(counts[0], bool(call.get("largest", 1))), rows)
-    numbers = call(GatherElements(rank - 1), rows, places)
+    rows = x if axis == rank - 1 else call(Transpose(order), x)
+    indices = call(TopK(counts[0], bool(call.get("largest", 1))), rows)
+    numbers = call(GatherElements(rank - 1), rows, indices)
     if axis < rank - 1:
-        back = tuple(last.index(i) for i in range(rank))
-        numbers, places = call(Transpose(back), numbers), call(Transpose(back), places)
-    return numbers, call.pointwise("cast_int64(a)", places)
+        back = tuple(order.index(i) for i in range(rank))
+        numbers, indices = call(Transpose(back), numbers), call(Transpose(back), indices)
+    return numbers, call.pointwise("cast_int64(a)", indices)
 
 
 def softmax(call: OperatorCall, x: Value, *, log: bool) -> Value:
-    """Before version 13 all dimensions from the axis on are one."""
+    """Convert Softmax. Before version 13 all dimensions from the axis on are one."""
     if call.version >= 13:
         return call(Softmax(call.axis(call.get("axis", -1), x), log), x)
     axis = call.axis(call.get("axis", 1), x)
@@ -157,7 +157,7 @@ Axes = tuple[int, ...]
 
 
 def moments(call: OperatorCall, x: Value, axes: Axes) -> tuple[Value, Value]:
-    """The mean along `axes`, which stay, and the variance of the population."""
+    """Return the mean along `axes`, which keep size 1, and the population variance."""
     mean = call(Reduce("mean", axes, True), x)
     return mean, call(Reduce("mean", axes, True, formula("square(a - b)")), x, mean)
 
@@ -167,8 +167,8 @@ def _batch_normalization(
 ) -> Sequence[Value]:
     """Convert BatchNormalization.
 
-    From version 14 on an attribute says whether it is training, before 7 another one; between them
-    it trains where any further result is used.
+    Training mode is an attribute from version 14 on, another one before 7; in between it is on
+    where any further result is used.
     """
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
     rank = len(widened.type.dims)
@@ -181,20 +181,21 @@ def _batch_normalization(
     elif call.version < 7:
         training = not call.get("is_test", 0)
     results: list[Value] = []
-    own_mean, own_var = call.widened(mean), call.widened(var)
+    used_mean, used_var = call.widened(mean), call.widened(var)
     if training:
         axes = (0, *range(2, rank)) if spread != widened.type.shape[1:] or rank < 3 else (0,)
         momentum = float(call.get("momentum", 0.9))
-        now = [call.reshape(v, mean.type.shape) for v in moments(call, widened, axes)]
+        batch_moments = [call.reshape(v, mean.type.shape) for v in moments(call, widened, axes)]
+        batch_mean, batch_var = batch_moments
         rule = "a * c + b * (1.0 - c)"
-        for old, new, like in ((own_mean, now[0], mean), (own_var, now[1], var)):
-            kept = call.pointwise(rule, old, new, momentum)
-            results.append(call.cast(kept, like.type.dtype))
-        own_mean, own_var = now
+        for old, new, like in ((used_mean, batch_mean, mean), (used_var, batch_var, var)):
+            running = call.pointwise(rule, old, new, momentum)
+            results.append(call.cast(running, like.type.dtype))
+        used_mean, used_var = batch_moments
         if call.version < 14:
-            results += [call.cast(v, mean.type.dtype) for v in now]
-    factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), own_var, epsilon)
-    shift = call.pointwise("a - b * c", call.widened(bias), own_mean, factor)
+            results += [call.cast(v, mean.type.dtype) for v in batch_moments]
+    factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), used_var, epsilon)
+    shift = call.pointwise("a - b * c", call.widened(bias), used_mean, factor)
     factor, shift = (call.reshape(value, spread) for value in (factor, shift))
     y = call.pointwise("a * b + c", widened, factor, shift)
     return call.cast(y, x.type.dtype), *results
@@ -209,7 +210,7 @@ def layer_normalization(
 ) -> Sequence[Value]:
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
     axis = call.axis(call.get("axis", -1), widened)
-    y = _over_last(
+    y = _normalize_last(
         call, widened, axis, scale, bias, Normalize(dims=len(widened.type.dims) - axis, eps=epsilon)
     )
     results = [call.cast(y, x.type.dtype)]
@@ -223,10 +224,10 @@ def rms_normalization(call: OperatorCall, x: Value, scale: Value) -> Value:
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
     axis = call.axis(call.get("axis", -1), widened)
     op = Normalize(dims=len(widened.type.dims) - axis, centred=False, eps=epsilon)
-    return call.cast(_over_last(call, widened, axis, scale, None, op), scale.type.dtype)
+    return call.cast(_normalize_last(call, widened, axis, scale, None, op), scale.type.dtype)
 
 
-def _over_last(
+def _normalize_last(
     call: OperatorCall, x: Value, axis: int, scale: Value, bias: Value | None, op: Normalize
 ) -> Value:
     """Normalise the dimensions from `axis` on by `op`; scale and bias broadcast to these."""
@@ -244,7 +245,7 @@ def _over_last(
 
 
 def _group_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value) -> Value:
-    """Below version 21, scale and bias are one number for each group instead of each channel."""
+    """Convert GroupNormalization. Before version 21 scale and bias are (groups,)."""
     groups, channels = call.need("num_groups"), x.type.shape[1]
     epsilon = float(call.get("epsilon", 1e-5))
     if call.version < 21 and scale.type.shape == (groups,) != (channels,):
@@ -255,9 +256,9 @@ def _group_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value
         )
     if x.type.dtype is not DType.float64:
         return call(Normalize(groups=groups, eps=epsilon), x, scale, bias)
-    apart = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
-    mean, var = moments(call, apart, (2,))
-    y = call.pointwise("(a - b) / sqrt(c + d)", apart, mean, var, epsilon)
+    grouped = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
+    mean, var = moments(call, grouped, (2,))
+    y = call.pointwise("(a - b) / sqrt(c + d)", grouped, mean, var, epsilon)
     spread = (channels, *(1,) * (len(x.type.dims) - 2))
     factor, shift = (call.reshape(v, spread) for v in (scale, bias))
     return call.pointwise("a * b + c", call.reshape(y, x.type.shape), factor, shift)
@@ -284,16 +285,14 @@ def _lrn(call: OperatorCall, x: Value) -> Value:
     op = LocalResponseNorm(size, *(float(call.get(name, default)) for name, default in names))
     if size % 2:
         return call(op, x)
-    # Of an even size ours has one more channel before the number's own, ONNX's one more behind.
+    # For an even size glnn's window has one more channel before the center, ONNX's one more behind.
     return call(Flip((1,)), call(op, call(Flip((1,)), x)))
 
 
 def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None) -> Value:
     """Return the negative log-likelihood loss of scores (n, c, ...) for target classes (n, ...).
 
-    weight: of each class, (c,).
-
-    A target that is `ignore_index` has no weight.
+    weight: of each class, (c,). Targets that are `ignore_index` have the weight 0.
     """
     shape = scores.type.shape
     if len(shape) < 2 or target.type.shape != (shape[0], *shape[2:]):
@@ -302,15 +301,15 @@ def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None
     if reduction not in ("none", "mean", "sum"):
         raise ShapeError(f"{call.name}: reduction must be none, mean or sum, got {reduction!r}")
     ignored = call.get("ignore_index", None)
-    known = target  # one that is ignored may be no class at all
+    classes = target  # with 0 for ignored targets, which may be out of range
     if ignored is not None:
-        known = call.pointwise("where(equal(a, b), 0, a)", target, ignored)
-    index = call.reshape(known, (shape[0], 1, *shape[2:]))
+        classes = call.pointwise("where(equal(a, b), 0, a)", target, ignored)
+    index = call.reshape(classes, (shape[0], 1, *shape[2:]))
     result = call.reshape(call(GatherElements(1), scores, index), target.type.shape)
     result = call.pointwise("-a", result)
     factor: Value | None = None
     if weight is not None:
-        factor = call(Gather(0), weight, known)
+        factor = call(Gather(0), weight, classes)
     if ignored is not None:
         sample_weight: Value | float = 1.0 if factor is None else factor
         factor = call.pointwise("where(equal(a, b), 0.0, c)", target, ignored, sample_weight)
@@ -319,11 +318,11 @@ def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None
         if reduction == "none":
             return result
         return call(Reduce("sum" if reduction == "sum" else "mean", axes), result)
-    # An ignored score may be infinite, or NaN.
-    lost = call.pointwise("where(equal(b, 0.0), 0.0, a * b)", result, factor)
+    # The score of an ignored target may be infinite or NaN.
+    weighted = call.pointwise("where(equal(b, 0.0), 0.0, a * b)", result, factor)
     if reduction == "none":
-        return lost
-    total = call(Reduce("sum", axes), lost)
+        return weighted
+    total = call(Reduce("sum", axes), weighted)
     if reduction == "sum":
         return total
     return call.pointwise("a / b", total, call(Reduce("sum", axes), factor))
@@ -336,14 +335,15 @@ def _nll(call: OperatorCall, scores: Value, target: Value, weight: Value | None 
 def _cross_entropy(
     call: OperatorCall, scores: Value, target: Value, weight: Value | None = None
 ) -> tuple[Value, Value]:
-    """The loss, and the logarithms of the probabilities."""
+    """Return the loss, and the logarithms of the probabilities."""
     logarithms = call(Softmax(1, True), scores)
     return _loss(call, logarithms, target, weight), logarithms
 
 
 def _hardmax(call: OperatorCall, x: Value) -> Value:
-    """1 where the first largest number along the axis lies. Before version 13 all dimensions from
-    the axis on are one.
+    """Return 1 at the first maximum along the axis, 0 elsewhere.
+
+    Before version 13 all dimensions from the axis on are one.
     """
     shape = x.type.shape
     axis = call.axis(call.get("axis", -1 if call.version >= 13 else 1), x)
@@ -352,8 +352,8 @@ def _hardmax(call: OperatorCall, x: Value) -> Value:
     if x.type.shape[axis] == 0:
         return call.reshape(x, shape)
     first = call(ArgReduce("max", axis, True), x)
-    places = np.arange(x.type.shape[axis]).reshape(-1, *(1,) * (len(x.type.dims) - axis - 1))
-    result = call.pointwise("equal(a, b)", first, call.constant(places, np.int32))
+    positions = np.arange(x.type.shape[axis]).reshape(-1, *(1,) * (len(x.type.dims) - axis - 1))
+    result = call.pointwise("equal(a, b)", first, call.constant(positions, np.int32))
     return call.reshape(call.cast(result, x.type.dtype), shape)
 
 
@@ -370,14 +370,13 @@ def _one_hot(call: OperatorCall, index: Value, depth: Value, values: Value) -> V
     dtype = index.type.dtype
     if dtype not in (DType.int32, DType.int64):
         index = call.cast(index, DType.int32 if dtype.numpy.itemsize < 4 else DType.int64)
-    spread = (-1, *(1,) * (len(shape) - axis))
-    places = call.count_up(count, index.type.dtype, spread)
-    here = call.pointwise("equal(a, b)", index, places)
+    positions = call.count_up(count, index.type.dtype, (-1, *(1,) * (len(shape) - axis)))
+    is_hot = call.pointwise("equal(a, b)", index, positions)
     if dtype.value.startswith("int"):
-        behind = call.pointwise("a - b", places, count)
-        here = call.pointwise("logical_or(a, equal(b, c))", here, index, behind)
+        negative = call.pointwise("a - b", positions, count)
+        is_hot = call.pointwise("logical_or(a, equal(b, c))", is_hot, index, negative)
     off, on = (call(Gather(0), values, call.constant(i, np.int32)) for i in (0, 1))
-    return call.pointwise("where(a, b, c)", here, on, off)
+    return call.pointwise("where(a, b, c)", is_hot, on, off)
 
 
 ENTRIES = (

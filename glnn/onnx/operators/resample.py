@@ -38,14 +38,14 @@ F64 = np.float64
 
 @dataclass(frozen=True)
 class WideResample(HostOperator):
-    """Weighted sums of x's numbers along an axis, float64."""
+    """Resampling of float64 x along an axis, as weighted sums."""
 
     resized: AxisResampling
     mode: str
     """The coordinate transformation mode."""
     filter: InterpolationFilter
     outside: float | None
-    """The number of places that lie outside of x; None where the filter makes them, too."""
+    """The value of positions outside x; None to extrapolate by the filter."""
 
     name: ClassVar[str] = "wide_resample"
 
@@ -64,8 +64,8 @@ class WideResample(HostOperator):
 
     @cached_property
     def _taps(self) -> tuple[Array, Array]:
-        one = self.resized
-        return self.filter.taps(one.source_coordinates(self.mode, F64), one.size, one.scale, F64)
+        axis = self.resized
+        return self.filter.taps(axis.source_coordinates(self.mode, F64), axis.size, axis.scale, F64)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = self.named(arrays).values()
@@ -73,7 +73,7 @@ class WideResample(HostOperator):
         rows = np.moveaxis(x, axis, -1)
         result = np.zeros((*rows.shape[:-1], self.resized.count), x.dtype)
         for index, weight in zip(*self._taps, strict=True):
-            # A number without a weight says nothing, not even where it is infinite.
+            # Numbers of weight 0 contribute nothing, even infinities and NaN.
             result += np.where(weight == 0, 0, rows[..., index] * weight)
         if self.outside is not None:
             result = np.where(self.resized.inside(self.mode, F64), result, self.outside)
@@ -85,7 +85,7 @@ class WideResample(HostOperator):
 
 @dataclass(frozen=True)
 class ResizeTable(ConstantTable):
-    """Numbers of which an axis of another size is made."""
+    """A table that follows from the sizes of a resampled axis."""
 
     resized: AxisResampling
     mode: str
@@ -98,12 +98,12 @@ class ResizeTable(ConstantTable):
 
 @dataclass(frozen=True)
 class NearestTable(ResizeTable):
-    """The index of the place that is nearest to each wanted, int32."""
+    """The index of the nearest source element for each of the result, int32."""
 
     name: ClassVar[str] = "nearest_table"
     array_function: ClassVar[str] = "nearest_table"
     nearest: str
-    """The mode by which halves are rounded."""
+    """The rounding mode, `nearest_mode`."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType((self.resized.count,), DType.int32),)
@@ -114,7 +114,7 @@ class NearestTable(ResizeTable):
 
 @dataclass(frozen=True)
 class TapsTable(ResizeTable):
-    """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+    """Indices, int32, and weights, float32, of the taps of each result: (taps, results)."""
 
     name: ClassVar[str] = "taps_table"
     array_function: ClassVar[str] = "taps_table"
@@ -131,7 +131,7 @@ class TapsTable(ResizeTable):
 
 @dataclass(frozen=True)
 class InsideTable(ResizeTable):
-    """Mask, in a shape, of the positions that lie within the cropped tensor."""
+    """Mask, of `shape`, of the positions inside the cropped tensor."""
 
     name: ClassVar[str] = "inside_table"
     array_function: ClassVar[str] = "inside_table"
@@ -144,10 +144,9 @@ class InsideTable(ResizeTable):
         return (inside_table(*self.array_attributes),)
 
 
-# Bytes for each place of an axis, and for each number that it is made of: of the tables and of
-# the temporary arrays by which they are computed.
+# Bytes for each element of an axis (nearest), or each of its taps: of tables and temporary arrays.
 NEAREST, TAP = 32, 64
-MOST_TRIED = 1 << 16  # places for which is tried what holds for all of them
+MOST_TRIED = 1 << 16  # the greatest open size whose cases are all verified
 
 
 def _resize(
@@ -157,20 +156,18 @@ def _resize(
     scales: Value | None = None,
     sizes: Value | None = None,
 ) -> Value:
-    """Version 10 has no roi, no modes of coordinates, and rounds down. Without a roi all of x is
-    resized.
-    """
+    """Convert Resize. Version 10 has no roi, no coordinate modes, and rounds down."""
     if call.version < 11:
         if roi is None:
             raise ShapeError("Resize: scales are missing")
-        lengthened = _axes_by_scale(x, tuple(range(len(x.type.dims))), _floats(call, roi))
-        return _resample_axes(call, x, lengthened, "asymmetric", "floor")
+        resized = _axes_by_scale(x, tuple(range(len(x.type.dims))), _floats(call, roi))
+        return _resample_axes(call, x, resized, "asymmetric", "floor")
     axes = [call.axis(axis, x) for axis in call.get("axes", tuple(range(len(x.type.dims))))]
     if scales is not None and scales.type.dims != (0,):
-        along = _axes_by_scale(x, axes, _floats(call, scales))
+        resized = _axes_by_scale(x, axes, _floats(call, scales))
     elif sizes is not None:
         policy = call.get("keep_aspect_ratio_policy", "stretch")
-        along = _axes_by_size(x, axes, call.integers(sizes, "sizes"), policy)
+        resized = _axes_by_size(x, axes, call.integers(sizes, "sizes"), policy)
     else:
         raise ShapeError("Resize: it has either scales or sizes")
     mode = call.get("coordinate_transformation_mode", "half_pixel")
@@ -179,9 +176,9 @@ def _resize(
     if mode == "tf_crop_and_resize" and roi is not None:
         if len(ends := _floats(call, roi)) != 2 * len(axes):
             raise ShapeError(f"Resize: roi must have two numbers for each of {len(axes)} axes")
-        pairs = zip(along, ends[: len(axes)], ends[len(axes) :], strict=True)
-        along = [replace(one, roi=(a, b)) for one, a, b in pairs]
-    return _resample_axes(call, x, along, mode, call.get("nearest_mode", "round_prefer_floor"))
+        pairs = zip(resized, ends[: len(axes)], ends[len(axes) :], strict=True)
+        resized = [replace(one, roi=(a, b)) for one, a, b in pairs]
+    return _resample_axes(call, x, resized, mode, call.get("nearest_mode", "round_prefer_floor"))
 
 
 def _upsample(call: OperatorCall, x: Value, scales: Value | None = None) -> Value:
@@ -191,8 +188,8 @@ def _upsample(call: OperatorCall, x: Value, scales: Value | None = None) -> Valu
         factors = (1.0, 1.0, call.need("height_scale"), call.need("width_scale"))
     else:
         factors = tuple(call.need("scales"))
-    along = _axes_by_scale(x, tuple(range(len(x.type.dims))), factors)
-    return _resample_axes(call, x, along, "asymmetric", "floor")
+    resized = _axes_by_scale(x, tuple(range(len(x.type.dims))), factors)
+    return _resample_axes(call, x, resized, "asymmetric", "floor")
 
 
 def _floats(call: OperatorCall, value: Value) -> tuple[float, ...]:
@@ -212,7 +209,7 @@ def _axes_by_scale(x: Value, axes: Sequence[int], scales: Sequence[float]) -> li
 def _scale_size(size: int, scale: float) -> int:
     """Return `size` times `scale` in float32, rounded down.
 
-    For an open size by whole numbers, where these give the same for all that it may be.
+    For an open size as an integer expression, where it is equal for all sizes of the range.
     """
 
     def times(sizes: Any) -> Any:
@@ -231,28 +228,28 @@ def _axes_by_size(
 ) -> list[AxisResampling]:
     if len(axes) != len(sizes) or any(size < 0 for size in sizes):
         raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
-    there = [x.type.shape[axis] for axis in axes]
-    pairs = tuple(zip(sizes, there, strict=True))
+    x_sizes = [x.type.shape[axis] for axis in axes]
+    pairs = tuple(zip(sizes, x_sizes, strict=True))
     if any(size == 0 and (count != 0 or policy != "stretch") for count, size in pairs):
         raise ShapeError(f"Resize: {x.type} has no places")
     if policy == "stretch":
-        return [AxisResampling(*one) for one in zip(axes, there, sizes, strict=True)]
+        return [AxisResampling(*one) for one in zip(axes, x_sizes, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
     scales = [count / size for count, size in pairs]
     scale = min(scales) if policy == "not_larger" else max(scales)
-    sizes = [floor(scale * size + 0.5) for size in there]
-    return [AxisResampling(*one, scale) for one in zip(axes, there, sizes, strict=True)]
+    sizes = [floor(scale * size + 0.5) for size in x_sizes]
+    return [AxisResampling(*one, scale) for one in zip(axes, x_sizes, sizes, strict=True)]
 
 
 def _resample_axes(
-    call: OperatorCall, x: Value, along: Sequence[AxisResampling], mode: str, nearest: str
+    call: OperatorCall, x: Value, resized: Sequence[AxisResampling], mode: str, nearest: str
 ) -> Value:
-    """Return x resampled along one axis after the other."""
-    along = [one for one in along if one.moves]
-    if not along:
+    """Return x resampled along each axis in turn."""
+    resized = [one for one in resized if one.moves]
+    if not resized:
         return call(Identity(), x)
-    counts = {one.axis: one.count for one in along}
+    counts = {one.axis: one.count for one in resized}
     numbers = prod(counts.get(axis, size) for axis, size in enumerate(x.type.shape))
     if numbers > MOST or any(count > MOST for count in counts.values()):
         raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
@@ -263,7 +260,7 @@ def _resample_axes(
                 f"Resize: nearest_mode must be one of {', '.join(ROUNDING)}, got {nearest!r}"
             )
         call.check_tables(sum(map(hint, counts.values())), NEAREST)
-        return _outside(call, _nearest(call, x, along, mode, nearest), along, mode)
+        return _fill_outside(call, _nearest(call, x, resized, mode, nearest), resized, mode)
     if kind not in ("linear", "bilinear", "cubic"):
         raise ShapeError(f"{call.name}: mode {kind!r} is not known")
     filter = InterpolationFilter(
@@ -272,107 +269,111 @@ def _resample_axes(
         bool(call.get("antialias", 0)),
         bool(call.get("exclude_outside", 0)),
     )
-    call.check_tables(sum(hint(one.count) * hint(one.reach(filter)) for one in along), TAP)
+    call.check_tables(sum(hint(one.count) * hint(one.reach(filter)) for one in resized), TAP)
     dtype = x.type.dtype
     if dtype is DType.float64:
-        return _wide(call, x, along, mode, filter)
+        return _resample_float64(call, x, resized, mode, filter)
     if dtype not in (DType.float32, DType.float16, DType.uint8, DType.int8):
         raise UnsupportedOpError(f"{call.name}: {kind} of {dtype.value}")
     y = call.cast(x, DType.float32)
-    for one in along:
+    for one in resized:
         if one.is_open:
             y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, filter)))
             continue
         taps = filter.taps(one.source_coordinates(mode), one.size, one.scale)
         y = weighted_sum(call, y, one.axis, *taps)
-    y = _outside(call, y, along, mode)
+    y = _fill_outside(call, y, resized, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
 
 
 def _nearest(
-    call: OperatorCall, x: Value, along: Sequence[AxisResampling], mode: str, nearest: str
+    call: OperatorCall, x: Value, resized: Sequence[AxisResampling], mode: str, nearest: str
 ) -> Value:
-    """The numbers that are nearest to the places wanted along each axis."""
-    fixed = [one for one in along if not one.is_open]
+    """Return x resampled by nearest neighbour along each axis."""
+    fixed = [axis for axis in resized if not axis.is_open]
     x = gather_axes(
         call,
         x,
         {a.axis: nearest_positions(a.source_coordinates(mode), a.size, nearest) for a in fixed},
     )
     repeats = {}
-    for one in along:
-        if not one.is_open:
+    for axis in resized:
+        if not axis.is_open:
             continue
-        if (times := _times(one, mode, nearest)) > 1:
-            repeats[one.axis] = times
-        elif (step := _step(one, mode, nearest)) is not None:
+        if (count := _repeat_count(axis, mode, nearest)) > 1:
+            repeats[axis.axis] = count
+        elif (step := _strided_slice(axis, mode, nearest)) is not None:
             x = call(step, x)
         else:
-            x = call(Gather(one.axis), x, call(NearestTable(one, mode, nearest)))
+            x = call(Gather(axis.axis), x, call(NearestTable(axis, mode, nearest)))
     return repeat(call, x, repeats) if repeats else x
 
 
-def _indices_at_most(one: AxisResampling, scale: float, mode: str, nearest: str) -> Array:
-    """Return the indices for the greatest size of an open axis; empty where that is too great."""
-    most = greatest(one.size)
+def _indices_at_most(axis: AxisResampling, scale: float, mode: str, nearest: str) -> Array:
+    """Return the indices for the greatest size of an open axis; empty where that exceeds
+    MOST_TRIED.
+    """
+    most = greatest(axis.size)
     if most > MOST_TRIED:
         return np.empty(0, np.int32)
-    largest = AxisResampling(one.axis, most, floor(most * scale), scale)
+    largest = AxisResampling(axis.axis, most, floor(most * scale), scale)
     return nearest_positions(largest.source_coordinates(mode), most, nearest)
 
 
-def _times(one: AxisResampling, mode: str, nearest: str) -> int:
-    """Return how often each index is repeated whatever the open size is; 0 where that differs."""
-    times: Any = one.count // one.size
-    if isinstance(times, SymInt) or times < 2 or not same(times * one.size, one.count):
+def _repeat_count(axis: AxisResampling, mode: str, nearest: str) -> int:
+    """Return how often each index is repeated for all open sizes; 0 where that varies."""
+    times: Any = axis.count // axis.size
+    if isinstance(times, SymInt) or times < 2 or not same(times * axis.size, axis.count):
         return 0
-    if one.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
+    if axis.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
         return 0
-    index = _indices_at_most(one, times, mode, nearest)
+    index = _indices_at_most(axis, times, mode, nearest)
     most = index.size // times
     return times if most and np.array_equal(index, np.repeat(np.arange(most), times)) else 0
 
 
-def _step(one: AxisResampling, mode: str, nearest: str) -> Slice | None:
-    """The slice of places that lie equally far apart whatever the open size is."""
-    if one.given is None or mode not in ("half_pixel", "asymmetric"):
+def _strided_slice(axis: AxisResampling, mode: str, nearest: str) -> Slice | None:
+    """Return the slice that selects the nearest elements for all open sizes; None without one."""
+    if axis.given is None or mode not in ("half_pixel", "asymmetric"):
         return None
-    step = round(1 / one.given)
-    index = _indices_at_most(one, one.given, mode, nearest)
-    if one.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
+    step = round(1 / axis.given)
+    index = _indices_at_most(axis, axis.given, mode, nearest)
+    if axis.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
         return None
     if (np.diff(index) != step).any():
         return None
     start = int(index[0])
-    end = start + (one.count - 1) * step + 1
-    return Slice((start,), (end,), (one.axis,), (step,))
+    end = start + (axis.count - 1) * step + 1
+    return Slice((start,), (end,), (axis.axis,), (step,))
 
 
-def _wide(
+def _resample_float64(
     call: OperatorCall,
     x: Value,
-    along: Sequence[AxisResampling],
+    resized: Sequence[AxisResampling],
     mode: str,
     filter: InterpolationFilter,
 ) -> Value:
-    """Return x resampled along one axis after the other, in 64 bits by the host."""
+    """Return x resampled along each axis in turn, in 64 bits by the host."""
     value = float(call.get("extrapolation_value", 0.0)) if mode == "tf_crop_and_resize" else None
-    for one in along:
+    for one in resized:
         x = call(WideResample(one, mode, filter, value), x)
     return x
 
 
-def _outside(call: OperatorCall, y: Value, along: Sequence[AxisResampling], mode: str) -> Value:
+def _fill_outside(
+    call: OperatorCall, y: Value, resized: Sequence[AxisResampling], mode: str
+) -> Value:
     """Fill y outside the cropped x with `extrapolation_value`, in the mode that crops."""
     if mode != "tf_crop_and_resize":
         return y
     number = call.get("extrapolation_value", 0.0)
     value = float(number) if y.type.dtype.kind == "float" else int(number)
-    for one in along:
-        shape = one.count, *(1,) * (len(y.type.dims) - 1 - one.axis)
-        if one.is_open:
-            y = call.pointwise("where(a, b, c)", call(InsideTable(one, mode, shape)), y, value)
-        elif not (inside := one.inside(mode)).all():
+    for axis in resized:
+        shape = axis.count, *(1,) * (len(y.type.dims) - 1 - axis.axis)
+        if axis.is_open:
+            y = call.pointwise("where(a, b, c)", call(InsideTable(axis, mode, shape)), y, value)
+        elif not (inside := axis.inside(mode)).all():
             spread = call.constant(inside.reshape(shape))
             y = call.pointwise("where(a, b, c)", spread, y, value)
     return y
@@ -386,130 +387,130 @@ GRID_MODES = {
     "bicubic": "cubic",
 }
 OUTSIDE = ("zeros", "border", "reflection")
-# Of x mirrored at b and again at b + c, until it lies between them.
+# Coordinate a reflected at b and b + c until it lies between them.
 MIRRORED = formula("b + c - abs(c - remainder(abs(a - b), 2.0 * c))")
 INSIDE = formula("where(a < 0.0, 0.0, where(a > b, 0.0, c))")
-# Of distances; the cubic is that of Keys 1981 with the coefficient -0.75.
+# Weights by distance a; the cubic is that of Keys 1981 with the coefficient -0.75.
 LINEAR = formula("maximum(1.0 - a, 0.0)")
 NEAR = "(1.25 * a - 2.25) * a * a + 1.0"
 FAR = "((-0.75 * a + 3.75) * a - 6.0) * a + 3.0"
 CUBIC = formula(f"where(a <= 1.0, {NEAR}, where(a < 2.0, {FAR}, 0.0))")
-WEIGHTED = "where(equal(b, 0.0), 0.0, a * b)"  # what is outside may not be finite
+WEIGHTED = "where(equal(b, 0.0), 0.0, a * b)"  # samples of weight 0 may not be finite
 
 
 def grid_sample(call: OperatorCall, x: Value, grid: Value) -> Value:
-    """Sample x (n, c, ...) at the coordinates of grid (n, ..., d), the last of which is for
-    axis 2.
-    """
+    """Sample x (n, c, ...) at the coordinates of grid (n, ..., d), the last for axis 2."""
     mode = call.get("mode", "bilinear" if call.version < 20 else "linear")
     outside = call.get("padding_mode", "zeros")
     if mode not in GRID_MODES or outside not in OUTSIDE:
         raise ShapeError(f"GridSample: mode {mode!r}, padding_mode {outside!r}")
     n, c, *sizes = x.type.shape
-    _, *wanted, depth = grid.type.shape
-    if len(wanted) != len(sizes) or depth != len(sizes) or grid.type.shape[0] != n:
+    _, *grid_sizes, depth = grid.type.shape
+    if len(grid_sizes) != len(sizes) or depth != len(sizes) or grid.type.shape[0] != n:
         raise ShapeError(f"GridSample: the grid {grid.type} does not fit {x.type}")
     if x.type.dtype.kind != "float" and GRID_MODES[mode] != "nearest":
         raise UnsupportedOpError(f"GridSample: {mode} of {x.type.dtype.value}")
-    if not prod(x.type.shape) or not prod(wanted):
+    if not prod(x.type.shape) or not prod(grid_sizes):
         raise UnsupportedOpError(f"GridSample: of nothing, {x.type} and {grid.type}")
-    at = _SampleGrid(call, tuple(sizes), outside, bool(call.get("align_corners", 0)))
-    index, weights = at.taps(call.reshape(grid, (n, 1, prod(wanted), depth)), GRID_MODES[mode])
+    sampler = _SampleGrid(call, tuple(sizes), outside, bool(call.get("align_corners", 0)))
+    index, weights = sampler.taps(
+        call.reshape(grid, (n, 1, prod(grid_sizes), depth)), GRID_MODES[mode]
+    )
     rows = call(Transpose((0, 2, 1)), call.reshape(x, (n, c, prod(sizes))))
     taps = index.type.shape[1]
-    each = call.reshape(index, (n, taps * prod(wanted), 1))
-    result = call.reshape(call(GatherND(1), rows, each), (n, taps, prod(wanted), c))
-    y = _weighted_sum(call, result, weights)
-    return call.reshape(call(Transpose((0, 2, 1)), y), (n, c, *wanted))
+    flat_index = call.reshape(index, (n, taps * prod(grid_sizes), 1))
+    samples = call.reshape(call(GatherND(1), rows, flat_index), (n, taps, prod(grid_sizes), c))
+    y = _weighted_sum(call, samples, weights)
+    return call.reshape(call(Transpose((0, 2, 1)), y), (n, c, *grid_sizes))
 
 
 def _weighted_sum(call: OperatorCall, samples: Value, weights: Value | None) -> Value:
-    """Return the sum of samples (n, taps, places, c) times weights (n, taps, places).
+    """Return the sum of samples (n, taps, points, c) times weights (n, taps, points).
 
     Bool weights are a mask of one tap.
     """
-    n, taps, places, c = samples.type.shape
+    n, taps, points, c = samples.type.shape
     if weights is None:
-        return call.reshape(samples, (n, places, c))
-    spread = call.reshape(weights, (n, taps, places, 1))
+        return call.reshape(samples, (n, points, c))
+    broadcast = call.reshape(weights, (n, taps, points, 1))
     if weights.type.dtype is not DType.bool:
-        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), samples, spread)
+        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), samples, broadcast)
     zero = call.cast(call.constant(0, np.int32), samples.type.dtype)
-    kept = call.pointwise("where(a, b, c)", spread, samples, zero)
-    return call.reshape(kept, (n, places, c))
+    masked = call.pointwise("where(a, b, c)", broadcast, samples, zero)
+    return call.reshape(masked, (n, points, c))
 
 
 class _SampleGrid:
-    """Places of a grid among those of an image. The grid's last axis is backwards, as ONNX's."""
+    """Converts points of a grid to pixels and weights. Coordinates are in ONNX's order, x first."""
 
     def __init__(self, call: OperatorCall, sizes: Shape, outside: str, corners: bool) -> None:
         self._call, self._sizes, self._outside, self._corners = call, sizes, outside, corners
         self._most = [size - 1 for size in sizes[::-1]]
         self._low = np.full(len(sizes), 0.0 if corners else -0.5, np.float32)
-        whole = self._most if corners else sizes[::-1]  # in which places are mirrored
-        self._span = [size if size > 0 else 1 for size in whole]
+        extents = self._most if corners else sizes[::-1]  # between the points of reflection
+        self._span = [size if size > 0 else 1 for size in extents]
 
     def taps(self, grid: Value, mode: str) -> tuple[Value, Value | None]:
-        """Return the image rows, int32, that each place is interpolated from, and their weights.
+        """Return flat pixel indices, int32, and weights of the taps of each point.
 
-        grid: (n, 1, places, d). Results: (n, taps, places); no weights where all are 1,
-        of the nearest places whether they are inside.
+        grid: (n, 1, points, d). Results: (n, taps, points). For "nearest", weights are a mask of
+        points inside the image, None where padding needs no mask.
         """
         call = self._call
-        at = self._to_pixels(grid)
+        coordinates = self._to_pixels(grid)
         if mode == "nearest":
-            whole = at = self._reflect_outside(call.pointwise("round(a)", at))
+            pixels = coordinates = self._reflect_outside(call.pointwise("round(a)", coordinates))
         else:
-            at = self._reflect_outside(at)
+            coordinates = self._reflect_outside(coordinates)
             reach = range(2) if mode == "linear" else range(-1, 3)
             offsets = np.array(list(product(reach, repeat=len(self._sizes))), np.float32)
-            whole = call.pointwise("floor(a) + b", at, call.constant(offsets[:, None, :]))
-        weights = self._weights(whole, at, mode)
+            pixels = call.pointwise("floor(a) + b", coordinates, call.constant(offsets[:, None, :]))
+        weights = self._weights(pixels, coordinates, mode)
         strides = [prod(self._sizes[::-1][:i]) for i in range(len(self._sizes))]
-        inside = self._mirror(whole) if self._outside == "reflection" else whole
+        reflected = self._mirror(pixels) if self._outside == "reflection" else pixels
         row = formula("cast_int32(clip(a, 0.0, b)) * c")
-        operands = inside, self._float(self._most), call.constant(strides, np.int32)
+        operands = reflected, self._float(self._most), call.constant(strides, np.int32)
         return call(Reduce("sum", (3,), prologue=row), *operands), weights
 
     def _to_pixels(self, grid: Value) -> Value:
         """Return coordinates from -1 to 1 as coordinates of pixels."""
-        whole = self._most if self._corners else self._sizes[::-1]
+        extent = self._most if self._corners else self._sizes[::-1]
         low = self._call.constant(self._low)
-        if holds_symbols(whole):
-            return self._call.pointwise("(a + 1.0) * (0.5 * b) + c", grid, self._float(whole), low)
-        step = self._call.constant(np.array(whole, np.float32) / 2)
+        if holds_symbols(extent):
+            return self._call.pointwise("(a + 1.0) * (0.5 * b) + c", grid, self._float(extent), low)
+        step = self._call.constant(np.array(extent, np.float32) / 2)
         return self._call.pointwise("(a + 1.0) * b + c", grid, step, low)
 
     def _float(self, sizes: Sequence[int]) -> Value:
-        """A constant of sizes, open ones among them, as float32."""
+        """Return a float32 constant of sizes, which may be open."""
         return self._call.constant(sizes, np.float32)
 
-    def _reflect_outside(self, at: Value) -> Value:
+    def _reflect_outside(self, coordinates: Value) -> Value:
         """Return coordinates reflected into the image where the padding mode is reflection."""
-        return self._mirror(at) if self._outside == "reflection" else at
+        return self._mirror(coordinates) if self._outside == "reflection" else coordinates
 
-    def _mirror(self, at: Value) -> Value:
+    def _mirror(self, coordinates: Value) -> Value:
         low, span = self._call.constant(self._low), self._float(self._span)
-        return self._call.pointwise(MIRRORED, at, low, span)
+        return self._call.pointwise(MIRRORED, coordinates, low, span)
 
-    def _weights(self, whole: Value, at: Value, mode: str) -> Value | None:
-        """Return the weights (n, taps, places) of pixels `whole` for the coordinates `at`."""
+    def _weights(self, pixels: Value, coordinates: Value, mode: str) -> Value | None:
+        """Return the weights (n, taps, points) of `pixels` for `coordinates`."""
         if mode == "nearest" and self._outside != "zeros":
             return None
         most = self._float(self._most)
         if mode == "nearest":
             inside = formula("logical_and(a >= 0.0, a <= b)")
-            return self._call(Reduce("min", (3,), prologue=inside), whole, most)
+            return self._call(Reduce("min", (3,), prologue=inside), pixels, most)
         distance = formula("abs(a - b)")
         weight = (LINEAR if mode == "linear" else CUBIC)(distance)
         if self._outside != "zeros":
-            return self._call(Reduce("prod", (3,), prologue=weight), whole, at)
+            return self._call(Reduce("prod", (3,), prologue=weight), pixels, coordinates)
         weight = INSIDE(Arg(0), Arg(2), weight)
-        return self._call(Reduce("prod", (3,), prologue=weight), whole, at, most)
+        return self._call(Reduce("prod", (3,), prologue=weight), pixels, coordinates, most)
 
 
 def _affine_grid(call: OperatorCall, theta: Value, size: Value) -> Value:
-    """The places of a grid of `size` (n, c, ...) under the maps theta (n, d, d + 1)."""
+    """Return the grid for `size` (n, c, ...) transformed by theta (n, d, d + 1)."""
     n, _, *sizes = call.integers(size, "size")
     depth = len(sizes)
     if theta.type.dims != (n, depth, depth + 1):
@@ -521,16 +522,16 @@ def _affine_grid(call: OperatorCall, theta: Value, size: Value) -> Value:
     call.check_tables(prod(sizes) * (depth + 1), DType.float32.numpy.itemsize)
     corners = bool(call.get("align_corners", 0))
     lines = [_grid_line(count, corners).astype(np.float32) for count in sizes]
-    at = np.meshgrid(*lines, indexing="ij", copy=False)
+    axes = np.meshgrid(*lines, indexing="ij", copy=False)
     ones = np.broadcast_to(np.float32(1), sizes)
-    whole = np.stack([*at[::-1], ones], -1).reshape(1, -1, depth + 1)
-    grid = matmul(call, call.constant(whole), theta, transposed=True)
+    points = np.stack([*axes[::-1], ones], -1).reshape(1, -1, depth + 1)
+    grid = matmul(call, call.constant(points), theta, transposed=True)
     return call.reshape(grid, (n, *sizes, depth))
 
 
 def _grid_line(count: int, corners: bool) -> Array:
-    """Return `count` coordinates from -1 to 1, which are those of the first and last pixel, or the
-    edges.
+    """Return `count` coordinates of pixels. -1 and 1 are the first and last pixel if `corners`,
+    else the edges.
     """
     if corners:
         return np.linspace(-1, 1, count) if count > 1 else np.zeros(count)

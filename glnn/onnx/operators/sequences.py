@@ -1,4 +1,4 @@
-"""Sequences and optional values: single objects, lists of arrays or None, of the host."""
+"""Sequences and optional values, which are lists of arrays or None, computed by the host."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from glnn.onnx.operators.dtypes import type_from_text, type_of, type_text
 
 @dataclass(frozen=True, eq=False)
 class ObjectOperator(HostOperator):
-    """An operator on sequences and optional values, computed by the host. x0, x1, ...: its
-    operands.
-    """
+    """An operator on sequences and optional values, computed by the host. x0, x1, ...: operands."""
 
     what: str
-    """The operator's name for people."""
+    """The ONNX operator's name."""
     function: Callable[..., Any]
-    """Gives the result for what the operands are: arrays, lists of arrays, None."""
+    """Returns the result for the operands, which are arrays, lists of arrays or None."""
     type: TensorType
-    """The result's."""
+    """The result's type."""
 
     name: ClassVar[str] = "of_objects"
 
@@ -55,7 +53,7 @@ class ObjectOperator(HostOperator):
             )
         except ShapeError:
             raise
-        except (TypeError, ValueError, IndexError) as error:  # of what is no such sequence
+        except (TypeError, ValueError, IndexError) as error:  # for other operands
             raise ShapeError(f"{self.what}: {first_line(error)}") from None
         if self.type.holds:
             return (boxed(_convert_tensors(self.type.holds, result)),)
@@ -72,9 +70,7 @@ def _content(array: Array) -> Any:
 
 
 def _convert_tensors(holds: str, value: Any) -> Any:
-    """Return `value` with its tensors in the type that `holds` says; constants are computed in 64
-    bits.
-    """
+    """Return `value` with its tensors in the dtype of `holds`; those of constants have 64 bits."""
     inner = holds.removesuffix(")").partition("(")[2]
     if isinstance(value, list):
         return [_convert_tensors(inner, one) for one in value]
@@ -90,7 +86,7 @@ def _make(
 
 
 def _inner(call: OperatorCall, value: Value, kind: str) -> TensorType:
-    """The type of what `value`, a sequence or an optional value, has."""
+    """Return the type of the elements of `value`. kind: "seq" or "optional", which it must be."""
     outer, _, inner = value.type.holds.removesuffix(")").partition("(")
     if outer != kind:
         raise ShapeError(f"{call.name}: {kind}(...) is taken, got {value.type}")
@@ -102,7 +98,7 @@ def _sequence(inner: TensorType) -> TensorType:
 
 
 def _list_index(items: list[Any], position: Array, end: int = 0) -> int:
-    """A place in a list. Raises ShapeError where it has none such."""
+    """Return an index below len(items) + end. Raises ShapeError for one out of range."""
     number = int(position.item())
     if not -len(items) <= number < len(items) + end:
         raise ShapeError(f"a sequence of {len(items)} has no position {number}")
@@ -110,14 +106,14 @@ def _list_index(items: list[Any], position: Array, end: int = 0) -> int:
 
 
 def sequence_construct(call: OperatorCall, *items: Value) -> Value:
-    """A sequence of the operands."""
+    """Return a sequence of the operands."""
     if len({item.type.dtype for item in items}) != 1:
         raise ShapeError("SequenceConstruct: the operands must be of one type, at least one")
     return _make(call, lambda *arrays: list(arrays), _sequence(items[0].type), *items)
 
 
 def sequence_empty(call: OperatorCall) -> Value:
-    """A sequence of nothing."""
+    """Return an empty sequence."""
     return _make(call, list, _sequence(TensorType((UNRANKED,), call.get("dtype", DType.float32))))
 
 
@@ -130,26 +126,26 @@ def sequence_at(call: OperatorCall, items: Value, position: Value) -> Value:
 def sequence_insert(
     call: OperatorCall, items: Value, item: Value, position: Value | None = None
 ) -> Value:
-    """The sequence with one more, at the end unless said."""
+    """Return the sequence with `item` inserted, by default at the end."""
     inner = _inner(call, items, "seq")
     if inner.dtype is not item.type.dtype:
         raise ShapeError(f"SequenceInsert: {items.type} cannot take {item.type}")
 
-    def insert(items: list[Any], new: Any, at: Array | None = None) -> list[Any]:
-        number = len(items) if at is None else _list_index(items, at, 1)
-        return [*items[:number], new, *items[number:]]
+    def insert(items: list[Any], new: Any, position: Array | None = None) -> list[Any]:
+        index = len(items) if position is None else _list_index(items, position, 1)
+        return [*items[:index], new, *items[index:]]
 
     operands = (items, item) if position is None else (items, item, position)
     return _make(call, insert, items.type, *operands)
 
 
 def sequence_erase(call: OperatorCall, items: Value, position: Value | None = None) -> Value:
-    """The sequence without one, the last unless said."""
+    """Return the sequence without an item, by default the last."""
 
-    def erase(items: list[Any], at: Array | None = None) -> list[Any]:
-        remaining = list(items)
-        del remaining[_list_index(items, np.array(-1) if at is None else at)]
-        return remaining
+    def erase(items: list[Any], position: Array | None = None) -> list[Any]:
+        result = list(items)
+        del result[_list_index(items, np.array(-1) if position is None else position)]
+        return result
 
     _inner(call, items, "seq")
     return _make(call, erase, items.type, *((items,) if position is None else (items, position)))
@@ -164,7 +160,7 @@ def sequence_length(call: OperatorCall, items: Value) -> Value:
 def split_to_sequence(call: OperatorCall, x: Value, split: Value | None = None) -> Value:
     """Split x along an axis, into parts of one size or of listed sizes, else of size 1."""
     axis = call.axis(call.get("axis", 0), x)
-    keeps = split is not None or bool(call.get("keepdims", 1))
+    keepdims = split is not None or bool(call.get("keepdims", 1))
 
     def parts(array: Array, sizes: Array | None = None) -> list[Array]:
         length = array.shape[axis]
@@ -182,7 +178,7 @@ def split_to_sequence(call: OperatorCall, x: Value, split: Value | None = None) 
             if step < 1:
                 raise ShapeError(f"SplitToSequence: a size must be positive, got {step}")
             result = np.split(array, range(step, length, step), axis) if length else []
-        return result if keeps else [part.squeeze(axis) for part in result]
+        return result if keepdims else [part.squeeze(axis) for part in result]
 
     return _make(call, parts, _sequence(x.type), *((x,) if split is None else (x, split)))
 
@@ -210,7 +206,7 @@ def optional(call: OperatorCall, value: Value | None = None) -> Value:
 
 
 def optional_has_element(call: OperatorCall, value: Value | None = None) -> Value:
-    """Return a bool that is True where the optional value is there."""
+    """Return a bool that is True where the optional value has an element."""
     if value is None:
         return call.constant(np.array(False))
     if not value.type.holds.startswith("optional("):

@@ -1,4 +1,4 @@
-"""Fourier transforms of up to some thousand numbers, on a GPU as products."""
+"""Fourier transforms of up to some thousand numbers, as matrix products on a GPU."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from glnn.graph.operators.fourier import Kind
 from glnn.onnx.operators.call import Converter, OperatorCall
 
 MOST_FACTORS = 1 << 23
-"""The greatest count of factors of a product; more numbers are transformed on the host."""
+"""The most elements of a transform's matrix; the host computes larger transforms."""
 
 
 @lru_cache(maxsize=8)
 def _factors(transform: Fourier) -> Value:
-    """Return the factors of a transform: the same constant for all nodes and sizes of inputs."""
+    """Return the matrix of a transform, one constant for all nodes and shapes."""
     return constant(transform.factors())
 
 
 def _transform(call: OperatorCall, rows: Value, transform: Fourier) -> Value:
-    """Return the transforms of `rows`. Raises UnsupportedOpError where a product is too large."""
+    """Return the transforms of `rows`. Raises UnsupportedOpError where the matrix is too large."""
     count = transform.terms * transform.columns
     if count > MOST_FACTORS:
         raise UnsupportedOpError(
@@ -48,37 +48,37 @@ def _kind(parts: int) -> Kind:
 def _dft(
     call: OperatorCall, x: Value, length: Value | None = None, axis: Value | None = None
 ) -> Value:
-    """Before version 20 the axis is an attribute."""
-    given = call.get("axis", 1) if call.version < 20 else -2
-    along = call.axis(given if axis is None else call.integers(axis, "axis")[0], x)
+    """Convert DFT. Before version 20 the axis is an attribute."""
+    default = call.get("axis", 1) if call.version < 20 else -2
+    along = call.axis(default if axis is None else call.integers(axis, "axis")[0], x)
     parts, rank = _parts(call, x), len(x.type.dims)
     if along == rank - 1:
         raise ShapeError(f"DFT: axis must name one of {rank} dimensions but the last, got {along}")
-    half, inverse = bool(call.get("onesided", 0)), bool(call.get("inverse", 0))
-    there = int(x.type.shape[along])
-    size = 2 * (there - 1) if half and inverse else there
+    onesided, inverse = bool(call.get("onesided", 0)), bool(call.get("inverse", 0))
+    count = int(x.type.shape[along])
+    size = 2 * (count - 1) if onesided and inverse else count
     if length is not None:
         size = int(call.integers(length, "dft_length")[0])
     if size < 1:
         raise ShapeError(f"DFT: dft_length must be at least 1, got {size}")
-    if half and inverse != (parts == 2):
+    if onesided and inverse != (parts == 2):
         raise ShapeError(
             f"DFT: onesided takes real numbers (..., 1), its inverse complex ones, got {x.type}"
         )
     if parts == 1 and inverse:
         x = call(Pad((0,) * rank, (*(0,) * (rank - 1), 1)), x)  # imaginary parts
-    taken = size // 2 + 1 if half and inverse else size
+    used = size // 2 + 1 if onesided and inverse else size
     if inverse:
-        transform = Fourier("real inverse" if half else "inverse", size, size)
+        transform = Fourier("real inverse" if onesided else "inverse", size, size)
     else:
-        transform = Fourier(_kind(parts), size, size // 2 + 1 if half else size)
+        transform = Fourier(_kind(parts), size, size // 2 + 1 if onesided else size)
     order = (*(i for i in range(rank - 1) if i != along), along, rank - 1)
     rows = x if along == rank - 2 else call(Transpose(order), x)
-    if there > taken:
-        rows = call(Slice((0,), (taken,), (rank - 2,), (1,)), rows)
-    if there < taken:
-        none = (0,) * rank
-        rows = call(Pad(none, (*none[:-2], taken - there, 0)), rows)
+    if count > used:
+        rows = call(Slice((0,), (used,), (rank - 2,), (1,)), rows)
+    if count < used:
+        zeros = (0,) * rank
+        rows = call(Pad(zeros, (*zeros[:-2], used - count, 0)), rows)
     dims = rows.type.shape[:-2]
     y = _transform(call, call.reshape(rows, (prod(dims), transform.terms)), transform)
     y = call.reshape(y, (*dims, transform.bins, transform.columns // transform.bins))
@@ -93,7 +93,7 @@ def _stft(
     window: Value | None = None,
     length: Value | None = None,
 ) -> Value:
-    """The transforms of frames that overlap, times the window."""
+    """Return the transforms of overlapping frames times the window."""
     parts = 1 if len(x.type.dims) == 2 else _parts(call, x)
     if len(x.type.dims) not in (2, 3):
         raise ShapeError(f"STFT: the signal must be (batch, n, 1) or (batch, n, 2), got {x.type}")
@@ -108,10 +108,10 @@ def _stft(
             f"STFT: frame_step must be at least 1, got {hop}; frame_length must be from 1 to {n}, "
             f"got {size}"
         )
-    half = bool(call.get("onesided", 1))
-    if half and parts == 2:
+    onesided = bool(call.get("onesided", 1))
+    if onesided and parts == 2:
         raise ShapeError(f"STFT: only real numbers have one half, got {x.type}")
-    transform = Fourier(_kind(parts), size, size // 2 + 1 if half else size)
+    transform = Fourier(_kind(parts), size, size // 2 + 1 if onesided else size)
     signal, count = call.reshape(x, (batch, n, parts)), (n - size) // hop + 1
     axes = (Axis(batch, 0),), (Axis(count, 1, 0, hop),), (Axis(size, 1),), (Axis(parts, 2),)
     frames = call(Rearrange((batch, n, parts), axes), signal)
@@ -126,4 +126,3 @@ ENTRIES = (
     Converter("DFT", 17, _dft, shape_inputs=(1, 2)),
     Converter("STFT", 17, _stft, shape_inputs=(1, 3)),
 )
-"""The converters."""

@@ -1,4 +1,4 @@
-"""Operators of shapes, moved numbers, lookups by indices, and masks of triangles."""
+"""Operators that reshape, move, gather and scatter elements; ranges and triangular masks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from glnn.graph.operators.pointwise import broadcast
 from glnn.graph.operators.scatter import REDUCED, Scatter
 from glnn.onnx.operators.call import Converter, OperatorCall
 
-LONGEST = 1 << 20  # numbers of a table that a range of open sizes is a part of
+LONGEST = 1 << 20  # numbers of the table of which a Range of an open size is a slice
 
 
 def _shape(call: OperatorCall, x: Value) -> Value:
@@ -64,7 +64,7 @@ def _flatten(call: OperatorCall, x: Value) -> Value:
 
 
 def _axes(call: OperatorCall, axes: Value | None) -> tuple[int, ...] | None:
-    """The axes, an attribute before version 13."""
+    """Return the axes, an operand or, before version 13, an attribute."""
     if axes is not None:
         return call.integers(axes, "axes")
     match = call.attributes.get("axes")
@@ -83,12 +83,12 @@ def _unsqueeze(call: OperatorCall, x: Value, axes: Value | None = None) -> Value
 
 
 def _expand(call: OperatorCall, x: Value, shape: Value) -> Value:
-    """Broadcast x and `shape` with each other: a size of 1 in `shape` keeps x's."""
-    wanted = call.integers(shape, "shape")
+    """Broadcast x and `shape` with each other: for a size of 1 in `shape`, x's size counts."""
+    sizes = call.integers(shape, "shape")
     try:
-        dims = broadcast({"x": x.type.shape, "shape": wanted})
+        dims = broadcast({"x": x.type.shape, "shape": sizes})
     except ShapeError:
-        raise ShapeError(f"Expand: {x.type} does not broadcast with {wanted}") from None
+        raise ShapeError(f"Expand: {x.type} does not broadcast with {sizes}") from None
     return call(Expand(dims), x)
 
 
@@ -107,7 +107,7 @@ def _identity(call: OperatorCall, x: Value) -> Value:
 def _dropout(
     call: OperatorCall, x: Value, ratio: Value | None = None, training: Value | None = None
 ) -> tuple[Value, Value]:
-    """Return x, as at inference, and a mask of True."""
+    """Return x, as in inference, and a mask of True."""
     trains = training is not None and bool(call.array(training, "training_mode").item())
     if trains and (ratio is None or float(call.array(ratio, "ratio").item()) > 0):
         raise ShapeError("Dropout: training_mode needs random numbers")
@@ -116,7 +116,7 @@ def _dropout(
 
 
 def _range(call: OperatorCall, start: Value, limit: Value, delta: Value) -> Value:
-    """Return a range whose bounds are known."""
+    """Return a range with known bounds."""
     first, end, step = (call.array(one).reshape(()) for one in (start, limit, delta))
     if not step:
         raise ShapeError("Range: delta must not be 0")
@@ -133,16 +133,16 @@ def _range(call: OperatorCall, start: Value, limit: Value, delta: Value) -> Valu
 
 
 def _open_range(call: OperatorCall, first: int, end: int, step: int, dtype: DType) -> Value:
-    """A part of a table: numbers that follow from sizes would be others for other sizes."""
+    """Return a range up to an open size: a slice of a constant, which is the same for all sizes."""
     most = greatest(end)
     if step != 1 or first < 0 or end < first or most > LONGEST:
-        raise ShapeError(f"Range: from {first} to {end} by {step}")  # which says what it is here
+        raise ShapeError(f"Range: from {first} to {end} by {step}")
     table = call.constant(np.arange(most), dtype.numpy)
     return call(Slice((first,), (end,), (0,), (1,)), table)
 
 
 def _trilu(call: OperatorCall, x: Value, k: Value | None = None) -> Value:
-    """The numbers on the diagonal `k` and above it, or below it where `upper` is 0, 0 elsewhere."""
+    """Return x with zeros below the diagonal `k`, or above it where `upper` is 0."""
     if len(x.type.dims) < 2:
         raise ShapeError(f"Trilu: x must be matrices, got {x.type}")
     diagonal = 0 if k is None else int(call.array(k, "k").ravel()[0])
@@ -150,14 +150,15 @@ def _trilu(call: OperatorCall, x: Value, k: Value | None = None) -> Value:
     dtype = x.type.dtype
     zero = False if dtype is DType.bool else 0.0 if dtype.kind == "float" else 0
     if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
-        whether = "b - a >= c" if call.get("upper", 1) else "b - a <= c"
-        at = _row_and_column(call, rows, columns)
-        return call.pointwise("where(a, b, c)", call.pointwise(whether, *at, diagonal), x, zero)
-    apart = np.arange(columns) - np.arange(rows)[:, None]
-    kept = apart >= diagonal if call.get("upper", 1) else apart <= diagonal
-    if kept.all():
+        condition = "b - a >= c" if call.get("upper", 1) else "b - a <= c"
+        row, column = _row_and_column(call, rows, columns)
+        mask = call.pointwise(condition, row, column, diagonal)
+        return call.pointwise("where(a, b, c)", mask, x, zero)
+    distance = np.arange(columns) - np.arange(rows)[:, None]
+    nonzero = distance >= diagonal if call.get("upper", 1) else distance <= diagonal
+    if nonzero.all():
         return call(Identity(), x)
-    return call.pointwise("where(a, b, c)", call.constant(kept), x, zero)
+    return call.pointwise("where(a, b, c)", call.constant(nonzero), x, zero)
 
 
 def _eye_like(call: OperatorCall, x: Value) -> Value:
@@ -167,14 +168,14 @@ def _eye_like(call: OperatorCall, x: Value) -> Value:
     dtype: DType = call.get("dtype", x.type.dtype)
     rows, columns = x.type.shape
     if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
-        at = _row_and_column(call, rows, columns)
-        return call.cast(call.pointwise("equal(b - a, c)", *at, call.get("k", 0)), dtype)
-    apart = np.arange(columns) - np.arange(rows)[:, None]
-    return call.constant(apart == call.get("k", 0), dtype.numpy)
+        row, column = _row_and_column(call, rows, columns)
+        return call.cast(call.pointwise("equal(b - a, c)", row, column, call.get("k", 0)), dtype)
+    distance = np.arange(columns) - np.arange(rows)[:, None]
+    return call.constant(distance == call.get("k", 0), dtype.numpy)
 
 
 def _row_and_column(call: OperatorCall, rows: int, columns: int) -> tuple[Value, Value]:
-    """The numbers of rows and of columns, int32, which broadcast to a matrix."""
+    """Return the indices of rows and of columns, int32, which broadcast to a matrix."""
     down, across = (rows, 1), (1, columns)
     return call.count_up(rows, DType.int32, down), call.count_up(columns, DType.int32, across)
 
@@ -187,10 +188,10 @@ def _transpose(call: OperatorCall, x: Value) -> Value:
 def _concat(call: OperatorCall, *operands: Value) -> Value:
     axis = call.get("axis", 1) if call.version < 4 else call.need("axis")
     axis = call.axis(axis, operands[0])
-    there = [x for x in operands if x.type.shape[axis]]
-    if not there:
+    nonempty = [x for x in operands if x.type.shape[axis]]
+    if not nonempty:
         return operands[0]
-    return there[0] if len(there) == 1 else call(Concat(axis), *there)
+    return nonempty[0] if len(nonempty) == 1 else call(Concat(axis), *nonempty)
 
 
 def _split(call: OperatorCall, x: Value, split: Value | None = None) -> tuple[Value, ...]:
@@ -199,8 +200,8 @@ def _split(call: OperatorCall, x: Value, split: Value | None = None) -> tuple[Va
     pieces = call.attributes.get("split") if split is None else call.integers(split, "split")
     if pieces is None:
         count = call.get("num_outputs", call.outputs)
-        each = -(-size // count)
-        pieces = tuple(max(min(each, size - i * each), 0) for i in range(count))
+        piece = -(-size // count)
+        pieces = tuple(max(min(piece, size - i * piece), 0) for i in range(count))
     if sum(pieces) != size:
         raise ShapeError(f"Split: pieces {tuple(pieces)} of {x.type} along axis {axis}")
     return call.all(Split(tuple(pieces), axis), x)
@@ -221,22 +222,26 @@ def _slice(
 
     first = numbers("starts", starts, ())
     last = numbers("ends", ends, ())
-    along = numbers("axes", axes, tuple(range(len(first))))
-    by = numbers("steps", steps, (1,) * len(first))
-    if not len(first) == len(last) == len(along) == len(by):
-        raise ShapeError(f"Slice: starts {first}, ends {last}, axes {along}, steps {by} differ")
-    whole = tuple(call.axis(axis, x) for axis in along)
-    if 0 in by:
-        raise ShapeError(f"Slice: steps must not be 0, got {by}")
+    slice_axes = numbers("axes", axes, tuple(range(len(first))))
+    stride = numbers("steps", steps, (1,) * len(first))
+    if not len(first) == len(last) == len(slice_axes) == len(stride):
+        raise ShapeError(
+            f"Slice: starts {first}, ends {last}, axes {slice_axes}, steps {stride} differ"
+        )
+    positive_axes = tuple(call.axis(axis, x) for axis in slice_axes)
+    if 0 in stride:
+        raise ShapeError(f"Slice: steps must not be 0, got {stride}")
     bounds = [
         slice_bounds(x.type.shape[axis], a, b, s)
-        for a, b, s, axis in zip(first, last, by, whole, strict=True)
+        for a, b, s, axis in zip(first, last, stride, positive_axes, strict=True)
     ]
-    # A slice that begins before the first place and goes backwards begins at that, says ONNX.
+    # ONNX: a backward slice that starts before the first element starts at the first element.
     low = tuple(a if a >= 0 else 0 for a, _ in bounds)
-    # Where a slice goes backwards to the first place, -1 would be the last one.
-    high = tuple(b if b >= 0 else -x.type.shape[axis] - 1 for (_, b), axis in zip(bounds, whole))
-    return call(Slice(low, high, whole, by), x)
+    # The end of a backward slice that includes the first element: -1 would be the last one.
+    high = tuple(
+        b if b >= 0 else -x.type.shape[axis] - 1 for (_, b), axis in zip(bounds, positive_axes)
+    )
+    return call(Slice(low, high, positive_axes, stride), x)
 
 
 def _tile(call: OperatorCall, x: Value, repeats: Value, axis: Value | None = None) -> Value:
@@ -261,12 +266,17 @@ def pad(
     else:
         widths = call.integers(pads, "pads")
     rank = len(x.type.dims)
-    along = tuple(range(rank)) if axes is None else call.integers(axes, "axes")
-    if len(widths) != 2 * len(along):
-        raise ShapeError(f"Pad: {len(along)} axes need twice as many pads, got {tuple(widths)}")
+    padded_axes = tuple(range(rank)) if axes is None else call.integers(axes, "axes")
+    if len(widths) != 2 * len(padded_axes):
+        raise ShapeError(
+            f"Pad: {len(padded_axes)} axes need twice as many pads, got {tuple(widths)}"
+        )
     before, after = [0] * rank, [0] * rank
-    for i, axis in enumerate(along):
-        before[call.axis(axis, x)], after[call.axis(axis, x)] = widths[i], widths[i + len(along)]
+    for i, axis in enumerate(padded_axes):
+        before[call.axis(axis, x)], after[call.axis(axis, x)] = (
+            widths[i],
+            widths[i + len(padded_axes)],
+        )
     mode = call.get("mode", "constant")
     if mode not in EDGES[1:]:
         raise ShapeError(f"Pad: mode must be one of {', '.join(EDGES[1:])}, got {mode!r}")
@@ -283,39 +293,39 @@ def pad(
 def _pad_with_edge(
     call: OperatorCall, x: Value, before: Sequence[int], after: Sequence[int], edge: Edge
 ) -> Value:
-    """Return x padded by its own numbers, as `edge` says; negative pads crop."""
+    """Return x padded in the mode `edge`; negative pads crop."""
     axes = tuple(range(len(before)))
     if min(*before, *after, 0) < 0:
         starts = tuple(max(-n, 0) for n in before)
         ends = tuple(n - max(-m, 0) for n, m in zip(x.type.shape, after, strict=True))
         x = call(Slice(starts, ends, axes, (1,) * len(axes)), x)
-    first, behind = (tuple(max(n, 0) for n in sides) for sides in (before, after))
-    return call(Pad(first, behind, edge), x)
+    before, after = (tuple(max(n, 0) for n in sides) for sides in (before, after))
+    return call(Pad(before, after, edge), x)
 
 
 def _pad_with_value(
     call: OperatorCall, x: Value, before: Sequence[int], after: Sequence[int], fill: Value
 ) -> Value:
-    """Return x padded by a number that is known only when the graph runs."""
+    """Return x padded with a value that is known only in a run."""
     rank, sizes = len(before), x.type.shape
     result = call(Pad(tuple(before), tuple(after)), x)
     value = call.reshape(fill, ())
-    for axis, (size, first, behind) in enumerate(zip(sizes, before, after, strict=True)):
-        if first > 0 or behind > 0:
-            count, spread = first + size + behind, (-1, *(1,) * (rank - 1 - axis))
+    for axis, (size, left, right) in enumerate(zip(sizes, before, after, strict=True)):
+        if left > 0 or right > 0:
+            count, broadcast = left + size + right, (-1, *(1,) * (rank - 1 - axis))
             if call.keeps(count, DType.int64):
-                at = np.arange(-first, size + behind).reshape(spread)
-                inside = call.constant((at >= 0) & (at < size))
+                position = np.arange(-left, size + right).reshape(broadcast)
+                inside = call.constant((position >= 0) & (position < size))
             else:
-                places = call.count_up(count, DType.int32, (count, *spread[1:]))
-                last = first + size
-                inside = call.pointwise("logical_and(a >= b, a < c)", places, first, last)
+                index = call.count_up(count, DType.int32, (count, *broadcast[1:]))
+                end = left + size
+                inside = call.pointwise("logical_and(a >= b, a < c)", index, left, end)
             result = call.pointwise("where(a, b, c)", inside, result, value)
     return result
 
 
 def _center_crop_pad(call: OperatorCall, x: Value, shape: Value) -> Value:
-    """The middle of x along some axes, with zeros around it where x is smaller."""
+    """Return the center of x along some axes, padded with zeros where x is smaller."""
     sizes = call.integers(shape, "shape")
     rank = len(x.type.dims)
     axes = [call.axis(axis, x) for axis in call.get("axes", tuple(range(rank)))]
@@ -323,9 +333,9 @@ def _center_crop_pad(call: OperatorCall, x: Value, shape: Value) -> Value:
         raise ShapeError(f"CenterCropPad: {len(axes)} axes, got the sizes {sizes}")
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, sizes, strict=True):
-        more = size - x.type.shape[axis]
-        before[axis] = more // 2 if more >= 0 else -(-more // 2)
-        after[axis] = more - before[axis]
+        padding = size - x.type.shape[axis]
+        before[axis] = padding // 2 if padding >= 0 else -(-padding // 2)
+        after[axis] = padding - before[axis]
     return call(Pad(tuple(before), tuple(after), "constant", _zero(x.type.dtype)), x)
 
 
@@ -337,18 +347,18 @@ def _depth_to_space(call: OperatorCall, x: Value) -> Value:
     n, c, h, w = x.type.shape
     b = call.need("blocksize")
     if call.get("mode", "DCR") == "DCR":
-        apart, perm = (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
+        split, perm = (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
     else:
-        apart, perm = (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
-    return _transpose_groups(call, x, apart, perm, (n, c // b**2, h * b, w * b))
+        split, perm = (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
+    return _transpose_groups(call, x, split, perm, (n, c // b**2, h * b, w * b))
 
 
 def _space_to_depth(call: OperatorCall, x: Value) -> Value:
     n, c, h, w = x.type.shape
     b = call.need("blocksize")
-    apart = (n, c, h // b, b, w // b, b)
+    split = (n, c, h // b, b, w // b, b)
     perm = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return _transpose_groups(call, x, apart, perm, (n, c * b**2, h // b, w // b))
+    return _transpose_groups(call, x, split, perm, (n, c * b**2, h // b, w // b))
 
 
 def _transpose_groups(
@@ -358,11 +368,11 @@ def _transpose_groups(
     perm: tuple[int, ...],
     shape: tuple[int, ...],
 ) -> Value:
-    from_reshape = call.reshape(x, split)
-    return call.reshape(call(Transpose(perm), from_reshape), shape)
+    return call.reshape(call(Transpose(perm), call.reshape(x, split)), shape)
 
 
-BACKWARDS = "where(a < c, c - 1 - a, a) * d + b"  # the row of step a of a sample with c steps
+# The source row of step a: of c steps to reverse; d rows from step to step, b the sample's first.
+REVERSED_ROW = "where(a < c, c - 1 - a, a) * d + b"
 
 
 def _gather(call: OperatorCall, x: Value, index: Value) -> Value:
@@ -387,17 +397,16 @@ def _scatter_nd(call: OperatorCall, x: Value, index: Value, updates: Value) -> V
 
 
 def _scatter(call: OperatorCall, scatter: Scatter, x: Value, index: Value, updates: Value) -> Value:
-    """Small integers and bools are reduced as int32, of which they keep the low bits."""
+    """Scatter; dtypes that `Scatter` does not reduce are reduced as int32 and keep the low bits."""
     dtype = x.type.dtype
     if scatter.reduction == "none" or dtype.value in REDUCED:
         return call(scatter, x, index, updates)
-    wide = (call.cast(one, DType.int32) for one in (x, updates))
-    first, second = wide
-    return call.cast(call(scatter, first, index, second), dtype)
+    x, updates = (call.cast(one, DType.int32) for one in (x, updates))
+    return call.cast(call(scatter, x, index, updates), dtype)
 
 
 def _reverse_sequence(call: OperatorCall, x: Value, lengths: Value) -> Value:
-    """The first numbers along the axis of time backwards, in each sample as many as `lengths`."""
+    """Reverse the first `lengths` steps of each sample along the time axis."""
     batch, time = call.get("batch_axis", 1), call.get("time_axis", 0)
     if {batch, time} != {0, 1} or len(x.type.dims) < 2:
         raise ShapeError("ReverseSequence: batch_axis and time_axis must be 0 and 1")
@@ -409,11 +418,11 @@ def _reverse_sequence(call: OperatorCall, x: Value, lengths: Value) -> Value:
     length = call.reshape(
         call.cast(lengths, DType.int32), (samples, 1) if batch == 0 else (1, samples)
     )
-    at = call.constant(np.arange(steps).reshape(along), np.int32)
-    # The first two dimensions are rows, of which `apart` lie from one step of a sample to the next.
-    apart = 1 if batch == 0 else samples
+    step = call.constant(np.arange(steps).reshape(along), np.int32)
+    # The first two dimensions are merged to rows; `stride` rows lead from step to step of a sample.
+    stride = 1 if batch == 0 else samples
     first = np.arange(samples).reshape(across) * (steps if batch == 0 else 1)
-    row = call.pointwise(BACKWARDS, at, call.constant(first, np.int32), length, apart)
+    row = call.pointwise(REVERSED_ROW, step, call.constant(first, np.int32), length, stride)
     rows = call.reshape(x, (shape[0] * shape[1], *shape[2:]))
     result = call(Gather(0), rows, call.reshape(row, (shape[0] * shape[1],)))
     return call.reshape(result, shape)
@@ -422,25 +431,25 @@ def _reverse_sequence(call: OperatorCall, x: Value, lengths: Value) -> Value:
 def _tensor_scatter(
     call: OperatorCall, past: Value, update: Value, starts: Value | None = None
 ) -> Value:
-    """Write `update` over as many steps of a cache, from `starts` on in each sample."""
+    """Write `update` to a cache, from step `starts` of each sample on, by default the first."""
     axis = call.axis(call.get("axis", -2), past)
     shape, steps = past.type.shape, update.type.shape[axis]
     if not axis:
         raise ShapeError("TensorScatter: the axis must not be that of the samples")
-    lead, rest = shape[1:axis], shape[axis + 1 :]
-    at = call.constant(np.arange(steps), np.int32)
+    outer, inner = shape[1:axis], shape[axis + 1 :]
+    step = call.constant(np.arange(steps), np.int32)
     if starts is not None:
         first = call.reshape(call.cast(starts, DType.int32), (shape[0], 1))
-        at = call.pointwise("a + b", first, at)
+        step = call.pointwise("a + b", first, step)
     if call.get("mode", "linear") == "circular":
-        at = call.pointwise("remainder(a, b)", at, shape[axis])
-    # The row of each step, where all dimensions up to the axis are one.
-    before = np.arange(shape[0] * prod(lead)).reshape(shape[0], prod(lead), 1) * shape[axis]
-    at = call.reshape(at, (at.type.shape[0] if len(at.type.dims) > 1 else 1, 1, steps))
-    row = call.pointwise("a + b", call.constant(before, np.int32), at)
-    count = before.size * steps
-    rows = call.reshape(past, (before.size * shape[axis], *rest))
-    new = call.reshape(update, (count, *rest))
+        step = call.pointwise("remainder(a, b)", step, shape[axis])
+    # All dimensions up to the axis are merged to rows, of which each step has one.
+    first_row = np.arange(shape[0] * prod(outer)).reshape(shape[0], prod(outer), 1) * shape[axis]
+    step = call.reshape(step, (step.type.shape[0] if len(step.type.dims) > 1 else 1, 1, steps))
+    row = call.pointwise("a + b", call.constant(first_row, np.int32), step)
+    count = first_row.size * steps
+    rows = call.reshape(past, (first_row.size * shape[axis], *inner))
+    new = call.reshape(update, (count, *inner))
     return call.reshape(call(ScatterND(), rows, call.reshape(row, (count, 1)), new), shape)
 
 

@@ -1,4 +1,4 @@
-"""Operators over windows: pooling and its inverse, convolutions of all kinds."""
+"""Pooling, its inverse, and all kinds of convolutions."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ from glnn.onnx.operators.call import Converter, OperatorCall
 
 
 def windows_of(call: OperatorCall, sizes: Sizes, kernel: Sequence[int]) -> Window:
-    """Return a node's windows for an operand of spatial `sizes`. Raises ShapeError for wrong
-    ones.
-    """
+    """Return a node's windows for an operand of spatial `sizes`. Raises ShapeError."""
     count = len(kernel)
     if len(sizes) != count or not count:
         raise ShapeError(f"{call.name}: the kernel {tuple(kernel)} does not fit sizes {sizes}")
@@ -82,7 +80,7 @@ def pads(
 
 
 def split_padding(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
-    """Halve each of `totals`, with the larger half behind where `upper`."""
+    """Split each of `totals` in halves, the larger one behind if `upper`."""
     small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     return (small, large) if upper else (large, small)
 
@@ -98,62 +96,66 @@ def _deform_conv(
     bias: Value | None = None,
     mask: Value | None = None,
 ) -> Value:
-    """A product of the weights and what each tap of each window meets."""
+    """Multiply the weights by the bilinearly sampled taps of all windows."""
     if len(x.type.dims) != 4:
         raise UnsupportedOpError(f"DeformConv: of {len(x.type.dims) - 2} dimensions")
     n, c, h, w = x.type.shape
     windows = windows_of(call, (h, w), weight.type.shape[2:])
-    outs, groups, parts = windows.outputs((h, w)), call.get("group", 1), call.get("offset_group", 1)
-    taps, places = windows.kernel[0] * windows.kernel[1], outs[0] * outs[1]
-    offsets = call.reshape(offset, (n, parts, taps, 2, places))
+    output_sizes, groups, parts = (
+        windows.outputs((h, w)),
+        call.get("group", 1),
+        call.get("offset_group", 1),
+    )
+    taps, count = windows.kernel[0] * windows.kernel[1], output_sizes[0] * output_sizes[1]
+    offsets = call.reshape(offset, (n, parts, taps, 2, count))
     down, across = (
         call.pointwise(
             "a + b",
             call(Slice((i,), (i + 1,), (3,), (1,)), offsets),
-            call.constant(_tap_positions(windows, outs, i), np.float32),
+            call.constant(_tap_positions(windows, output_sizes, i), np.float32),
         )
         for i in (0, 1)
     )
-    of_mask = None if mask is None else call.reshape(mask, (n, parts, taps, 1, places))
+    masks = None if mask is None else call.reshape(mask, (n, parts, taps, 1, count))
     terms: list[Value] = []
     images = call.reshape(x, (n, parts, c // parts, h * w))
     for i, j in CORNERS:
         row = f"cast_int32(clip(floor(a) + {i}.0, 0.0, c))"
         column = f"cast_int32(clip(floor(b) + {j}.0, 0.0, d))"
         index = call.pointwise(f"{row} * da + {column}", down, across, h - 1.0, w - 1.0, w)
-        index = call.reshape(index, (n, parts, 1, taps * places))
-        index = call(Expand((n, parts, c // parts, taps * places)), index)
-        share = call.pointwise(
+        index = call.reshape(index, (n, parts, 1, taps * count))
+        index = call(Expand((n, parts, c // parts, taps * count)), index)
+        corner_weight = call.pointwise(
             f"{_share('a', i, 'c')} * {_share('b', j, 'd')}", down, across, float(h), float(w)
         )
-        if of_mask is not None:
-            share = call.pointwise("a * b", share, of_mask)
-        share = call.reshape(share, (n, parts, 1, taps * places))
-        terms += [call(GatherElements(3), images, index), share]
-    met = call.pointwise("a * b + c * d + da * db + dc * dd", *terms)
-    columns = call.reshape(met, (n, groups, c // groups * taps, places))
-    out = weight.type.shape[0]
-    factor = call.reshape(weight, (groups, out // groups, c // groups * taps))
+        if masks is not None:
+            corner_weight = call.pointwise("a * b", corner_weight, masks)
+        corner_weight = call.reshape(corner_weight, (n, parts, 1, taps * count))
+        terms += [call(GatherElements(3), images, index), corner_weight]
+    samples = call.pointwise("a * b + c * d + da * db + dc * dd", *terms)
+    columns = call.reshape(samples, (n, groups, c // groups * taps, count))
+    filters = weight.type.shape[0]
+    factor = call.reshape(weight, (groups, filters // groups, c // groups * taps))
     y = matmul(call, factor, columns)
-    return add_channel_bias(call, call.reshape(y, (n, out, *outs)), bias)
+    return add_channel_bias(call, call.reshape(y, (n, filters, *output_sizes)), bias)
 
 
 def _share(name: str, corner: int, size: str) -> str:
-    """Return the formula of the bilinear weight of a corner, 0 where it lies outside the image."""
-    at = f"(floor({name}) + {corner}.0)"
-    inside = f"cast_float32({at} >= 0.0) * cast_float32({at} < {size})"
-    return f"{inside} * (1.0 - abs({name} - {at}))"
+    """Return the formula of a corner's bilinear weight, 0 for corners outside the image."""
+    pixel = f"(floor({name}) + {corner}.0)"
+    inside = f"cast_float32({pixel} >= 0.0) * cast_float32({pixel} < {size})"
+    return f"{inside} * (1.0 - abs({name} - {pixel}))"
 
 
 def _tap_positions(windows: Window, outs: tuple[int, ...], axis: int) -> Array:
-    """(taps, 1, windows): where each tap of each window lies along an axis, without an offset."""
-    kernel, step, apart = windows.kernel, windows.stride[axis], windows.dilation[axis]
-    tap = np.indices(kernel)[axis].reshape(-1, 1, 1) * apart
-    return np.asarray(tap + np.indices(outs)[axis].reshape(-1) * step - windows.before[axis])
+    """Return (taps, 1, windows): the positions of taps along an axis, without offsets."""
+    kernel, stride, dilation = windows.kernel, windows.stride[axis], windows.dilation[axis]
+    tap = np.indices(kernel)[axis].reshape(-1, 1, 1) * dilation
+    return np.asarray(tap + np.indices(outs)[axis].reshape(-1) * stride - windows.before[axis])
 
 
 def add_channel_bias(call: OperatorCall, y: Value, bias: Value | None) -> Value:
-    """Return `y` (n, c, ...) with `bias` (c,), if any, added. Raises ShapeError for another one."""
+    """Return y (n, c, ...) plus `bias` (c,), if any. Raises ShapeError for another size."""
     if bias is None:
         return y
     call.check_bias_size(bias, y.type.shape[1])
@@ -186,18 +188,20 @@ def _conv_transpose(
     stride, dilation = call.get("strides", ones), call.get("dilations", ones)
     extra = call.get("output_padding", (0,) * count)
     mode = call.get("auto_pad", "NOTSET")
-    none: tuple[int, ...] = ()
-    wanted = call.get("output_shape", none)[-count:]
-    whole = [
+    no_shape: tuple[int, ...] = ()
+    output_sizes = call.get("output_shape", no_shape)[-count:]
+    unpadded = [
         (n - 1) * s + e + d * (k - 1) + 1
         for n, s, e, d, k in zip(sizes, stride, extra, dilation, kernel, strict=True)
     ]
-    if not wanted and mode.startswith("SAME"):
-        wanted = tuple(n * s for n, s in zip(sizes, stride, strict=True))
-    if wanted:
-        totals = [max(n - m, 0) for n, m in zip(whole, wanted, strict=True)]
+    if not output_sizes and mode.startswith("SAME"):
+        output_sizes = tuple(n * s for n, s in zip(sizes, stride, strict=True))
+    if output_sizes:
+        totals = [max(n - m, 0) for n, m in zip(unpadded, output_sizes, strict=True)]
         before, after = split_padding(totals, upper=mode == "SAME_UPPER")
-        extra = tuple(e + max(m - n, 0) for e, n, m in zip(extra, whole, wanted, strict=True))
+        extra = tuple(
+            e + max(m - n, 0) for e, n, m in zip(extra, unpadded, output_sizes, strict=True)
+        )
     else:
         before, after = pads(call, sizes, kernel, stride, dilation)
     groups = call.get("group", 1)
@@ -224,10 +228,14 @@ def _causal_conv(
     past: Value | None = None,
 ) -> tuple[Value, Value]:
     c = x.type.shape[1]
-    kept = weight.type.shape[-1] - 1
+    state_length = weight.type.shape[-1] - 1
     joined = x
-    if kept:
-        joined = call(Pad((0, 0, kept), (0, 0, 0)), x) if past is None else call(Concat(2), past, x)
+    if state_length:
+        joined = (
+            call(Pad((0, 0, state_length), (0, 0, 0)), x)
+            if past is None
+            else call(Concat(2), past, x)
+        )
     y = compose.conv(call, joined, weight, stride=(1,), padding=(0, 0), dilation=(1,), groups=c)
     y = add_channel_bias(call, y, bias)
     activation = call.get("activation", "none")
@@ -236,47 +244,47 @@ def _causal_conv(
     elif activation != "none":
         raise ShapeError(f"CausalConvWithState: activation {activation!r} is not known")
     length = joined.type.shape[2]
-    return y, call(Slice((length - kept,), (length,), (2,), (1,)), joined)
+    return y, call(Slice((length - state_length,), (length,), (2,), (1,)), joined)
 
 
 def _col2im(call: OperatorCall, x: Value, image: Value, block: Value) -> Value:
-    """Add each number of x to the element that its window's tap lies upon."""
+    """Add each number of x to the element under its window's tap."""
     sizes, kernel = call.integers(image, "image_shape"), call.integers(block, "block_shape")
     return fold(call, x, windows_of(call, sizes, kernel), sizes)
 
 
-def _max_unpool(call: OperatorCall, x: Value, places: Value, shape: Value | None = None) -> Value:
-    """Put each number to its index in its own channel, zeros elsewhere."""
+def _max_unpool(call: OperatorCall, x: Value, indices: Value, shape: Value | None = None) -> Value:
+    """Scatter the numbers of each channel to their indices, zeros elsewhere."""
     n, c, *sizes = x.type.shape
     windows = windows_of(call, tuple(sizes), call.need("kernel_shape"))
-    result = tuple(
+    default_sizes = tuple(
         (size - 1) * s - before - after + k
         for size, s, before, after, k in zip(
             sizes, windows.stride, windows.before, windows.after, windows.kernel, strict=True
         )
     )
-    whole = result if shape is None else call.integers(shape, "output_shape")[2:]
-    if places.type.shape != x.type.shape:
-        raise ShapeError(f"MaxUnpool: indices must be as {x.type}, got {places.type}")
-    planes, count = n * c, prod(result)
+    output_sizes = default_sizes if shape is None else call.integers(shape, "output_shape")[2:]
+    if indices.type.shape != x.type.shape:
+        raise ShapeError(f"MaxUnpool: indices must be as {x.type}, got {indices.type}")
+    planes, count = n * c, prod(default_sizes)
     first = call.constant(np.arange(planes)[:, None] * count, np.int32)
-    flat = call.cast(call.reshape(places, (planes, prod(sizes))), DType.int32)
+    flat = call.cast(call.reshape(indices, (planes, prod(sizes))), DType.int32)
     index = call.pointwise("a - b", flat, first)
     zeros = call(Expand((planes, count)), call.constant(0, x.type.dtype.numpy))
     numbers = call.reshape(x, (planes, prod(sizes)))
     y = call(ScatterElements(1), zeros, index, numbers)
-    y = call.reshape(y, (n, c, *result))
-    if whole == result:
+    y = call.reshape(y, (n, c, *default_sizes))
+    if output_sizes == default_sizes:
         return y
-    after = tuple(m - k for m, k in zip(whole, result, strict=True))
-    return call(Pad((0,) * (len(result) + 2), (0, 0, *after)), y)
+    padding = tuple(m - k for m, k in zip(output_sizes, default_sizes, strict=True))
+    return call(Pad((0,) * (len(default_sizes) + 2), (0, 0, *padding)), y)
 
 
-TABLE = 32  # bytes for each tap of each window, with those of temporary arrays
+TABLE = 32  # bytes for each tap of each window, with temporary arrays
 
 
 def _windows(call: OperatorCall, x: Value) -> Window:
-    """The node's windows. Raises ShapeError where images have none, or nothing to put them on."""
+    """Return the node's windows. Raises ShapeError for empty images, and images without windows."""
     if len(x.type.dims) < 3:
         raise ShapeError(f"{call.name}: x must be (n, c, ...), got {x.type}")
     sizes = x.type.shape[2:]
@@ -290,7 +298,7 @@ def _windows(call: OperatorCall, x: Value) -> Window:
 
 
 def _empty(call: OperatorCall, x: Value, windows: Window) -> Value | None:
-    """Return the result for a batch of 0, whatever the size of its images; None for others."""
+    """Return the result for a batch of 0; None for other batches."""
     n, c, *sizes = x.type.shape
     if n != 0:
         return None
@@ -310,41 +318,41 @@ def max_pool(call: OperatorCall, x: Value) -> tuple[Value, ...]:
 
 
 def _max_positions(call: OperatorCall, x: Value, windows: Window) -> Value:
-    """Return the index in all of x of the first maximum of each window, int64."""
+    """Return the flat index in x of the first maximum of each window, int64."""
     n, c, *sizes = x.type.shape
     planes, outs = n * c, windows.outputs(tuple(sizes))
     call.check_tables(prod(outs) * prod(windows.kernel), TABLE)
     column_major = bool(call.get("storage_order", 0))
-    met = _met(windows, tuple(sizes), outs)
+    indices = _tap_indices(windows, tuple(sizes), outs)
     rows = call.reshape(x, (planes, int(np.prod(sizes))))
-    numbers = call(Gather(1), rows, call.constant(met.astype(np.int32)))
+    numbers = call(Gather(1), rows, call.constant(indices.astype(np.int32)))
     tap = call(ArgReduce("max", 2), numbers)
-    flat = call.constant(np.arange(len(met)) * met.shape[1], np.int32)
-    told = met
+    offsets = call.constant(np.arange(len(indices)) * indices.shape[1], np.int32)
+    numbering = indices
     if column_major:
-        told = np.ravel_multi_index(np.unravel_index(met, sizes)[::-1], sizes[::-1])
-    table = call.constant(told.reshape(-1).astype(np.int32))
-    place = call(Gather(0), table, call.pointwise("a + b", tap, flat))
+        numbering = np.ravel_multi_index(np.unravel_index(indices, sizes)[::-1], sizes[::-1])
+    table = call.constant(numbering.reshape(-1).astype(np.int32))
+    position = call(Gather(0), table, call.pointwise("a + b", tap, offsets))
     first = call.constant(np.arange(planes)[:, None] * int(np.prod(sizes)), np.int32)
-    return call.reshape(call.pointwise("cast_int64(a + b)", place, first), (n, c, *outs))
+    return call.reshape(call.pointwise("cast_int64(a + b)", position, first), (n, c, *outs))
 
 
-def _met(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Array:
-    """(windows, taps): the place of each tap of each window among `sizes`.
+def _tap_indices(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Array:
+    """Return (windows, taps): the flat index into an image of each tap.
 
-    A tap in the padding has the place of the window's first one that is not.
+    A tap in the padding has the index of the window's first tap that is not.
     """
-    at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    index, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     fields = zip(sizes, outs, windows.kernel, windows.stride, windows.dilation, windows.before)
     for size, out, k, s, d, before in fields:
         positions = np.add.outer(np.arange(out) * s - before, np.arange(k) * d)
-        there = (positions >= 0) & (positions < size)
-        at = (at[:, None, :, None] * size + positions[:, None]).reshape(len(at) * out, -1)
-        inside = (inside[:, None, :, None] & there[:, None]).reshape(len(inside) * out, -1)
+        in_image = (positions >= 0) & (positions < size)
+        index = (index[:, None, :, None] * size + positions[:, None]).reshape(len(index) * out, -1)
+        inside = (inside[:, None, :, None] & in_image[:, None]).reshape(len(inside) * out, -1)
     if not inside.any(axis=1).all():
         raise ShapeError(f"MaxPool: a window of {windows.kernel} meets nothing but padding")
-    first = np.take_along_axis(at, inside.argmax(axis=1)[:, None], axis=1)
-    return np.where(inside, at, first)
+    first = np.take_along_axis(index, inside.argmax(axis=1)[:, None], axis=1)
+    return np.where(inside, index, first)
 
 
 def pool_averages(call: OperatorCall, x: Value) -> Value:
@@ -363,14 +371,14 @@ def _lp_pool(call: OperatorCall, x: Value) -> Value:
 
 
 def _powers(call: OperatorCall, x: Value, p: float) -> Value:
-    """The numbers of x to the power p, without their signs."""
+    """Return the magnitudes of x to the power p."""
     if p in (1, 2):
         return call.pointwise("abs(a)" if p == 1 else "square(a)", x)
     return call.pointwise("pow(abs(a), b)", x, float(p))
 
 
 def _root(call: OperatorCall, x: Value, p: float) -> Value:
-    """The p-th root."""
+    """Return the p-th root of x."""
     if p == 1:
         return x
     return call.pointwise("sqrt(a)", x) if p == 2 else call.pointwise("pow(a, b)", x, 1.0 / p)
@@ -391,7 +399,7 @@ def _global_max_pool(call: OperatorCall, x: Value) -> Value:
 
 
 def _global(call: OperatorCall, x: Value, mode: str) -> Value:
-    """Pool each channel to one number; images keep the layout that convolutions leave them in."""
+    """Pool each channel to one number. For images `Pool2d` reads the layout of convolutions."""
     if len(x.type.dims) == 4 and x.type.dtype is DType.float32:
         return call(Pool2d(mode, None), x)
     kind = "mean" if mode == "average" else "max"
