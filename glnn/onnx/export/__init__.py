@@ -1,4 +1,4 @@
-"""The table of the writers of all kinds of layers."""
+"""The table of writers, by layer class."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ _FAMILIES: Mapping[type[Layer], Row] = {
     Pad: layer_writers.pad,
     layers.Upsample: layer_writers.upsample,
 }
-"""Writers for layers that differ only by their dimensions; a layer of two families is of the
-first.
+"""Writers of base classes, for layers that differ in dimensions only. The first base class counts.
 """
 TABLE: Mapping[type[Layer], Row] = {
     **_NORMS,

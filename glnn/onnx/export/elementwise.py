@@ -1,4 +1,4 @@
-"""Layers of functions of every element: their expressions as nodes."""
+"""Writers of pointwise layers: an expression becomes one node for each function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glnn.layers import PReLU
 from glnn.onnx.export.writer import LayerWriter
 from glnn.onnx.operators.dtypes import CODES
 
-LARGE = 20.0  # softplus(x) is x from there on, in float32
+LARGE = 20.0  # from here on softplus(x) is x in float32
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class ExportedTensor:
     """A tensor or a number of an expression."""
 
     dtype: DType | str
-    """The type of a tensor; a number's kind."""
+    """The dtype of a tensor, or the kind of a number."""
     name: str = ""
-    """The tensor's."""
+    """The tensor's name."""
     value: Number | None = None
-    """The number."""
+    """The number, None for a tensor."""
 
 
 def expression(out: LayerWriter, *inputs: str) -> str:
-    """The layer's function of its inputs."""
+    """Write the layer's expression of its inputs."""
     assert isinstance(out.layer.op, Pointwise)
     operands = [
         ExportedTensor(type.dtype, name) for type, name in zip(out.types, inputs, strict=True)
@@ -64,20 +64,20 @@ def _write_expression(out: LayerWriter, expr: Expr, *operands: ExportedTensor) -
 def _call(out: LayerWriter, function: str, operands: tuple[ExportedTensor, ...]) -> ExportedTensor:
     row = FUNCTIONS[function]
     numbers = [one.value for one in operands if one.value is not None]
-    gives = row.infer(tuple(one.dtype for one in operands)) if row.body is None else ""
+    result_dtype = row.infer(tuple(one.dtype for one in operands)) if row.body is None else ""
     if len(numbers) == len(operands):
         value = Call(function, tuple(map(Scalar, numbers))).evaluate().item()
-        return ExportedTensor(gives or "float", value=value)
-    first, behind = operands[0], [one.value for one in operands[1:]]
-    if row.onnx and row.attributes and first.name and None not in behind:
+        return ExportedTensor(result_dtype or "float", value=value)
+    first, parameters = operands[0], [one.value for one in operands[1:]]
+    if row.onnx and row.attributes and first.name and None not in parameters:
         names = row.attributes
-        floats = {name: float(value or 0) for name, value in zip(names, behind, strict=True)}
+        floats = {name: float(value or 0) for name, value in zip(names, parameters, strict=True)}
         return ExportedTensor(first.dtype, out(row.onnx.name, first.name, **floats))
     if function in WRITERS and (name := WRITERS[function](out, *operands)):
         return ExportedTensor(first.dtype, name)
     if body := row.onnx_formula or row.body:
         return _write_expression(out, formula(body), *operands)
-    dtype = DType(gives) if not isinstance(gives, DType) else gives
+    dtype = result_dtype if isinstance(result_dtype, DType) else DType(result_dtype)
     if function.startswith("cast_"):
         return ExportedTensor(dtype, out("Cast", first.name, to=CODES[dtype]))
     if row.onnx is None:
@@ -86,12 +86,12 @@ def _call(out: LayerWriter, function: str, operands: tuple[ExportedTensor, ...])
 
 
 def _tensors(out: LayerWriter, operands: tuple[ExportedTensor, ...]) -> list[str]:
-    """The names of `operands`; numbers become tensors of the type of the others."""
+    """Return the names of `operands`; numbers become constants of the other operands' dtype."""
     dtypes = [o.dtype for o in operands if isinstance(o.dtype, DType)]
 
-    def type_of(one: ExportedTensor) -> DType:
-        alike = [dtype for dtype in dtypes if dtype.kind == one.dtype]
-        return alike[0] if alike else NUMBERS[str(one.dtype)]
+    def type_of(number: ExportedTensor) -> DType:
+        same_kind = [dtype for dtype in dtypes if dtype.kind == number.dtype]
+        return same_kind[0] if same_kind else NUMBERS[str(number.dtype)]
 
     return [
         one.name if one.value is None else out.constant(one.value, type_of(one).numpy)
@@ -104,8 +104,8 @@ def _clip(
 ) -> str | None:
     if low.value is not None and high.value is not None and low.value <= high.value:
         return out("Clip", *_tensors(out, (x, low, high)))
-    raised = out("Max", *_tensors(out, (x, low)))
-    return out("Min", *_tensors(out, (ExportedTensor(x.dtype, raised), high)))
+    bounded = out("Max", *_tensors(out, (x, low)))
+    return out("Min", *_tensors(out, (ExportedTensor(x.dtype, bounded), high)))
 
 
 def _softplus(
@@ -159,6 +159,6 @@ WRITERS: Mapping[str, Callable[..., str | None]] = {
     "fmod": _fmod,
     "gelu_tanh": _gelu_tanh,
 }
-"""Writers of functions that are more than one operator; they return None where the function is
-written as any other.
+"""Writers of functions that need more than one operator, or attributes. Where one returns None, the
+function is written by its formula.
 """

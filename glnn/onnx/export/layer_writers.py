@@ -42,9 +42,9 @@ from glnn.layers.recurrent import Cell, Recurrent
 from glnn.onnx.export.writer import LayerWriter
 
 REDUCED = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
-"""ONNX reductions by EmbeddingBag's modes."""
+"""ONNX's reduction for each mode of EmbeddingBag."""
 RESIZED = (DType.float32, DType.int32, DType.uint8, DType.int8)
-"""Dtypes that Resize is known to take."""
+"""Dtypes for which Resize is written."""
 
 
 def linear(out: LayerWriter, x: str) -> str:
@@ -63,19 +63,19 @@ def bilinear(out: LayerWriter, x: str, y: str) -> str:
     matrix = layer.weight.transpose(1, 0, 2).reshape(layer.in1_features, count * size)
     weight = out.writer.weight(f"{out.name}.weight.T", np.ascontiguousarray(matrix))
     before = [0] * (len(out.types[0].dims) - 1)
-    made = out("MatMul", out("Unsqueeze", x, out.integers(-2)), weight)
-    made = out("Reshape", made, out.integers(*before, count, size))
-    made = out("Mul", made, out("Unsqueeze", y, out.integers(-2)))
-    total = out("ReduceSum", made, out.integers(-1), keepdims=0)
+    product = out("MatMul", out("Unsqueeze", x, out.integers(-2)), weight)
+    product = out("Reshape", product, out.integers(*before, count, size))
+    product = out("Mul", product, out("Unsqueeze", y, out.integers(-2)))
+    total = out("ReduceSum", product, out.integers(-1), keepdims=0)
     return out("Add", total, out.parameter("bias")) if "bias" in layer.shapes else total
 
 
 def cosine_similarity(out: LayerWriter, x: str, y: str) -> str:
     layer = out.layer
     assert isinstance(layer, CosineSimilarity)
-    axes, least = out.integers(layer.dim), out.constant(layer.eps)
+    axes, epsilon = out.integers(layer.dim), out.constant(layer.eps)
     product = out("ReduceSum", out("Mul", x, y), axes, keepdims=0)
-    norms = (out("Max", out("ReduceL2", one, axes, keepdims=0), least) for one in (x, y))
+    norms = (out("Max", out("ReduceL2", one, axes, keepdims=0), epsilon) for one in (x, y))
     return out("Div", product, out("Mul", *norms))
 
 
@@ -84,22 +84,22 @@ def bias(out: LayerWriter, x: str) -> str:
 
 
 def embedding(out: LayerWriter, x: str) -> str:
-    """An index out of range, which is the nearest one in range here, is an error in ONNX."""
+    """Write a Gather. An index out of range is clamped by glnn, and an error in ONNX."""
     assert isinstance(out.layer, Embedding)
     return out("Gather", out.parameter("weight"), x, axis=0)
 
 
 def embedding_bag(out: LayerWriter, x: str) -> str:
-    """Write an EmbeddingBag by Gather and a reduction; a bag of padding alone is 0 in any mode."""
+    """Write a Gather and a reduction. A bag of padding alone is 0 in each mode."""
     layer = out.layer
     assert isinstance(layer, EmbeddingBag)
     rows, axes = out("Gather", out.parameter("weight"), x, axis=0), out.integers(1)
     if layer.padding_idx is None:
         return out(REDUCED[layer.mode], rows, axes, keepdims=0)
     index = out.types[0].dtype.numpy
-    places = layer.padding_idx, layer.padding_idx - layer.num_embeddings
-    same = (out("Equal", x, out.constant(one, index)) for one in places)
-    padded, zero = out("Or", *same), out.constant(0)
+    padding = layer.padding_idx, layer.padding_idx - layer.num_embeddings
+    equal = (out("Equal", x, out.constant(one, index)) for one in padding)
+    padded, zero = out("Or", *equal), out.constant(0)
     mask = out("Unsqueeze", padded, out.integers(2))
     count = out("ReduceSum", out("Where", padded, zero, out.constant(1)), axes)
     if layer.mode == "max":
@@ -146,33 +146,33 @@ def upsample(out: LayerWriter, x: str) -> str:
         if axis >= 2 and isinstance(n, int)
     ]
     nearest = layer.mode.startswith("nearest")
-    whole = all(
-        places.step * places.count == n
-        and np.array_equal(places.nearest, np.repeat(np.arange(n), places.count // n))
-        for _, n, places in sizes
+    repeats = all(
+        resampling.step * resampling.count == n
+        and np.array_equal(resampling.nearest, np.repeat(np.arange(n), resampling.count // n))
+        for _, n, resampling in sizes
     )
-    if nearest and not (whole and out.types[0].dtype in RESIZED):
+    if nearest and not (repeats and out.types[0].dtype in RESIZED):
         exact = layer.mode == "nearest-exact"
-        for axis, _, places in sizes:  # float32's rounding decides: the indices are written
-            index = places.nearest_exact if exact else places.nearest
+        for axis, _, resampling in sizes:  # indices, so that runtimes do not round differently
+            index = resampling.nearest_exact if exact else resampling.nearest
             x = out("Gather", x, out.constant(index, np.int64), axis=axis)
         return x
     coordinates = "align_corners" if layer.align_corners else "half_pixel"
     cubic = layer.mode == "bicubic"
-    how = {
+    attributes = {
         "mode": "nearest" if nearest else "cubic" if cubic else "linear",
         "coordinate_transformation_mode": "asymmetric" if nearest else coordinates,
         "axes": [axis for axis, _, _ in sizes],
     } | ({"nearest_mode": "floor"} if nearest else {})
-    if layer.align_corners or any(places.scale is None for _, _, places in sizes):
-        wanted = out.integers(*(places.count for _, _, places in sizes))
-        return out("Resize", x, "", "", wanted, **how)
-    scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]
-    return out("Resize", x, "", out.constant(scales), **how)
+    if layer.align_corners or any(resampling.scale is None for _, _, resampling in sizes):
+        counts = out.integers(*(resampling.count for _, _, resampling in sizes))
+        return out("Resize", x, "", "", counts, **attributes)
+    scales = [_scale(n, axis.count, axis.scale or 1.0) for _, n, axis in sizes]
+    return out("Resize", x, "", out.constant(scales), **attributes)
 
 
 def _scale(size: int, count: int, scale: float) -> float:
-    """`scale` as float32, which takes `size` places to `count`."""
+    """Return `scale` in float32, increased until floor(size * scale) is `count`."""
     result = np.float32(scale)
     while floor(np.float32(size) * result) < count:
         result = np.nextafter(result, np.float32(np.inf))
@@ -191,15 +191,15 @@ def multihead_attention(out: LayerWriter, query: str, key: str, value: str) -> s
 
 def _attend(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
     heads, size = layer.num_heads, layer.embed_dim
-    n, places = (0, 1) if layer.batch_first else (1, 0)
+    n, length = (0, 1) if layer.batch_first else (1, 0)
     parts = []
     for i, x in enumerate((query, key, value)):
         projected = _project(out, layer, x, i)
         split = out("Reshape", projected, out.integers(0, 0, heads, size // heads))
         if i > 0:
-            split = _longer(out, layer, split, f"bias_{'qkv'[i]}")
-        transposed = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
-        parts.append(out("Transpose", split, perm=transposed))
+            split = _append_keys(out, layer, split, f"bias_{'qkv'[i]}")
+        perm = (n, 2, 3, length) if i == 1 else (n, 2, length, 3)
+        parts.append(out("Transpose", split, perm=perm))
     scaled = out("Mul", parts[0], out.constant(1 / sqrt(size // heads)))
     weights = out("Softmax", out("MatMul", scaled, parts[1]), axis=-1)
     result = out("MatMul", weights, parts[2])
@@ -211,8 +211,8 @@ def _attend(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, v
     return out("Add", product, out.parameter("out_proj_bias"))
 
 
-def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> str:
-    """Keys or values x, of four dimensions, with those that are always there."""
+def _append_keys(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> str:
+    """Append `bias_k` or `bias_v` and, for `add_zero_attn`, zeros to keys or values x (4-D)."""
     axis, size = 1 if layer.batch_first else 0, layer.embed_dim // layer.num_heads
     ends = out.integers(0), out.integers(1), out.integers(axis)
     result = [x]
@@ -228,7 +228,7 @@ def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> s
 
 
 def _project(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str:
-    """The projection of input number i."""
+    """Project input i: the query, key or value."""
     arrays, size, letter = layer.parameters, layer.embed_dim, "qkv"[i]
     part = slice(i * size, (i + 1) * size)
     weight = (
@@ -249,10 +249,10 @@ def pad(out: LayerWriter, x: str) -> str:
     """Write a Pad for each step of the layer that pads; Identity where none does."""
     layer = out.layer
     assert isinstance(layer, Pad)
-    none, nodes = (0,) * (len(out.dims) - layer.count), 0
+    zeros, nodes = (0,) * (len(out.dims) - layer.count), 0
     for before, after, edge in layer.steps:
         if any((*before, *after)):
-            sides = out.integers(*none, *before, *none, *after)
+            sides = out.integers(*zeros, *before, *zeros, *after)
             value = (out.constant(layer.value, out.types[0].dtype.numpy),)
             value = value if edge == "constant" and layer.value else ()  # type: ignore[assignment]
             x, nodes = out("Pad", x, sides, *value, mode=edge), nodes + 1
@@ -266,22 +266,22 @@ def pixel_shuffle(out: LayerWriter, x: str) -> str:
     if len(dims) == 4 and out.types[0].dtype is DType.float32:
         return out("DepthToSpace", x, blocksize=r, mode="CRD")
     *first, c, h, w = dims
-    at = len(first)
+    axis = len(first)
     assert isinstance(c, int)
     x = out.reshape(x, dims, (*first, c // r**2, r, r, h, w))
-    order = (*range(at + 1), at + 3, at + 1, at + 4, at + 2)
+    order = (*range(axis + 1), axis + 3, axis + 1, axis + 4, axis + 2)
     return out.reshape(out("Transpose", x, perm=order), dims, out.result.dims)
 
 
 def pixel_unshuffle(out: LayerWriter, x: str) -> str:
-    """ONNX's SpaceToDepth has all channels of one place behind one another."""
+    """Write a Reshape and Transpose: ONNX's SpaceToDepth orders channels differently."""
     layer, dims = out.layer, out.dims
     assert isinstance(layer, PixelUnshuffle)
     r, (*first, c, h, w) = layer.downscale_factor, dims
-    at = len(first)
+    axis = len(first)
     assert isinstance(h, int) and isinstance(w, int)
     x = out.reshape(x, dims, (*first, c, h // r, r, w // r, r))
-    order = (*range(at + 1), at + 2, at + 4, at + 1, at + 3)
+    order = (*range(axis + 1), axis + 2, axis + 4, axis + 1, axis + 3)
     return out.reshape(out("Transpose", x, perm=order), dims, out.result.dims)
 
 
@@ -298,14 +298,13 @@ def channel_shuffle(out: LayerWriter, x: str) -> str:
 def unfold(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, Unfold)
-    lie = layer.windows
-    outs = lie.outputs(out.sizes)
-    if any(lie.sides):
-        x = out("Pad", x, out.integers(0, 0, *lie.before, 0, 0, *lie.after))
+    windows = layer.windows
+    counts = windows.outputs(out.sizes)
+    if any(windows.sides):
+        x = out("Pad", x, out.integers(0, 0, *windows.before, 0, 0, *windows.after))
     for axis in (1, 0):
-        x = out(
-            "Gather", x, out.constant(window_positions(lie, outs, axis), np.int64), axis=2 + axis
-        )
+        positions = window_positions(windows, counts, axis)
+        x = out("Gather", x, out.constant(positions, np.int64), axis=2 + axis)
     x = out("Transpose", x, perm=(0, 1, 2, 4, 3, 5))
     return out.reshape(x, out.dims[:1], out.result.dims)
 
@@ -313,14 +312,21 @@ def unfold(out: LayerWriter, x: str) -> str:
 def fold(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, Fold)
-    lie = layer.windows
-    more = {"strides": lie.stride, "dilations": lie.dilation, "pads": lie.sides}
-    image, block = out.integers(*layer.output_size), out.integers(*lie.kernel)
-    return out("Col2Im", x, image, block, **more)
+    windows = layer.windows
+    image, block = out.integers(*layer.output_size), out.integers(*windows.kernel)
+    return out(
+        "Col2Im",
+        x,
+        image,
+        block,
+        strides=windows.stride,
+        dilations=windows.dilation,
+        pads=windows.sides,
+    )
 
 
-def _or(out: LayerWriter, name: str, value: float, *shape: int) -> str:
-    """The layer's parameter, or so many of `value` where it has none."""
+def _parameter_or(out: LayerWriter, name: str, value: float, *shape: int) -> str:
+    """Return the layer's parameter, or a constant of `value` where it has none."""
     if name in out.layer.shapes:
         return out.parameter(name)
     return out.constant(np.full(shape, value))
@@ -330,7 +336,7 @@ def batch_norm(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, (BatchNorm2d, InstanceNorm2d))
     count = layer.num_features
-    scale, shift = _or(out, "weight", 1, count), _or(out, "bias", 0, count)
+    scale, shift = _parameter_or(out, "weight", 1, count), _parameter_or(out, "bias", 0, count)
     moments = out.parameter("running_mean"), out.parameter("running_var")
     return out("BatchNormalization", x, scale, shift, *moments, epsilon=float(layer.eps))
 
@@ -339,9 +345,9 @@ def group_norm(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, GroupNorm)
     count = layer.num_channels
-    scale, shift = _or(out, "weight", 1, count), _or(out, "bias", 0, count)
-    more = {"num_groups": layer.num_groups, "epsilon": float(layer.eps)}
-    return out("GroupNormalization", x, scale, shift, **more)
+    scale, shift = _parameter_or(out, "weight", 1, count), _parameter_or(out, "bias", 0, count)
+    attributes = {"num_groups": layer.num_groups, "epsilon": float(layer.eps)}
+    return out("GroupNormalization", x, scale, shift, **attributes)
 
 
 def instance_norm(out: LayerWriter, x: str) -> str:
@@ -350,21 +356,21 @@ def instance_norm(out: LayerWriter, x: str) -> str:
     if layer.track_running_stats:
         return batch_norm(out, x)
     count = layer.num_features
-    scale, shift = _or(out, "weight", 1, count), _or(out, "bias", 0, count)
+    scale, shift = _parameter_or(out, "weight", 1, count), _parameter_or(out, "bias", 0, count)
     return out("InstanceNormalization", x, scale, shift, epsilon=float(layer.eps))
 
 
 def layer_norm(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, LayerNorm)
-    scale = _or(out, "weight", 1, *layer.normalized_shape)
+    scale = _parameter_or(out, "weight", 1, *layer.normalized_shape)
     shift = (out.parameter("bias"),) if "bias" in layer.shapes else ()
-    more = {"axis": -len(layer.normalized_shape), "epsilon": float(layer.eps)}
-    return out("LayerNormalization", x, scale, *shift, **more)
+    attributes = {"axis": -len(layer.normalized_shape), "epsilon": float(layer.eps)}
+    return out("LayerNormalization", x, scale, *shift, **attributes)
 
 
 def rms_norm(out: LayerWriter, x: str) -> str:
-    """ONNX has an operator for it from opset 23 on only."""
+    """Write single operators: ONNX has RMSNormalization only from version 23 on."""
     layer = out.layer
     assert isinstance(layer, RMSNorm) and isinstance(layer.op, Normalize)
     axes = out.integers(*range(-len(layer.normalized_shape), 0))
@@ -374,18 +380,25 @@ def rms_norm(out: LayerWriter, x: str) -> str:
 
 
 def local_response_norm(out: LayerWriter, x: str) -> str:
-    """ONNX's operator takes images, and of an even size it has the other half more behind x's."""
+    """Write an LRN for images and an odd size; else a product with a band matrix.
+
+    For an even size ONNX's window has one more channel behind the center, glnn's one before.
+    """
     layer, dims = out.layer, out.dims
     assert isinstance(layer, LocalResponseNorm)
     size, channels = layer.size, dims[1]
     if len(dims) == 4 and size % 2:
-        more = {"alpha": float(layer.alpha), "beta": float(layer.beta), "bias": float(layer.k)}
-        return out("LRN", x, size=size, **more)
+        attributes = {
+            "alpha": float(layer.alpha),
+            "beta": float(layer.beta),
+            "bias": float(layer.k),
+        }
+        return out("LRN", x, size=size, **attributes)
     assert isinstance(channels, int)
-    away = np.arange(channels) - np.arange(channels)[:, None]
-    near = (away >= -(size // 2)) & (away <= (size - 1) // 2)
+    distance = np.arange(channels) - np.arange(channels)[:, None]
+    band = (distance >= -(size // 2)) & (distance <= (size - 1) // 2)
     squares = out("Reshape", out("Mul", x, x), out.integers(0, channels, -1))
-    sums = out("MatMul", out.constant(near * (layer.alpha / size)), squares)
+    sums = out("MatMul", out.constant(band * (layer.alpha / size)), squares)
     sums = out.reshape(sums, (dims[0],), dims)
     power = out("Pow", out("Add", sums, out.constant(layer.k)), out.constant(layer.beta))
     return out("Div", x, power)
@@ -464,23 +477,27 @@ def avg_pool(out: LayerWriter, x: str) -> str:
 
 
 def _mean(out: LayerWriter, x: str, layer: Pool, *, count_padding: bool) -> str:
-    """Write an average pool; windows beyond the end count what is inside, with or without
-    padding.
+    """Write an average pool, whose windows beyond the end count only elements inside.
+
+    count_padding: True if padding counts, too.
     """
     ends, padding = _ends(out), layer.padding
     pads = (*padding, *ends)
     if count_padding and ends != padding:
         if any(padding):
             x = out("Pad", x, out.integers(0, 0, *padding, 0, 0, *padding))
-        over = (max(0, end - side) for end, side in zip(ends, padding, strict=True))
-        pads = (*(0,) * layer.count, *over)
+        overhang = (max(0, end - side) for end, side in zip(ends, padding, strict=True))
+        pads = (*(0,) * layer.count, *overhang)
         count_padding = False
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
     return out("AveragePool", x, **sizes, count_include_pad=int(count_padding))
 
 
 def lp_pool(out: LayerWriter, x: str) -> str:
-    """ONNX's operator has no signs and, of a window that hangs over the end, only what is there."""
+    """Write an LpPool where p is even and no window is beyond the end, else sums of powers.
+
+    ONNX's operator takes magnitudes, and no padding for windows beyond the end.
+    """
     layer = out.layer
     assert isinstance(layer, LPPool)
     p = float(layer.norm_type)
@@ -493,7 +510,7 @@ def lp_pool(out: LayerWriter, x: str) -> str:
 
 
 def _ends(out: LayerWriter) -> Sizes:
-    """The padding behind each dimension that gives as many windows as there are."""
+    """Return the padding behind each dimension that gives the layer's number of windows."""
     layer = out.layer
     assert isinstance(layer, Pool)
     result = []
@@ -542,26 +559,26 @@ def adaptive_max_pool(out: LayerWriter, x: str) -> str:
         return _pool_evenly(out, "MaxPool", x, counts)
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), 2):
         parts = list(_parts(size, count))
-        most = max(len(part) for part in parts)
-        index = [[*part, *[part[-1]] * (most - len(part))] for part in parts]
+        longest = max(len(part) for part in parts)
+        index = [[*part, *[part[-1]] * (longest - len(part))] for part in parts]
         x = out("Gather", x, out.constant(index, np.int64), axis=axis)
         x = out("ReduceMax", x, out.integers(axis + 1), keepdims=0)
     return x
 
 
 def _pool_evenly(out: LayerWriter, op_type: str, x: str, counts: Sizes) -> str:
-    """Write a pool whose windows are of one size and side by side."""
+    """Write a pool of adjacent windows of one size."""
     kernel = tuple(size // count for size, count in zip(out.sizes, counts, strict=True))
     return out(op_type, x, kernel_shape=kernel, strides=kernel)
 
 
 def _parts(size: int, count: int) -> list[range]:
-    """The places of each of `count` windows that share `size`."""
+    """Return the indices of each of `count` windows that divide `size`."""
     return [range(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
 def _means(size: int, count: int) -> Array:
-    """The matrix whose product with a column is the mean of each window."""
+    """Return the matrix (count, size) whose products are the means of windows."""
     result = np.zeros((count, size), np.float32)
     for row, part in zip(result, _parts(size, count), strict=True):
         row[part] = 1 / len(part)
@@ -578,7 +595,7 @@ def subsample2d(out: LayerWriter, x: str) -> str:
 
 OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
-"""PyTorch's gates in ONNX's order: i, o, f, c of an LSTM, z, r, h of a GRU."""
+"""Indices of PyTorch's gates in ONNX's order: i, o, f, c of an LSTM, z, r, h of a GRU."""
 
 
 def recurrent(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
@@ -586,21 +603,22 @@ def recurrent(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
     assert isinstance(layer, Recurrent)
     op = layer.op
     assert isinstance(op, RecurrentLayer)
-    alone = len(out.types[0].dims) == 2
-    if alone:
+    unbatched = len(out.types[0].dims) == 2
+    if unbatched:
         axes = out.integers(1)
         x, *states = (out("Unsqueeze", one, axes) for one in (x, *states))  # type: ignore
     elif layer.batch_first:
         x = out("Transpose", x, perm=(1, 0, 2))
-    ends: list[list[str]] = []
+    final_states: list[list[str]] = []
     for number in range(layer.num_layers):
-        layer_states = [_of_layer(out, one, number, layer) for one in states]
-        x, *last = _layer(out, x, layer_states, op, f"_l{number}")
-        ends.append(last)
+        layer_states = [_slice_layer(out, one, number, layer) for one in states]
+        x, *last = _write_layer(out, x, layer_states, op, f"_l{number}")
+        final_states.append(last)
     result = [
-        out("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
+        out("Concat", *one, axis=0) if len(one) > 1 else one[0]
+        for one in zip(*final_states, strict=True)
     ]
-    if alone:
+    if unbatched:
         x, *result = (out("Squeeze", one, axes) for one in (x, *result))
     elif layer.batch_first:
         x = out("Transpose", x, perm=(1, 0, 2))
@@ -612,62 +630,65 @@ def cell(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
     assert isinstance(out.layer, Cell) and isinstance(op, RecurrentLayer)
     axes = out.integers(*((0, 1) if len(out.types[0].dims) == 1 else (0,)))
     operands = [out("Unsqueeze", one, axes) for one in (x, *states)]
-    _, *ends = _layer(out, operands[0], operands[1:], op, "")
+    _, *ends = _write_layer(out, operands[0], operands[1:], op, "")
     return tuple(out("Squeeze", one, axes) for one in ends)
 
 
-def _layer(
+def _write_layer(
     out: LayerWriter, x: str, states: list[str], op: RecurrentLayer, suffix: str
 ) -> list[str]:
-    """Write one ONNX node for a layer; return its output x (t, b, d p) and its last states.
+    """Write a node for one layer; return its output (t, b, d p) and its last states.
 
-    suffix: the end of the parameters' names.
+    suffix: of the parameters' names.
     """
     kind, arrays = OP_TYPES[op.kind], out.layer.parameters
-    ends = ("", "_reverse")[: op.directions]
+    suffixes = ("", "_reverse")[: op.directions]
 
     def stack(part: str) -> Array:
-        return np.stack([arrays[f"{part}{suffix}{end}"] for end in ends])
+        return np.stack([arrays[f"{part}{suffix}{end}"] for end in suffixes])
 
-    weight, summed = stack("weight_ih"), stack("weight_hh")
+    input_weight, recurrent_weight = stack("weight_ih"), stack("weight_hh")
     if op.projected:
         if states:
             raise UnsupportedOpError("ONNX has no projection, so that h_0 must be left out")
-        down = stack("weight_hr")
-        summed = (summed.astype(np.float64) @ down).astype(np.float32)
+        projection = stack("weight_hr")
+        recurrent_weight = (recurrent_weight.astype(np.float64) @ projection).astype(np.float32)
     biases = [stack("bias_ih"), stack("bias_hh")] if op.biased else []
-    operands = {"W": _reorder_gates(kind, weight), "R": _reorder_gates(kind, summed)}
+    operands = {
+        "W": _reorder_gates(kind, input_weight),
+        "R": _reorder_gates(kind, recurrent_weight),
+    }
     if biases:
-        operands["B"] = np.concatenate([_reorder_gates(kind, one) for one in biases], 1)
-    called = [
-        out.writer.weight(f"{out.name}.{name}{suffix}", one) for name, one in operands.items()
+        operands["B"] = np.concatenate([_reorder_gates(kind, array) for array in biases], 1)
+    operand_names = [
+        out.writer.weight(f"{out.name}.{name}{suffix}", array) for name, array in operands.items()
     ]
-    called += [""] * (3 - len(called)) + ["", *states] if states else []
-    how = {
-        "hidden_size": summed.shape[2],
+    operand_names += [""] * (3 - len(operand_names)) + ["", *states] if states else []
+    attributes = {
+        "hidden_size": recurrent_weight.shape[2],
         "direction": "bidirectional" if op.directions == 2 else "forward",
     }
     if kind == "GRU":
-        how["linear_before_reset"] = 1
+        attributes["linear_before_reset"] = 1
     if op.kind == "rnn_relu":
-        how["activations"] = ["Relu"] * op.directions
-    y, *last = out.all(1 + op.states, kind, x, *called, **how)
+        attributes["activations"] = ["Relu"] * op.directions
+    y, *final_states = out.all(1 + op.states, kind, x, *operand_names, **attributes)
     if op.projected:
         name = f"{out.name}.weight_hr{suffix}.T"
-        transposed = out.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
-        y, last[0] = (out("MatMul", one, transposed) for one in (y, last[0]))
+        transposed = out.writer.weight(name, np.ascontiguousarray(projection.swapaxes(1, 2)))
+        y, final_states[0] = (out("MatMul", array, transposed) for array in (y, final_states[0]))
     y = out("Transpose", y, perm=(0, 2, 1, 3))
-    return [out("Reshape", y, out.integers(0, 0, -1)), *last]
+    return [out("Reshape", y, out.integers(0, 0, -1)), *final_states]
 
 
 def _reorder_gates(kind: str, array: Array) -> Array:
     """Return `array` (d, g u, ...) with the gates in ONNX's order."""
     gates = GATES[kind]
-    apart = array.reshape(len(array), len(gates), -1, *array.shape[2:])
-    return np.ascontiguousarray(apart[:, gates].reshape(array.shape))
+    split = array.reshape(len(array), len(gates), -1, *array.shape[2:])
+    return np.ascontiguousarray(split[:, gates].reshape(array.shape))
 
 
-def _of_layer(out: LayerWriter, states: str, number: int, layer: Recurrent) -> str:
+def _slice_layer(out: LayerWriter, states: str, number: int, layer: Recurrent) -> str:
     """Slice the states of layer `number` from the states of all layers."""
     if layer.num_layers == 1:
         return states

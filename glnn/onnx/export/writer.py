@@ -19,14 +19,14 @@ class Writer:
     """The nodes and the weights of a graph."""
 
     onnx: Any
-    """The package."""
+    """The `onnx` package."""
     names: set[str]
     """Names of tensors that are in use."""
     nodes: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
 
     def fresh(self, base: str) -> str:
-        """Return a name that no tensor has yet: `base`, or `base` with a number behind it."""
+        """Return a name that is not in use: `base`, or `base` with a number appended."""
         name, number = base, 2
         while name in self.names:
             name, number = f"{base}_{number}", number + 1
@@ -34,7 +34,7 @@ class Writer:
         return name
 
     def weight(self, base: str, array: Array) -> str:
-        """Add an initialiser that holds `array`, called `base` or like it, and return its name."""
+        """Add an initialiser with a name that begins with `base`; return the name."""
         name = self.fresh(base)
         self.weights.append(self.onnx.numpy_helper.from_array(array, name))
         return name
@@ -44,14 +44,14 @@ class Writer:
 class LayerWriter:
     """Writer of one layer's nodes.
 
-    Called with an operator's name, the names of tensors and attributes, it adds a node and gives
-    the name of what that makes. The layer's results are made by nodes of its own.
+    A call with an operator's name, names of operands and attributes adds a node, and returns the
+    name of its result. Each result of the layer must come from a node of the layer.
     """
 
     writer: Writer
     layer: Layer
     name: str
-    """The layer's."""
+    """The layer's name."""
     output: str
     """The name of its result."""
     types: tuple[TensorType, ...]
@@ -65,21 +65,21 @@ class LayerWriter:
     def all(self, count: int, op_type: str, *inputs: str, **attributes: Any) -> list[str]:
         """Add a node with `count` results, and return their names."""
         helper, writer = self.writer.onnx.helper, self.writer
-        made = [writer.fresh(f"{self.output}: {op_type}") for _ in range(count)]
-        writer.nodes.append(helper.make_node(op_type, inputs, made, made[0], **attributes))
-        return made
+        results = [writer.fresh(f"{self.output}: {op_type}") for _ in range(count)]
+        writer.nodes.append(helper.make_node(op_type, inputs, results, results[0], **attributes))
+        return results
 
     def finish(self, *results: str) -> None:
-        """Call `results`, which no node reads, as the layer's are called."""
+        """Rename `results`, which no node reads, to the names of the layer's results."""
         names = (self.output, *(f"{self.output}.{name}" for name in self.layer.more))
         for result, name in zip(results, names, strict=True):
-            maker = next(node for node in reversed(self.writer.nodes) if result in node.output)
-            maker.output[list(maker.output).index(result)] = name
+            producer = next(node for node in reversed(self.writer.nodes) if result in node.output)
+            producer.output[list(producer.output).index(result)] = name
             if name == self.output:
-                maker.name, maker.doc_string = self.name, repr(self.layer)
+                producer.name, producer.doc_string = self.name, repr(self.layer)
 
     def constant(self, values: ArrayLike, dtype: DTypeLike = np.float32) -> str:
-        """Add a tensor that holds `values`, and return its name."""
+        """Add a constant, and return its name."""
         return self.writer.weight(f"{self.output}: constant", np.asarray(values, dtype))
 
     def integers(self, *values: int) -> str:
@@ -96,7 +96,7 @@ class LayerWriter:
         return self.writer.weight(f"{self.name}.{name}.T", array)
 
     def channels(self, name: str) -> str:
-        """Add a parameter with a number for each channel, shaped to broadcast over axis 1 of x."""
+        """Add a parameter (channels,), in a shape that broadcasts along axis 1 of x."""
         array = self.layer.parameters[name]
         rank = len(self.types[0].dims)
         spread = array.reshape(-1, *(1,) * (rank - 2))
@@ -104,13 +104,13 @@ class LayerWriter:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """The dimensions of its only input."""
+        """The dimensions of the layer's only input."""
         (x,) = self.types
         return x.dims
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The spatial sizes of its only input. Raises UnsupportedOpError where one is unknown."""
+        """The spatial sizes of the only input. Raises UnsupportedOpError where one is unknown."""
         result = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
         if len(result) < len(self.dims) - 2:
             raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")
@@ -119,7 +119,7 @@ class LayerWriter:
     def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
         """Reshape x from dimensions `before` to `after`.
 
-        Raises UnsupportedOpError where ONNX cannot say that.
+        Raises UnsupportedOpError where unknown sizes cannot be expressed in ONNX.
         """
         sizes = [
             dim if isinstance(dim, int) else 0 if tuple(before[i : i + 1]) == (dim,) else -1
