@@ -1,8 +1,8 @@
 """ONNX Runtime's names, by glnn: `import glnn.onnxruntime as onnxruntime`.
 
-Every model runs by glnn, whichever providers a program asks for; docs/onnxruntime.md says what is
-honoured. Nothing here needs onnxruntime to be installed. The names come when the first of them is
-asked for: `python -m glnn.onnxruntime` starts a program, and needs none.
+glnn runs every model, whichever providers a program asks for; docs/onnxruntime.md says what is
+honoured. onnxruntime need not be installed. The names are imported when the first of them is read,
+as `python -m glnn.onnxruntime`, which starts a program, needs none of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     names = vars(import_module("glnn.onnxruntime.names"))
     for one in [*names["__all__"], "__all__", "__author__"]:
-        globals().setdefault(one, names[one])  # what a program put there stays
+        globals().setdefault(one, names[one])  # a program's assignments stay
     if name not in globals():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals()[name]

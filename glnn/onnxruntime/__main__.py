@@ -1,7 +1,7 @@
-"""`python -m glnn.onnxruntime PROGRAM ...`: a program whose `import onnxruntime` gets glnn's.
+"""`python -m glnn.onnxruntime PROGRAM ...`: runs a program whose `import onnxruntime` gets glnn's.
 
-The program is run by a Python of its own in this one's place, so that all is as `python PROGRAM`
-has it: `__main__`, `sys.argv`, `sys.path[0]`, tracebacks, exit codes, signals.
+A new Python replaces this process, so that everything is as with `python PROGRAM`: `__main__`,
+`sys.argv`, `sys.path[0]`, tracebacks, exit codes, signals.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Environment:
   GLNN_GPU, GLNN_CACHE and others: docs/backends.md
 """
 HEAD = 512
-"""Bytes of a command in which its interpreter is named."""
+"""Bytes at the beginning of a script, in which it names its interpreter."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the program that `arguments` name. An exit code where that is not done."""
+    """Become the program that `arguments` name; return an exit code where that fails."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(HELP, end="", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -88,27 +88,27 @@ def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
         return arguments if _runs_itself(first) else [*python, *arguments]
     if Path(first, "__main__.py").is_file():
         return [*python, *arguments]
-    result = None if os.sep in first else _command(first)
-    if result is None:
+    command = None if os.sep in first else _command(first)
+    if command is None:
         raise GlnnError(_missing(first))
-    interpreter = _interpreter(result)
+    interpreter = _interpreter(command)
     if interpreter is None:  # no Python, but it may start one
-        return [result, *arguments[1:]]
-    places = [os.path.dirname(one) for one in (interpreter, sys.executable)]
-    if places[0] and os.path.realpath(places[0]) != os.path.realpath(places[1]):
+        return [command, *arguments[1:]]
+    folder, own_folder = (os.path.dirname(one) for one in (interpreter, sys.executable))
+    if folder and os.path.realpath(folder) != os.path.realpath(own_folder):
         raise GlnnError(
-            f"{result} is run by {interpreter}, which has other packages than {sys.executable}:"
+            f"{command} is run by {interpreter}, which has other packages than {sys.executable}:"
             f" install glnn there, and say `{interpreter} -m glnn.onnxruntime {first}`"
         )
-    return [*python, result, *arguments[1:]]
+    return [*python, command, *arguments[1:]]
 
 
-def options(whole: Sequence[str], count: int) -> list[str]:
-    """Python's own options of a command line `python OPTIONS -m glnn.onnxruntime ...`.
+def options(command_line: Sequence[str], count: int) -> list[str]:
+    """Return Python's own options of a command line `python OPTIONS -m glnn.onnxruntime ...`.
 
-    count: of the arguments at its end. None where the line is another.
+    count: of the arguments at its end. Empty for any other command line.
     """
-    head = list(whole[1 : len(whole) - count])
+    head = list(command_line[1 : len(command_line) - count])
     name = "glnn.onnxruntime"
     if len(head) > 1 and head[-1] == name and head[-2].endswith("m"):
         head = [*head[:-2], head[-2][:-1]]
@@ -120,7 +120,7 @@ def options(whole: Sequence[str], count: int) -> list[str]:
 
 
 def _command(name: str) -> str | None:
-    """A command of this environment, else one of PATH."""
+    """Return the path of a command of this environment, else of PATH; None where there is none."""
     script = os.path.join(sysconfig.get_path("scripts"), name)
     return script if os.path.isfile(script) else shutil.which(name)
 
@@ -134,15 +134,15 @@ def _runs_itself(path: str) -> bool:
 
 
 def _interpreter(path: str) -> str | None:
-    """The Python in the first lines of a script; a name alone if it is one of PATH.
+    """Return the Python that a script names in its first lines, a path or a command of PATH.
 
-    None if that is no script of Python's.
+    None for a file that is no Python script.
     """
     first, _, second = _head(path).partition("\n")
     if not first.startswith("#!"):
         return None
     words = first[2:].split()
-    if second.startswith("'''exec'"):  # as pip has it where the path is long or has spaces
+    if second.startswith("'''exec'"):  # written by pip for a path that is long or has spaces
         try:
             words = shlex.split(second.partition("\n")[0][len("'''exec'") :])
         except ValueError:
@@ -155,7 +155,7 @@ def _interpreter(path: str) -> str | None:
 
 
 def _head(path: str) -> str:
-    """The first bytes of a file, as text. Raises GlnnError where it cannot be read."""
+    """Return the first bytes of a file as text. Raises GlnnError where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(HEAD).decode("utf-8", "replace")
@@ -164,6 +164,7 @@ def _head(path: str) -> str:
 
 
 def _missing(name: str) -> str:
+    """Return the error for a program that does not exist, with a suggestion."""
     scripts = sysconfig.get_path("scripts")
     text = f"expected a file, or a command in {scripts} or on PATH, got {shown(name)}"
     if os.sep in name or name.endswith(".py"):

@@ -1,8 +1,8 @@
-"""`import onnxruntime` gives glnn.onnxruntime, in this process and in those that it starts.
+"""Makes `import onnxruntime` give glnn.onnxruntime, in this process and in those that it starts.
 
-Nobody's package is replaced. In this process a finder that is asked first answers for the name and
-all names below it with glnn's modules, the very same objects. `FOLDER` goes on `sys.path` and on
-PYTHONPATH: it answers `importlib.metadata`, and lets processes that are started do the same.
+No installed package is changed. In this process the first finder of `sys.meta_path` resolves
+onnxruntime and its submodules to glnn's modules, the same objects. `FOLDER` is put on `sys.path`,
+for `importlib.metadata`, and on PYTHONPATH, so that started processes do the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standin")
 
 
 class Alias:
-    """Loads a module of glnn's under another name: it is imported, and nothing is made anew."""
+    """Loader that returns an existing module of glnn under another name."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -40,11 +40,11 @@ class Alias:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # Python wrote that of the other name there
+        module.__spec__ = self._spec  # Python has set that of the other name
 
 
 class Finder:
-    """Finds onnxruntime and what is below it in glnn.onnxruntime, by the same path."""
+    """Finder that resolves onnxruntime and its submodules to those of glnn.onnxruntime."""
 
     stands_for = NAME
 
@@ -57,17 +57,17 @@ class Finder:
         own_name = f"{PACKAGE}{dot}{rest}"
         result = find_spec(own_name)
         if result is None:
-            return None  # nor will others find it: they look into glnn's folder
+            return None  # other finders fail, too, as they search glnn's folder
         spec = ModuleSpec(name, Alias(own_name), origin=result.origin)  # type: ignore[arg-type]
         spec.submodule_search_locations = result.submodule_search_locations
         return spec
 
 
 def install() -> bool:
-    """Give this process, and those that it starts, glnn's onnxruntime; once is enough.
+    """Make `import onnxruntime` give glnn's, in this process and in those that it starts.
 
-    False where `GLNN_ONNXRUNTIME=0` forbids it, and nothing was changed. Raises GlnnError where
-    another onnxruntime was imported already: who has its classes would go on using them.
+    Idempotent. Returns False, with nothing changed, where `GLNN_ONNXRUNTIME=0` forbids it. Raises
+    GlnnError where another onnxruntime was imported already, whose classes would remain in use.
     """
     if not StandIn.from_environment().wanted:
         return False
@@ -81,15 +81,15 @@ def install() -> bool:
         )
     sys.meta_path[:] = [Finder(), *_other_finders()]
     if FOLDER not in sys.path:
-        sys.path.insert(1, FOLDER)  # where PYTHONPATH's are: behind the program's own folder
+        sys.path.insert(1, FOLDER)  # as PYTHONPATH's entries: behind the program's folder
     os.environ["PYTHONPATH"] = python_path(os.environ.get("PYTHONPATH", ""))
     return True
 
 
 def uninstall() -> None:
-    """Take back what `install` did: the next import of onnxruntime finds what is installed.
+    """Undo `install`: the next import of onnxruntime finds the installed package.
 
-    Who has imported it already keeps glnn's modules.
+    Modules that have imported it already keep glnn's.
     """
     package = sys.modules[PACKAGE]
     sys.meta_path[:] = _other_finders()
@@ -108,8 +108,8 @@ def uninstall() -> None:
 def python_path(paths: str) -> str:
     """Return `paths`, a PYTHONPATH, with FOLDER in front.
 
-    Behind it is glnn's own where that is found by the program's folder alone, as in a checkout that
-    is installed nowhere: what is started has another.
+    The folder of the package glnn follows where only `sys.path[0]` has it, as in a checkout that is
+    not installed: programs that are started have another `sys.path[0]`.
     """
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
     folders = [FOLDER] if checkout in sys.path[1:] else [FOLDER, checkout]
@@ -118,5 +118,5 @@ def python_path(paths: str) -> str:
 
 
 def _other_finders() -> list[MetaPathFinderProtocol]:
-    """The finders that are not glnn's."""
+    """Return the finders that are not glnn's."""
     return [one for one in sys.meta_path if getattr(one, "stands_for", None) != NAME]

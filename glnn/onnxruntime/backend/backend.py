@@ -10,16 +10,16 @@ from glnn.onnxruntime.capi.options import OptionAttribute, RunOptions, SessionOp
 
 
 class OnnxRuntimeBackendRep:
-    """A session that takes its inputs in order."""
+    """A session that takes inputs in order."""
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
 
     def run(self, inputs: Any, **kwargs: Any) -> list[Any]:
-        """The outputs, in the model's order.
+        """Run the model; return the outputs in the model's order.
 
-        inputs: a list of arrays in the order of the inputs, a dict, or the one array of a model
-        that has one input. kwargs: attributes of RunOptions. Raises what a session's `run` raises.
+        inputs: a list of arrays in the order of the inputs, a dict, or the array of the only input.
+        kwargs: attributes of RunOptions. Raises what a session's `run` raises.
         """
         options = RunOptions()
         _set(options, kwargs)
@@ -36,7 +36,7 @@ class OnnxRuntimeBackendRep:
 
 
 class OnnxRuntimeBackend:
-    """Makes models ready to run."""
+    """ONNX's backend for models, as class methods."""
 
     @classmethod
     def is_compatible(cls, model: Any, device: str | None = None, **kwargs: Any) -> bool:
@@ -45,7 +45,7 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Return True for CPU, where arrays come from and go to."""
+        """Return True for "CPU": arrays are in the host's memory."""
         return device == "CPU"
 
     @classmethod
@@ -67,7 +67,7 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str | None = None, **kwargs: Any) -> Any:
-        """The outputs of `model` for `inputs`. kwargs: of SessionOptions and RunOptions."""
+        """Load and run `model`; return the outputs. kwargs: of SessionOptions and RunOptions."""
         return cls.prepare(model, device, **kwargs).run(inputs, **kwargs)
 
     @classmethod
@@ -77,7 +77,7 @@ class OnnxRuntimeBackend:
 
 
 def _set(options: Any, values: Mapping[str, Any]) -> None:
-    """Give `options` the values of those attributes that they have."""
+    """Set the attributes that `options` have; other values are ignored."""
     for name, value in values.items():
         if isinstance(getattr(type(options), name, None), OptionAttribute):
             setattr(options, name, value)

@@ -14,21 +14,19 @@ from glnn.errors import (
 
 
 class OrtException(GlnnError):  # noqa: N818
-    """Base of ONNX Runtime's exceptions; `code` and `label` stand in their texts."""
+    """Base of ONNX Runtime's exceptions, whose texts have `code` and `label`."""
 
     code: ClassVar[int] = 1
     label: ClassVar[str] = "FAIL"
 
     @classmethod
     def from_text(cls, text: str) -> OrtException:
-        """Return an error of this class, its text laid out as ONNX Runtime's, which programs
-        parse.
-        """
+        """Return an error with `text` in ONNX Runtime's format, which programs parse."""
         return cls(f"[ONNXRuntimeError] : {cls.code} : {cls.label} : {text}")
 
 
 class Fail(OrtException):
-    """Anything that has no class of its own."""
+    """Any error without a class of its own."""
 
 
 class InvalidArgument(OrtException):
@@ -38,7 +36,7 @@ class InvalidArgument(OrtException):
 
 
 class NoSuchFile(OrtException):
-    """There is no such model."""
+    """The model file does not exist."""
 
     code, label = 3, "NO_SUCHFILE"
 
@@ -62,7 +60,7 @@ class RuntimeException(OrtException):
 
 
 class InvalidProtobuf(OrtException):
-    """A file is none of ONNX."""
+    """A file is no ONNX model."""
 
     code, label = 7, "INVALID_PROTOBUF"
 
@@ -74,7 +72,7 @@ class ModelLoaded(OrtException):
 
 
 class NotImplemented(OrtException):
-    """An operator or a part of ONNX Runtime that is not there."""
+    """An operator or a feature of ONNX Runtime is not supported."""
 
     code, label = 9, "NOT_IMPLEMENTED"
 
@@ -121,15 +119,16 @@ CLASSES: tuple[tuple[type[GlnnError], type[OrtException]], ...] = (
     (DeviceError, EPFail),
     (GlnnError, Fail),
 )
-"""Classes of glnn's errors and those that they are converted to; the first that fits.
+"""Classes of glnn's errors with those that they are converted to. The first that matches counts.
 
-Inputs are checked before, so that a ShapeError is one of a node's operands.
+Inputs are checked earlier: a ShapeError is about a node's operands, and becomes Fail.
 """
 
 
 def convert_error(error: GlnnError) -> OrtException:
-    """Convert `error` to the one that ONNX Runtime would raise, with its own sentence; an
-    stays as it is.
+    """Convert `error` to ONNX Runtime's class, with the same sentence.
+
+    An OrtException is returned unchanged.
     """
     if isinstance(error, OrtException):
         return error
@@ -138,7 +137,7 @@ def convert_error(error: GlnnError) -> OrtException:
 
 
 class Absent:
-    """A class that cannot be made. Raises NotImplemented, whatever it is given."""
+    """Base of classes without a counterpart. The constructor raises NotImplemented."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         raise NotImplemented.from_text(f"glnn has no {type(self).__name__}")
@@ -204,7 +203,7 @@ class OrtEpContextData(Absent):
 
 
 class OrtEpContextDataBuffer(Absent):
-    """The bytes of it."""
+    """The bytes of an OrtEpContextData."""
 
 
 class OrtEpDevice(Absent):

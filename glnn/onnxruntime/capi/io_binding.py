@@ -23,20 +23,20 @@ from glnn.onnxruntime.capi.ort_value import (
 from glnn.runtime.device_array import DeviceArray
 
 Target = Array | DeviceMemory | type[DeviceArray] | None
-"""Where an output goes: memory, or a new value on the device or, None, with the host."""
+"""Target of an output: memory, DeviceArray for a new value on the device, None for a host array."""
 
 
 class IOBinding:
-    """Bound inputs and outputs, which a session's next runs by `run_with_iobinding` read and write.
+    """Inputs and outputs that are bound to memory, for runs by `run_with_iobinding`.
 
-    session: an InferenceSession. Arrays and OrtValues are bound as they lie: who writes to one
-    changes what the next run reads. Memory is the host's or, called DEVICE, that of glnn's device:
-    what is bound there stays there from run to run.
+    session: an InferenceSession. Arrays and OrtValues are not copied: writing to one changes what
+    the next run reads. Memory is the host's or that of glnn's device, DEVICE, where bound values
+    stay from run to run.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = session._sess
-        self._known = {info.name: info for info in self._session.inputs_meta}
+        self._inputs = {info.name: info for info in self._session.inputs_meta}
         self._outputs = {info.name: info for info in self._session.outputs_meta}
         self._bound_inputs: dict[str, Any] = {}
         self._bound_outputs: dict[str, Target] = {}
@@ -47,7 +47,7 @@ class IOBinding:
         return self
 
     def _input(self, name: str, value: Any) -> None:
-        if name not in self._known:
+        if name not in self._inputs:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         self._bound_inputs[name] = value
 
@@ -69,18 +69,20 @@ class IOBinding:
         shape: Sequence[int],
         buffer_ptr: int,
     ) -> None:
-        """Read it from memory at `buffer_ptr`, which must last as long as the binding.
+        """Read the input from memory at `buffer_ptr`, which must outlive the binding.
 
-        On DEVICE that is `data_ptr()` of an OrtValue there. element_type: NumPy's dtype or ONNX's
-        number. Raises RuntimeError for an unknown name, or other memory.
+        For DEVICE the pointer is `data_ptr()` of an OrtValue there. element_type: NumPy's dtype or
+        ONNX's number. Raises RuntimeError for an unknown name, or other memory.
         """
         self._input(
             name, _memory_at(f"input {name!r}", device_type, buffer_ptr, element_type, shape)
         )
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Read it from a value. Raises RuntimeError for an unknown name, TypeError for no value."""
-        self._input(name, _checked("input", name, ortvalue)._content)
+        """Read the input from `ortvalue`. Raises RuntimeError for an unknown name, TypeError for
+        anything but an OrtValue.
+        """
+        self._input(name, _require_ort_value("input", name, ortvalue)._content)
 
     def bind_output(
         self,
@@ -91,14 +93,14 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Compute the output called `name`, and write it to `buffer_ptr` where that is given.
+        """Compute the output called `name`, and write it to memory at `buffer_ptr`, if given.
 
-        On DEVICE without that each run gives an OrtValue there, whose memory no other run writes.
-        Raises ValueError where it comes without type or shape, RuntimeError for memory that is
-        neither the host's nor DEVICE's.
+        On DEVICE without `buffer_ptr` each run gives a new OrtValue, to whose memory no other run
+        writes. Raises ValueError for a `buffer_ptr` without type or shape, RuntimeError for memory
+        that is neither the host's nor DEVICE's.
         """
-        there = is_on_device(device_type, f"output {name!r}")
-        target: Target = DeviceArray if there else None
+        on_device = is_on_device(device_type, f"output {name!r}")
+        target: Target = DeviceArray if on_device else None
         if buffer_ptr is not None:
             if element_type is None or shape is None:
                 raise ValueError(
@@ -110,44 +112,44 @@ class IOBinding:
         self._bound_outputs[name] = target
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Compute it and write it to a tensor, which may be bound to an input, too.
+        """Compute the output and write it to a tensor, which may be bound to an input, too.
 
-        On DEVICE it is also written by a run that raises as another output's memory does not fit.
-        Raises RuntimeError for what is no tensor, TypeError for no value.
+        On DEVICE it is written even by a run that raises because another output's memory does not
+        fit. Raises RuntimeError for an OrtValue that is no tensor, TypeError for anything else.
         """
-        self._bound_outputs[name] = _checked("output", name, ortvalue)._tensor()
+        self._bound_outputs[name] = _require_ort_value("output", name, ortvalue)._tensor()
 
     def synchronize_inputs(self) -> None:
         """Do nothing: a run waits for what it reads."""
 
     def synchronize_outputs(self) -> None:
-        """Wait for the outputs on the device; those with the host are there when a run returns."""
+        """Wait for the outputs on the device; those of the host are complete when a run returns."""
         for result in self._results:
             if isinstance(result, DeviceMemory):
                 result.wait()
 
     def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last run, in the order in which they were bound."""
+        """Return the outputs of the last run, in the order of binding."""
         return values(self._results)
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
-        """The same."""
+        """Return the outputs of the last run as a vector."""
         return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The same as arrays; those on the device are copied."""
+        """Return the outputs of the last run as arrays, copied from the device if necessary."""
         return [one.numpy() if isinstance(one, DeviceMemory) else one for one in self._results]
 
     def clear_binding_inputs(self) -> None:
-        """Forget the inputs."""
+        """Unbind all inputs."""
         self._bound_inputs = {}
 
     def clear_binding_outputs(self) -> None:
-        """Forget the outputs, and what the last run gave."""
+        """Unbind all outputs, and drop the results of the last run."""
         self._bound_outputs, self._results = {}, []
 
     def _run(self, options: Any) -> None:
-        """Run the session. Raises RuntimeError, as ONNX Runtime does, whatever is wrong."""
+        """Run the session. Raises RuntimeError for every fault, as ONNX Runtime does."""
         with lock_memories((*self._bound_inputs.values(), *self._bound_outputs.values())):
             self._run_locked(options)
 
@@ -161,15 +163,15 @@ class IOBinding:
             if isinstance(target, (np.ndarray, DeviceMemory)):
                 memories[name] = target
             if isinstance(target, DeviceMemory):
-                on_device[name] = self._replaced_content(target)
+                on_device[name] = self._donated_content(target)
             elif target is DeviceArray:
                 on_device[name] = DeviceArray
         try:
             for name, memory in memories.items():
-                self._fits(name, memory)
+                self._check_target(name, memory)
             arrays = self._session.run_locked(names, self._bound_inputs, options, on_device)
             results = dict(zip(names, arrays, strict=True))
-            # First, whether or not others fit: the run may have written in the place of contents.
+            # First, even if other outputs do not fit: the run may have overwritten old contents.
             for name, memory in memories.items():
                 if isinstance(memory, DeviceMemory) and memory.shape == results[name].shape:
                     memory.replace(results[name])
@@ -187,9 +189,10 @@ class IOBinding:
             message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
             raise RuntimeError(f"Error in execution: {message}") from None
 
-    def _replaced_content(self, target: DeviceMemory) -> DeviceArray | type[DeviceArray]:
-        """Return what the content of an output on the device replaces: where only this output and
-        inputs have that, its memory is the run's to write to.
+    def _donated_content(self, target: DeviceMemory) -> DeviceArray | type[DeviceArray]:
+        """Return the content of an output's memory if the run may overwrite it, else DeviceArray.
+
+        It may where the content is also an input's, and no other output or OrtValue has it.
         """
         if target.is_shared:
             return DeviceArray
@@ -199,8 +202,8 @@ class IOBinding:
         read = any(one is target for one in self._bound_inputs.values())
         return target.content if read else DeviceArray
 
-    def _fits(self, name: str, target: Array | DeviceMemory) -> None:
-        """Raise RuntimeError where `target` has another type than an output, InvalidArgument for
+    def _check_target(self, name: str, target: Array | DeviceMemory) -> None:
+        """Raise RuntimeError where `target` has another dtype than the output, InvalidArgument for
         another shape.
         """
         info = self._outputs.get(name)
@@ -217,14 +220,14 @@ class IOBinding:
 
 
 def _as_content(result: Any) -> Any:
-    """Return an output of no memory of the program's as an OrtValue has it."""
+    """Return a result as the content of an OrtValue."""
     return DeviceMemory(result) if isinstance(result, DeviceArray) else result
 
 
-def _checked(what: str, name: str, value: object) -> OrtValue:
-    """Return `value` if it is an OrtValue. Raises TypeError for others, also ONNX Runtime's own.
+def _require_ort_value(what: str, name: str, value: object) -> OrtValue:
+    """Return `value`. Raises TypeError unless it is an OrtValue of glnn.
 
-    what: "input" or "output", which `name` is of.
+    what: "input" or "output", for the error.
     """
     if not isinstance(value, OrtValue):
         kind = type(value)
@@ -238,14 +241,18 @@ def _checked(what: str, name: str, value: object) -> OrtValue:
 def _memory_at(
     what: str, device_type: str, pointer: int, element_type: Any, shape: Sequence[int]
 ) -> Any:
-    """Return the host's memory at `pointer` as an array, DEVICE's as the OrtValue there.
+    """Return the host's memory at `pointer` as an array, DEVICE's as a DeviceMemory.
 
-    what: what lies there. Raises RuntimeError for memory that is not there, or of another type or
-    shape.
+    what: the input or output, for errors. Raises RuntimeError for unknown memory of DEVICE, and for
+    another dtype or shape.
     """
     if not is_on_device(device_type, what):
         return _array_at(pointer, element_type, shape)
-    memory, dtype, sizes = DeviceMemory.at(pointer, what), dtype_of(element_type), tuple(shape)
+    memory, dtype, sizes = (
+        DeviceMemory.from_address(pointer, what),
+        dtype_of(element_type),
+        tuple(shape),
+    )
     if (memory.dtype, memory.shape) != (dtype, sizes):
         raise RuntimeError(
             f"{what} of {dtype} {sizes}: the OrtValue at {pointer} is {memory.dtype} {memory.shape}"
@@ -254,7 +261,7 @@ def _memory_at(
 
 
 def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
-    """The host's memory at `pointer` as an array."""
+    """Return the host's memory at `pointer` as an array."""
     dtype = dtype_of(element_type)
     sizes = tuple(int(n) for n in shape)
     nbytes = dtype.itemsize * int(np.prod(sizes, dtype=np.int64))

@@ -43,29 +43,27 @@ NUMPY: dict[str, DType] = {
     "uint4": DType.uint4,
     "int4": DType.int4,
 }
-"""NumPy's types by the names in `tensor(...)`, in the order of ONNX's numbers, from 1 on."""
+"""Dtypes by the names in `tensor(...)`, in the order of ONNX's numbers from 1 on."""
 NUMBERS = {f"tensor({name})": number for number, name in enumerate(NUMPY, 1)}
-"""ONNX's numbers."""
+"""ONNX's numbers of element types."""
 _NAMES = {dtype.value: f"tensor({name})" for name, dtype in NUMPY.items()}
 
 
 @lru_cache(maxsize=64)
 def type_of(dtype: np.dtype[Any]) -> str:
-    """Return the type of an array's dtype, as `tensor(float)`. Raises RuntimeError where there is
-    none.
-    """
+    """Return a dtype as ONNX Runtime writes it, `tensor(float)`. Raises RuntimeError for others."""
     if dtype.kind in "UO":
         return "tensor(string)"
-    match = _NAMES.get(dtype.name)
-    if match is None or dtype.kind == "c":
+    name = _NAMES.get(dtype.name)
+    if name is None or dtype.kind == "c":
         raise RuntimeError(f"Numpy_type {dtype.num} can't be converted to MLDataType.")
-    return match
+    return name
 
 
 def dtype_of(type: object) -> np.dtype[Any]:
-    """NumPy's dtype for one of its own, its name, a `tensor(float)` or ONNX's number.
+    """Return NumPy's dtype for a dtype, its name, a text as `tensor(float)` or ONNX's number.
 
-    Raises RuntimeError for what is none.
+    Raises RuntimeError for anything else.
     """
     try:
         if isinstance(type, int) and not isinstance(type, bool):
@@ -80,7 +78,7 @@ def dtype_of(type: object) -> np.dtype[Any]:
 
 
 def ort_type(type: str) -> str:
-    """A type of glnn's as ONNX Runtime writes it: `tensor(float8e4m3fn)`."""
+    """Return a type of glnn as ONNX Runtime writes it: `tensor(float8e4m3fn)`."""
     return type.replace("float8_", "float8").replace("float4_", "float4")
 
 
@@ -88,7 +86,7 @@ Dim = int | str | None
 Bytes = bytes | mmap.mmap
 VARINT, EIGHT, TEXT, FOUR = 0, 1, 2, 5
 """Wire types: a varint, 8 bytes, a length and as many bytes, 4 bytes."""
-# Keys of fields, as they stand before each: its number and its wire type. Of a ModelProto,
+# Keys of fields, which combine number and wire type. Of a ModelProto,
 PRODUCER, DOMAIN, DESCRIPTION, GRAPH, METADATA = (n << 3 | TEXT for n in (2, 4, 6, 7, 14))
 VERSION = 5 << 3 | VARINT
 # a GraphProto,
@@ -108,13 +106,13 @@ class Header:
     domain: str = ""
     description: str = ""
     version: int = 2**63 - 1
-    """The model's version; the largest where the file says none, as ONNX Runtime has it."""
+    """The model's version; the largest int64 where the file has none, as in ONNX Runtime."""
     graph_name: str = ""
     graph_description: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Metadata of the file by key."""
     dims: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
-    """Dimensions of the graph's inputs and outputs that are tensors and say their shape."""
+    """Dimensions of the graph's inputs and outputs that are tensors with a declared shape."""
     denotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Denotations of the inputs' dimensions, such as DATA_BATCH; empty where one has none."""
     graph: bool = True
@@ -122,12 +120,12 @@ class Header:
 
 
 def header_from_bytes(content: bytes) -> Header:
-    """The header of `content`. Raises ValueError where it is no message of protobuf."""
+    """Return the header of `content`. Raises ValueError where it is no message of protobuf."""
     return _parse_header(content)
 
 
 def header_from_file(path: str) -> Header:
-    """The header of the file. Raises ValueError where it is no message, OSError."""
+    """Return the header of a file. Raises ValueError where it is no message, and OSError."""
     if not os.path.getsize(path):
         return _parse_header(b"")
     with open(path, "rb") as file:
@@ -168,17 +166,17 @@ _Graph = tuple[str, str, dict[str, tuple[Dim, ...]], dict[str, tuple[str, ...]]]
 
 
 def _parse_graph(data: Bytes, start: int, end: int) -> _Graph:
-    """The name and description of a graph, and of its inputs and outputs what is in a Header."""
+    """Return a graph's name and description, and `dims` and `denotations` as of a Header."""
     name = description = ""
     dims: dict[str, tuple[Dim, ...]] = {}
     denotations: dict[str, tuple[str, ...]] = {}
-    for number, at, stop, _ in _fields(data, start, end):
+    for number, first, last, _ in _fields(data, start, end):
         if number == NAME:
-            name = _str(data, at, stop)
+            name = _str(data, first, last)
         elif number == GRAPH_DESCRIPTION:
-            description = _str(data, at, stop)
+            description = _str(data, first, last)
         elif number in (INPUT, OUTPUT):
-            value, result = _parse_value(data, at, stop)
+            value, result = _parse_value(data, first, last)
             if result is not None and value not in dims:
                 dims[value] = tuple(dim for dim, _ in result)
                 if number == INPUT:
@@ -187,39 +185,40 @@ def _parse_graph(data: Bytes, start: int, end: int) -> _Graph:
 
 
 def _parse_value(data: Bytes, start: int, end: int) -> tuple[str, list[tuple[Dim, str]] | None]:
-    """The name of a value and its dimensions with their denotations; None where not said."""
-    name, matches = "", None
-    for number, at, stop, _ in _fields(data, start, end):
+    """Return a value's name, and its dimensions with denotations; None without a shape."""
+    name, result = "", None
+    for number, first, last, _ in _fields(data, start, end):
         if number == VALUE_NAME:
-            name = _str(data, at, stop)
+            name = _str(data, first, last)
         elif number == VALUE_TYPE:
-            for kind, tensor, tensor_end, _ in _fields(data, at, stop):
+            for kind, tensor, tensor_end, _ in _fields(data, first, last):
                 for part, shape, shape_end, _ in (
                     _fields(data, tensor, tensor_end) if kind == TENSOR else ()
                 ):
                     if part == SHAPE:
                         dims = _fields(data, shape, shape_end)
-                        matches = [_parse_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
-    return name, matches
+                        result = [_parse_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
+    return name, result
 
 
 def _parse_dim(data: Bytes, start: int, end: int) -> tuple[Dim, str]:
-    """A dimension, None where it is unknown, and its denotation."""
+    """Return a dimension, None where it is unknown, and its denotation."""
     dim: Dim = None
     denotation = ""
-    for number, at, stop, value in _fields(data, start, end):
+    for number, first, last, value in _fields(data, start, end):
         if number == SIZE:
-            dim = value if value < 2**63 else None  # negative
+            dim = value if value < 2**63 else None  # None for a negative size
         elif number == SYMBOL:
-            dim = _str(data, at, stop) or None
+            dim = _str(data, first, last) or None
         elif number == DENOTATION:
-            denotation = _str(data, at, stop)
+            denotation = _str(data, first, last)
     return dim, denotation
 
 
 def _fields(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of the message from `start` to `end`: key, where its bytes begin and
-    end, and what it is where it is a number. Raises ValueError where they are no fields.
+    """Yield the fields of the message from `start` to `end`: key, bounds of the bytes, number.
+
+    The number is 0 for fields that are no varints. Raises ValueError for malformed fields.
     """
     while start < end:
         key, start = _varint(data, start, end)
@@ -240,7 +239,7 @@ def _fields(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int, 
 
 
 def _varint(data: Bytes, start: int, end: int) -> tuple[int, int]:
-    """The number at `start`, and where it ends. Raises ValueError where there is none."""
+    """Return the varint at `start`, and its end. Raises ValueError where there is none."""
     value = 0
     for shift in range(0, 70, 7):
         if start >= end:
@@ -307,7 +306,7 @@ class TensorAttributes(Protocol):
 class NodeArg:
     """An input or output: `name`, `type` as `tensor(float)`, and `shape`, a list.
 
-    A size of the shape is an int, the name of one that a run tells, or None.
+    A size is an int, the name of an open size, or None.
     """
 
     def __init__(self, name: str, type: str, shape: tuple[Dim, ...]) -> None:
@@ -360,17 +359,17 @@ class ModelMetadata:
 
 
 def node_arg(info: TensorAttributes, header: Header, sizes: Mapping[str, int]) -> NodeArg:
-    """The input or output `info`, as the file names its sizes; `sizes`: what some of them are.
+    """Return the input or output `info` with the file's names of sizes.
 
-    Where the file says no size, what follows from its graph does.
+    sizes: values of some names. Where the file has no size, glnn's inferred size counts.
     """
     if info.holds:
         return NodeArg(info.name, ort_type(info.type), ())
-    known = () if info.shape == (UNRANKED,) else tuple(map(_dim, info.shape))
-    said = header.dims.get(info.name, known)
-    if len(said) == len(known):
-        said = tuple(map(_merge_dims, said, known))
-    dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in said)
+    inferred = () if info.shape == (UNRANKED,) else tuple(map(_dim, info.shape))
+    declared = header.dims.get(info.name, inferred)
+    if len(declared) == len(inferred):
+        declared = tuple(map(_merge_dims, declared, inferred))
+    dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in declared)
     return NodeArg(info.name, ort_type(info.type), dims)
 
 
@@ -379,7 +378,7 @@ def _dim(size: int | str) -> Dim:
 
 
 def _merge_dims(first: Dim, second: Dim) -> Dim:
-    """Return the dimension that is known best: a number before a symbol, a symbol before None."""
+    """Return the more specific dimension: a number over a symbol, a symbol over None."""
     if isinstance(first, int) or (second is None):
         return first
     return second if isinstance(second, int) or first is None else first

@@ -76,7 +76,7 @@ __all__ = [
 
 
 class Live:
-    """An attribute that is computed each time it is read, until something is assigned to it."""
+    """An attribute that is computed on each read, until it is assigned."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self._compute = compute
@@ -135,11 +135,11 @@ class Session:
         return self._sess_options
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs, each with `name`, `shape` and `type`."""
+        """Return the inputs, each with `name`, `shape` and `type`."""
         return self._sess.inputs_meta
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs, each with `name`, `shape` and `type`."""
+        """Return the outputs, each with `name`, `shape` and `type`."""
         return self._sess.outputs_meta
 
     def get_overridable_initializers(self) -> list[NodeArg]:
@@ -153,11 +153,11 @@ class Session:
         return self._sess.model_meta
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The host's memory for each input."""
+        """Return the host's memory for each input."""
         return [OrtMemoryInfo() for _ in self._sess.inputs_meta]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The host's memory for each output."""
+        """Return the host's memory for each output."""
         return [OrtMemoryInfo() for _ in self._sess.outputs_meta]
 
     def get_input_epdevices(self) -> list[Any]:
@@ -169,8 +169,8 @@ class Session:
         return self._sess.get_providers()
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Return the options of glnn's provider as texts: its backend, the driver, and what the
-        host computed.
+        """Return glnn's options as texts: the backend, the driver, and the nodes that the host
+        computed.
         """
         return self._sess.get_provider_options()
 
@@ -181,11 +181,11 @@ class Session:
         )
 
     def disable_fallback(self) -> None:
-        """Kept, and of no effect: there is nothing to fall back on."""
+        """Store the flag, which has no effect."""
         self._enable_fallback = False
 
     def enable_fallback(self) -> None:
-        """Kept, and of no effect."""
+        """Store the flag, which has no effect."""
         self._enable_fallback = True
 
     def _validate_input(self, feed_input_names: Sequence[str]) -> None:
@@ -197,12 +197,11 @@ class Session:
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
     ) -> list[Any]:
-        """The outputs called `output_names` (None or none: all), in that order.
+        """Run the model, and return the outputs `output_names` in that order; all for None or [].
 
-        input_feed: each input's name, and its array of its type, a list, or an OrtValue. Raises
-        ValueError where an input is missing, InvalidArgument for one that does not fit or an
-        unknown name, RuntimeError for what is no tensor, NotImplemented, EPFail and Fail for what a
-        run cannot do.
+        input_feed: by input name an array, a list, or an OrtValue. Raises ValueError where an input
+        is missing, InvalidArgument for a wrong type or shape or an unknown name, RuntimeError for
+        what is no tensor, NotImplemented, EPFail and Fail for a run that fails.
         """
         return self._sess.run(output_names, input_feed, run_options)
 
@@ -214,11 +213,11 @@ class Session:
         user_data: object,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Call `callback(outputs, user_data, error)` once the outputs are there.
+        """Run the model, and call `callback(outputs, user_data, error)` from another thread.
 
-        `error` is empty, or says what is wrong, and then there are no outputs. Another thread makes
-        the call; no array of `input_feed` may change before. Raises ValueError where an input is
-        missing, TypeError for arguments of other types.
+        `error` is empty, or the fault of a run without outputs. No array of `input_feed` may change
+        before the call. Raises ValueError where an input is missing, TypeError for arguments of
+        other types.
         """
         self._sess.run_async(output_names, input_feed, callback, user_data, run_options)
 
@@ -241,8 +240,9 @@ class Session:
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
     ) -> None:
-        """Run with what is bound. Raises ValueError for another session's, RuntimeError for all
-        that is wrong with a run.
+        """Run with bound inputs and outputs.
+
+        Raises ValueError for another session's binding, RuntimeError for a run that fails.
         """
         if iobinding._session is not self._sess:
             raise ValueError("IOBinding must be used with the session that created it.")
@@ -255,15 +255,15 @@ class Session:
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str = "cpu", *more: Any
     ) -> OrtValue:
-        """A tensor of zeros in the host's memory, or on glnn's device."""
+        """Return a tensor of zeros in the host's memory, or on glnn's device."""
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type)
 
     def end_profiling(self) -> str:
-        """The file that `enable_profiling` asked for; empty where it did not."""
+        """Write the profile, and return the file's name; empty without `enable_profiling`."""
         return self._sess.end_profiling()
 
     def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, in ns since 1970; 0 where it did not."""
+        """Return the start of profiling in ns since 1970; 0 without profiling."""
         return self._sess.get_profiling_start_time_ns
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
@@ -285,8 +285,8 @@ class InferenceSession(Session):
     """A model that is run by glnn, on a GPU wherever there is one.
 
     path_or_bytes: the path of an .onnx file, its content, or a ModelProto. providers: names, or
-    names with options; whichever are asked for, glnn runs the model. provider_options: options for
-    names. See docs/onnxruntime.md for what is honoured. Raises TypeError for what is no model,
+    names with options; glnn runs the model for all of them. provider_options: the options of each
+    name. See docs/onnxruntime.md for what is honoured. Raises TypeError for what is no model,
     NoSuchFile, InvalidProtobuf, InvalidArgument, Fail and NotImplemented for one that does not
     load, EPFail where no device opens, ValueError for an option that glnn's provider has not.
     """
@@ -326,32 +326,33 @@ class InferenceSession(Session):
     def _create_inference_session(
         self, providers: Any, provider_options: Any, disabled_optimizers: Any = None
     ) -> None:
-        self._asked = providers, provider_options
-        wanted = choose_providers(providers or self._sess_options._added, provider_options)
+        self._provider_arguments = providers, provider_options
+        choice = choose_providers(providers or self._sess_options._added, provider_options)
         model = self._model_path if self._model_bytes is None else self._model_bytes
         assert model is not None
-        self._sess = Core(model, self._sess_options, wanted)
+        self._sess = Core(model, self._sess_options, choice)
         if self._sess.profile.on:
             weakref.finalize(self, self._sess.profile.end)
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """Load the model anew with these providers. Raises what the constructor raises."""
+        """Load the model again with these providers. Raises what the constructor raises."""
         self._create_inference_session(providers, provider_options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_sess"}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """The model is loaded when it is first asked for.
+        """Restore all but the model, which is loaded on first use.
 
-        A pool's process that fails to load it then says so, where it would else never answer.
+        If loading fails in a pool's process, the error is then reported; raised from unpickling, it
+        would leave the pool without an answer.
         """
         self.__dict__.update(state)
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_sess" or "_asked" not in self.__dict__:
+        if name != "_sess" or "_provider_arguments" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._create_inference_session(*self._asked)
+        self._create_inference_session(*self._provider_arguments)
         return self._sess
 
 
@@ -362,9 +363,9 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 class Core:
     """A session of glnn's under the names that ONNX Runtime's compiled code has for it.
 
-    model: a path, or the content of an .onnx file. options, choice: what it is reported, and which
-    providers. Raises NoSuchFile, InvalidProtobuf, InvalidArgument for a model that is none, Fail
-    for one that does not load, EPFail where no device opens.
+    model: a path, or the content of an .onnx file. Raises NoSuchFile, InvalidProtobuf,
+    InvalidArgument for what is no model, Fail for one that does not load, EPFail where no device
+    opens.
     """
 
     def __init__(self, model: str | bytes, options: SessionOptions, choice: ProviderChoice) -> None:
@@ -401,7 +402,7 @@ class Core:
         return result
 
     def _names(self, output_names: object) -> list[str]:
-        """The outputs to compute: all where none is named. Raises TypeError, InvalidArgument."""
+        """Return the outputs to compute, by default all. Raises TypeError, InvalidArgument."""
         if output_names is None:
             return list(self._outputs)
         if isinstance(output_names, (str, bytes)) or not hasattr(output_names, "__iter__"):
@@ -420,12 +421,12 @@ class Core:
         options: Any = None,
         on_device: Mapping[str, DeviceArray | type[DeviceArray]] = NOTHING,
     ) -> list[Any]:
-        """The outputs called so: arrays, and lists for sequences.
+        """Run, and return the outputs `output_names`: arrays, and lists for sequences.
 
-        on_device: those of which a DeviceArray is wanted, where they are tensors of numbers, with
-        the class or one that is given up for it.
-        Raises ValueError for an input that is missing, TypeError for arguments that are none,
-        InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
+        on_device: outputs to return as DeviceArrays, if they are tensors of numbers: by name the
+        class, or a DeviceArray that is donated, so that the run may overwrite it. Raises ValueError
+        for a missing input, TypeError for arguments of other types, InvalidArgument for inputs that
+        do not fit, and glnn's errors as `convert_error` converts them.
         """
         with lock_memories(map(unwrap, feeds.values())):
             return self.run_locked(output_names, feeds, options, on_device)
@@ -437,18 +438,18 @@ class Core:
         options: Any,
         on_device: Mapping[str, DeviceArray | type[DeviceArray]],
     ) -> list[Any]:
-        """The same for a caller that has locked the memories among `feeds`."""
+        """Run as `run`, for a caller that has locked the memories among `feeds`."""
         self.feeds.required(feeds)
         start = time_ns() if self.profile.on else 0
         try:
             arrays = self.feeds.arrays(feeds)
             names = self._names(output_names)
             _check(options)
-            # For times a run is done again, with the same inputs: nothing is given up.
-            kept, tensors = self.profile.on, self._tensors
+            # Profiling repeats the run with the same inputs: nothing is donated then.
+            profiling, tensors = self.profile.on, self._tensors
             out = {
-                name: DeviceArray if kept else one
-                for name, one in on_device.items()
+                name: DeviceArray if profiling else target
+                for name, target in on_device.items()
                 if name in tensors
             }
             results = self._session.run(names, arrays, out=out or None)
@@ -466,12 +467,12 @@ class Core:
         user_data: object,
         options: Any = None,
     ) -> None:
-        """Have `callback` called with what `run` gives, `user_data`, and an empty text.
+        """Call `callback` with the results of `run`, `user_data`, and an empty text.
 
-        Or with an empty list and what is wrong. It is called by a thread of glnn's, which must not
-        be kept. Values on the device are read before this returns; arrays are not copied, as by
-        ONNX Runtime, and must not change until the callback is called. Raises ValueError for an
-        input that is missing, TypeError for wrong arguments.
+        After a run that fails: with an empty list, and the error's text. The caller is a thread of
+        glnn, which the callback must not block. Values on the device are read before this returns;
+        arrays are not copied, and must not change until the callback is called. Raises ValueError
+        for a missing input, TypeError for arguments of other types.
         """
         if not callable(callback):
             raise TypeError(f"run_async(): callback must be callable, got {shown(callback)}")
@@ -486,10 +487,10 @@ class Core:
             future = Future()
             future.set_exception(error)
 
-        def done(ended: Future[list[Any]]) -> None:
-            error = ended.exception()
+        def done(finished: Future[list[Any]]) -> None:
+            error = finished.exception()
             if error is None:
-                callback([_output(result) for result in ended.result()], user_data, "")
+                callback([_output(result) for result in finished.result()], user_data, "")
             else:
                 text = str(convert_error(error) if isinstance(error, GlnnError) else error)
                 callback([], user_data, text.split(" : ", 3)[-1])
@@ -503,13 +504,11 @@ class Core:
         return [OrtValue(result) for result in self.run(output_names, feeds, options)]
 
     def get_providers(self) -> list[str]:
-        """Glnn's and the CPU's where it runs on a GPU's driver, else the CPU's."""
+        """Return glnn's provider and the CPU's, only the latter for the backend cpu."""
         return [CPU] if self._session.backend_name == "cpu" else [GLNN, CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Return the backend, the driver and the nodes that the host computed, of glnn's
-        provider.
-        """
+        """Return by provider the backend, the driver and the nodes that the host computed."""
         name = self._session.backend_name
         if name == "cpu":
             return {CPU: {"backend": name}}
@@ -531,32 +530,32 @@ class Core:
         return {GLNN: reported, CPU: {}}
 
     def end_profiling(self) -> str:
-        """The file that was written; empty where there is none."""
+        """Write the profile, and return the file's name; empty without profiling."""
         return self.profile.end()
 
     @property
     def get_profiling_start_time_ns(self) -> int:
-        """When it began, in ns since 1970; 0 where it did not."""
+        """The start of profiling in ns since 1970; 0 without profiling."""
         return self.profile.start
 
 
 def _open(
     model: str | bytes, options: SessionOptions, choice: ProviderChoice
 ) -> session.InferenceSession:
-    """Open a session of glnn's. Raises the errors that `convert_error` converts glnn's to."""
+    """Open a session of glnn. Raises ONNX Runtime's errors."""
     where = f"Load model from {model} failed:" if isinstance(model, str) else ""
     if isinstance(model, str) and not model.endswith((".onnx", ".json")):
-        with open(model, "rb") as file:  # whatever it is called, and it can name no other files
+        with open(model, "rb") as file:  # of any name; external data is not read
             model = file.read()
     arguments = dict(choice.options)
     try:
         result = session.InferenceSession(model, **arguments)
         if options._initializers:
             arrays = {name: value.numpy() for name, value in options._initializers.items()}
-            made = getattr(result.model, "with_parameters", None)
-            if made is None:
+            with_parameters = getattr(result.model, "with_parameters", None)
+            if with_parameters is None:
                 raise Fail.from_text(f"{where}only an .onnx model takes initializers")
-            result = session.InferenceSession(made(arrays), **arguments)
+            result = session.InferenceSession(with_parameters(arrays), **arguments)
     except ModelError as error:
         raise Fail.from_text(f"{where}{error}") from None
     except GlnnError as error:
@@ -565,10 +564,7 @@ def _open(
 
 
 def _output(result: Any) -> Any:
-    """Return a result as ONNX Runtime has it: a sequence or an optional value unboxed.
-
-    A DeviceArray is returned as it is.
-    """
+    """Unbox a result that is a sequence or an optional value."""
     if not isinstance(result, np.ndarray):
         return result
     if result.ndim == 0 and result.dtype.hasobject and not isinstance(result.item(), str):
@@ -577,7 +573,7 @@ def _output(result: Any) -> Any:
 
 
 def _check(options: Any) -> None:
-    """Raise TypeError for what is no RunOptions, Fail where they say that the run is to end."""
+    """Raise TypeError for anything but RunOptions or None, Fail where `terminate` is set."""
     if options is None:
         return
     if not isinstance(options, RunOptions):
@@ -587,17 +583,17 @@ def _check(options: Any) -> None:
 
 
 def get_ort_device_type(device_type: str) -> int:
-    """The number of a kind of device. Raises Exception for an unknown name."""
+    """Return the number of a device type. Raises Exception for an unknown name."""
     if device_type not in KINDS:
         raise Exception(f"Unsupported device type: {device_type}")
     return KINDS[device_type]
 
 
 class SessionProfile:
-    """Events of a session, in Chrome's trace event format; nothing where it is off.
+    """The profile of a session in Chrome's trace event format.
 
-    prefix: what the file's name begins with. start: ns since 1970, 0 for off. Besides the session's
-    own events there are those of glnn's trace, of each plan as a process of its own.
+    It has the session's events, and glnn's trace of each plan as a process. prefix: of the file's
+    name. start: ns since 1970, 0 for no profile.
     """
 
     def __init__(self, prefix: str, start: int) -> None:
@@ -613,7 +609,7 @@ class SessionProfile:
         return cls(options.profile_file_prefix, start if options.enable_profiling else 0)
 
     def add(self, name: str, start: int, **more: Any) -> None:
-        """An event that began at `start`, ns since 1970, and ends now."""
+        """Add an event from `start`, ns since 1970, until now."""
         if not self.on:
             return
         began, took = (start - self.start) / 1e3, (time_ns() - start) / 1e3
@@ -625,22 +621,21 @@ class SessionProfile:
     def add_run(
         self, session: session.InferenceSession, feeds: Mapping[str, Any], start: int
     ) -> None:
-        """Add a run of `session` that began at `start` and is over; it is run again to time its
-        steps.
+        """Add a finished run of `session` that began at `start`; repeat it to time its steps.
 
-        A model that has no single plan, and one whose inputs are no tensors, has no steps here.
+        Steps are missing for a model without a single plan, or with inputs that are no tensors.
         """
         shapes = {name: getattr(value, "shape", ()) for name, value in feeds.items()}
         sizes = {name: list(shape) for name, shape in shapes.items()}
         self.add("model_run", start, inputs=sizes, backend=session.backend_name)
         with self._lock, suppress(GlnnError, AttributeError):
-            if self._trace is None:  # what traces is not needed by anybody else, and large
+            if self._trace is None:  # imported here: large, and rarely used
                 self._trace = import_module("glnn.profiling.trace").Trace()
             arrays = {name: as_host_array(value) for name, value in feeds.items()}
             self._trace.run(session.plan(shapes), arrays)
 
     def end(self) -> str:
-        """Write the file, once, and give its name; empty where there is none. Raises OSError."""
+        """Write the file, once, and return its name; empty without profiling. Raises OSError."""
         with self._lock:
             if not self.on:
                 return ""

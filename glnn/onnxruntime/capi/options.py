@@ -30,18 +30,19 @@ _OBJECT_ARGUMENTS = (
     "device",
     "kernels",
     "without",
-)  # objects, which no program of ONNX Runtime's has
+)
+"""Arguments that are objects of glnn, which are no options of a provider."""
 OPTIONS = tuple(
     name for name in signature(InferenceSession).parameters if name not in _OBJECT_ARGUMENTS
 )
-"""Arguments of `glnn.InferenceSession` that glnn's provider takes as options, with their values."""
+"""The options of glnn's provider: arguments of `glnn.InferenceSession`."""
 REPORTED_OPTIONS = ("renderer", "vendor", "version", "hosted")
-"""Further options that a session reports of glnn's provider, and programs pass to the next one."""
+"""Options that sessions report, and programs may pass to the next session: these are ignored."""
 
 
 @dataclass(frozen=True)
 class ProviderChoice:
-    """The providers that a program asks for and that there are, in its order."""
+    """The available ones of the providers that a program asks for, in its order."""
 
     names: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -51,9 +52,8 @@ class ProviderChoice:
 def choose_providers(providers: object, provider_options: object) -> ProviderChoice:
     """Return the choice that a session's `providers` and `provider_options` ask for.
 
-    Whatever is not there, comes twice or is malformed is warned of (UserWarning) and left out, as
-    in ONNX Runtime, which falls back on what it has. Raises ValueError for an option that glnn's
-    provider has not.
+    Unknown, duplicate and malformed providers are left out with a UserWarning, as by ONNX Runtime.
+    Raises ValueError for an option that glnn's provider does not have.
     """
     try:
         pairs = _pairs(providers, provider_options)
@@ -80,9 +80,9 @@ def choose_providers(providers: object, provider_options: object) -> ProviderCho
 def check_and_normalize_provider_args(
     providers: object, provider_options: object, available_provider_names: Sequence[str]
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """The names among those that there are, and the options of each, as texts.
+    """Return the available providers, and the options of each as texts.
 
-    Raises ValueError where they are not given as ONNX Runtime takes them.
+    Raises ValueError for malformed arguments.
     """
     result: dict[str, dict[str, str]] = {}
     for name, options in _pairs(providers, provider_options):
@@ -92,7 +92,7 @@ def check_and_normalize_provider_args(
 
 
 def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mapping[str, Any]]]:
-    """Names and options. Raises ValueError where they are not given as ONNX Runtime takes them."""
+    """Return names with options. Raises ValueError for malformed arguments."""
     if not providers:
         return []
     if isinstance(providers, str):
@@ -100,7 +100,7 @@ def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mappi
     if not isinstance(providers, Sequence):
         raise ValueError("'providers' should be a sequence.")
     if not provider_options:
-        return [_pair(one) for one in providers]
+        return [_pair(provider) for provider in providers]
     if not isinstance(provider_options, Sequence):
         raise ValueError("'provider_options' should be a sequence.")
     if len(provider_options) != len(providers):
@@ -116,34 +116,36 @@ def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mappi
     return list(zip(providers, provider_options, strict=True))
 
 
-def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(one, str):
-        return one, {}
-    pair = one if isinstance(one, (tuple, list)) and len(one) == 2 else (None, None)
-    if isinstance(pair[0], str) and isinstance(pair[1], Mapping):
-        return pair[0], pair[1]
+def _pair(provider: object) -> tuple[str, Mapping[str, Any]]:
+    """Return name and options of a provider. Raises ValueError for another type."""
+    if isinstance(provider, str):
+        return provider, {}
+    if isinstance(provider, (tuple, list)) and len(provider) == 2:
+        name, options = provider
+        if isinstance(name, str) and isinstance(options, Mapping):
+            return name, options
     raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of glnn's provider. Raises ValueError for one that it has not."""
-    matches = {name: value for name, value in options.items() if name not in REPORTED_OPTIONS}
-    for name in matches:
+    """Return the options of glnn's provider. Raises ValueError for an unknown one."""
+    result = {name: value for name, value in options.items() if name not in REPORTED_OPTIONS}
+    for name in result:
         if name not in OPTIONS:
             raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
-    if isinstance(matches.get("fused"), str):  # ONNX Runtime's own are texts
-        matches["fused"] = matches["fused"].lower() not in ("0", "false", "")
-    if isinstance(matches.get("max_batch"), str):
+    if isinstance(result.get("fused"), str):  # options of ONNX Runtime are texts
+        result["fused"] = result["fused"].lower() not in ("0", "false", "")
+    if isinstance(result.get("max_batch"), str):
         try:
-            matches["max_batch"] = int(matches["max_batch"])
+            result["max_batch"] = int(result["max_batch"])
         except ValueError:
-            got = shown(matches["max_batch"])
+            got = shown(result["max_batch"])
             raise ValueError(f"{GLNN}: max_batch must be a whole number, got {got}") from None
-    return matches
+    return result
 
 
 MAX_KEY, MAX_VALUE = 1024, 4096
-"""Characters that a configuration's key and value have at the most."""
+"""The most characters of a configuration's key and of its value."""
 
 
 def _flag(value: object) -> bool:
@@ -175,7 +177,7 @@ def _one_of(kind: type[Any]) -> Callable[[object], Any]:
 
 
 class OptionAttribute:
-    """An attribute of options: its default, and what it is checked by when it is set.
+    """An attribute of options, with a default and a check of new values.
 
     Setting it raises TypeError for a value of another type.
     """
@@ -199,9 +201,9 @@ class OptionAttribute:
 
 
 class _Options:
-    """Attributes and a configuration of texts; nothing else can be set, as in ONNX Runtime.
+    """Base of options: attributes, and configuration entries, which are texts.
 
-    Classes derived from those here have what attributes they like.
+    Other attributes cannot be set, as in ONNX Runtime, but in classes derived by programs.
     """
 
     log_severity_level = OptionAttribute(-1, _whole)
@@ -238,11 +240,7 @@ class _Options:
 
 
 class SessionOptions(_Options):
-    """Options of a session.
-
-    Those of ONNX Runtime's own threads, memory and logging are kept and have no effect; the rest is
-    said where it is.
-    """
+    """Options of a session. Those of threads, memory and logging are stored and have no effect."""
 
     enable_cpu_mem_arena = OptionAttribute(True, _flag)
     enable_mem_pattern = OptionAttribute(True, _flag)
@@ -269,7 +267,7 @@ class SessionOptions(_Options):
         self.__dict__.update(_named={}, _denoted={}, _initializers={}, _added=[])
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep `value`. Raises RuntimeError for a key that is empty or too long."""
+        """Store `value`. Raises RuntimeError for a key that is empty or too long."""
         self._enter(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
@@ -277,21 +275,21 @@ class SessionOptions(_Options):
         return self._entry(key)
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """Inputs' dimensions called `name` have this size: others are refused by a run."""
+        """Fix the size of the inputs' dimensions called `name`; runs refuse any other."""
         self._named[_check_type("a dimension", name, str)] = _whole(value)
 
     def add_free_dimension_override_by_denotation(self, name: str, value: int) -> None:
-        """The same of dimensions that the model denotes so, as DATA_BATCH."""
+        """Fix the size of the inputs' dimensions with the denotation `name`, as DATA_BATCH."""
         self._denoted[_check_type("a dimension", name, str)] = _whole(value)
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
-        """The constant called `name` has these numbers, whatever the file says."""
+        """Replace the numbers of the initialiser called `name`."""
         if not isinstance(value, OrtValue):
             raise RuntimeError("The provided Python object must be an OrtValue")
         self._initializers[_check_type("an initializer", name, str)] = value
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """The same of several. Raises RuntimeError where there are not as many values as names."""
+        """Replace the numbers of several initialisers. Raises RuntimeError for unequal lengths."""
         if len(names) != len(values):
             raise RuntimeError(
                 f"there are {len(names)} names of initializers, {len(values)} values"
@@ -311,7 +309,7 @@ class SessionOptions(_Options):
         )
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """Ask for the provider called `name`. Raises RuntimeError for one that there is not."""
+        """Ask for the provider called `name`. Raises RuntimeError for an unknown one."""
         if name not in PROVIDERS:
             raise RuntimeError(f"Unknown Provider Type: {name}")
         self._added.append((name, dict(options)))
@@ -341,13 +339,13 @@ class SessionOptions(_Options):
 
 
 class RunOptions(_Options):
-    """Options of a run: all are kept, and all but `terminate` have no effect."""
+    """Options of a run. All are stored; only `terminate` has an effect."""
 
     only_execute_path_to_fetches = OptionAttribute(False, _flag)
     terminate = OptionAttribute(False, _flag)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep `value`. Raises RuntimeError for a key that is empty or too long."""
+        """Store `value`. Raises RuntimeError for a key that is empty or too long."""
         self._enter(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
@@ -371,22 +369,22 @@ SEVERITIES = range(5)
 
 
 def get_available_providers() -> list[str]:
-    """Glnn's, and the CPU's, for which programs ask."""
+    """Return the names of glnn's provider and of the CPU's, which programs ask for."""
     return list(PROVIDERS)
 
 
 def get_all_providers() -> list[str]:
-    """The same: no other can ever be there."""
+    """Return the names of all providers, which are always available."""
     return list(PROVIDERS)
 
 
 def get_device() -> str:
-    """CPU: where programs give and get arrays. Any other answer would make them ask for CUDA."""
+    """Return "CPU", where arrays are. Programs would take any other answer for CUDA."""
     return "CPU"
 
 
 def get_version_string() -> str:
-    """The version of ONNX Runtime whose names these are."""
+    """Return the version of ONNX Runtime's interface."""
     return VERSION
 
 
@@ -466,11 +464,11 @@ def create_and_register_allocator_v2(
 def preload_dlls(
     cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
 ) -> None:
-    """Do nothing: there are none to load."""
+    """Do nothing: there are no libraries to load."""
 
 
 def print_debug_info() -> None:
-    """Print what this is and where it runs."""
+    """Print the versions, and the platform."""
     print(
         f"onnxruntime version: {VERSION}, by glnn {GLNN_VERSION} at {sys.modules['glnn'].__file__}"
     )

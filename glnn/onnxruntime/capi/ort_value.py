@@ -1,4 +1,4 @@
-"""Values of runs: devices, OrtValue, and inputs, which are checked as ONNX Runtime does."""
+"""Devices, OrtValue, and the inputs of runs, which are checked as by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from glnn.onnxruntime.capi.node_arg import NUMBERS, NodeArg, dtype_of, type_of
 from glnn.runtime.device_array import DeviceArray
 
 KINDS = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "npu": 3, "cann": 3, "dml": 4}
-"""The numbers of devices, by the names that programs give."""
+"""The numbers of device types, by name."""
 
 
 DEVICE = "gpu"
-"""The name of glnn's device, on which values lie that runs read and write there."""
+"""The name of glnn's device: values on it are read and written by runs without transfers."""
 
 
 def is_on_device(device_type: str, what: str) -> bool:
-    """Return True for DEVICE, False for the host's "cpu". Raises RuntimeError for another device,
-    Exception for an unknown name.
+    """Return True for DEVICE, False for "cpu", the host.
 
-    what: what was to lie there.
+    Raises RuntimeError for another device, Exception for an unknown name. what: the value to place,
+    for the error.
     """
     if device_type not in KINDS:
         raise Exception(f"Unsupported device type: {device_type}")
@@ -53,38 +53,38 @@ def is_on_device(device_type: str, what: str) -> bool:
 
 
 class DeviceMemory:
-    """Memory on glnn's device of one shape and type, whose content runs and the host replace.
+    """Memory on glnn's device of one shape and dtype, whose content runs and the host replace.
 
-    Runs under way go on with the content that they began with. Several OrtValues may have the same
-    memory. Any thread may use it.
+    Runs in flight continue with the content that they started with. Several OrtValues may share one
+    memory. Thread-safe.
     """
 
     __slots__ = ("__weakref__", "content", "is_shared", "lock", "number")
     _BY_ADDRESS: ClassVar[WeakValueDictionary[int, DeviceMemory]] = WeakValueDictionary()
-    _FIRST_ADDRESS: ClassVar[int] = 1 << 62  # no host has memory there
+    _FIRST_ADDRESS: ClassVar[int] = 1 << 62  # above the addresses of any host's memory
     _NUMBERS: ClassVar[Iterator[int]] = count()
 
     def __init__(self, content: DeviceArray) -> None:
         self.content = content
         self.lock = RLock()
-        """Held by who reads the content, and by a run that may write in its place."""
+        """Held to read the content, and by a run that may overwrite it."""
         self.is_shared = False
-        """Whether another has the same content, or had: no run may write in its place."""
+        """True once another memory has had the same content: then no run may overwrite it."""
         self.number = next(self._NUMBERS)
-        """No other one has it."""
+        """Unique number, which orders locks."""
 
     @property
     def address(self) -> int:
-        """Stands for it where programs hand on the address of a value."""
+        """The number that `data_ptr` returns in place of an address."""
         result = self._FIRST_ADDRESS + 256 * self.number
         self._BY_ADDRESS[result] = self
         return result
 
     @classmethod
-    def at(cls, address: int, what: str) -> DeviceMemory:
-        """Return the memory of that address, while a value has it. Raises RuntimeError for others.
+    def from_address(cls, address: int, what: str) -> DeviceMemory:
+        """Return the memory of an address. Raises RuntimeError where no OrtValue has it any more.
 
-        what: what was to lie there.
+        what: the input or output, for the error.
         """
         result = cls._BY_ADDRESS.get(address)
         if result is None:
@@ -95,17 +95,17 @@ class DeviceMemory:
         return result
 
     def replace(self, content: DeviceArray) -> None:
-        """Have other content, which nobody else has."""
+        """Replace the content by one that no other memory has."""
         self.content, self.is_shared = content, False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of its dimensions."""
+        """The sizes of the dimensions."""
         return self.content.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its numbers."""
+        """The dtype of the numbers."""
         return self.content.dtype
 
     @property
@@ -115,7 +115,7 @@ class DeviceMemory:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its numbers."""
+        """The bytes of the numbers."""
         return self.content.nbytes
 
     def numpy(self) -> Array:
@@ -127,7 +127,9 @@ class DeviceMemory:
             raise convert_error(error) from None
 
     def wait(self) -> None:
-        """Wait for the runs that compute it. Raises EPFail where its device was closed or lost."""
+        """Wait for the runs that compute the content. Raises EPFail where its device was closed or
+        lost.
+        """
         try:
             with self.lock:
                 self.content.wait()
@@ -137,11 +139,11 @@ class DeviceMemory:
 
 @contextmanager
 def lock_memories(values: Iterable[object]) -> Iterator[None]:
-    """Have other threads neither read what memories among `values` have nor write in its place."""
+    """Lock all DeviceMemory among `values` against reading and overwriting by other threads."""
     locks = {one.number: one.lock for one in values if isinstance(one, DeviceMemory)}
     locked = []
     try:
-        for number in sorted(locks):  # all threads in one order: none waits for another in turn
+        for number in sorted(locks):  # in one order in all threads, so that there is no deadlock
             locks[number].acquire()
             locked.append(locks[number])
         yield
@@ -151,36 +153,36 @@ def lock_memories(values: Iterable[object]) -> Iterator[None]:
 
 
 class OrtDevice:
-    """A device, by its kind's number."""
+    """A device, identified by the number of its type."""
 
     def __init__(self, device_type: Any, mem_type: int = 0, *more: int) -> None:
-        """device_type: a number of KINDS, or another. more: the id, or the vendor's and the id."""
-        whole = isinstance(device_type, OrtDevice)
-        self._kind = device_type.device_type() if whole else int(device_type)
-        self._id = device_type.device_id() if whole else int((more or (0,))[-1])
+        """device_type: a number of KINDS, or an OrtDevice. more: the id, or vendor id and id."""
+        is_copy = isinstance(device_type, OrtDevice)
+        self._kind = device_type.device_type() if is_copy else int(device_type)
+        self._id = device_type.device_id() if is_copy else int((more or (0,))[-1])
         self._memory, self._vendor = mem_type, more[0] if len(more) == 2 else 0
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device called `cpu`, `cuda` and so on. Raises Exception for an unknown name."""
+        """Return the device of a name in KINDS. Raises Exception for an unknown name."""
         if ort_device_name not in KINDS:
             raise Exception(f"Unsupported device type: {ort_device_name}")
         return OrtDevice(KINDS[ort_device_name], 0, max(vendor_id, 0), device_id)
 
     def device_id(self) -> int:
-        """The number among devices of its kind."""
+        """Return the number among devices of the type."""
         return self._id
 
     def device_type(self) -> int:
-        """The kind's number: 0 is the host."""
+        """Return the number of the type; 0 is the host."""
         return self._kind
 
     def device_vendor_id(self) -> int:
-        """The vendor's number of PCI; 0 where none was given."""
+        """Return the vendor's PCI number, by default 0."""
         return self._vendor
 
     def device_mem_type(self) -> int:
-        """The kind of memory: 0, the usual one, unless said otherwise."""
+        """Return the kind of memory, by default 0, the usual one."""
         return self._memory
 
     vendor_id = device_vendor_id
@@ -191,12 +193,12 @@ class OrtDevice:
 
     @staticmethod
     def cpu() -> int:
-        """The host's number."""
+        """Return the type of the host."""
         return KINDS["cpu"]
 
     @staticmethod
     def cuda() -> int:
-        """Return the kind of NVIDIA's GPUs, which have no values here."""
+        """Return the type of NVIDIA's GPUs, on which glnn places no values."""
         return KINDS["cuda"]
 
     @staticmethod
@@ -207,7 +209,7 @@ class OrtDevice:
 
 @dataclass(frozen=True)
 class OrtMemoryInfo:
-    """A memory, which is the host's. Raises RuntimeError for the name of any other."""
+    """The host's memory. Raises RuntimeError for the name of any other."""
 
     name: str = "Cpu"
     allocator_type: OrtAllocatorType = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
@@ -225,7 +227,7 @@ class OrtMemoryInfo:
 
     @property
     def device_vendor_id(self) -> int:
-        """None's."""
+        """Always 0, no vendor."""
         return 0
 
 
@@ -257,14 +259,14 @@ class OrtArenaCfg:
 
 
 class OrtValue:
-    """A tensor, or a list of some: `numpy()` is what it was made of, not a copy.
+    """A tensor, a list of tensors, or a missing optional value.
 
-    Made by `ortvalue_from_numpy`, `ortvalue_from_shape_and_type` and `from_dlpack`. A tensor on
-    DEVICE is a copy, and so is its `numpy()`.
+    Created by `ortvalue_from_numpy`, `ortvalue_from_shape_and_type` and `from_dlpack`, without
+    copying, as is `numpy()`. To and from DEVICE tensors are copied.
     """
 
     def __init__(self, ortvalue: Any, numpy_obj: Array | None = None) -> None:
-        """ortvalue: another OrtValue, an array, a DeviceMemory, or what a sequence holds."""
+        """ortvalue: another OrtValue, an array, a DeviceMemory, a list of arrays, or None."""
         self._content: Any = ortvalue._content if isinstance(ortvalue, OrtValue) else ortvalue
         self._numpy_obj = numpy_obj
 
@@ -272,27 +274,27 @@ class OrtValue:
     def ortvalue_from_numpy(
         cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """Return a value of `numpy_obj`, which is not copied unless it is not contiguous.
+        """Return a value of `numpy_obj`, which is copied only if it is not contiguous.
 
-        On DEVICE it is copied, and goes there with the first run that reads it. Raises RuntimeError
-        for what is no array of numbers, or for another device.
+        For DEVICE it is copied, and uploaded by the first run that reads it. Raises RuntimeError
+        for anything but an array of numbers, and for another device.
         """
-        there = is_on_device(device_type, "a value")
+        on_device = is_on_device(device_type, "a value")
         if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "USO":
             raise RuntimeError(
                 "Creation of OrtValues is currently only supported from non-string numpy arrays"
             )
         type_of(numpy_obj.dtype)
-        if there:
+        if on_device:
             return cls(DeviceMemory(DeviceArray(numpy_obj)))
         return cls(np.require(numpy_obj, requirements="C"), numpy_obj)
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: Array, /, onnx_element_type: int) -> OrtValue:
-        """Return a value of `data`, whose bytes are numbers of ONNX's type: uint16 for bfloat16,
-        uint8 for float8.
+        """Return a value of the bytes of `data` as another dtype: uint16 as bfloat16, uint8 as
+        float8.
 
-        Raises RuntimeError where the sizes differ.
+        onnx_element_type: ONNX's number. Raises RuntimeError where the element sizes differ.
         """
         dtype = dtype_of(onnx_element_type)
         value = cls.ortvalue_from_numpy(data)
@@ -312,13 +314,13 @@ class OrtValue:
         vendor_id: int = -1,
         memory_info: object = None,
     ) -> OrtValue:
-        """A tensor of zeros, to be written to.
+        """Return a tensor of zeros, to be written to.
 
         element_type: NumPy's dtype, or ONNX's number. Raises TypeError for sizes that are no
-        integers, RuntimeError for a negative one, an unknown type, or another device than "cpu" and
-        DEVICE.
+        integers, RuntimeError for a negative size, an unknown dtype, or a device other than "cpu"
+        and DEVICE.
         """
-        there = is_on_device(device_type, "a value")
+        on_device = is_on_device(device_type, "a value")
         try:
             sizes = tuple(map(index, shape))
         except TypeError:
@@ -326,7 +328,7 @@ class OrtValue:
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"a tensor's sizes must be at least 0, got {list(sizes)}")
         zeros = np.zeros(sizes, dtype_of(element_type))
-        return cls(DeviceMemory(DeviceArray.of_host(zeros)) if there else zeros)
+        return cls(DeviceMemory(DeviceArray.of_host(zeros)) if on_device else zeros)
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: object) -> OrtValue:
@@ -350,7 +352,7 @@ class OrtValue:
         return self
 
     def data_ptr(self) -> int:
-        """The address of the first byte; on DEVICE a number that stands for it in bindings."""
+        """Return the address of the first byte; for DEVICE a number that bindings take for it."""
         if isinstance(self._content, DeviceMemory):
             return self._content.address
         return int(self._array().ctypes.data)
@@ -360,7 +362,7 @@ class OrtValue:
         return DEVICE if isinstance(self._content, DeviceMemory) else "cpu"
 
     def shape(self) -> list[int]:
-        """The sizes of a tensor."""
+        """Return the sizes of a tensor."""
         return list(self._tensor().shape)
 
     def data_type(self) -> str:
@@ -371,7 +373,7 @@ class OrtValue:
         return type_of(self._tensor().dtype)
 
     def element_type(self) -> int:
-        """ONNX's number for it."""
+        """Return ONNX's number for the dtype."""
         return NUMBERS[type_of(self._tensor().dtype)]
 
     def tensor_size_in_bytes(self) -> int:
@@ -379,7 +381,7 @@ class OrtValue:
         return int(self._tensor().nbytes)
 
     def has_value(self) -> bool:
-        """False for an optional that is missing."""
+        """Return False for a missing optional value."""
         return self._content is not None
 
     def is_tensor(self) -> bool:
@@ -387,7 +389,7 @@ class OrtValue:
         return isinstance(self._content, (np.ndarray, DeviceMemory))
 
     def is_sparse_tensor(self) -> bool:
-        """False: there are none."""
+        """Return False: there are no sparse tensors."""
         return False
 
     def is_tensor_sequence(self) -> bool:
@@ -395,21 +397,21 @@ class OrtValue:
         return isinstance(self._content, list)
 
     def numpy(self) -> Array:
-        """The tensor: the memory itself, of a value on DEVICE a copy.
+        """Return the tensor without copying; from DEVICE a copy.
 
-        Raises RuntimeError for what is none, EPFail where its device was closed.
+        Raises RuntimeError for a value that is no tensor, EPFail where its device was closed.
         """
         content = self._content
         return content.numpy() if isinstance(content, DeviceMemory) else self._array()
 
     def to_dlpack(self) -> Any:
-        """A capsule of DLPack for the tensor. Raises RuntimeError for one on DEVICE."""
+        """Return a DLPack capsule of the tensor. Raises RuntimeError for one on DEVICE."""
         return self.__dlpack__()
 
     def update_inplace(self, data: Any) -> None:
-        """Write `data`, an array or an OrtValue of as many elements and the same type.
+        """Write `data`, an array or OrtValue of the same dtype and number of elements.
 
-        Raises RuntimeError where it does not fit, TypeError for anything else.
+        Raises RuntimeError where these differ, TypeError for anything else.
         """
         if not isinstance(data, (np.ndarray, OrtValue)):
             raise TypeError("data must be a numpy.ndarray or an OrtValue.")
@@ -431,13 +433,13 @@ class OrtValue:
             target.replace(DeviceArray(_numbers(source).reshape(target.shape)))
 
     def _tensor(self) -> Array | DeviceMemory:
-        """Return the tensor, wherever it is. Raises RuntimeError for what is none."""
+        """Return the tensor on the host or on DEVICE. Raises RuntimeError for other values."""
         if not isinstance(self._content, (np.ndarray, DeviceMemory)):
             raise RuntimeError(f"a tensor was expected, got {type(self._content).__name__}")
         return self._content
 
     def _array(self) -> Array:
-        """Return the tensor in the host's memory. Raises RuntimeError for any other."""
+        """Return the tensor in the host's memory. Raises RuntimeError for other values."""
         tensor = self._tensor()
         if isinstance(tensor, DeviceMemory):
             raise RuntimeError(f"the OrtValue is on {DEVICE!r}: numpy() copies it to the host")
@@ -458,12 +460,12 @@ class OrtValue:
 
 
 def _numbers(tensor: Array | DeviceMemory) -> Array:
-    """Return the numbers of a tensor with the host."""
+    """Return the numbers of a tensor, copied from DEVICE if necessary."""
     return tensor.numpy() if isinstance(tensor, DeviceMemory) else tensor
 
 
 class OrtValueVector(list[OrtValue]):
-    """Several values; what fills it from others' memory is `push_back`."""
+    """A list of values."""
 
     def push_back(self, value: OrtValue) -> None:
         """Add `value`."""
@@ -476,12 +478,12 @@ def unwrap(value: object) -> Any:
 
 
 def values(arrays: Iterable[object]) -> list[OrtValue]:
-    """An OrtValue of each."""
+    """Return an OrtValue for each array."""
     return [OrtValue(array) for array in arrays]
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: object = None) -> None:
-    """Write each of `src` to the one of `dst` at its place. Raises RuntimeError as they do."""
+    """Write each of `src` to that of `dst` at the same index. Raises as `update_inplace`."""
     if len(src) != len(dst):
         raise RuntimeError(f"there are {len(src)} values to copy, and {len(dst)} to copy to")
     for source, target in zip(src, dst, strict=True):
@@ -492,9 +494,9 @@ ADVICE = "Please fix either the inputs/outputs or the model."
 
 
 class RunInputs:
-    """The inputs of a model, and of what type and shape they were last.
+    """Checks and converts the inputs of a model's runs, and caches the last valid shapes.
 
-    unranked: names of those that may have any number of dimensions.
+    unranked: names of the inputs that may have any number of dimensions.
     """
 
     def __init__(self, inputs: Sequence[NodeArg], unranked: frozenset[str]) -> None:
@@ -504,9 +506,10 @@ class RunInputs:
         self._kinds = kind_numbers(
             {one.name: (one.type, self._dims[one.name], one.name in unranked) for one in inputs}
         )
-        """Numbers of the inputs; those that the same arrays fit have the same, as caches."""
+        """For each input the number of its type and dimensions, which inputs may share, as caches.
+        """
         self._fitted: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        """The last shape and dtype that fitted, by these numbers."""
+        """The last valid shape and dtype, by these numbers."""
 
     def required(self, inputs: Mapping[str, Any]) -> None:
         """Raise ValueError where an input is missing."""
@@ -517,33 +520,33 @@ class RunInputs:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({names}).")
 
     def arrays(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert the inputs of a run to what the session takes: arrays, DeviceArrays, lists of
-        these, numbers in lists.
+        """Convert the inputs of a run to arrays, DeviceArrays and lists of these.
 
-        Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
+        Raises InvalidArgument for a wrong name, type or shape, RuntimeError for what cannot be
+        converted.
         """
         result: dict[str, Any] = {}
         kinds, fitted = self._kinds, dict(self._fitted)
-        fresh: list[str] = []
+        unchecked: list[str] = []
         for name, value in inputs.items():
             if isinstance(value, DeviceMemory):
-                value, known = value.content, True
+                value, is_array = value.content, True
             else:
-                known = type(value) is np.ndarray or isinstance(value, DeviceArray)
+                is_array = type(value) is np.ndarray or isinstance(value, DeviceArray)
             kind = kinds.get(name, -1)
-            if not known or (value.shape, value.dtype) != fitted.get(kind):
-                fresh.append(name)
+            if not is_array or (value.shape, value.dtype) != fitted.get(kind):
+                unchecked.append(name)
                 value = self._array(name, value)
-                if known and kind >= 0 and self._dims[name] and value.dtype.kind != "O":
-                    fitted[kind] = value.shape, value.dtype  # for the others, once it is checked
+                if is_array and kind >= 0 and self._dims[name] and value.dtype.kind != "O":
+                    fitted[kind] = value.shape, value.dtype  # others of the kind need no check
             result[name] = value
-        for name in fresh:
+        for name in unchecked:
             result[name] = self._check_value(name, result[name])
         self._fitted = fitted
         return result
 
     def _array(self, name: str, value: Any) -> Any:
-        """Return `value` as an array, or as it is where the input is no tensor."""
+        """Convert `value` to an array or DeviceArray; unchanged where the input is no tensor."""
         info = self._inputs.get(name)
         if isinstance(value, OrtValue):
             value = value._content
@@ -576,17 +579,15 @@ class RunInputs:
         raise RuntimeError(f"Unable to handle object of type {type(value)}")
 
     def _check_value(self, name: str, value: Any) -> Any:
-        """Return `value` where the input `name` can be it. Raises InvalidArgument for any other."""
+        """Return `value` for the input `name`. Raises InvalidArgument for a wrong type or shape."""
         info = self._inputs.get(name)
         if info is None:
             raise InvalidArgument.from_text(f"Invalid input name: {name}")
-        tensor, given = (
-            info.type.startswith("tensor("),
-            isinstance(value, (np.ndarray, DeviceArray)),
-        )
-        if not tensor or not given:
-            if tensor != given and not info.type.startswith("optional("):
-                what = "a tensor" if given else type(value).__name__
+        wants_tensor = info.type.startswith("tensor(")
+        is_tensor = isinstance(value, (np.ndarray, DeviceArray))
+        if not wants_tensor or not is_tensor:
+            if wants_tensor != is_tensor and not info.type.startswith("optional("):
+                what = "a tensor" if is_tensor else type(value).__name__
                 text = f"input with name: '{name}' expected to be of type: {info.type} but received"
                 raise InvalidArgument.from_text(f"{text} {what}")
             return value
@@ -607,7 +608,7 @@ class RunInputs:
 
 
 def check_shape(what: str, shape: Sequence[int], dims: Sequence[int | str | None]) -> None:
-    """Raise InvalidArgument unless a tensor of `shape` can have `dims`. what: `input: x`."""
+    """Raise InvalidArgument unless `shape` fits `dims`. what: the tensor in errors, `input: x`."""
     if len(shape) != len(dims):
         raise InvalidArgument.from_text(
             f"Invalid rank for {what} Got: {len(shape)} Expected: {len(dims)} {ADVICE}"
@@ -621,19 +622,17 @@ def check_shape(what: str, shape: Sequence[int], dims: Sequence[int | str | None
 
 
 def _texts(value: Array) -> Array:
-    """An array of texts, of whatever they are made."""
+    """Convert the elements of an array of objects to str."""
     if all(type(one) is str for one in value.flat):
         return value
-    made = [one.decode() if isinstance(one, bytes) else str(one) for one in value.flat]
-    result = np.empty(len(made), object)
-    result[:] = made
+    texts = [one.decode() if isinstance(one, bytes) else str(one) for one in value.flat]
+    result = np.empty(len(texts), object)
+    result[:] = texts
     return result.reshape(value.shape)
 
 
 def _from_list(value: list[Any], dtype: np.dtype[Any]) -> Array:
-    """Return the numbers or texts of a list; numbers are cut to integers where the input has
-    such.
-    """
+    """Convert a list to an array of `dtype`; floats are truncated for integers."""
     if dtype.kind == "O":
         return np.array(np.array(value).astype(str), object)
     result = np.array(value)

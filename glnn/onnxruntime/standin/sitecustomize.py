@@ -1,6 +1,6 @@
-"""Run as Python starts, where PYTHONPATH names this folder: `import onnxruntime` will be glnn's.
+"""Run at the start of every Python with this folder on PYTHONPATH: makes onnxruntime glnn's.
 
-Nothing else is imported here, as every Python that a program starts runs this.
+It imports as little as possible, since every Python that a program starts runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class LateFinder:
-    """Puts glnn's finder in its own place once onnxruntime is imported."""
+    """Finder that replaces itself by glnn's finder when onnxruntime is imported."""
 
     stands_for = "onnxruntime"
 
@@ -63,7 +63,9 @@ def run_hidden_sitecustomize() -> None:
 
 if __name__ == "sitecustomize" and HERE in sys.path:
     run_hidden_sitecustomize()
-    if os.environ.get("GLNN_ONNXRUNTIME") == "0":  # as glnn.core.settings has it, but now
+    if (
+        os.environ.get("GLNN_ONNXRUNTIME") == "0"
+    ):  # as in glnn.core.settings, which is not imported here
         sys.path.remove(HERE)
     else:
         sys.meta_path.insert(0, LateFinder())

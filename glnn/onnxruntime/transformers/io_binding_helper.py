@@ -1,6 +1,6 @@
-"""Types of a session's inputs and outputs, and torch's tensors bound to them.
+"""Types of a session's inputs and outputs, and bindings of torch's tensors.
 
-torch is imported where one of its types is asked for.
+torch is imported on first use.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from glnn.onnxruntime.capi.onnxruntime_inference_collection import IOBinding
 
 
 class TypeHelper:
-    """Types of a session's inputs and outputs in NumPy, torch and ONNX.
+    """Conversions of types between ONNX Runtime, NumPy, torch and ONNX.
 
-    Everything raises ValueError for a name or a type that is not known.
+    All methods raise ValueError for an unknown name or type.
     """
 
     @staticmethod
@@ -29,12 +29,12 @@ class TypeHelper:
 
     @staticmethod
     def get_output_type(ort_session: Any, name: str) -> str:
-        """The same of an output."""
+        """Return the type of an output, as `tensor(float)`."""
         return _type(ort_session.get_outputs(), name, "output")
 
     @staticmethod
     def ort_type_to_numpy_type(ort_type: str) -> type[Any]:
-        """NumPy's type for `tensor(float)`; Python's bool for `tensor(bool)`."""
+        """Return NumPy's type for `tensor(float)`; Python's bool for `tensor(bool)`."""
         _check_number_type(ort_type)
         dtype = dtype_of(ort_type)
         return bool if dtype == np.bool_ else dtype.type
@@ -47,7 +47,7 @@ class TypeHelper:
 
     @staticmethod
     def ort_type_to_onnx_type(ort_type: str) -> int:
-        """ONNX's number for it."""
+        """Return ONNX's number for ONNX Runtime's type."""
         _check_number_type(ort_type)
         return NUMBERS[ort_type]
 
@@ -58,7 +58,7 @@ class TypeHelper:
 
     @staticmethod
     def torch_type_to_numpy_type(torch_type: Any) -> type[Any]:
-        """NumPy's type for torch's dtype."""
+        """Return NumPy's type for torch's dtype."""
         name = str(torch_type).removeprefix("torch.")
         try:
             dtype = dtype_of(name)
@@ -68,12 +68,12 @@ class TypeHelper:
 
     @staticmethod
     def get_io_onnx_type_map(ort_session: Any) -> dict[str, int]:
-        """ONNX's number for each input and output."""
+        """Return ONNX's number for each input and output."""
         return {one.name: TypeHelper.ort_type_to_onnx_type(one.type) for one in _all(ort_session)}
 
     @staticmethod
     def get_io_numpy_type_map(ort_session: Any) -> dict[str, type[Any]]:
-        """NumPy's type for each."""
+        """Return NumPy's type for each input and output."""
         return {one.name: TypeHelper.ort_type_to_numpy_type(one.type) for one in _all(ort_session)}
 
     @staticmethod
@@ -83,13 +83,13 @@ class TypeHelper:
 
 
 class IOBindingHelper:
-    """torch's tensors, which must lie in the host's memory, as what a session reads and writes."""
+    """Binds torch's tensors in the host's memory to a session's inputs and outputs."""
 
     @staticmethod
     def get_output_buffers(
         ort_session: Any, output_shapes: Mapping[str, Sequence[int]], device: Any
     ) -> dict[str, Any]:
-        """Return for each output a tensor of one dimension that is large enough for its shape."""
+        """Return for each output a tensor of one dimension with the elements of its shape."""
         torch = import_module("torch")
         types = TypeHelper.get_io_torch_type_map(ort_session)
         return {
@@ -108,7 +108,7 @@ class IOBindingHelper:
         output_shapes: Mapping[str, Sequence[int]],
         name_to_onnx_type: Mapping[str, int] | None = None,
     ) -> IOBinding:
-        """A binding of these inputs, those that are not None, and of every output.
+        """Return a binding of the inputs that are not None and of all outputs.
 
         past: the inputs past_0, past_1 and so on. All tensors must be contiguous.
         """
@@ -122,12 +122,13 @@ class IOBindingHelper:
                 continue
             if not tensor.is_contiguous():
                 raise ValueError(f"the tensor for input {name!r} is not contiguous")
-            shape, at = list(tensor.size()), tensor.data_ptr()
-            binding.bind_input(name, tensor.device.type, 0, types[name], shape, at)
-        for one in ort_session.get_outputs():
-            buffer, shape = output_buffers[one.name], list(output_shapes[one.name])
-            place = buffer.device.type, 0, types[one.name], shape, buffer.data_ptr()
-            binding.bind_output(one.name, *place)
+            shape, pointer = list(tensor.size()), tensor.data_ptr()
+            binding.bind_input(name, tensor.device.type, 0, types[name], shape, pointer)
+        for output in ort_session.get_outputs():
+            name = output.name
+            buffer, shape = output_buffers[name], list(output_shapes[name])
+            pointer = buffer.data_ptr()
+            binding.bind_output(name, buffer.device.type, 0, types[name], shape, pointer)
         return binding
 
     @staticmethod
@@ -137,11 +138,11 @@ class IOBindingHelper:
         output_shapes: Mapping[str, Sequence[int]],
         return_numpy: bool = True,
     ) -> list[Any]:
-        """The outputs of a run, copied from their buffers: arrays, or tensors."""
+        """Return copies of a run's outputs from their buffers: arrays, or tensors."""
         result: list[Array | Any] = []
-        for one in ort_session.get_outputs():
-            shape = list(output_shapes[one.name])
-            buffer = output_buffers[one.name][: int(np.prod(shape))]
+        for output in ort_session.get_outputs():
+            shape = list(output_shapes[output.name])
+            buffer = output_buffers[output.name][: int(np.prod(shape))]
             tensor = buffer.reshape(shape).clone().detach()
             result.append(tensor.numpy() if return_numpy else tensor)
         return result

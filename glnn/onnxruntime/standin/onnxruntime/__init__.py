@@ -1,7 +1,7 @@
-"""glnn.onnxruntime by the name onnxruntime, where no finder of glnn's was asked before.
+"""glnn.onnxruntime under the name onnxruntime, for processes without glnn's finder.
 
-A process that `python -I` started, or that was given `sys.path` by another, has not run
-sitecustomize.py.
+These have not run sitecustomize.py: they were started with `python -I`, or got `sys.path` from
+another process.
 """
 
 from __future__ import annotations
