@@ -44,40 +44,42 @@ def non_max_suppression(
     version: int,
     boxes: Array,
     scores: Array,
-    most: Array | None = None,
-    overlap: Array | None = None,
-    least: Array | None = None,
+    max_boxes: Array | None = None,
+    iou_threshold: Array | None = None,
+    score_threshold: Array | None = None,
 ) -> list[Array]:
     """Return (n, 3) of int64: sample, class and index of the boxes that are selected.
 
-    boxes: (samples, count, 4). scores: (samples, classes, count). most: boxes for each class, by
-    default none. overlap: the IoU beyond which a box of a lower score is suppressed, by default 0.
-    least: a score must exceed this. Of equal scores the first counts as higher.
+    boxes: (samples, count, 4). scores: (samples, classes, count). max_boxes: for each class, by
+    default none. iou_threshold: the IoU beyond which a box of a lower score is suppressed, by
+    default 0. score_threshold: a score must exceed it. Of equal scores the first counts as higher.
     """
     if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3:
         raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} and scores {scores.shape}")
     if (boxes.shape[0], boxes.shape[1]) != (scores.shape[0], scores.shape[2]):
         raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} and scores {scores.shape}")
     count = (
-        0 if most is None else int(_number("NonMaxSuppression", most, "max_output_boxes_per_class"))
+        0
+        if max_boxes is None
+        else int(_number("NonMaxSuppression", max_boxes, "max_output_boxes_per_class"))
     )
-    limit = np.float32(
-        0 if overlap is None else _number("NonMaxSuppression", overlap, "iou_threshold")
+    threshold = np.float32(
+        0 if iou_threshold is None else _number("NonMaxSuppression", iou_threshold, "iou_threshold")
     )
-    if not 0 <= limit <= 1:
-        raise ShapeError(f"NonMaxSuppression: iou_threshold must be from 0 to 1, got {limit}")
+    if not 0 <= threshold <= 1:
+        raise ShapeError(f"NonMaxSuppression: iou_threshold must be from 0 to 1, got {threshold}")
     result: list[Array] = []
     for sample, sample_scores in enumerate(scores if count > 0 else ()):
         corners = _corners(boxes[sample], bool(attributes.get("center_point_box", 0)))
         for number, class_scores in enumerate(sample_scores):
-            if least is None:
+            if score_threshold is None:
                 order = np.argsort(-class_scores, kind="stable")
             else:
                 above = np.flatnonzero(
-                    class_scores > _number("NonMaxSuppression", least, "score_threshold")
+                    class_scores > _number("NonMaxSuppression", score_threshold, "score_threshold")
                 )
                 order = above[np.argsort(-class_scores[above], kind="stable")]
-            selected = order[suppress_overlaps(corners[:, order], limit, count)]
+            selected = order[suppress_overlaps(corners[:, order], threshold, count)]
             rows = np.empty((len(selected), 3), np.int64)
             rows[:, 0], rows[:, 1], rows[:, 2] = sample, number, selected
             result.append(rows)

@@ -499,9 +499,10 @@ def _softmax_zero(x: Array) -> Array:
 def _normal_quantiles(x: Array) -> Array:
     """Return the quantiles of the normal distribution."""
     normal = NormalDist()
-    ends = {0.0: -np.inf, 1.0: np.inf}
+    bounds = {0.0: -np.inf, 1.0: np.inf}
     result = [
-        normal.inv_cdf(one) if 0 < one < 1 else ends.get(one, np.nan) for one in x.ravel().tolist()
+        normal.inv_cdf(one) if 0 < one < 1 else bounds.get(one, np.nan)
+        for one in x.ravel().tolist()
     ]
     return np.array(result).reshape(x.shape)
 

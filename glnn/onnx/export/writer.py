@@ -99,8 +99,8 @@ class LayerWriter:
         """Add a parameter (channels,), in a shape that broadcasts along axis 1 of x."""
         array = self.layer.parameters[name]
         rank = len(self.types[0].dims)
-        spread = array.reshape(-1, *(1,) * (rank - 2))
-        return self.writer.weight(f"{self.name}.{name}", spread)
+        reshaped = array.reshape(-1, *(1,) * (rank - 2))
+        return self.writer.weight(f"{self.name}.{name}", reshaped)
 
     @property
     def dims(self) -> tuple[Dim, ...]:

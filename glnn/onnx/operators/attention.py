@@ -216,8 +216,10 @@ def _bias(call: OperatorCall, mask: Value | None, keys: int, position_mask: Valu
     """Combine the node's mask, of bools or of numbers to add, and the position mask."""
     if mask is not None and mask.type.shape[-1] < keys:
         boolean = mask.type.dtype is DType.bool
-        before, more = (0,) * (len(mask.type.dims) - 1), keys - mask.type.shape[-1]
-        pad = Pad((*before, 0), (*before, more), "constant", False if boolean else -inf)
+        no_padding, missing_keys = (0,) * (len(mask.type.dims) - 1), keys - mask.type.shape[-1]
+        pad = Pad(
+            (*no_padding, 0), (*no_padding, missing_keys), "constant", False if boolean else -inf
+        )
         mask = call(pad, mask if boolean else call.cast(mask, DType.float32))
     if mask is not None and mask.type.dtype is not DType.bool:
         bias = call.cast(mask, DType.float32)

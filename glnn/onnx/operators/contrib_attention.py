@@ -158,14 +158,14 @@ def mask_bias(
         if shape[0] not in (batch, 2 * batch, 3 * batch + 2):
             raise ShapeError(f"{call.name}: a mask {mask.type} for {batch} samples")
         key = call.count_up(keys, DType.int32, (1, 1, 1, keys))
-        parts = [
+        numbers = [
             call.reshape(cut(call, mask, i * batch, (i + 1) * batch, 0), (-1,))
             for i in range(2 if shape[0] == 2 * batch else 1)
         ]
-        ends = [call.reshape(one, (batch, 1, 1, 1)) for one in parts]
-        if len(ends) == 1:
-            return call.pointwise("where(a < b, 0.0, c)", key, ends[0], hidden)
-        inside = call.pointwise("logical_and(a < b, a >= c)", key, *ends)
+        bounds = [call.reshape(one, (batch, 1, 1, 1)) for one in numbers]
+        if len(bounds) == 1:
+            return call.pointwise("where(a < b, 0.0, c)", key, bounds[0], hidden)
+        inside = call.pointwise("logical_and(a < b, a >= c)", key, *bounds)
         return call.pointwise("where(a, 0.0, b)", inside, hidden)
     if len(shape) == 4:
         if shape[:2] != (batch, 1) or shape[2] < keys or shape[3] < keys:
@@ -177,8 +177,8 @@ def mask_bias(
             f"{call.name}: a mask of {batch} samples, {queries} queries and {keys} keys, "
             f"got {mask.type}"
         )
-    broadcast = (batch, 1, shape[1] if len(shape) == 3 else 1, keys)
-    return call.pointwise("where(a > 0, 0.0, b)", call.reshape(mask, broadcast), hidden)
+    broadcast_shape = (batch, 1, shape[1] if len(shape) == 3 else 1, keys)
+    return call.pointwise("where(a > 0, 0.0, b)", call.reshape(mask, broadcast_shape), hidden)
 
 
 def cut(call: OperatorCall, x: Value, start: int, end: int, axis: int) -> Value:
@@ -353,19 +353,19 @@ def _packed_multi_head_attention(
     value: Value | None,
     bias: Value | None,
     offsets: Value,
-    ends: Value,
+    cumulative_lengths: Value,
     attention_bias: Value | None = None,
 ) -> Value:
     """Attend within packed sequences; the result is (tokens, heads * size).
 
-    query: may be all three operands, (tokens, heads, 3, size). offsets: see `_attend_packed`. ends:
-    (sequences + 1,), the cumulative lengths of the sequences, from 0 on.
+    query: may be all three operands, (tokens, heads, 3, size). offsets: see `_attend_packed`.
+    cumulative_lengths: (sequences + 1,), the first 0.
     """
     query = call.reshape(query, (1, *query.type.shape))
     key, value = (one and call.reshape(one, (1, *one.type.shape)) for one in (key, value))
     query, key, value = _unpack_operands(call, query, key, value)
     query, key, value = with_biases(call, query, key, value, bias)
-    return _attend_packed(call, query, key, value, offsets, ends, attention_bias)
+    return _attend_packed(call, query, key, value, offsets, cumulative_lengths, attention_bias)
 
 
 def _packed_attention(
@@ -374,7 +374,7 @@ def _packed_attention(
     weights: Value,
     bias: Value,
     offsets: Value,
-    ends: Value,
+    cumulative_lengths: Value,
     attention_bias: Value | None = None,
 ) -> Value:
     """Project tokens x (tokens, numbers) by `weights`, and attend within their sequences."""
@@ -385,7 +385,7 @@ def _packed_attention(
     y = call.reshape(y, (1, *y.type.shape))
     starts = (0, sizes[0], 2 * sizes[0], sum(sizes))
     q, k, v = (cut(call, y, i, j, 2) for i, j in pairwise(starts))
-    return _attend_packed(call, q, k, v, offsets, ends, attention_bias)
+    return _attend_packed(call, q, k, v, offsets, cumulative_lengths, attention_bias)
 
 
 def _hidden_sizes(call: OperatorCall, weights: Value) -> tuple[int, int, int]:
@@ -403,26 +403,28 @@ def _attend_packed(
     key: Value,
     value: Value,
     offsets: Value,
-    ends: Value,
+    cumulative_lengths: Value,
     attention_bias: Value | None,
 ) -> Value:
     """Attend within packed sequences (1, tokens, numbers); the result is (tokens, numbers).
 
     Each sequence is padded to the longest, so that scores take the square of that length, not of
     the number of tokens. offsets: (sequences, longest), its first numbers are the positions of the
-    tokens in the padded rows. ends: the cumulative lengths.
+    tokens in the padded rows.
     """
     heads, tokens, (batch, longest) = (
         call.need("num_heads"),
         query.type.shape[1],
         offsets.type.shape,
     )
-    if ends.type.shape != (batch + 1,) or tokens > batch * longest:
+    if cumulative_lengths.type.shape != (batch + 1,) or tokens > batch * longest:
         raise ShapeError(
             f"{call.name}: {batch} sequences of up to {longest} of {tokens} tokens, with ends "
-            f"{ends.type}"
+            f"{cumulative_lengths.type}"
         )
-    starts, stops = (call.reshape(cut(call, ends, i, i + batch, 0), (batch, 1)) for i in range(2))
+    starts, stops = (
+        call.reshape(cut(call, cumulative_lengths, i, i + batch, 0), (batch, 1)) for i in range(2)
+    )
     index = call.pointwise("a + b", starts, call.count_up(longest, DType.int32, (1, longest)))
     padding = call.pointwise("where(a < b, 0.0, c)", index, stops, -inf)
     padding = call.reshape(padding, (batch, 1, 1, longest))

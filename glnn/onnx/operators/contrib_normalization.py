@@ -168,14 +168,14 @@ def _group_norm(
         raise ShapeError(f"{call.name}: groups must be 1 or more, got {groups}")
     total = x
     if skip is not None:
-        broadcast = (n, *ones, channels) if channels_last else (n, channels, *ones)
-        if skip.type.shape not in (x.type.shape, broadcast, (n, channels)):
+        broadcast_shape = (n, *ones, channels) if channels_last else (n, channels, *ones)
+        if skip.type.shape not in (x.type.shape, broadcast_shape, (n, channels)):
             raise ShapeError(
-                f"{call.name}: skip must be {x.type}, or of these sizes {broadcast} or "
+                f"{call.name}: skip must be {x.type}, or of these sizes {broadcast_shape} or "
                 f"{(n, channels)}, got {skip.type}"
             )
         if len(skip.type.dims) == 2:
-            skip = call.reshape(skip, broadcast)
+            skip = call.reshape(skip, broadcast_shape)
         total = call.pointwise("a + b", total, skip)
     if bias is not None:
         call.check_bias_size(bias, channels)

@@ -207,10 +207,10 @@ def _gather_block_quantized(
     y = call(Gather(gathered), table, clipped)
     y = call.reshape(y, (*shape[:gathered], *index.type.shape, *shape[gathered + 1 :]))
     if not in_range:
-        broadcast = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
+        broadcast_shape = (*index.type.shape, *(1,) * (len(shape) - 1 - gathered))
         masked = "where(logical_and(b >= c, b < d), a, 0.0)"
         size = shape[gathered]
-        y = call.pointwise(masked, y, call.reshape(index, broadcast), -size, size)
+        y = call.pointwise(masked, y, call.reshape(index, broadcast_shape), -size, size)
     return call.cast(y, scales.type.dtype)
 
 

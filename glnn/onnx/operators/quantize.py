@@ -88,8 +88,8 @@ def quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = No
     if dtype not in RANGES:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
-    x, wide = (call.cast(one, DType.float32) for one in (x, scale))
-    y = call.pointwise("quotient(a, b)", x, _broadcast_parameter(call, wide, x))
+    x, float32_scale = (call.cast(one, DType.float32) for one in (x, scale))
+    y = call.pointwise("quotient(a, b)", x, _broadcast_parameter(call, float32_scale, x))
     if precision is not DType.float32:
         y = call.cast(call.cast(y, precision), DType.float32)
     return round_and_clamp(call, y, dtype, zero and _broadcast_parameter(call, zero, x))
@@ -137,9 +137,9 @@ def dynamic_quantize(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]
         scale, zero = call.constant(1.0, np.float32), call.constant(0, np.uint8)
         return call.cast(x, DType.uint8), scale, zero
     axes = tuple(range(len(x.type.dims)))
-    known = call.pointwise("where(isnan(a), 0.0, a)", x)
-    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), known)
-    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), known)
+    numbers = call.pointwise("where(isnan(a), 0.0, a)", x)
+    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), numbers)
+    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), numbers)
     # As ONNX Runtime: the range ignores NaN; zeros have the scale 1; a zero point of NaN is 255.
     span = call.pointwise("where(a > b, a - b, 255.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)

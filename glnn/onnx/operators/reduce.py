@@ -33,21 +33,27 @@ from glnn.onnx.operators.call import Converter, OperatorCall
 
 
 def _reduce(
-    call: OperatorCall, x: Value, axes: Value | None = None, *, kind: str, before: str, after: str
+    call: OperatorCall,
+    x: Value,
+    axes: Value | None = None,
+    *,
+    kind: str,
+    prologue: str,
+    finish: str,
 ) -> Value:
-    if after != "a":
+    if finish != "a":
         _refuse_integers(call, x)
     reduced = _reduced_axes(call, x, axes)
     if reduced is None:
-        y = call.pointwise(before, x) if before != "a" else x
-        return call.pointwise(after, y) if after != "a" else call(Identity(), y)
+        y = call.pointwise(prologue, x) if prologue != "a" else x
+        return call.pointwise(finish, y) if finish != "a" else call(Identity(), y)
     keepdims = bool(call.get("keepdims", 1))
     if 0 in (x.type.shape[axis] for axis in reduced):
         if kind in ("max", "min"):
             return _empty_extreme(call, x, reduced, keepdims, least=kind == "max")
         if kind == "mean":  # undefined by ONNX; 0 in ONNX Runtime
             kind = "sum"
-    op = Reduce(kind, reduced, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
+    op = Reduce(kind, reduced, keepdims, formula(prologue), formula(finish))  # type: ignore[arg-type]
     return call(op, x)
 
 
@@ -94,9 +100,9 @@ def _log_sum_exp(call: OperatorCall, x: Value, axes: Value | None = None) -> Val
     return y if keepdims else call(Squeeze(reduced), y)
 
 
-def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Converter:
+def _row(name: str, kind: str, prologue: str = "a", finish: str = "a") -> Converter:
     return Converter(
-        name, 1, partial(_reduce, kind=kind, before=before, after=after), shape_inputs=(1,)
+        name, 1, partial(_reduce, kind=kind, prologue=prologue, finish=finish), shape_inputs=(1,)
     )
 
 
@@ -172,9 +178,9 @@ def _batch_normalization(
     """
     widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
     rank = len(widened.type.dims)
-    spread = (widened.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
+    broadcast_shape = (widened.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
     if call.version < 9 and not call.get("spatial", 1):
-        spread = widened.type.shape[1:]
+        broadcast_shape = widened.type.shape[1:]
     training = any(call.used_outputs[1:])
     if call.version >= 14:
         training = bool(call.get("training_mode", 0))
@@ -183,7 +189,9 @@ def _batch_normalization(
     results: list[Value] = []
     used_mean, used_var = call.widened(mean), call.widened(var)
     if training:
-        axes = (0, *range(2, rank)) if spread != widened.type.shape[1:] or rank < 3 else (0,)
+        axes = (
+            (0, *range(2, rank)) if broadcast_shape != widened.type.shape[1:] or rank < 3 else (0,)
+        )
         momentum = float(call.get("momentum", 0.9))
         batch_moments = [call.reshape(v, mean.type.shape) for v in moments(call, widened, axes)]
         batch_mean, batch_var = batch_moments
@@ -196,7 +204,7 @@ def _batch_normalization(
             results += [call.cast(v, mean.type.dtype) for v in batch_moments]
     factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), used_var, epsilon)
     shift = call.pointwise("a - b * c", call.widened(bias), used_mean, factor)
-    factor, shift = (call.reshape(value, spread) for value in (factor, shift))
+    factor, shift = (call.reshape(value, broadcast_shape) for value in (factor, shift))
     y = call.pointwise("a * b + c", widened, factor, shift)
     return call.cast(y, x.type.dtype), *results
 
@@ -234,10 +242,10 @@ def _normalize_last(
     shape = x.type.shape[axis:]
     parameters = [call.widened(value) for value in (scale, bias)]
     if all(v is None or len(v.type.dims) <= len(shape) for v in parameters):
-        spread = [
+        expanded = [
             v if v is None or v.type.dims == shape else call(Expand(shape), v) for v in parameters
         ]
-        return call(op, x, *spread)
+        return call(op, x, *expanded)
     y = call(op, x, None, None)
     factor, shift = parameters
     y = y if factor is None else call.pointwise("a * b", y, factor)
@@ -259,8 +267,8 @@ def _group_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value
     grouped = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
     mean, var = moments(call, grouped, (2,))
     y = call.pointwise("(a - b) / sqrt(c + d)", grouped, mean, var, epsilon)
-    spread = (channels, *(1,) * (len(x.type.dims) - 2))
-    factor, shift = (call.reshape(v, spread) for v in (scale, bias))
+    broadcast_shape = (channels, *(1,) * (len(x.type.dims) - 2))
+    factor, shift = (call.reshape(v, broadcast_shape) for v in (scale, bias))
     return call.pointwise("a * b + c", call.reshape(y, x.type.shape), factor, shift)
 
 
@@ -268,8 +276,8 @@ def _lp_normalization(call: OperatorCall, x: Value) -> Value:
     axis, p = call.axis(call.get("axis", -1), x), call.get("p", 2)
     if p not in (1, 2):
         raise ShapeError(f"LpNormalization: p must be 1 or 2, got {p}")
-    before, after = ("abs(a)", "a") if p == 1 else ("square(a)", "sqrt(a)")
-    length = call(Reduce("sum", (axis,), True, formula(before), formula(after)), x)
+    prologue, finish = ("abs(a)", "a") if p == 1 else ("square(a)", "sqrt(a)")
+    length = call(Reduce("sum", (axis,), True, formula(prologue), formula(finish)), x)
     return call.pointwise("where(equal(b, 0.0), 0.0, a / b)", x, length)
 
 

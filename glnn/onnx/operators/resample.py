@@ -309,15 +309,15 @@ def _nearest(
     return repeat(call, x, repeats) if repeats else x
 
 
-def _indices_at_most(axis: AxisResampling, scale: float, mode: str, nearest: str) -> Array:
+def _indices_of_largest(axis: AxisResampling, scale: float, mode: str, nearest: str) -> Array:
     """Return the indices for the greatest size of an open axis; empty where that exceeds
     MOST_TRIED.
     """
-    most = greatest(axis.size)
-    if most > MOST_TRIED:
+    size = greatest(axis.size)
+    if size > MOST_TRIED:
         return np.empty(0, np.int32)
-    largest = AxisResampling(axis.axis, most, floor(most * scale), scale)
-    return nearest_positions(largest.source_coordinates(mode), most, nearest)
+    largest = AxisResampling(axis.axis, size, floor(size * scale), scale)
+    return nearest_positions(largest.source_coordinates(mode), size, nearest)
 
 
 def _repeat_count(axis: AxisResampling, mode: str, nearest: str) -> int:
@@ -327,7 +327,7 @@ def _repeat_count(axis: AxisResampling, mode: str, nearest: str) -> int:
         return 0
     if axis.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
         return 0
-    index = _indices_at_most(axis, times, mode, nearest)
+    index = _indices_of_largest(axis, times, mode, nearest)
     most = index.size // times
     return times if most and np.array_equal(index, np.repeat(np.arange(most), times)) else 0
 
@@ -337,7 +337,7 @@ def _strided_slice(axis: AxisResampling, mode: str, nearest: str) -> Slice | Non
     if axis.given is None or mode not in ("half_pixel", "asymmetric"):
         return None
     step = round(1 / axis.given)
-    index = _indices_at_most(axis, axis.given, mode, nearest)
+    index = _indices_of_largest(axis, axis.given, mode, nearest)
     if axis.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
         return None
     if (np.diff(index) != step).any():
@@ -432,11 +432,11 @@ def _weighted_sum(call: OperatorCall, samples: Value, weights: Value | None) -> 
     n, taps, points, c = samples.type.shape
     if weights is None:
         return call.reshape(samples, (n, points, c))
-    broadcast = call.reshape(weights, (n, taps, points, 1))
+    factors = call.reshape(weights, (n, taps, points, 1))
     if weights.type.dtype is not DType.bool:
-        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), samples, broadcast)
+        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), samples, factors)
     zero = call.cast(call.constant(0, np.int32), samples.type.dtype)
-    masked = call.pointwise("where(a, b, c)", broadcast, samples, zero)
+    masked = call.pointwise("where(a, b, c)", factors, samples, zero)
     return call.reshape(masked, (n, points, c))
 
 
@@ -445,9 +445,9 @@ class _SampleGrid:
 
     def __init__(self, call: OperatorCall, sizes: Shape, outside: str, corners: bool) -> None:
         self._call, self._sizes, self._outside, self._corners = call, sizes, outside, corners
-        self._most = [size - 1 for size in sizes[::-1]]
+        self._last_pixels = [size - 1 for size in sizes[::-1]]
         self._low = np.full(len(sizes), 0.0 if corners else -0.5, np.float32)
-        extents = self._most if corners else sizes[::-1]  # between the points of reflection
+        extents = self._last_pixels if corners else sizes[::-1]  # between the points of reflection
         self._span = [size if size > 0 else 1 for size in extents]
 
     def taps(self, grid: Value, mode: str) -> tuple[Value, Value | None]:
@@ -469,12 +469,12 @@ class _SampleGrid:
         strides = [prod(self._sizes[::-1][:i]) for i in range(len(self._sizes))]
         reflected = self._mirror(pixels) if self._outside == "reflection" else pixels
         row = formula("cast_int32(clip(a, 0.0, b)) * c")
-        operands = reflected, self._float(self._most), call.constant(strides, np.int32)
+        operands = reflected, self._float(self._last_pixels), call.constant(strides, np.int32)
         return call(Reduce("sum", (3,), prologue=row), *operands), weights
 
     def _to_pixels(self, grid: Value) -> Value:
         """Return coordinates from -1 to 1 as coordinates of pixels."""
-        extent = self._most if self._corners else self._sizes[::-1]
+        extent = self._last_pixels if self._corners else self._sizes[::-1]
         low = self._call.constant(self._low)
         if holds_symbols(extent):
             return self._call.pointwise("(a + 1.0) * (0.5 * b) + c", grid, self._float(extent), low)
@@ -497,16 +497,16 @@ class _SampleGrid:
         """Return the weights (n, taps, points) of `pixels` for `coordinates`."""
         if mode == "nearest" and self._outside != "zeros":
             return None
-        most = self._float(self._most)
+        last_pixels = self._float(self._last_pixels)
         if mode == "nearest":
             inside = formula("logical_and(a >= 0.0, a <= b)")
-            return self._call(Reduce("min", (3,), prologue=inside), pixels, most)
+            return self._call(Reduce("min", (3,), prologue=inside), pixels, last_pixels)
         distance = formula("abs(a - b)")
         weight = (LINEAR if mode == "linear" else CUBIC)(distance)
         if self._outside != "zeros":
             return self._call(Reduce("prod", (3,), prologue=weight), pixels, coordinates)
         weight = INSIDE(Arg(0), Arg(2), weight)
-        return self._call(Reduce("prod", (3,), prologue=weight), pixels, coordinates, most)
+        return self._call(Reduce("prod", (3,), prologue=weight), pixels, coordinates, last_pixels)
 
 
 def _affine_grid(call: OperatorCall, theta: Value, size: Value) -> Value:

@@ -312,12 +312,12 @@ def _pad_with_value(
     value = call.reshape(fill, ())
     for axis, (size, left, right) in enumerate(zip(sizes, before, after, strict=True)):
         if left > 0 or right > 0:
-            count, broadcast = left + size + right, (-1, *(1,) * (rank - 1 - axis))
+            count, broadcast_shape = left + size + right, (-1, *(1,) * (rank - 1 - axis))
             if call.keeps(count, DType.int64):
-                position = np.arange(-left, size + right).reshape(broadcast)
+                position = np.arange(-left, size + right).reshape(broadcast_shape)
                 inside = call.constant((position >= 0) & (position < size))
             else:
-                index = call.count_up(count, DType.int32, (count, *broadcast[1:]))
+                index = call.count_up(count, DType.int32, (count, *broadcast_shape[1:]))
                 end = left + size
                 inside = call.pointwise("logical_and(a >= b, a < c)", index, left, end)
             result = call.pointwise("where(a, b, c)", inside, result, value)

@@ -159,8 +159,8 @@ def add_channel_bias(call: OperatorCall, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
     call.check_bias_size(bias, y.type.shape[1])
-    spread = (*bias.type.shape, *(1,) * (len(y.type.dims) - 2))
-    return call.pointwise("a + b", y, call.reshape(bias, spread))
+    broadcast_shape = (*bias.type.shape, *(1,) * (len(y.type.dims) - 2))
+    return call.pointwise("a + b", y, call.reshape(bias, broadcast_shape))
 
 
 def conv(call: OperatorCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
