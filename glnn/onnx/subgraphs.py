@@ -73,7 +73,7 @@ class OnnxGraph:
 
     @cached_property
     def size_names(self) -> frozenset[str]:
-        """The names of the values whose numbers determine sizes in the graph."""
+        """The names of inputs and captured values whose numbers determine sizes in the graph."""
         result: set[str] = set()
         for node in reversed(self.nodes):
             if result.intersection(node.outputs):
@@ -370,8 +370,8 @@ class ScanNode(SubgraphNode):
 class BatchedScanNode(SubgraphNode):
     """ONNX's Scan of version 8, which scans each sample of a batch up to its own length.
 
-    The first operand, which may be left out, has the lengths. From there on states keep their
-    values, and stacked results are 0.
+    The first operand, which may be left out, has the lengths. Beyond a sample's length its
+    states keep their values, and stacked results are 0.
     """
 
     scanned: int

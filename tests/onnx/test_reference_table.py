@@ -148,7 +148,7 @@ def test_every_row_has_cases() -> None:
 def test_the_suite_asks_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ONNX's cases send to `onnx.reference` is in the table; the GPU's cases send nothing."""
     asked: list[tuple[str, str, int, tuple[str, ...]]] = []
-    package = Delegate._package
+    package = Delegate._run_package
 
     def recorded(self: Delegate, arrays: Any) -> Any:
         node = self.node
@@ -157,7 +157,7 @@ def test_the_suite_asks_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append((node.domain, node.op_type, schema.since_version, names))
         return package(self, arrays)
 
-    monkeypatch.setattr(Delegate, "_package", recorded)
+    monkeypatch.setattr(Delegate, "_run_package", recorded)
     frozen = set(gpu_cases.frozen())
     for kind, case in gpu_cases.cases(["node", "simple"]):
         if (kind, case.name) in frozen or case.name.startswith("test_resize"):
@@ -212,7 +212,7 @@ def test_a_lack_of_memory_is_no_wrong_operand(monkeypatch: pytest.MonkeyPatch) -
     def fails(self: Delegate, arrays: Any) -> None:
         raise TypeError("Issues with types") from MemoryError("Unable to allocate 8 GiB")
 
-    monkeypatch.setattr(Delegate, "_package", fails)
+    monkeypatch.setattr(Delegate, "_run_package", fails)
     delegate = Delegate(helper.make_node("Add", ["x0", "x1"], ["y0"]), {"": 14}, 10)
     x = np.ones(3, np.uint16)
     with pytest.raises(LimitError, match="too little memory: Unable to allocate 8 GiB"):

@@ -317,7 +317,7 @@ class OrtSparseFormat(_OrtEnum):
 
 
 class OrtCompileApiFlags(_OrtEnum):
-    """Flags of ModelCompiler, which glnn has not."""
+    """Flags of ModelCompiler, which glnn does not have."""
 
     NONE = 0
     ERROR_IF_NO_NODES_COMPILED = 1
@@ -325,7 +325,7 @@ class OrtCompileApiFlags(_OrtEnum):
 
 
 class ModelPackageWriteMode(_OrtEnum):
-    """Modes of writing a ModelPackage, which glnn has not."""
+    """Modes of writing a ModelPackage, which glnn does not have."""
 
     PRESERVE = 0
     DENSE = 1
