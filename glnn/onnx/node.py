@@ -110,8 +110,8 @@ class OnnxOperator(Composite):
         dtypes = [value.type.dtype for value in operands if value is not None]
         type_only = () if self.entry is None else self.entry.type_only
         if type_only and not supported.issuperset(dtypes):
-            # Operands of which only the type is read matter only where a result takes their dtype, as
-            # CastLike's does.
+            # Operands of which only the type is read matter only where a result takes their dtype,
+            # as CastLike's does.
             dtypes = [v.type.dtype for i, v in enumerate(operands) if v and i not in type_only]
             dtypes += [type.dtype for type in self.delegate.infer_types(operands)]
         unsupported = dict.fromkeys(
