@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks import beside, documents
 from benchmarks.command import run
-from benchmarks.record import machine, waited
+from benchmarks.record import machine, synchronized_seconds
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
@@ -72,7 +72,7 @@ def transfers(device: Device, most: int) -> list[dict[str, Any]]:
         for way, work in zip(WAYS, works, strict=True):
             for _ in range(WARM):
                 work()
-            times = [waited(work, device.finish) for _ in range(REPEAT)]
+            times = [synchronized_seconds(work, device.finish) for _ in range(REPEAT)]
             row[way] = 4 * floats / median(times) / 1e9
         copied.read_into(read)
         if not np.array_equal(read, array):

@@ -1,4 +1,4 @@
-"""Kernels with parameters, as a command line asks for them: `depthwise WG_X=8,16 PX=2`."""
+"""Kernels and parameters that a command line selects, as `depthwise WG_X=8,16 PX=2`."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ _VALUES = re.compile(r"(\w+)=(\d+(?:,\d+)*)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A kernel, and values of some of its parameters; the others are as they would be anyway."""
+class KernelSelection:
+    """A kernel, and the values to try of some of its parameters; the others keep their defaults."""
 
     kernel: Kernel
     values: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, op: str, text: str) -> Asked:
-        """What `text` says: a name and values, with blanks between. Raises GlnnError."""
+    def parse(cls, op: str, text: str) -> KernelSelection:
+        """Parse a kernel's name and `NAME=1,2` for parameters, separated by blanks.
+
+        Raises GlnnError.
+        """
         name, *settings = text.split() or [""]
-        known = {kernel.name: kernel for kernel in kernels_for(op, "compute")}
-        if name not in known:
+        kernels = {kernel.name: kernel for kernel in kernels_for(op, "compute")}
+        if name not in kernels:
             raise GlnnError(f"--kernel: {op} has no kernel {name!r}")
         values = {}
         for setting in settings:
-            found = _VALUES.fullmatch(setting)
-            if found is None or found[1] not in known[name].tune:
-                names = ", ".join(known[name].tune) or "no parameters"
+            match = _VALUES.fullmatch(setting)
+            if match is None or match[1] not in kernels[name].tune:
+                names = ", ".join(kernels[name].tune) or "no parameters"
                 raise GlnnError(f"--kernel: {name} has {names}; expected NAME=1,2, got {setting}")
-            values[found[1]] = tuple(map(int, found[2].split(",")))
-        return cls(known[name], values)
+            values[match[1]] = tuple(map(int, match[2].split(",")))
+        return cls(kernels[name], values)
 
-    def able(self, backend: GlBackend, spec: OpSpec) -> Iterator[Kernel]:
-        """The kernel with each combination of its values, where it can compute `spec`."""
-        offers = backend.device.capabilities
+    def candidates(self, backend: GlBackend, spec: OpSpec) -> Iterator[Kernel]:
+        """Yield the kernel with each combination of values with which it can compute `spec`."""
+        capabilities = backend.device.capabilities
         try:
             kernel = spec.adapted(self.kernel)
         except UnsupportedOpError:
             return
-        kernel = fitted(kernel, offers) or kernel
-        for chosen in product(*self.values.values()):
-            one = kernel.with_parameters(**dict(zip(self.values, chosen, strict=True)))
-            if why_not(one, spec, offers) is None:
-                yield one
+        kernel = fitted(kernel, capabilities) or kernel
+        for values in product(*self.values.values()):
+            candidate = kernel.with_parameters(**dict(zip(self.values, values, strict=True)))
+            if why_not(candidate, spec, capabilities) is None:
+                yield candidate

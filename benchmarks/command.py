@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines share: how mistakes are answered, where pictures go."""
+"""Exit codes, error messages and plots that the benchmarks' command lines share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def run(command: click.Command) -> None:
-    """Run `command` and exit: 2 for a user's mistake, in one sentence, 130 when interrupted."""
+    """Run `command` and exit: 2 after a user's mistake, which is printed, 130 when interrupted."""
     try:
         code = command(standalone_mode=False)
     except click.ClickException as error:
@@ -36,7 +36,7 @@ def _complain(message: str) -> int:
 
 
 def check_picture(path: Path | None) -> None:
-    """Raise GlnnError now rather than after the work, if no picture can be drawn to `path`."""
+    """Raise GlnnError before the work begins if no picture can be drawn to `path`."""
     if path is None:
         return
     if path.suffix not in SUFFIXES or path.is_dir():
@@ -45,7 +45,7 @@ def check_picture(path: Path | None) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Raise GlnnError now rather than after the work, if no pictures can be drawn into `path`."""
+    """Raise GlnnError before the work begins if no pictures can be drawn into `path`."""
     if path is None:
         return
     if path.exists() and not path.is_dir():
@@ -54,39 +54,39 @@ def check_folder(path: Path | None) -> None:
 
 
 def pyplot() -> Any:
-    """matplotlib's, without a window. Raises GlnnError where it is not installed."""
+    """Import matplotlib's pyplot, without a window. Raises GlnnError where it is not installed."""
     try:
         import matplotlib
 
         matplotlib.use("Agg")
-        from matplotlib import pyplot as found
+        from matplotlib import pyplot as module
     except ImportError:
         raise GlnnError(f"pictures need matplotlib: {extra('bench')}") from None
-    return found
+    return module
 
 
 @contextmanager
-def chart(path: Path, across: str, up: str) -> Iterator[Any]:
-    """The axes of a picture with a legend and a grid, which is saved to `path` afterwards."""
-    canvas, axes = pyplot().subplots(figsize=(7, 5))
+def chart(path: Path, xlabel: str, ylabel: str) -> Iterator[Any]:
+    """Yield axes to draw on; add labels, a legend and a grid, and save the figure to `path`."""
+    figure, axes = pyplot().subplots(figsize=(7, 5))
     yield axes
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
     axes.legend()
     axes.grid(True, which="both", alpha=0.3)
-    canvas.tight_layout()
-    save(canvas, path)
+    figure.tight_layout()
+    save(figure, path)
 
 
-def save(canvas: Any, path: Path, metadata: dict[str, Any] | None = None) -> None:
-    """Write the figure `canvas` to `path` and close it. Raises GlnnError where that fails.
+def save(figure: Any, path: Path, metadata: dict[str, Any] | None = None) -> None:
+    """Write `figure` to `path` and close it. Raises GlnnError where that fails.
 
-    metadata: what the file says of itself besides what matplotlib writes, which is a date in .svg.
+    metadata: replaces matplotlib's metadata of the file, as the date in .svg.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        canvas.savefig(path, metadata=metadata)
+        figure.savefig(path, metadata=metadata)
     except OSError as error:
         raise GlnnError(f"--plot: {path} cannot be written: {error.strerror}") from None
     finally:
-        pyplot().close(canvas)
+        pyplot().close(figure)

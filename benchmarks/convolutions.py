@@ -1,24 +1,24 @@
-"""Convolutions of the networks that people run, one by one, beside PyTorch and the roofline.
+"""Convolutions of popular networks, one by one, beside PyTorch and the roofline.
 
-Everything is on the device, images as networks have them there; a time is that of all launches of a
-convolution, by the GPU's timer where it is believed. PyTorch's is that of a CUDA graph of several,
-with cuDNN's benchmark on and TF32 off. Results are checked against NumPy in float64: those of the
-first and of the last sample, or all where samples depend on one another. The roof is the greater
-of operations over the device's greatest FP32 rate and bytes, each once, over the bandwidth of a
-copy, both measured in the same run; "share" is its share of glnn's time, and small convolutions are
-bound by the time of a launch, which it does not count.
+Operands are on the device, images in the layout that they have in networks. A time is that of all
+launches of a convolution, by the GPU's timer where it is reliable; PyTorch's, of a CUDA graph of
+several runs, with cuDNN's benchmark on and TF32 off. Results are checked against NumPy in
+float64: those of the first and of the last sample, or all where samples depend on one another. The
+roof is the greater of two bounds: FLOPs over the peak FP32 rate, and bytes, each moved once, over
+the bandwidth of a copy, both measured in the same run. "share" is the roof's share of glnn's time;
+small convolutions are bound by the time of a launch, which the roof does not include.
 
     python -m benchmarks.convolutions
     python -m benchmarks.convolutions --batch 8 --only depthwise,stem --json
     python -m benchmarks.convolutions --no-peers --repeat 3
 
-With --all the other operators of networks are timed, too, as they lie there: pools,
-normalisations, softmax, moves and attention.
+With --all the other operators of networks are timed, too, in their layouts: pools, normalisations,
+softmax, moves and attention.
 
     python -m benchmarks.convolutions --all --batch 32 --only "pool,norm"
 
-With --kernel those kernels are timed, with these values of their parameters, wherever they can
-compute a convolution; without it, the one that would be chosen.
+With --kernel the named kernels are timed, with each of the given values of their parameters,
+wherever they can compute a convolution; without it, the kernel that glnn chooses.
 
     python -m benchmarks.convolutions --only "groups 32" --kernel implicit \\
         --kernel "grouped_nhwc WG_X=8,16 PX=1,2"
@@ -35,7 +35,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from benchmarks.candidates import Asked
+from benchmarks.candidates import KernelSelection
 from benchmarks.command import run
 from benchmarks.operator_cases import CASES, CONVOLUTIONS, OperatorCase
 from benchmarks.record import machine
@@ -52,13 +52,13 @@ from glnn.tuning import describe
 
 Array = NDArray[Any]
 Peer = Callable[[OperatorCase, Mapping[str, Array]], "tuple[float, Array]"]
-WITHIN = 1e-4  # the relative error of the peer's result: more is not the same convolution
+PEER_TOLERANCE = 1e-4  # relative error of PyTorch's result: more is not the same convolution
 LINE = "{:>7} {:>7} {:>5} {:>7} {:>5} {:>7}  {}"
-GRAPH = 20  # launches of an operator in a CUDA graph
+GRAPH_RUNS = 20  # runs of an operator in a CUDA graph
 
 
 def cuda_graph() -> Peer | None:
-    """PyTorch's seconds and result in a CUDA graph; None where there is no CUDA."""
+    """Return a function that times PyTorch in a CUDA graph; None where there is no CUDA."""
     try:
         import torch
     except ImportError:
@@ -69,18 +69,18 @@ def cuda_graph() -> Peer | None:
     torch.backends.cudnn.benchmark = True
 
     def timed(case: OperatorCase, operands: Mapping[str, Array]) -> tuple[float, Array]:
-        here: dict[int, Any] = {}  # attention has one array as several operands
+        tensors: dict[int, Any] = {}  # attention has one array as several operands
         for array in operands.values():
-            here.setdefault(id(array), torch.from_numpy(array).cuda())
-        given = {name: here[id(array)] for name, array in operands.items()}
+            tensors.setdefault(id(array), torch.from_numpy(array).cuda())
+        inputs = {name: tensors[id(array)] for name, array in operands.items()}
         assert case.torch is not None
         for _ in range(3):
-            out = case.torch(torch, given)
+            out = case.torch(torch, inputs)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for _ in range(GRAPH):
-                out = case.torch(torch, given)
+            for _ in range(GRAPH_RUNS):
+                out = case.torch(torch, inputs)
         times = []
         for _ in range(8):
             start, end = torch.cuda.Event(True), torch.cuda.Event(True)
@@ -88,7 +88,7 @@ def cuda_graph() -> Peer | None:
             graph.replay()
             end.record()
             torch.cuda.synchronize()
-            times.append(float(start.elapsed_time(end)) / 1e3 / GRAPH)
+            times.append(float(start.elapsed_time(end)) / 1e3 / GRAPH_RUNS)
         return median(times[2:]), out.cpu().numpy()
 
     return timed
@@ -108,47 +108,47 @@ def measured(
     repeat: int,
     peer: Peer | None,
     roof: tuple[float, float],
-    asked: tuple[Asked, ...] = (),
+    selections: tuple[KernelSelection, ...] = (),
 ) -> Iterator[dict[str, Any]]:
-    """A row, or one for each kernel asked for.
+    """Yield a row for the chosen kernel, or one for each candidate of `selections`.
 
-    roof: operations and bytes that the device does in a second.
+    roof: FLOPs and bytes a second of the device.
     """
     op, operands = case.make(batch)
     spec, samples = _spec(op, operands), case.checked(op, operands)
-    fitting = (one for one in asked if one.kernel.op == op.name)
-    kernels: list[Any] = [kernel for one in fitting for kernel in one.able(backend, spec)]
-    if not asked:
+    of_op = (one for one in selections if one.kernel.op == op.name)
+    kernels: list[Any] = [kernel for one in of_op for kernel in one.candidates(backend, spec)]
+    if not selections:
         kernels = [backend.choose(_spec(op, operands, case.layouts))]
     seconds = None
     if peer is not None and case.torch is not None and kernels:
         seconds, result = peer(case, operands)
         error = float(np.max([one.error(result) for one in samples]))  # NaN if one is
-        if not error <= WITHIN:
+        if not error <= PEER_TOLERANCE:
             raise GlnnError(f"{case.name}: PyTorch's result is off by {error:.1e}")
     bound = max(spec.cost.flops / roof[0], spec.cost.bytes / roof[1])
     for kernel in kernels:
-        found = kernel_time(
+        time = kernel_time(
             backend, op, operands, kernel, repeat, layouts=case.layouts, samples=samples
         )
-        row: dict[str, Any] = {"name": case.name, "ms": 1e3 * found.seconds}
-        row |= {"kernel": describe(kernel) if asked else found.kernel, "error": found.error}
+        row: dict[str, Any] = {"name": case.name, "ms": 1e3 * time.seconds}
+        row |= {"kernel": describe(kernel) if selections else time.kernel, "error": time.error}
         row |= {"gflop": spec.cost.flops / 1e9, "bound_ms": 1e3 * bound}
-        row |= {"of_roof": bound / found.seconds}
+        row |= {"of_roof": bound / time.seconds}
         if seconds is not None:
-            row |= {"pytorch_ms": 1e3 * seconds, "over_pytorch": found.seconds / seconds}
+            row |= {"pytorch_ms": 1e3 * seconds, "over_pytorch": time.seconds / seconds}
         yield row
 
 
 def _operator_and_kernel(text: str) -> tuple[str, str]:
-    """Split "softmax=rows LANES=32" into "softmax" and the rest; without one it is a conv2d's."""
+    """Split "softmax=rows LANES=32" into the operator, conv2d unless given, and the kernel."""
     first, blank, values = text.partition(" ")
     operator, _, kernel = first.rpartition("=")
     return operator or "conv2d", kernel + blank + values
 
 
 @click.command(help=__doc__)
-@click.option("--all", "every", is_flag=True, help="Other operators of networks, too.")
+@click.option("--all", "all_operators", is_flag=True, help="Other operators of networks, too.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--only", help="Those with one of these texts, with commas between, in their name.")
 @click.option(
@@ -162,7 +162,7 @@ def _operator_and_kernel(text: str) -> tuple[str, str]:
 @roof_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
-    every: bool,
+    all_operators: bool,
     batch: int,
     only: str | None,
     kernels: tuple[str, ...],
@@ -172,12 +172,12 @@ def main(
     as_json: bool,
 ) -> None:
     texts = [text.strip() for text in (only or "").split(",")]
-    known = CASES if every else tuple(one.case for one in CONVOLUTIONS)
+    known = CASES if all_operators else tuple(one.case for one in CONVOLUTIONS)
     cases = [case for case in known if any(text in case.name for text in texts)]
     if not cases:
-        what = "operator" if every else "convolution"
+        what = "operator" if all_operators else "convolution"
         raise GlnnError(f"--only: no {what} has {only!r} in its name")
-    asked = tuple(Asked.of(*_operator_and_kernel(text)) for text in kernels)
+    selections = tuple(KernelSelection.parse(*_operator_and_kernel(text)) for text in kernels)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     rates = intensities(backend.device, numbers=roof_mib << 18)
@@ -194,11 +194,11 @@ def main(
         print(LINE.format("us", "bound", "share", "PyTorch", "over", "error", "operator, kernel"))
     for case in cases:
         try:
-            for row in measured(backend, case, batch, repeat, peer, roof, asked):
+            for row in measured(backend, case, batch, repeat, peer, roof, selections):
                 result["rows"].append(row)
                 if not as_json:
                     _show(row)
-        except GlnnError as error:  # the others are told all the same
+        except GlnnError as error:  # the other cases go on
             result["rows"].append({"name": case.name, "reason": str(error)})
             if not as_json:
                 print(f"{case.name}: {str(error).splitlines()[0]}", flush=True)
@@ -209,7 +209,7 @@ def main(
 
 
 def _show(row: Mapping[str, Any]) -> None:
-    """Print a row as a line, at once: what is measured stays where a run is ended."""
+    """Print a row as a line at once, so that it is there even if the run is interrupted."""
     ours, bound, torch = (
         number(None if row.get(key) is None else 1e3 * row[key])
         for key in ("ms", "bound_ms", "pytorch_ms")

@@ -22,7 +22,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from benchmarks.candidates import Asked
+from benchmarks.candidates import KernelSelection
 from benchmarks.command import run
 from benchmarks.matmul import shape_of, sizes_of
 from benchmarks.operator_cases import CONVOLUTIONS
@@ -79,18 +79,18 @@ def measured(
     op: Operator,
     operands: Mapping[str, Array],
     repeat: int,
-    asked: tuple[Asked, ...],
+    selections: tuple[KernelSelection, ...],
     epilogues: Mapping[str, Epilogue],
 ) -> Iterator[dict[str, Any]]:
-    """A row, or one for each kernel asked for."""
+    """Yield a row for the chosen kernel, or one for each candidate of `selections`."""
     shapes = {name: array.shape for name, array in operands.items()}
     spec = OpSpec.create(op, shapes, {})
-    known = tuple(one for one in asked if one.kernel.op == op.name)
-    kernels = [kernel for one in known for kernel in one.able(backend, spec)]
+    of_op = (one for one in selections if one.kernel.op == op.name)
+    kernels = [kernel for one in of_op for kernel in one.candidates(backend, spec)]
     layouts = {"x": "nhwC4c"} if len(shapes["x"]) == 4 else None
     generator = np.random.default_rng(1)
-    # What is chosen for the operator alone has the epilogues as well.
-    for kernel in kernels if asked else [backend.choose(spec)]:
+    # The kernel chosen without an epilogue is timed with each of them.
+    for kernel in kernels if selections else [backend.choose(spec)]:
         row: dict[str, Any] = {"name": name, "kernel": describe(kernel), "reasons": {}}
         try:
             alone = kernel_time(backend, op, operands, kernel, repeat, layouts=layouts)
@@ -99,17 +99,17 @@ def measured(
             continue
         row |= {"ms": 1e3 * alone.seconds, "by_timer": alone.by_timer, "error": alone.error}
         for label, epilogue in epilogues.items():
-            beside = {
+            operands_of_epilogue = {
                 name: generator.standard_normal(shape, dtype=np.float32)
                 for name, shape in epilogue.shapes(spec.result_shape).items()
             }
-            given = {**operands, **beside}
+            arrays = {**operands, **operands_of_epilogue}
             try:
-                found = kernel_time(backend, op, given, kernel, repeat, epilogue, layouts=layouts)
-            except GlnnError as error:  # one of stages takes no residual
+                time = kernel_time(backend, op, arrays, kernel, repeat, epilogue, layouts=layouts)
+            except GlnnError as error:  # a kernel made of stages takes no residual
                 row["reasons"][label] = str(error)
             else:
-                row[label] = found.seconds / alone.seconds
+                row[label] = time.seconds / alone.seconds
         yield row
 
 
@@ -142,7 +142,7 @@ def main(
     if unknown := [label for label in labels.split(",") if label not in EPILOGUES]:
         raise GlnnError(f"--epilogues: expected some of {', '.join(EPILOGUES)}, got {unknown[0]!r}")
     epilogues = {label: EPILOGUES[label] for label in labels.split(",")}
-    asked = tuple(one for text in kernels for one in _asked(text))
+    selections = tuple(one for text in kernels for one in _parse_kernel(text))
     cases = [*products(sizes), *convolutions(only)]
     if not cases:
         raise GlnnError(f"--sizes, --only: no product and no convolution, got {sizes}, {only}")
@@ -153,7 +153,7 @@ def main(
         task = bar.add_task("epilogues", total=len(cases))
         for name, op, operands in cases:
             bar.update(task, description=name)
-            result["rows"] += measured(backend, name, op, operands, repeat, asked, epilogues)
+            result["rows"] += measured(backend, name, op, operands, repeat, selections, epilogues)
             bar.advance(task)
     if not result["rows"]:
         raise GlnnError("--kernel: none that is asked for computes one of these")
@@ -171,22 +171,22 @@ def main(
             out.say(f"{row['name']}, {label}: {reason}")
 
 
-def _asked(text: str) -> list[Asked]:
-    """Kernels of products and of convolutions that `text` says. Raises GlnnError."""
+def _parse_kernel(text: str) -> list[KernelSelection]:
+    """Return the kernels of products and of convolutions that `text` names. Raises GlnnError."""
     name = text.split(maxsplit=1)[0] if text.strip() else text
-    found: list[Asked] = []
+    selections: list[KernelSelection] = []
     refused: list[str] = []
     for op in OPS:  # kernels of one name may have other parameters
         if name not in {kernel.name for kernel in kernels_for(op, "compute")}:
             continue
         try:
-            found.append(Asked.of(op, text))
+            selections.append(KernelSelection.parse(op, text))
         except GlnnError as error:
             refused.append(f"{op}: {error}")
-    if not found:
+    if not selections:
         none = f"--kernel: {' and '.join(OPS)} have no kernel {name!r}"
         raise GlnnError("; ".join(refused) or none)
-    return found
+    return selections
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ CORES = "OPENBLAS_CORETYPE"
 
 
 def peak_bytes(path: Path, feeds: dict[str, NDArray[Any]]) -> int:
-    """The most bytes that NumPy has at once in a run, more than before it."""
+    """Return the peak of the bytes that NumPy allocates in a run."""
     session = InferenceSession(path, "cpu")
     session.run(None, feeds)
     tracemalloc.start()
@@ -60,25 +60,25 @@ def row(
     path: Path,
     network: zoo.Network | None,
     rounds: int,
-    others: Callable[[Any], dict[str, NDArray[Any]]],
+    make_feeds: Callable[[Any], dict[str, NDArray[Any]]],
 ) -> dict[str, Any]:
-    """What was measured of the file `path`, of `network` if that is one of the zoo.
+    """Measure the file `path`, which has `network` of the zoo, if that is given.
 
-    others: gives what other networks are fed, of ONNX Runtime's session.
+    make_feeds: makes the inputs of other networks from ONNX Runtime's session.
     """
     feeds: dict[str, NDArray[Any]] = {}
 
     def feed(session: Any) -> dict[str, NDArray[Any]]:
-        feeds.update({zoo.INPUT: network.input(1)} if network else others(session))
+        feeds.update({zoo.INPUT: network.input(1)} if network else make_feeds(session))
         return feeds
 
-    found = measured(path, ("cpu",), rounds, feed)
+    times = measured(path, ("cpu",), rounds, feed)
     return {
         "network": path.stem,
-        "onnxruntime_ms": found["us"][RUNTIME] / 1e3,
-        "cpu_ms": found["us"]["cpu"] / 1e3,
-        "ratio": found["ratio"]["cpu"],
-        "error": found["error"]["cpu"],
+        "onnxruntime_ms": times["us"][RUNTIME] / 1e3,
+        "cpu_ms": times["us"]["cpu"] / 1e3,
+        "ratio": times["ratio"]["cpu"],
+        "error": times["error"]["cpu"],
         "peak_bytes": peak_bytes(path, feeds),
     }
 
@@ -111,19 +111,19 @@ def main(
         raise GlnnError("networks on a CPU need the package onnxruntime") from None
     if folder is None and not files:
         raise GlnnError("expected --networks or names of .onnx files, got neither")
-    works: list[tuple[Path, zoo.Network | None]] = [(path, None) for path in files]
+    models: list[tuple[Path, zoo.Network | None]] = [(path, None) for path in files]
     if folder is not None:
-        works = [(folder / f"{one.name}.onnx", one) for one in zoo.chosen(only)] + works
-    for path, _ in works:
+        models = [(folder / f"{one.name}.onnx", one) for one in zoo.chosen(only)] + models
+    for path, _ in models:
         if not path.exists():
             raise GlnnError(f"--networks: no file {path}; benchmarks.export_networks writes it")
-    others = partial(random_feeds, sizes=sizes_of(sizes), numbers=numbers_of(numbers))
+    make_feeds = partial(random_feeds, sizes=sizes_of(sizes), numbers=numbers_of(numbers))
     rows = []
     with progress() as bar:
-        task = bar.add_task("measuring", total=len(works))
-        for path, network in works:
+        task = bar.add_task("measuring", total=len(models))
+        for path, network in models:
             bar.update(task, description=path.stem)
-            rows.append(row(path, network, rounds, others))
+            rows.append(row(path, network, rounds, make_feeds))
             bar.advance(task)
     about = {**machine(None), "numpy": np.__version__, RUNTIME: onnxruntime.__version__}
     about[CORES] = os.environ.get(CORES, "")

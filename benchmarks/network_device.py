@@ -1,27 +1,27 @@
-"""The device that glnn's networks run on, in a process of its own: its name, and its roofline.
+"""Print the device that glnn's networks run on: versions, and its roofline on request.
 
-Arguments: the backend, and `roofline` where the peak and the bandwidth are to be measured.
+Runs in a process of its own. Arguments: the backend, and `roofline` to measure peak and bandwidth.
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.network_process import Found, answer
+from benchmarks.network_process import Row, answer
 from benchmarks.record import machine
 from benchmarks.roofline import intensities
 from glnn.backends import open_backend
 
 
-def main(name: str, roofline: bool) -> Found:
-    """Where the numbers come from; GFLOP/s and GB/s of this backend's shaders at the most."""
+def main(name: str, roofline: bool) -> Row:
+    """Describe machine and device; with the peak GFLOP/s and GB/s of the backend's shaders."""
     device = open_backend(name).device
-    found: Found = {**machine(device), "backend": name}
+    result: Row = {**machine(device), "backend": name}
     if roofline and device:
         rows = intensities(device, name)
-        found["peak_gflops"] = max(row["gflops"] for row in rows)
-        found["peak_gb_s"] = max(row["gb_s"] for row in rows)
-    return found
+        result["peak_gflops"] = max(row["gflops"] for row in rows)
+        result["peak_gb_s"] = max(row["gb_s"] for row in rows)
+    return result
 
 
 if __name__ == "__main__":

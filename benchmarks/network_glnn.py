@@ -9,49 +9,47 @@ from typing import Any
 from numpy.typing import NDArray
 
 import glnn
-from benchmarks.network_process import GLNN, Asked, Found, Rows, serve
+from benchmarks.network_process import GLNN, MeasureRows, NetworkRequest, Row, serve
 from glnn.errors import GlnnError
 
 
-def load(asked: Asked) -> Rows:
-    """Open a session, whose rows say what its plans have, too: `costs` are the operations and
-    bytes of each step.
-    """
-    session = glnn.InferenceSession(asked.path, asked.how)
-    (given,) = (one.name for one in session.get_inputs())
+def load(request: NetworkRequest) -> MeasureRows:
+    """Open a session. Its rows also describe its plan; `costs`: FLOPs and bytes of each step."""
+    session = glnn.InferenceSession(request.path, request.engine)
+    (input_name,) = (one.name for one in session.get_inputs())
 
-    def measured(batch: int) -> Found:
-        x = asked.network.input(batch)
-        before = time.perf_counter()
-        plan = session.plan({given: x.shape})  # of just these sizes, which runs take from now on
-        planned = time.perf_counter() - before
+    def measure(batch: int) -> Row:
+        x = request.network.input(batch)
+        start = time.perf_counter()
+        plan = session.plan({input_name: x.shape})  # for exact sizes; the runs below use this plan
+        plan_seconds = time.perf_counter() - start
 
         def run() -> NDArray[Any]:
-            result: NDArray[Any] = session.run(None, {given: x})[0]
+            result: NDArray[Any] = session.run(None, {input_name: x})[0]
             return result
 
         def resident() -> None:
             plan.launch()
             plan.backend.finish()
 
-        found = asked.saved(batch, GLNN, run())
+        row = request.save_result(batch, GLNN, run())
         steps = list(plan.outline.all_steps)
         return {
-            **found,
-            **asked.timed(run),
-            "resident_ms": asked.timed(resident, warm=True)["median_ms"],
+            **row,
+            **request.time_work(run),
+            "resident_ms": request.time_work(resident, warm=True)["median_ms"],
             "version": glnn.__version__,
-            "plan_s": planned,
+            "plan_s": plan_seconds,
             "steps": len(steps),
             "host_steps": sum(step.host for step in steps),
             "costs": [(step.cost.flops, step.cost.bytes) for step in steps],
             "plan_mib": plan.nbytes / 2**20,
         }
 
-    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Found]:
+    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Row]:
         for name in names:
             try:
-                yield measured(batch)
+                yield measure(batch)
             except GlnnError as error:
                 yield {"name": name, "failed": f"{type(error).__name__}: {error}"}
 

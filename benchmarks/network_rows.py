@@ -29,14 +29,14 @@ from benchmarks.network_process import (
     HALF,
     REFERENCE,
     WEBGPU,
-    Asked,
+    NetworkRequest,
+    Row,
 )
 from benchmarks.zoo import Network
 from glnn.profiling.timing import FIRST_SECONDS
 from glnn.validation.comparison import relative_error
 
-Row = dict[str, Any]
-Wanted = Mapping[int, tuple[str, ...]]
+RowNames = Mapping[int, tuple[str, ...]]
 """Names of rows, by batch."""
 ROOT = Path(__file__).resolve().parents[1]
 PROVIDERS = {WEBGPU: "WebGpuExecutionProvider", CPU: "CPUExecutionProvider"}
@@ -47,38 +47,38 @@ LIBRARIES = (
     ("network_onnx", (WEBGPU,)),
     ("network_glnn", (GLNN,)),
 )
-"""Modules whose processes give rows, and whose rows each process gives."""
-SAID = 300  # characters that are kept of what a process that failed said
-SPARE = 4  # cores from which on a process loads its network while another one is measured
+"""The module that each process runs, and the names of the rows that it can measure."""
+MAX_MESSAGE = 300  # characters of the message of a process that failed
+SPARE_CORES = 4  # with so many, a process loads its network while another one is measured
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What a device can do at the most."""
+    """Peak rates of a device."""
 
     gflops: float
     gb_s: float
 
     def milliseconds(self, costs: list[tuple[int, int]]) -> float:
-        """Of steps one after the other, each of so many operations and bytes."""
+        """Return the least time of steps that run in turn. costs: FLOPs and bytes of each."""
         times = (max(f / self.gflops, b / self.gb_s) for f, b in costs)
         return sum(times) / 1e6
 
 
 class Process:
-    """A process of `benchmarks.<module>`, which is asked by its command line."""
+    """A process that runs the module `benchmarks.<module>` and prints lines of JSON."""
 
     def __init__(self, module: str, *arguments: str, site: Path | None = None) -> None:
-        """site: a folder of packages that it takes before others."""
+        """Start the process. site: a folder that it searches for packages before others."""
         paths = (site, os.environ.get("PYTHONPATH"), ROOT)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(p) for p in paths if p)}
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115, `end` closes it
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115, `end` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.{module}", *arguments],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
         )
 
@@ -89,31 +89,31 @@ class Process:
         self.end()
 
     def end(self) -> None:
-        """Kill it, unless it ended, and close what it was given."""
+        """Kill the process, unless it ended, and close its pipes and files."""
         self._process.kill()
-        with suppress(BrokenPipeError):  # it ended before it was told to go on
+        with suppress(BrokenPipeError):  # it ended before it read the line of `go_on`
             self._process.communicate()
-        self._said.close()
+        self._stderr.close()
 
     def go_on(self) -> None:
-        """Let it do what it waits for, if it is still there."""
+        """Write the line that the process waits for, if it still runs."""
         with suppress(BrokenPipeError):
             assert self._process.stdin is not None
             self._process.stdin.write("\n")
             self._process.stdin.flush()
 
     def answers(self, limit: float) -> Iterator[Row]:
-        """Yield what it prints, line by line, each within `limit` seconds.
+        """Yield the lines of JSON that the process prints, each within `limit` seconds.
 
-        Where it is late or ends by an error the last one has `failed`, which says so.
+        Where it takes longer or ends with an error, the last answer is the reason, as `failed`.
         """
         assert self._process.stdout is not None
         while True:
-            late = Timer(limit, self._process.kill)
-            late.start()
+            timer = Timer(limit, self._process.kill)
+            timer.start()
             line = self._process.stdout.readline()
-            in_time = late.is_alive()
-            late.cancel()
+            in_time = timer.is_alive()
+            timer.cancel()
             if not line:
                 break
             with suppress(ValueError):  # a library may print, too
@@ -121,108 +121,109 @@ class Process:
         if not in_time:
             yield {"failed": f"took more than {limit:g} s"}
         elif code := self._process.wait():
-            self._said.seek(0)
-            lines = self._said.read().strip().splitlines()
-            said = re.sub(r"^[\w.]+\.(\w+:)", r"\1", lines[-1]) if lines else ""
-            yield {"failed": said[:SAID] or f"ended with {code}"}
+            self._stderr.seek(0)
+            lines = self._stderr.read().strip().splitlines()
+            message = re.sub(r"^[\w.]+\.(\w+:)", r"\1", lines[-1]) if lines else ""
+            yield {"failed": message[:MAX_MESSAGE] or f"ended with {code}"}
 
 
-def answered(module: str, *arguments: str, limit: float) -> Row:
-    """What `benchmarks.<module>` answers at last within `limit` seconds; `failed` says why not."""
-    found: Row = {"failed": "gave no answer"}
+def last_answer(module: str, *arguments: str, limit: float) -> Row:
+    """Run `benchmarks.<module>`, and return its last answer, each within `limit` seconds."""
+    answer: Row = {"failed": "gave no answer"}
     with Process(module, *arguments) as process:
-        for found in process.answers(limit):  # noqa: B007
+        for answer in process.answers(limit):  # noqa: B007
             pass
-    return found
+    return answer
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is asked."""
+    """A process to start: module, request and packages."""
 
     module: str
-    asked: Asked
+    request: NetworkRequest
     site: Path | None
-    """A folder of packages that it takes before others."""
+    """A folder that the process searches for packages before others."""
 
     def start(self) -> Process:
         """Start the process, which loads the network."""
-        return Process(self.module, self.asked.argument, site=self.site)
+        return Process(self.module, self.request.argument, site=self.site)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How networks are measured."""
+    """Options of the measurements, and the jobs that make them."""
 
     folder: Path
-    """That of the .onnx files."""
+    """The folder of the .onnx files."""
     work: Path
     """A folder for results."""
     backend: str
-    """That glnn runs on."""
+    """The backend that glnn runs on."""
     names: tuple[str, ...]
-    """Who runs the networks; those that are not installed are left out."""
+    """The names of rows to measure; libraries that are not installed are left out."""
     seconds: float
-    """Of each measure."""
+    """Seconds of each measurement."""
     limit: float
     """Seconds that a row may take."""
     webgpu: Path | None
     """The folder that onnxruntime-webgpu is installed in, if it has its own."""
     roof: Roof | None
-    """The device's, if it has one."""
+    """The peak rates of the device; None where they are unknown."""
 
     @property
-    def present(self) -> tuple[str, ...]:
-        """Those of `names` that can be asked."""
-        there = dict.fromkeys(TORCH, _installed("torch"))
-        there |= {GLNN: True, CPU: _installed("onnxruntime")}
-        there |= {WEBGPU: self.webgpu is not None or _has_webgpu()}
-        return tuple(name for name in self.names if there[name])
+    def available(self) -> tuple[str, ...]:
+        """The `names` whose libraries are installed."""
+        installed = dict.fromkeys(TORCH, _is_installed("torch"))
+        installed |= {GLNN: True, CPU: _is_installed("onnxruntime")}
+        installed |= {WEBGPU: self.webgpu is not None or _has_webgpu()}
+        return tuple(name for name in self.names if installed[name])
 
-    def jobs(self, network: Network, wanted: Wanted) -> list[Job]:
-        """The processes that give the rows of `wanted`, the one that has the reference first."""
-        found: list[Job] = []
+    def jobs(self, network: Network, row_names: RowNames) -> list[Job]:
+        """Return the jobs that measure the rows of `row_names`; the reference's is first."""
+        jobs: list[Job] = []
         for module, names in LIBRARIES:
             first = (REFERENCE,) if names == self._reference else ()
             rows = {
-                batch: (*first, *(name for name in names if name in asked))
-                for batch, asked in wanted.items()
-                if asked
+                batch: (*first, *(name for name in names if name in missing))
+                for batch, missing in row_names.items()
+                if missing
             }
-            asked = Asked(
+            request = NetworkRequest(
                 network.name,
                 path=str(self.folder / f"{network.name}.onnx"),
-                how=PROVIDERS.get(names[0], self.backend),
+                engine=PROVIDERS.get(names[0], self.backend),
                 warm_up=FIRST_SECONDS,
                 seconds=self.seconds,
                 results=str(self.work),
-                wanted=tuple((batch, one) for batch, one in rows.items() if one),
+                rows=tuple((batch, one) for batch, one in rows.items() if one),
             )
-            if asked.wanted:
-                found.append(Job(module, asked, self.webgpu if names == (WEBGPU,) else None))
-        return found
+            if request.rows:
+                jobs.append(Job(module, request, self.webgpu if names == (WEBGPU,) else None))
+        return jobs
 
     @property
     def _reference(self) -> tuple[str, ...] | None:
-        """The library whose results others' are compared with: PyTorch, which computes it in
-        float64, where it runs networks at all, else ONNX Runtime on the CPU, if it is there.
+        """The row names of the library that computes the reference: PyTorch, in float64, where any
+        of its rows is measured; else ONNX Runtime on the CPU, if it is installed.
         """
-        if any(name in self.present for name in TORCH):
+        if any(name in self.available for name in TORCH):
             return TORCH
-        return (CPU,) if _installed("onnxruntime") else None
+        return (CPU,) if _is_installed("onnxruntime") else None
 
     def rows(self, jobs: Sequence[Job]) -> Generator[Row, None, None]:
-        """A row for each that `jobs` are asked for; what failed says so in `failed`.
+        """Run `jobs` in turn, and yield each row that they request; `failed` is the reason of a
+        failure.
 
-        The next job's process loads its network meanwhile, where there are cores to spare.
+        Meanwhile the next job's process loads its network, where there are cores to spare.
         """
-        ahead = (os.cpu_count() or 1) >= SPARE
+        preload = (os.cpu_count() or 1) >= SPARE_CORES
         references: dict[int, NDArray[np.float64]] = {}
         following: Process | None = None
         try:
             for i, job in enumerate(jobs):
                 process = following or job.start()
-                following = jobs[i + 1].start() if ahead and i + 1 < len(jobs) else None
+                following = jobs[i + 1].start() if preload and i + 1 < len(jobs) else None
                 with process:
                     yield from self._rows(job, process, references)
         finally:
@@ -232,23 +233,23 @@ class Bench:
     def _rows(
         self, job: Job, process: Process, references: dict[int, NDArray[np.float64]]
     ) -> Iterator[Row]:
-        """The rows of one job; `references`, by batch, has the network's and gets new ones."""
-        network = job.asked.name
-        missing = [(batch, name) for batch, names in job.asked.wanted for name in names]
+        """Yield the rows of one job. references: results by batch; the job's own are added."""
+        network = job.request.name
+        missing = [(batch, name) for batch, names in job.request.rows for name in names]
         for answer in process.answers(self.limit):
             if "loaded" in answer:
                 process.go_on()
             elif "batch" in answer:
                 batch, name = answer["batch"], answer["name"]
                 missing.remove((batch, name))
-                result = _taken(answer)
+                result = _take_result(answer)
                 if name == REFERENCE:
                     references.pop(batch, None)
                     if result is not None:
                         references[batch] = result.astype(np.float64)
                 else:
-                    judged = self._judged(answer, result, references.get(batch))
-                    yield {"network": network, **judged}
+                    row = self._row(answer, result, references.get(batch))
+                    yield {"network": network, **row}
             else:
                 for batch, name in missing:
                     if name == REFERENCE:
@@ -256,18 +257,18 @@ class Bench:
                     else:
                         yield {"network": network, "batch": batch, "name": name, **answer}
 
-    def _judged(
-        self, found: Row, result: NDArray[Any] | None, reference: NDArray[np.float64] | None
+    def _row(
+        self, answer: Row, result: NDArray[Any] | None, reference: NDArray[np.float64] | None
     ) -> Row:
-        """`found` with the error of its result, and its share of the roof."""
-        costs = found.pop("costs", None)
+        """Return `answer` with the error of its result, and its share of the roof."""
+        costs = answer.pop("costs", None)
         if result is None:
-            return found
-        row = {**found, "error": None}
+            return answer
+        row = {**answer, "error": None}
         if reference is not None:
             if result.shape != reference.shape:
-                said = f"gave {result.shape}, expected {reference.shape}"
-                return {"batch": found["batch"], "name": found["name"], "failed": said}
+                reason = f"gave {result.shape}, expected {reference.shape}"
+                return {"batch": answer["batch"], "name": answer["name"], "failed": reason}
             row["error"] = relative_error(result, reference)
         if costs is not None:
             row["gflop"] = sum(flops for flops, _ in costs) / 1e9
@@ -277,10 +278,10 @@ class Bench:
         return row
 
 
-def _taken(answer: Row) -> NDArray[Any] | None:
-    """The result that `answer` says the file of, which is deleted; None where it failed."""
+def _take_result(answer: Row) -> NDArray[Any] | None:
+    """Read the result's file that `answer` names, and delete it; return None where it failed."""
     if "failed" in answer:
-        answer["failed"] = " ".join(answer["failed"].split())[:SAID]
+        answer["failed"] = " ".join(answer["failed"].split())[:MAX_MESSAGE]
         return None
     path = Path(answer.pop("result"))
     result: NDArray[Any] = np.load(path)
@@ -288,12 +289,12 @@ def _taken(answer: Row) -> NDArray[Any] | None:
     return result
 
 
-def _installed(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     return find_spec(module) is not None
 
 
 def _has_webgpu() -> bool:
-    """Whether the onnxruntime of this environment is the one with WebGPU."""
+    """Return True where the onnxruntime of this environment is the one with WebGPU."""
     try:
         metadata.version("onnxruntime-webgpu")
     except metadata.PackageNotFoundError:

@@ -1,11 +1,10 @@
-"""Each step of a network beside its bounds: the bytes that it moves, and its operations.
+"""The time of each step of a network beside two bounds, by the bytes it moves and by its FLOPs.
 
-A step's time is the GPU's own where its timer is believed, else the clock's. Bounds are of the
-least bytes over the bandwidth of a copy and of the least operations over the greatest FP32 rate,
-both measured in the same run; the share is the greater bound's of the time. Steps that are alike
-are one row, with their number. Networks are layers with random weights, or .onnx files; with
---training the steps are those of an update by SGD with momentum, of the networks that
-benchmarks.training has.
+A step's time is by the GPU's timer where that is reliable, else by the wall clock. The bounds are
+the least bytes over the bandwidth of a copy, and the least FLOPs over the peak FP32 rate, both
+measured in the same run; the share is that of the greater bound in the time. Equal steps are one
+row with their number. Networks are layers with random weights, or .onnx files; with --training the
+steps are those of an update by SGD with momentum, of the networks of benchmarks.training.
 
     python -m benchmarks.network_steps
     python -m benchmarks.network_steps --networks mobilenet_v2 --batches 1,8,32 --json
@@ -28,7 +27,7 @@ from benchmarks.layered_networks import NETWORKS
 from benchmarks.record import machine
 from benchmarks.roofline import intensities, roof_option
 from benchmarks.tables import table
-from benchmarks.training_glnn import planned
+from benchmarks.training_glnn import plan_step
 from benchmarks.training_process import WORKS, batches
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
@@ -58,9 +57,9 @@ def sizes(step: Step) -> str:
     """Describe what `step` computes, as 6272 x 64 > 384 or 32 x 96 x 112 x 112 > 56 x 56."""
     shapes = dict(step.shapes)
     if step.op.name == "matmul":
-        known = step.op.sizes(shapes)
-        stack = f"{known['batch']} of " if known["batch"] > 1 else ""
-        return f"{stack}{known['m']} x {known['k']} > {known['n']}"
+        dims = step.op.sizes(shapes)
+        batch = f"{dims['batch']} of " if dims["batch"] > 1 else ""
+        return f"{batch}{dims['m']} x {dims['k']} > {dims['n']}"
     first = " x ".join(map(str, shapes.get("x", next(iter(shapes.values()), ()))))
     kernel = shapes["weight"][2:] if "weight" in shapes else ()
     by = f" by {'x'.join(map(str, kernel))}" if kernel else ""
@@ -68,23 +67,23 @@ def sizes(step: Step) -> str:
 
 
 def inference(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:
-    """Return the plan of the network's outputs for so many samples, and inputs of it."""
+    """Return the plan of inference of `batch` samples, and its inputs."""
     model = loaded(name)
     shapes: dict[str, Shape] = {}
     for info in model.inputs:
-        rest = tuple(size for size in info.shape[1:] if isinstance(size, int))
-        if len(rest) + 1 != len(info.shape):
+        sample = tuple(size for size in info.shape[1:] if isinstance(size, int))
+        if len(sample) + 1 != len(info.shape):
             raise GlnnError(
                 f"{name}: expected no open size but the batch, {info.name} is {info.shape}"
             )
-        shapes[info.name] = (batch, *rest)
+        shapes[info.name] = (batch, *sample)
     feeds = random_feeds(model, shapes, tuple(shapes))
     return glnn.InferenceSession(model, backend.name).plan(shapes, feeds=feeds), feeds
 
 
 def training(backend: GlBackend, name: str, batch: int) -> tuple[Plan, dict[str, Array]]:
-    """Return the plan of an update by so many samples, and inputs of it."""
-    plan, inputs = planned(WORKS[name], batch, backend)
+    """Return the plan of a training step with `batch` samples, and its inputs."""
+    plan, inputs = plan_step(WORKS[name], batch, backend)
     return plan, dict(zip(inputs, batches(WORKS[name], batch)[0], strict=True))
 
 
@@ -93,7 +92,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each kind of step, in the order of the plan.
 
-    roof: operations and bytes that the device does in a second.
+    roof: FLOPs and bytes a second of the device.
     """
     timed = profile(plan, feeds, repeat)
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -145,7 +144,7 @@ def main(
     if not all(one.isascii() and one.isdecimal() and int(one) > 0 for one in counts or ()):
         raise GlnnError(f"--batches: expected numbers as 8,32, got {batches!r}")
     names = list(WORKS if trains else NETWORKS) if networks is None else networks.split(",")
-    for name in names:  # a wrong name is told of before the work
+    for name in names:  # refuse unknown names before the work begins
         if not trains:
             loaded(name)
         elif name not in WORKS:
@@ -179,20 +178,20 @@ def _show(
     out: Screen, name: str, batch: int, rows: list[dict[str, Any]], least: float,
     longest: int | None,
 ) -> None:  # fmt: skip
-    own = [row for row in rows if (row["network"], row["batch"]) == (name, batch)]
-    whole = sum(row["count"] * row["ms"] for row in own)
-    bound = sum(row["count"] * row["ms"] * row["share"] for row in own)
+    shown_rows = [row for row in rows if (row["network"], row["batch"]) == (name, batch)]
+    total = sum(row["count"] * row["ms"] for row in shown_rows)
+    bound = sum(row["count"] * row["ms"] * row["share"] for row in shown_rows)
     shown = table("op", "kernel", "sizes", ">of", ">us", ">bytes", ">operations", ">share")
-    launches = sum(row["count"] for row in own)
+    launches = sum(row["count"] for row in shown_rows)
     if longest is not None:
-        own = sorted(own, key=lambda row: -row["count"] * row["ms"])[:longest]
-    for row in own:
-        if row["count"] * row["ms"] < least * whole:
+        shown_rows = sorted(shown_rows, key=lambda row: -row["count"] * row["ms"])[:longest]
+    for row in shown_rows:
+        if row["count"] * row["ms"] < least * total:
             continue
         times = (f"{1e3 * row[key]:.1f}" for key in ("ms", "bytes_ms", "operations_ms"))
         texts = row["op"], row["kernel"], row["sizes"], str(row["count"])
         shown.add(*texts, *times, f"{row['share']:.0%}")
-    title = f"{name}, batch {batch}: {launches} steps, {whole:.3f} ms, bounds {bound:.3f} ms"
+    title = f"{name}, batch {batch}: {launches} steps, {total:.3f} ms, bounds {bound:.3f} ms"
     out.show(shown, title)
 
 

@@ -1,8 +1,8 @@
 """One network by PyTorch, in a process of its own (see `benchmarks.network_process`).
 
-FP32 without TF32: eagerly and, where there is CUDA, as a CUDA graph, and as one of what
-torch.compile makes of it. A CUDA graph in FP16, whose products tensor cores compute, begins with
-the same float32 input and ends with a float32 output. The reference is computed in float64.
+FP32 without TF32: eagerly and, where there is CUDA, as a CUDA graph of the eager network, and as
+one of the network after torch.compile. The CUDA graph in FP16, whose products tensor cores compute,
+has the same float32 input and a float32 output. The reference is computed in float64.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from benchmarks.network_process import (
     GRAPH,
     HALF,
     REFERENCE,
-    Asked,
-    Found,
-    Rows,
+    MeasureRows,
+    NetworkRequest,
+    Row,
     serve,
 )
 
 WARM_UP = 3  # runs before a graph is captured, in which cuDNN picks its algorithms
-Ways = tuple[Callable[[], NDArray[Any]], Callable[[], None]]
-"""What runs a network from host array to host array, and on data that is there already."""
+Runs = tuple[Callable[[], NDArray[Any]], Callable[[], None]]
+"""A run from host array to host array, and one whose input and output stay on the device."""
 
 
-def eagerly(net: Any, host: Any, where: str) -> Ways:
+def eager_runs(net: Any, host: Any, device: str) -> Runs:
     """Run `net` operator by operator."""
-    static = host.to(where)
+    static = host.to(device)
 
     def run() -> NDArray[Any]:
-        result: NDArray[Any] = net(host.to(where)).cpu().numpy()
+        result: NDArray[Any] = net(host.to(device)).cpu().numpy()
         return result
 
     def resident() -> None:
         net(static)
-        if where == "cuda":
+        if device == "cuda":
             torch.cuda.synchronize()
 
     return run, resident
 
 
-def as_graph(net: Any, host: Any) -> Ways:
+def graph_runs(net: Any, host: Any) -> Runs:
     """Run `net` as a CUDA graph."""
     static = host.to("cuda")
     side = torch.cuda.Stream()
@@ -75,68 +75,69 @@ def as_graph(net: Any, host: Any) -> Ways:
     return run, resident
 
 
-def of_type(net: Any, dtype: Any) -> Callable[[Any], Any]:
-    """Return a copy of `net` that computes in `dtype`, of inputs of any type of floats.
+def with_dtype(net: Any, dtype: Any) -> Callable[[Any], Any]:
+    """Return a copy of `net` that computes in `dtype` and takes inputs of any float type.
 
-    Images lie channels last in FP16, as tensor cores take them.
+    Images are channels-last in FP16, as tensor cores take them.
     """
-    same, last = deepcopy(net).to(dtype), torch.channels_last
+    copy, last = deepcopy(net).to(dtype), torch.channels_last
     if dtype == torch.float16:
-        same = same.to(memory_format=last)
+        copy = copy.to(memory_format=last)
 
     def run(x: Any) -> Any:
         if x.is_floating_point():
             images = dtype == torch.float16 and x.ndim == 4
             x = x.to(dtype, memory_format=last if images else torch.preserve_format)
-        return same(x)
+        return copy(x)
 
     return run
 
 
-def load(asked: Asked) -> Rows:
-    """Make the network with its weights, which are moved to the device with its first row."""
+def load(request: NetworkRequest) -> MeasureRows:
+    """Build the network with its weights; the first row moves it to the device."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    where = "cuda" if torch.cuda.is_available() else "cpu"
-    net = torch_zoo.loaded(asked.network, Path(asked.path).with_suffix(torch_zoo.WEIGHTS))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    net = torch_zoo.loaded(request.network, Path(request.path).with_suffix(torch_zoo.WEIGHTS))
 
-    def ways(name: str, host: Any) -> Ways:
+    def runs_of(name: str, host: Any) -> Runs:
         if name == EAGER:
-            return eagerly(net, host, where)
+            return eager_runs(net, host, device)
         if name == GRAPH:
-            return as_graph(net, host)
+            return graph_runs(net, host)
         if name == HALF:
-            half = of_type(net, torch.float16)
-            return as_graph(lambda x: half(x).float(), host)
+            half = with_dtype(net, torch.float16)
+            return graph_runs(lambda x: half(x).float(), host)
         torch._dynamo.reset()
-        return as_graph(torch.compile(net, dynamic=False), host)
+        return graph_runs(torch.compile(net, dynamic=False), host)
 
     def reference(host: Any) -> NDArray[Any]:
         with torch.backends.cudnn.flags(benchmark=False, allow_tf32=False):
-            return eagerly(of_type(net, torch.float64), host, where)[0]()
+            return eager_runs(with_dtype(net, torch.float64), host, device)[0]()
 
-    def measured(batch: int, name: str, host: Any) -> Found:
+    def measure(batch: int, name: str, host: Any) -> Row:
         if name == REFERENCE:
-            return asked.saved(batch, name, reference(host))
-        run, resident = ways(name, host)
-        found = asked.saved(batch, name, run())
-        times = {**asked.timed(run), "resident_ms": asked.timed(resident, warm=True)["median_ms"]}
-        return {**found, **times, "version": f"{torch.__version__} on {where}"}
+            return request.save_result(batch, name, reference(host))
+        run, resident = runs_of(name, host)
+        row = request.save_result(batch, name, run())
+        row |= request.time_work(run)
+        row["resident_ms"] = request.time_work(resident, warm=True)["median_ms"]
+        return {**row, "version": f"{torch.__version__} on {device}"}
 
-    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Found]:
-        net.to(where)
-        host = torch.from_numpy(asked.network.input(batch))
+    def rows(batch: int, names: tuple[str, ...]) -> Iterator[Row]:
+        net.to(device)
+        host = torch.from_numpy(request.network.input(batch))
         for name in names:
-            if where != "cuda" and name in (GRAPH, HALF, COMPILED):
+            if device != "cuda" and name in (GRAPH, HALF, COMPILED):
                 yield {"name": name, "failed": "needs CUDA"}
                 continue
             try:
                 with torch.no_grad():
-                    found = measured(batch, name, host)
-            except Exception as error:  # whatever it is, it costs this row alone
-                found = {"name": name, "failed": f"{type(error).__name__}: {error}"}
-            yield found
-            if where == "cuda":
+                    row = measure(batch, name, host)
+            except Exception as error:  # whatever it is, only this row fails
+                row = {"name": name, "failed": f"{type(error).__name__}: {error}"}
+            yield row
+            if device == "cuda":
                 torch.cuda.empty_cache()
 
     return rows

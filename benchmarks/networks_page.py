@@ -2,15 +2,15 @@
 
 Times are from host array to host array, "resident" with the input on the device and no result read.
 Errors are against PyTorch in float64 where it is among those who run, else against ONNX Runtime on
-the CPU. Steps, operations and bytes are those of glnn's plan; its roof is what the device would
-take for the steps one after the other, at its peak and bandwidth. Each network is run by each
-library in a process of its own, which has --limit seconds for each row. A line tells of each
-network and batch as it is done. With --save, rows are kept as they come, and another run measures
-those that are missing or failed. The file as benchmarks/measured/networks.json is what
-`python -m benchmarks.summary` makes the tables of docs/measurements.md of.
+the CPU. Steps, operations and bytes are those of glnn's plan; its roof is the time that the device
+would take for the steps one after the other, at its peak and bandwidth. Each network is run by each
+library in a process of its own, which has --limit seconds for each row. A line is printed for each
+network and batch as it is done. With --save, each row is written at once, and another run measures
+those that are missing or failed. From the file benchmarks/measured/networks.json,
+`python -m benchmarks.summary` makes the tables of docs/measurements.md.
 
-PyTorch runs eagerly, as a CUDA graph, as one of what torch.compile makes (minutes a network), and
-as one in FP16: that uses tensor cores, which OpenGL ES does not reach.
+PyTorch runs eagerly, as a CUDA graph, as a CUDA graph after torch.compile (minutes a network), and
+as one in FP16, which uses tensor cores; OpenGL ES does not reach these.
 
     python -m benchmarks.networks_page --networks networks --export --save networks.json \\
         --by glnn,PyTorch --batch 1,8,32
@@ -38,50 +38,54 @@ import rich_click as click
 from benchmarks import network_tables, zoo
 from benchmarks.command import check_picture, run
 from benchmarks.export_networks import export_all
-from benchmarks.network_process import EAGER, GLNN, GRAPH, HALF, NAMES
-from benchmarks.network_rows import Bench, Job, Roof, Row, answered
+from benchmarks.network_process import EAGER, GLNN, GRAPH, HALF, NAMES, Row
+from benchmarks.network_rows import Bench, Job, Roof, last_answer
 from glnn.cli.screen import Screen, number, progress
 from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError
 
-MEASURING = 300.0  # seconds that the roofline may take to measure
+ROOFLINE_LIMIT = 300.0  # seconds that the roofline may take to measure
 
 
-class Kept:
-    """What was measured: of this device, and in the file `path`, if there is one."""
+class ResultsFile:
+    """The rows that were measured on this device, written to the file `path`, if there is one."""
 
-    def __init__(self, path: Path | None, head: Row) -> None:
-        """Raises GlnnError where `path` holds something else, or of another device."""
-        self.path, self.head = path, head
+    def __init__(self, path: Path | None, header: Row) -> None:
+        """Read the file where it exists.
+
+        Raises GlnnError where it is malformed, or of another device.
+        """
+        self.path, self.header = path, header
         self.rows: list[Row] = []
         if path is None or not path.exists():
             return
         try:
-            found = json.loads(path.read_text("utf-8"))
-            rows, device, backend = found.pop("rows"), found["device"], found["backend"]
+            old = json.loads(path.read_text("utf-8"))
+            rows, device, backend = old.pop("rows"), old["device"], old["backend"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise GlnnError(f"--save: {path} is not what this benchmark wrote: {error}") from None
-        if (device, backend) != (head["device"], head["backend"]):
+        if (device, backend) != (header["device"], header["backend"]):
             raise GlnnError(
                 f"--save: {path} is of {device}, {backend}; "
-                f"this is {head['device']}, {head['backend']}"
+                f"this is {header['device']}, {header['backend']}"
             )
-        self.head, self.rows = {**found, **head}, rows
+        self.header, self.rows = {**old, **header}, rows
 
     def missing(self, network: str, batch: int, bench: Bench) -> tuple[str, ...]:
-        """Those whom `bench` asks that have no row yet, or one that failed."""
-        there = {name for name, row in self.of(network, batch).items() if "failed" not in row}
-        return tuple(name for name in bench.present if name not in there)
+        """Return the names of `bench` that have no row yet, or one that failed."""
+        measured = {n for n, row in self.rows_of(network, batch).items() if "failed" not in row}
+        return tuple(name for name in bench.available if name not in measured)
 
-    def of(self, network: str, batch: int) -> dict[str, Row]:
-        """The rows of a network and a batch, by name."""
+    def rows_of(self, network: str, batch: int) -> dict[str, Row]:
+        """Return the rows of a network and a batch, by name."""
         rows = (row for row in self.rows if (row["network"], row["batch"]) == (network, batch))
         return {row["name"]: row for row in rows}
 
     def add(self, row: Row) -> None:
-        """Put `row` in its place and save all. Raises GlnnError where that cannot be written."""
-        key = _place(row)
-        self.rows = sorted([*(old for old in self.rows if _place(old) != key), row], key=_place)
+        """Add or replace `row`, and save all. Raises GlnnError where that cannot be written."""
+        key = _sort_key(row)
+        others = (old for old in self.rows if _sort_key(old) != key)
+        self.rows = sorted([*others, row], key=_sort_key)
         self.save()
 
     def save(self) -> None:
@@ -90,35 +94,33 @@ class Kept:
             return
         try:
             with atomic_write(self.path) as stream:
-                stream.write((json.dumps(self.found, indent=2) + "\n").encode())
+                stream.write((json.dumps(self.document, indent=2) + "\n").encode())
         except OSError as error:
             raise GlnnError(f"--save: {self.path} cannot be written: {error.strerror}") from None
 
     @property
-    def found(self) -> dict[str, Any]:
-        """The same as one object."""
-        return {**self.head, "rows": self.rows}
+    def document(self) -> dict[str, Any]:
+        """Header and rows as one object."""
+        return {**self.header, "rows": self.rows}
 
 
-def _place(row: Row) -> tuple[int, int, int]:
-    """Where `row` stands among others: by batch, network and library."""
+def _sort_key(row: Row) -> tuple[int, int, int]:
+    """Return the key that sorts and identifies `row`: batch, network and library."""
     return row["batch"], list(zoo.NETWORKS).index(row["network"]), NAMES.index(row["name"])
 
 
-def _device(backend: str, roof: Roof | None, kept: Path | None) -> Row:
-    """Where the numbers come from, with the roofline, measured unless it is given or kept."""
-    there = kept is not None and kept.exists()
-    how = () if roof or there else ("roofline",)
-    found = answered("network_device", backend, *how, limit=MEASURING)
-    if "failed" in found:
-        raise GlnnError(found["failed"])
-    return {**found, "peak_gflops": roof.gflops, "peak_gb_s": roof.gb_s} if roof else found
+def _device(backend: str, roof: Roof | None, results: Path | None) -> Row:
+    """Describe machine and device; the roofline is measured unless given or in `results`."""
+    has_roof = roof is not None or (results is not None and results.exists())
+    arguments = () if has_roof else ("roofline",)
+    header = last_answer("network_device", backend, *arguments, limit=ROOFLINE_LIMIT)
+    if "failed" in header:
+        raise GlnnError(header["failed"])
+    return {**header, "peak_gflops": roof.gflops, "peak_gb_s": roof.gb_s} if roof else header
 
 
 def chosen_names(only: str | None) -> tuple[str, ...]:
-    """Of those who run networks, the ones that `only` names, by commas: each by its whole name,
-    or several by what their names begin with.
-    """
+    """Return the names of NAMES that `only` selects: whole names or prefixes, by commas."""
     if only is None:
         return NAMES
     wanted: set[str] = set()
@@ -139,33 +141,37 @@ def _batches(text: str) -> list[int]:
 
 
 def measure(
-    bench: Bench, kept: Kept, networks: list[zoo.Network], batches: list[int], within: float
+    bench: Bench,
+    results: ResultsFile,
+    networks: list[zoo.Network],
+    batches: list[int],
+    within: float,
 ) -> None:
-    """Add the rows that `kept` misses; none is begun when `within` seconds are over."""
+    """Measure the missing rows of `results`; none is begun when `within` seconds are over."""
     jobs: list[Job] = []
-    waited: dict[tuple[str, int], set[str]] = {}
+    pending: dict[tuple[str, int], set[str]] = {}
     for network in networks:
-        wanted = {batch: kept.missing(network.name, batch, bench) for batch in batches}
-        jobs += bench.jobs(network, wanted)
-        waited |= {(network.name, batch): set(names) for batch, names in wanted.items()}
-    begun = time.monotonic()
+        missing = {batch: results.missing(network.name, batch, bench) for batch in batches}
+        jobs += bench.jobs(network, missing)
+        pending |= {(network.name, batch): set(names) for batch, names in missing.items()}
+    start = time.monotonic()
     with progress() as bar:
-        task = bar.add_task("measuring", total=sum(map(len, waited.values())))
+        task = bar.add_task("measuring", total=sum(map(len, pending.values())))
         with closing(bench.rows(jobs)) as rows:
             for row in rows:
-                kept.add(row)
-                place = row["network"], row["batch"]
-                waited[place].discard(row["name"])
-                bar.update(task, advance=1, description=f"{place[0]}, batch {place[1]}")
-                if not waited[place]:
-                    click.echo(line(*place, kept.of(*place)), err=True)
-                if time.monotonic() - begun > within:
+                results.add(row)
+                key = row["network"], row["batch"]
+                pending[key].discard(row["name"])
+                bar.update(task, advance=1, description=f"{key[0]}, batch {key[1]}")
+                if not pending[key]:
+                    click.echo(summary_line(*key, results.rows_of(*key)), err=True)
+                if time.monotonic() - start > within:
                     click.echo(f"--within: {within:g} s are over, the rest is left out", err=True)
                     return
 
 
-def line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
-    """One line of what was found about a network and a batch."""
+def summary_line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
+    """Describe the results of a network and a batch in one line."""
     ours, graph = rows.get(GLNN, {}), rows.get(GRAPH, {})
     times = {
         "glnn": ours.get("median_ms"),
@@ -175,11 +181,11 @@ def line(network: str, batch: int, rows: Mapping[str, Row]) -> str:
         "fp16": rows.get(HALF, {}).get("median_ms"),
         "glnn/graph": network_tables.over(rows, GRAPH),
     }
-    told = [f"{network:22} {batch:2}", *(f"{k} {number(v)}" for k, v in times.items())]
+    parts = [f"{network:22} {batch:2}", *(f"{k} {number(v)}" for k, v in times.items())]
     error = ours.get("error")
-    told.append("error -" if error is None else f"error {error:.1e}")
-    told += [f"{name}: {row['failed'][:60]}" for name, row in rows.items() if "failed" in row]
-    return "  ".join(told)
+    parts.append("error -" if error is None else f"error {error:.1e}")
+    parts += [f"{name}: {row['failed'][:60]}" for name, row in rows.items() if "failed" in row]
+    return "  ".join(parts)
 
 
 @click.command(help=__doc__)
@@ -245,15 +251,16 @@ def main(
 ) -> None:
     check_picture(plot)
     networks, names, batches = zoo.chosen(only), chosen_names(by), _batches(batch)
-    lacking = [one for one in networks if not (folder / f"{one.name}.onnx").is_file()]
-    if lacking and not export:
-        path = folder / f"{lacking[0].name}.onnx"
+    missing = [one for one in networks if not (folder / f"{one.name}.onnx").is_file()]
+    if missing and not export:
+        path = folder / f"{missing[0].name}.onnx"
         raise GlnnError(f"--networks: no file {path}; --export writes it")
-    if lacking:
-        for done in export_all(lacking, folder):
+    if missing:
+        for done in export_all(missing, folder):
             click.echo(f"{done.name}: {done.path.stat().st_size / 1e6:.1f} MB", err=True)
-    kept = Kept(save, _device(backend, Roof(*roof) if roof else None, save))
-    peaks = [kept.head[key] for key in ("peak_gflops", "peak_gb_s") if key in kept.head]
+    results = ResultsFile(save, _device(backend, Roof(*roof) if roof else None, save))
+    header = results.header
+    peaks = [header[key] for key in ("peak_gflops", "peak_gb_s") if key in header]
     with tempfile.TemporaryDirectory(prefix="glnn-networks-") as work:
         bench = Bench(
             folder=folder.resolve(),
@@ -265,13 +272,13 @@ def main(
             webgpu=webgpu_site.resolve() if webgpu_site else None,
             roof=Roof(*peaks) if peaks else None,
         )
-        measure(bench, kept, networks, batches, within)
+        measure(bench, results, networks, batches, within)
     if as_json:
-        print(json.dumps(kept.found, indent=2))
+        print(json.dumps(results.document, indent=2))
     else:
-        network_tables.show(Screen(), kept.found)
+        network_tables.show(Screen(), results.document)
     if plot is not None:
-        network_tables.draw(kept.found, plot)
+        network_tables.draw(results.document, plot)
 
 
 if __name__ == "__main__":

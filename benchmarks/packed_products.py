@@ -24,7 +24,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from benchmarks.candidates import Asked
+from benchmarks.candidates import KernelSelection
 from benchmarks.command import run
 from benchmarks.record import machine
 from benchmarks.tables import table
@@ -148,17 +148,21 @@ def measured(
 
 
 def measure(
-    backend: GlBackend, product: Product, rows: list[int], asked: list[Asked], repeat: int
+    backend: GlBackend,
+    product: Product,
+    rows: list[int],
+    selections: list[KernelSelection],
+    repeat: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each kernel takes for each number of rows."""
+    """Yield the time of each kernel for each number of rows."""
     weight, operator = product.weight(), product.operator
-    one = None
+    first_us = None
     for count in rows:
         operands = product.operands(weight, count)
         spec = spec_of(operator, operands)
         chosen = backend.choose(spec)
         assert isinstance(chosen, Kernel)
-        kernels = [chosen, *(kernel for each in asked for kernel in each.able(backend, spec))]
+        kernels = [chosen, *(k for one in selections for k in one.candidates(backend, spec))]
         key = {"format": str(product.format), "size": f"{product.n}x{product.k}", "rows": count}
         for i, kernel in enumerate(kernels):
             row: dict[str, Any] = {**key, "chosen": i == 0, "kernel": kernel.name}
@@ -168,14 +172,14 @@ def measure(
             except GlnnError as error:
                 yield row | {"reason": str(error)}
                 continue
-            one = one or row["us"]
-            yield row | {"over_one": row["us"] / one}
+            first_us = first_us or row["us"]
+            yield row | {"over_one": row["us"] / first_us}
 
 
 def dense(
     backend: GlBackend, size: tuple[int, int], rows: list[int], repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the product with a weight of float32 takes, where there are many rows."""
+    """Yield the time of the product with a weight of float32, for large numbers of rows."""
     (n, k), generator = size, np.random.default_rng(0)
     many = [count for count in rows if count >= DENSE_ROWS]
     weight = generator.standard_normal((n, k) if many else (0, k), np.float32)
@@ -245,7 +249,7 @@ def main(
     repeat: int,
     as_json: bool,
 ) -> None:
-    asked = [Asked.of("quantized_matmul", one) for one in kernels]
+    selections = [KernelSelection.parse("quantized_matmul", one) for one in kernels]
     counts, shapes, packings = numbers("--rows", rows), sizes_of(sizes), formats_of(formats)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
@@ -257,7 +261,7 @@ def main(
                 found += dense(backend, (n, k), counts, repeat)
             for format in packings:
                 product = Product(format, n, k, norm, gate or "")
-                found += measure(backend, product, counts, asked, repeat)
+                found += measure(backend, product, counts, selections, repeat)
                 bar.advance(task)
     if as_json:
         print(json.dumps({**machine(backend.device), "rows": found}, indent=2))

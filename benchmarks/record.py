@@ -1,4 +1,4 @@
-"""What every benchmark writes beside its numbers: the machine, the device, the versions."""
+"""Facts that every benchmark writes beside its numbers, and wall times of functions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from glnn.gl import Device
 
 
 def machine(device: Device | None = None) -> dict[str, str]:
-    """Where the numbers come from."""
-    offers = device.capabilities if device else None
+    """Describe the machine, the device and the versions."""
+    capabilities = device.capabilities if device else None
     return {
         "glnn": glnn.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "device": offers.renderer if offers else "none",
-        "version": offers.version_text if offers else "none",
+        "device": capabilities.renderer if capabilities else "none",
+        "version": capabilities.version_text if capabilities else "none",
     }
 
 
 def milliseconds(work: Callable[[], Any], repeat: int, warm_up: int = 10) -> dict[str, float]:
-    """Median and least wall time of `work`, which must wait for its own result."""
+    """Return median and least wall time of `work`, which must wait for its own result."""
     for _ in range(warm_up):
         work()
     times = []
@@ -39,8 +39,8 @@ def milliseconds(work: Callable[[], Any], repeat: int, warm_up: int = 10) -> dic
     return {"median_ms": median(times), "least_ms": min(times)}
 
 
-def waited(work: Callable[[], Any], finish: Callable[[], None]) -> float:
-    """Seconds of `work` by the clock on the wall, `finish` waiting for the device's part of it."""
+def synchronized_seconds(work: Callable[[], Any], finish: Callable[[], None]) -> float:
+    """Return the wall time of `work` in seconds; `finish` waits for the device."""
     finish()
     start = perf_counter()
     work()

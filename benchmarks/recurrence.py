@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import rich_click as click
 
-from benchmarks.candidates import Asked
+from benchmarks.candidates import KernelSelection
 from benchmarks.command import run
 from benchmarks.roofline import intensities, roof_option
 from glnn.backends import open_backend
@@ -115,7 +115,8 @@ def measured(
 @roof_option
 def main(cases: str | None, rows: str, roof_mib: int) -> None:
     names = cases.split(",") if cases else [f"{n}_{b}" for n in NETWORKS for b in BATCHES]
-    asked = [Asked.of("recurrence", row.strip()) for row in rows.split(";") if row.strip()]
+    texts = [row.strip() for row in rows.split(";") if row.strip()]
+    selections = [KernelSelection.parse("recurrence", text) for text in texts]
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     rates = intensities(backend.device, numbers=roof_mib << 18)
@@ -128,7 +129,8 @@ def main(cases: str | None, rows: str, roof_mib: int) -> None:
         steps = operands["x"].shape[1] + op.layers - 1
         exact = op.compute({n: one.astype(float) for n, one in operands.items()})
         print(f"{name}: {steps} steps")
-        for kernel in (backend.choose(spec), *(k for a in asked for k in a.able(backend, spec))):
+        candidates = (k for one in selections for k in one.candidates(backend, spec))
+        for kernel in (backend.choose(spec), *candidates):
             text = " ".join((kernel.name, *(f"{n}={v}" for n, v in kernel.defaults.items())))
             try:
                 time, error = measured(backend, op, operands, kernel, exact)

@@ -27,7 +27,7 @@ import rich_click as click
 from benchmarks import beside, documents
 from benchmarks.arithmetic import FP32, INT32, MAINS, Arithmetic, halves
 from benchmarks.command import chart, check_picture, run
-from benchmarks.record import machine, waited
+from benchmarks.record import machine, synchronized_seconds
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
@@ -72,13 +72,13 @@ def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
     """Median seconds of `work`, and whether the GPU's own timer told them."""
     start = perf_counter()
     while perf_counter() - start < WARM_SECONDS:
-        once = waited(work, device.finish)
+        once = synchronized_seconds(work, device.finish)
     if once > LONG_SECONDS:
-        return median([once, *(waited(work, device.finish) for _ in range(2))]), False
+        return median([once, *(synchronized_seconds(work, device.finish) for _ in range(2))]), False
     timer = Timer(device)
     if timer.prove(work) is None and (sample := timer.measure(work, 9)) is not None:
         return sample.gpu, True
-    return median(waited(work, device.finish) for _ in range(5)), False
+    return median(synchronized_seconds(work, device.finish) for _ in range(5)), False
 
 
 def intensities(

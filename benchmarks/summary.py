@@ -122,8 +122,8 @@ def networks() -> str:
     found = measured("networks")
     text = [
         f"{_versions(found)}\n",
-        _cells(network_tables.beside_graph(found)),
-        f"{network_tables.Standing.of(found).sentence}\n",
+        _cells(network_tables.graph_comparison(found)),
+        f"{network_tables.GraphComparison.from_results(found).sentence}\n",
     ]
     for title, (heads, rows) in (
         ("Where it takes longer, the longest first:", network_tables.slower(found)),
@@ -154,7 +154,7 @@ def networks_by_others() -> str:
     text = [f"{_versions(found)}\n"] if more else ["Nobody else ran them in this run.\n"]
     for batch in sorted(more):
         title = f"All who ran batch {batch}; the error of FP16 is beside float64:\n"
-        text += [title, _cells(network_tables.beside(found, batch))]
+        text += [title, _cells(network_tables.library_times(found, batch))]
     return "\n".join(text)
 
 
@@ -338,7 +338,7 @@ def speeds(title: str) -> str:
     found = measured("networks")
     rows = {(row["network"], row["batch"], row["name"]): row for row in found["rows"]}
     bars = []
-    ratios = network_tables.Standing.of(found).ratios
+    ratios = network_tables.GraphComparison.from_results(found).ratios
     smallest = min((batch for _, batch in ratios), default=1)
     title = f"{title}, batch {smallest}"
     for (name, batch), ratio in ratios.items():

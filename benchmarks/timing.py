@@ -1,4 +1,4 @@
-"""Time of one kernel on one problem: its result is checked first, then it is repeated."""
+"""The time of one kernel on one problem: its result is checked first, then its runs are timed."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class CheckedSample:
-    """A part of an operator's result that is checked: of the sample at `place` among `count`."""
+    """A sample whose part of an operator's result is checked: the one at `index` of `count`."""
 
     op: Operator
     """The operator of this sample alone."""
     operands: Mapping[str, Array]
     """Its operands."""
-    place: int = 0
+    index: int = 0
     count: int = 1
 
     @cached_property
@@ -70,7 +70,7 @@ class CheckedSample:
 
     def error(self, result: Array) -> float:
         """Return the relative error of this sample in the `result` of all."""
-        part = result.reshape(self.count, -1)[self.place]
+        part = result.reshape(self.count, -1)[self.index]
         return relative_error(part, self.expected.reshape(-1))
 
 
@@ -87,9 +87,9 @@ def kernel_time(
 ) -> KernelTime:
     """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run.
 
-    sets: of buffers, which take turns: what is in a cache of one serves the others nothing.
-    layouts: how operands lie that a kernel of stages is given, row major unless said. samples:
-    those that are checked, where not all are.
+    sets: sets of buffers, which take turns, so that none is in a cache when its turn comes.
+    layouts: of the operands of a kernel made of stages, row major by default. samples: the samples
+    to check, where not all are.
     """
     types = {name: TensorType.from_array(array) for name, array in operands.items()}
     spec = OpSpec.create(op, types, {}, epilogue)
@@ -115,11 +115,11 @@ def kernel_time(
 
     works = [prepared() for _ in range(sets)]
 
-    def all_of() -> None:
-        for one in works:
-            one()
+    def run_all() -> None:
+        for launch in works:
+            launch()
 
-    timing = time_work(backend, works[0] if sets == 1 else all_of, repeat)
+    timing = time_work(backend, works[0] if sets == 1 else run_all, repeat)
     nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(spec.result_shape)
     return KernelTime(
         chosen, timing.seconds / sets, timing.by_timer, error, nbytes, _deviation(timing.runs)

@@ -5,9 +5,10 @@ Every library runs in a process of its own, one after the other, --rounds times;
 same weights and get the same batches in turn. A step of PyTorch copies a batch of pageable memory
 (page-locked with --pinned) to the GPU; "eager" then runs op by op, "CUDA graph" replays one graph
 of the whole step, captured after warming up on a side stream. FP32, no TF32, cuDNN's algorithms
-searched for. A step of glnn is Trainer.step. "ms" are of steps that are each waited for, by the
-device's end of it and no result read; "queued" is a step's share of many that are waited for
-together. The losses of the first steps are compared: where they differ, no time is given.
+searched for. A step of glnn is Trainer.step. "ms" is the time of a step after which the host waits
+for the device, without reading a result; "queued" is the time of many steps with one wait at their
+end, divided by their number. The losses of the first steps are compared: where they differ, no time
+is given.
 
 --versus-numpy compares with glnn's cpu backend, for hosts whose GPU is software. --profile also
 lists each step of a plan with its kernel's time.
@@ -29,16 +30,16 @@ from typing import Any
 import rich_click as click
 
 from benchmarks.command import run
-from benchmarks.network_rows import answered
+from benchmarks.network_rows import last_answer
 from benchmarks.tables import table
-from benchmarks.training_process import Asked, chosen
+from benchmarks.training_process import TrainingRequest, select_works
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 
 Row = dict[str, Any]
 GLNN, TORCH = "training_glnn", "training_torch"
 TOLERANCE = 1e-3
-"""Relative, of the losses of the first steps."""
+"""The largest relative difference of the losses of the first steps."""
 NO_TORCH = "No module named 'torch'"
 
 
@@ -62,22 +63,22 @@ def main(
     only: str | None, batch: int | None, backend: str, rounds: int, seconds: float, pinned: bool,
     peers: bool, versus_numpy: bool, profile: bool, limit: float, as_json: bool,
 ) -> None:  # fmt: skip
-    asked = Asked(chosen(only, batch), backend, seconds, pinned, profile)
-    turns = [(GLNN, asked)]
-    turns += [(GLNN, replace(asked, backend="cpu", profile=False))] if versus_numpy else []
-    turns += [(TORCH, asked)] if peers else []
+    request = TrainingRequest(select_works(only, batch), backend, seconds, pinned, profile)
+    turns = [(GLNN, request)]
+    turns += [(GLNN, replace(request, backend="cpu", profile=False))] if versus_numpy else []
+    turns += [(TORCH, request)] if peers else []
     about: dict[str, Any] = {}
-    found: list[Row] = []
+    measured: list[Row] = []
     with progress(not as_json) as bar:
-        for module, each in bar.track(turns * rounds, description="timing"):
-            answer = answered(module, each.argument, limit=limit)
+        for module, turn in bar.track(turns * rounds, description="timing"):
+            answer = last_answer(module, turn.argument, limit=limit)
             if failed := answer.get("failed"):
                 if module == TORCH and NO_TORCH in failed:
                     continue
                 raise GlnnError(f"{module}: {failed}")
-            found += answer.pop("rows")
-            about |= answer if each is asked else {}
-    rows = list(_rows(asked, found))
+            measured += answer.pop("rows")
+            about |= answer if turn is request else {}
+    rows = list(_rows(request, measured))
     result = {
         **about, "backend": backend, "rounds": rounds,
         "host_memory": "page-locked" if pinned else "pageable", "rows": rows,
@@ -88,28 +89,28 @@ def main(
         _print(result)
 
 
-def _rows(asked: Asked, found: list[Row]) -> Iterator[Row]:
-    """A row for each work and library, of all rounds: the medians' median, the least of all."""
-    names = dict.fromkeys(row["name"] for row in found)
-    for work, batch in asked.works:
-        same = [row for row in found if (row["work"], row["batch"]) == (work, batch)]
-        by = {name: [row for row in same if row["name"] == name] for name in names}
-        ours = by[f"glnn {asked.backend}"]
-        for name, rows in by.items():
+def _rows(request: TrainingRequest, measured: list[Row]) -> Iterator[Row]:
+    """Yield a row for each work and library: the median over all rounds, and the least."""
+    names = dict.fromkeys(row["name"] for row in measured)
+    for work, batch in request.works:
+        of_work = [row for row in measured if (row["work"], row["batch"]) == (work, batch)]
+        by_name = {name: [row for row in of_work if row["name"] == name] for name in names}
+        ours = by_name[f"glnn {request.backend}"]
+        for name, rows in by_name.items():
             if rows:
-                yield {"work": work, "batch": batch, "name": name, **_joined(ours, rows)}
+                yield {"work": work, "batch": batch, "name": name, **_merge_rounds(ours, rows)}
 
 
-def _joined(ours: list[Row], rows: list[Row]) -> Row:
-    """What the rounds of one library found, and how glnn's compare."""
+def _merge_rounds(ours: list[Row], rows: list[Row]) -> Row:
+    """Merge the rows of one library, one a round, and compare glnn's rows `ours` with them."""
     failed = [row["reason"] for row in (*rows, *ours) if "reason" in row]
-    error = None if failed else _apart(ours[0]["losses"], rows[0]["losses"])
-    found: Row = {"loss_error": error}
+    error = None if failed else _largest_difference(ours[0]["losses"], rows[0]["losses"])
+    result: Row = {"loss_error": error}
     if error is None or not error <= TOLERANCE:
         differ = [] if error is None else [f"its losses differ by {error:.1e}, no time is given"]
-        return {**found, "reason": (failed + differ)[0]}
+        return {**result, "reason": (failed + differ)[0]}
     ratios = [a["median_ms"] / b["median_ms"] for a, b in zip(ours, rows, strict=True)]
-    more = {key: value for key, value in rows[-1].items() if key in ("launches", "steps")}
+    details = {key: value for key, value in rows[-1].items() if key in ("launches", "steps")}
     return {
         "median_ms": median(row["median_ms"] for row in rows),
         "least_ms": min(row["least_ms"] for row in rows),
@@ -117,13 +118,13 @@ def _joined(ours: list[Row], rows: list[Row]) -> Row:
         "runs": sum(row["runs"] for row in rows),
         "ours_over": median(ratios),
         "rounds": ratios,
-        **found,
-        **more,
+        **result,
+        **details,
     }
 
 
-def _apart(one: Iterable[float], other: Iterable[float]) -> float:
-    """The greatest relative difference."""
+def _largest_difference(one: Iterable[float], other: Iterable[float]) -> float:
+    """Return the largest relative difference of two lists of losses."""
     return max(abs(a - b) / max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
 
 

@@ -10,11 +10,11 @@ from benchmarks.training_process import (
     CHECKED,
     MOMENTUM,
     RATE,
-    Asked,
-    Found,
+    Row,
+    TrainingRequest,
     Work,
     batches,
-    timed,
+    time_steps,
 )
 from glnn.backends import Backend, open_backend
 from glnn.compiler.plan import Plan
@@ -27,36 +27,36 @@ from glnn.training import SGD, CrossEntropyLoss, Trainer, training_step
 REPEAT = 20  # of each step that is profiled
 
 
-def measured(work: Work, batch: int, asked: Asked) -> Found:
-    """The losses of the first steps, the times of later ones, what a step launches."""
-    backend = open_backend(asked.backend)  # the one that the trainer shares
-    trainer = Trainer(work.model(), CrossEntropyLoss(), _optimizer(), asked.backend)
-    given, losses = batches(work, batch), []
+def measure(work: Work, batch: int, request: TrainingRequest) -> Row:
+    """Return losses of the first steps, times of later ones, and the launches of a step."""
+    backend = open_backend(request.backend)  # the trainer shares it
+    trainer = Trainer(work.model(), CrossEntropyLoss(), _optimizer(), request.backend)
+    data, losses = batches(work, batch), []
     for i in range(CHECKED):
-        trainer.step(*given[i % len(given)])
+        trainer.step(*data[i % len(data)])
         losses.append(trainer.loss)
-    steps: list[Any] = [lambda one=one: trainer.step(*one) for one in given]
-    found = {"losses": losses, **timed(steps, backend.finish, asked.seconds)}
-    plan, fed = planned(work, batch, backend)
-    found["launches"] = len(plan.steps)
-    if asked.profile:
-        feeds = dict(zip(fed, given[0], strict=True))
-        found["steps"] = profile(plan, feeds, REPEAT).to_json()["layers"]
-    return found
+    steps: list[Any] = [lambda xy=xy: trainer.step(*xy) for xy in data]
+    row = {"losses": losses, **time_steps(steps, backend.finish, request.seconds)}
+    plan, inputs = plan_step(work, batch, backend)
+    row["launches"] = len(plan.steps)
+    if request.profile:
+        feeds = dict(zip(inputs, data[0], strict=True))
+        row["steps"] = profile(plan, feeds, REPEAT).to_json()["layers"]
+    return row
 
 
 def _optimizer() -> SGD:
     return SGD(lr=RATE, momentum=MOMENTUM)
 
 
-def planned(
+def plan_step(
     work: Work, batch: int, backend: Backend, without: frozenset[Pass] = frozenset()
 ) -> tuple[Plan, list[str]]:
-    """The plan of one step, as Trainer.step has it, on states of its own, and what is fed to it.
+    """Plan one step as Trainer.step does, with new states; return the plan and its inputs' names.
 
     without: the passes that are left out.
     """
-    model, loss = work.model(), CrossEntropyLoss(ignore_index=None)  # no label is such a one
+    model, loss = work.model(), CrossEntropyLoss(ignore_index=None)  # labels are all valid
     step = training_step(model, loss, _optimizer(), batch, totals=False, counting=False)
     states = States(backend)
     step.add_to(states)
@@ -66,19 +66,19 @@ def planned(
     return plan, list(shapes)
 
 
-def main(asked: Asked) -> Found:
-    """A row for each work."""
-    rows: list[Found] = []
-    name = f"glnn {asked.backend}"
-    for work, batch in asked.each():
+def main(request: TrainingRequest) -> Row:
+    """Measure all works, and return their rows."""
+    rows: list[Row] = []
+    name = f"glnn {request.backend}"
+    for work, batch in request.each():
         try:
-            found = measured(work, batch, asked)
+            row = measure(work, batch, request)
         except GlnnError as error:
-            found = {"reason": str(error)}
-        rows.append({"work": work.name, "batch": batch, "name": name, **found})
-    device = open_backend(asked.backend).device
+            row = {"reason": str(error)}
+        rows.append({"work": work.name, "batch": batch, "name": name, **row})
+    device = open_backend(request.backend).device
     return {"rows": rows, **machine(device)}
 
 
 if __name__ == "__main__":
-    answer(main(Asked.from_arguments()))
+    answer(main(TrainingRequest.from_arguments()))

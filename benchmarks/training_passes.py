@@ -1,9 +1,9 @@
 """Steps of training with a pass and without it, in turns in one process.
 
-Two plans of one step, with states of their own, run by turns of twenty steps, so that what else the
-host and the device do meets both alike. "waited" are microseconds of steps that are each waited
-for; "queued" a step's share of twenty that are waited for together. Losses are not compared: see
-`benchmarks.training`, whose networks these are.
+Two plans of one step, with separate states, take turns of twenty steps, so that other load of host
+and device affects both alike. "waited" is the time of a step after which the host waits for the
+device, "queued" that of twenty steps with one wait at their end, divided by twenty; both in
+microseconds. Losses are not compared: see `benchmarks.training`, whose networks these are.
 
     python -m benchmarks.training_passes
     python -m benchmarks.training_passes --only mlp,transformer --without consumers --json
@@ -22,8 +22,8 @@ import rich_click as click
 from benchmarks.command import run
 from benchmarks.record import machine
 from benchmarks.tables import table
-from benchmarks.training_glnn import planned
-from benchmarks.training_process import WORKS, Work, batches, chosen
+from benchmarks.training_glnn import plan_step
+from benchmarks.training_process import WORKS, Work, batches, select_works
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, progress
@@ -31,25 +31,24 @@ from glnn.compiler.plan import Plan
 from glnn.core.types import Array
 from glnn.graph.passes import Pass
 
-TURN = 20
-"""Steps of a turn; the first ones, which begin with other commands of the host, do not count."""
-FIRST = 4
+TURN = 20  # steps
+SKIPPED = 4  # first steps of a turn, disturbed by the turn of the other plan
 PASSES = [one.value for one in Pass]
 
-Fed = list[Mapping[str, Array]]
+Feeds = list[Mapping[str, Array]]
 Row = dict[str, Any]
 
 
-def measured(work: Work, batch: int, backend: GlBackend, left_out: Pass, seconds: float) -> Row:
-    """Return the times of both plans, of the latter half of `seconds`."""
-    plans: dict[str, tuple[Plan, Fed]] = {}
+def measure(work: Work, batch: int, backend: GlBackend, left_out: Pass, seconds: float) -> Row:
+    """Run both plans for `seconds`, and return the times of the second half."""
+    plans: dict[str, tuple[Plan, Feeds]] = {}
     for name, without in (("with", frozenset[Pass]()), ("without", frozenset({left_out}))):
-        plan, fed = planned(work, batch, backend, without)
-        plans[name] = plan, [dict(zip(fed, one, strict=True)) for one in batches(work, batch)]
+        plan, inputs = plan_step(work, batch, backend, without)
+        plans[name] = plan, [dict(zip(inputs, one, strict=True)) for one in batches(work, batch)]
     waited: dict[str, list[float]] = {name: [] for name in plans}
     queued: dict[str, list[float]] = {name: [] for name in plans}
-    begun, turns = perf_counter(), 0
-    while turns < 4 or perf_counter() - begun < seconds:
+    begin, turns = perf_counter(), 0
+    while turns < 4 or perf_counter() - begin < seconds:
         for name, (plan, feeds) in plans.items():
             waited[name] += turn(plan, feeds, backend)
             start = perf_counter()
@@ -72,7 +71,7 @@ def measured(work: Work, batch: int, backend: GlBackend, left_out: Pass, seconds
     return row
 
 
-def turn(plan: Plan, feeds: Fed, backend: GlBackend) -> list[float]:
+def turn(plan: Plan, feeds: Feeds, backend: GlBackend) -> list[float]:
     """Return the microseconds of the steps of one turn that count."""
     times: list[float] = []
     for i in range(TURN):
@@ -80,7 +79,7 @@ def turn(plan: Plan, feeds: Fed, backend: GlBackend) -> list[float]:
         plan.run(feeds[i % len(feeds)], ())
         backend.finish()
         times.append(1e6 * (perf_counter() - start))
-    return times[FIRST:]
+    return times[SKIPPED:]
 
 
 @click.command(help=__doc__)
@@ -96,8 +95,8 @@ def main(only: str, batch: int | None, without: str, seconds: float, as_json: bo
     assert isinstance(backend, GlBackend)
     with progress(not as_json) as bar:
         rows = [
-            measured(WORKS[name], size, backend, Pass(without), seconds)
-            for name, size in bar.track(chosen(only, batch), description="networks")
+            measure(WORKS[name], size, backend, Pass(without), seconds)
+            for name, size in bar.track(select_works(only, batch), description="networks")
         ]
     about = {**machine(backend.device), "without": without}
     if as_json:

@@ -1,6 +1,6 @@
-"""What the processes of `benchmarks.training` have in common: what they train, and how it is timed.
+"""The networks that the processes of `benchmarks.training` train, and the timing of their steps.
 
-Each times one library, so that none disturbs another.
+Each process times one library, so that none disturbs another.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from glnn.errors import GlnnError
 from glnn.model import Model
 from glnn.profiling.timing import FIRST_SECONDS
 
-Found = dict[str, Any]
+Row = dict[str, Any]
 Batch = tuple[NDArray[np.float32], NDArray[np.int32]]
 RATE, MOMENTUM = 1e-3, 0.9
-"""Of SGD, the same everywhere."""
+"""Learning rate and momentum of SGD, the same for every library."""
 CHECKED = 3
 """Steps whose losses are compared before anything is timed."""
 DISTINCT = 4
 """Batches that take turns."""
-LEAST = 3
-"""Runs."""
+MIN_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Work:
     """A network and the batches that it is trained with."""
 
     name: str
-    """What it is called."""
+    """The name by which --only selects it."""
     model: Callable[[], Model]
-    """Makes it, with the same weights each time."""
+    """Builds the network, with the same weights each time."""
     sample: tuple[int, ...]
-    """One sample's shape."""
+    """The shape of one sample."""
     batches: tuple[int, ...]
-    """Samples a step."""
+    """The batches to time: samples a step."""
 
 
 WORKS = {
@@ -66,40 +65,40 @@ WORKS = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a process is to time."""
+class TrainingRequest:
+    """The networks that a process is to time, and options of the timing."""
 
     works: tuple[tuple[str, int], ...]
     """Names of WORKS, and samples a step."""
     backend: str
-    """Of glnn."""
+    """The backend of glnn."""
     seconds: float
-    """Of each measure."""
+    """Seconds of each measurement."""
     pinned: bool
     """Whether PyTorch's host arrays are page-locked."""
     profile: bool
     """Whether glnn times each step of its plans, too."""
 
     @classmethod
-    def from_arguments(cls) -> Asked:
-        """That of the command line."""
-        given = json.loads(sys.argv[1])
-        works = tuple((str(name), int(batch)) for name, batch in given.pop("works"))
-        return cls(works=works, **given)
+    def from_arguments(cls) -> TrainingRequest:
+        """Parse the command line, as `argument` writes it."""
+        fields = json.loads(sys.argv[1])
+        works = tuple((str(name), int(batch)) for name, batch in fields.pop("works"))
+        return cls(works=works, **fields)
 
     @property
     def argument(self) -> str:
-        """What `from_arguments` reads."""
+        """The request as JSON, which `from_arguments` parses."""
         return json.dumps(asdict(self))
 
     def each(self) -> Iterator[tuple[Work, int]]:
-        """The works and their batches."""
+        """Yield the works, each with its batch."""
         for name, batch in self.works:
             yield WORKS[name], batch
 
 
 def batches(work: Work, batch: int) -> list[Batch]:
-    """Seeded samples from 0 to 1 and labels for DISTINCT steps, the same for every library."""
+    """Return seeded samples in [0, 1) and labels for DISTINCT steps, the same for every library."""
     generator = np.random.default_rng(batch)
     return [
         (
@@ -110,44 +109,45 @@ def batches(work: Work, batch: int) -> list[Batch]:
     ]
 
 
-def timed(
+def time_steps(
     steps: list[Callable[[], object]], wait: Callable[[], object], seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of a step of `steps`, which take turns, after FIRST_SECONDS of them.
+    """Return milliseconds of a step of `steps`, which take turns, after a warm-up.
 
-    `median_ms` and `least_ms` of `runs` that are each waited for, and `queued_ms`, a step's share
-    of as many that are waited for together.
+    `median_ms` and `least_ms` are of `runs` steps with a `wait` after each, `queued_ms` the mean of
+    as many steps with one `wait` at the end.
     """
     turns = cycle(steps)
-    for duration, least in ((FIRST_SECONDS, 1), (seconds, LEAST)):
+    for duration, least in ((FIRST_SECONDS, 1), (seconds, MIN_RUNS)):
         times: list[float] = []
-        begun = perf_counter()
-        while len(times) < least or perf_counter() - begun < duration:
-            before = perf_counter()
+        begin = perf_counter()
+        while len(times) < least or perf_counter() - begin < duration:
+            start = perf_counter()
             next(turns)()
             wait()
-            times.append(1e3 * (perf_counter() - before))
-    before = perf_counter()
+            times.append(1e3 * (perf_counter() - start))
+    start = perf_counter()
     for _ in times:
         next(turns)()
     wait()
-    queued = 1e3 * (perf_counter() - before) / len(times)
+    queued = 1e3 * (perf_counter() - start) / len(times)
     return {
         "median_ms": median(times), "least_ms": min(times), "runs": len(times), "queued_ms": queued,
     }  # fmt: skip
 
 
-def chosen(only: str | None, batch: int | None) -> tuple[tuple[str, int], ...]:
-    """The works whose names begin with one of `only`, by commas, or all; with their own batches,
-    or with `batch`. Raises GlnnError for a beginning that is none.
+def select_works(only: str | None, batch: int | None) -> tuple[tuple[str, int], ...]:
+    """Return the works whose names begin with one of the prefixes in `only`, or all, with batches.
+
+    batch: in place of the works' own batches. Raises GlnnError for a prefix of no name.
     """
-    beginnings = [""] if only is None else [name.strip() for name in only.split(",")]
-    for beginning in beginnings:
-        if not any(name.startswith(beginning) for name in WORKS):
-            raise GlnnError(f"--only: no {beginning!r}, expected beginnings of {', '.join(WORKS)}")
+    prefixes = [""] if only is None else [name.strip() for name in only.split(",")]
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in WORKS):
+            raise GlnnError(f"--only: no {prefix!r}, expected beginnings of {', '.join(WORKS)}")
     return tuple(
         (work.name, size)
         for work in WORKS.values()
-        if work.name.startswith(tuple(beginnings))
+        if work.name.startswith(tuple(prefixes))
         for size in (work.batches if batch is None else (batch,))
     )

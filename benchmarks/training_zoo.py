@@ -1,4 +1,4 @@
-"""The networks that the benchmarks of training train, of glnn's layers with seeded weights."""
+"""Networks for the benchmarks of training, as glnn's layers with seeded weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BOTTLENECK = 50
 
 
 class Chain:
-    """The layers of a ResNet, one after the other, with seeded weights."""
+    """A builder that appends layers with seeded weights to a network."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[Node] = []
@@ -47,55 +47,59 @@ class Chain:
         self, name: str, x: str, channels: tuple[int, int], kernel: int, stride: int, gain: float,
         groups: int = 1,
     ) -> str:  # fmt: skip
-        """A convolution of He's weights and the batch normalisation behind it, scaled by `gain`."""
-        given, made = channels
-        conv = Conv2d(given, made, kernel, stride, kernel // 2, groups=groups, bias=False)
-        spread = sqrt(2 / (given // groups * kernel * kernel))
-        shape = (made, given // groups, kernel, kernel)
+        """Add a convolution with He's weights and a batch normalisation, scaled by `gain`.
+
+        channels: of input and output.
+        """
+        c, o = channels
+        conv = Conv2d(c, o, kernel, stride, kernel // 2, groups=groups, bias=False)
+        spread = sqrt(2 / (c // groups * kernel * kernel))
+        shape = (o, c // groups, kernel, kernel)
         conv.weight = self._generator.standard_normal(shape, np.float32) * np.float32(spread)
-        norm = BatchNorm2d(made)
-        norm.weight = self._random(made, 0.9 * gain, 1.1 * gain)
-        norm.bias = self._random(made, -0.1, 0.1)
-        norm.running_mean = self._random(made, -0.1, 0.1)
-        norm.running_var = self._random(made, 0.8, 1.2)
+        norm = BatchNorm2d(o)
+        norm.weight = self._random(o, 0.9 * gain, 1.1 * gain)
+        norm.bias = self._random(o, -0.1, 0.1)
+        norm.running_mean = self._random(o, -0.1, 0.1)
+        norm.running_var = self._random(o, 0.8, 1.2)
         return self.add(f"{name}_norm", norm, self.add(name, conv, x))
 
     def _random(self, count: int, least: float, most: float) -> NDArray[np.float32]:
         return self._generator.uniform(least, most, count).astype(np.float32)
 
-    def block(self, name: str, x: str, given: int, width: int, stride: int, deep: bool) -> int:
-        """A block that adds its input to what it makes of it; gives the channels that it makes."""
-        made = 4 * width if deep else width
-        short = x
-        if stride != 1 or given != made:
-            short = self.conv(f"{name}_short", x, (given, made), 1, stride, 1)
-        if deep:  # the stride is the middle one's, as in torchvision
-            parts = [(given, width, 1, 1), (width, width, 3, stride), (width, made, 1, 1)]
+    def block(self, name: str, x: str, c: int, width: int, stride: int, bottleneck: bool) -> int:
+        """Add a residual block, and return its output channels."""
+        out = 4 * width if bottleneck else width
+        shortcut = x
+        if stride != 1 or c != out:
+            shortcut = self.conv(f"{name}_short", x, (c, out), 1, stride, 1)
+        if bottleneck:  # the middle convolution has the stride, as in torchvision
+            parts = [(c, width, 1, 1), (width, width, 3, stride), (width, out, 1, 1)]
         else:
-            parts = [(given, width, 3, stride), (width, made, 3, 1)]
-        for i, (before, after, kernel, step) in enumerate(parts, 1):
-            last = i == len(parts)  # smaller, or signals would double in every block
-            x = self.conv(f"{name}_conv{i}", x, (before, after), kernel, step, 0.3 if last else 1)
+            parts = [(c, width, 3, stride), (width, out, 3, 1)]
+        for i, (inputs, outputs, kernel, step) in enumerate(parts, 1):
+            last = i == len(parts)  # its gain is smaller, or signals would double in every block
+            gain = 0.3 if last else 1
+            x = self.conv(f"{name}_conv{i}", x, (inputs, outputs), kernel, step, gain)
             x = x if last else self.add(f"{name}_relu{i}", ReLU(), x)
-        self.add(f"{name}_relu", ReLU(), self.add(f"{name}_add", Add(), x, short))
-        return made
+        self.add(f"{name}_relu", ReLU(), self.add(f"{name}_add", Add(), x, shortcut))
+        return out
 
 
 def resnet(depth: int, *, size: int = 224, classes: int = 1000, seed: int = 0) -> Model:
-    """ResNet of He et al. 2015, table 1, with torchvision's shapes: x (n, 3, size, size) to
-    (n, classes), with seeded weights. depth: 18, 34 or 50.
+    """Build the ResNet of He et al. 2015, table 1, with torchvision's shapes: x (n, 3, size, size)
+    to (n, classes), with seeded weights. depth: 18, 34 or 50.
     """
     chain = Chain(seed)
     x = chain.add("relu", ReLU(), chain.conv("conv", "input", (3, 64), 7, 2, 1))
-    x, given = chain.add("pool", MaxPool2d(3, 2, 1), x), 64
+    x, channels = chain.add("pool", MaxPool2d(3, 2, 1), x), 64
     for stage, blocks in enumerate(DEPTHS[depth]):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             name = f"stage{stage + 1}_{block + 1}"
-            given = chain.block(name, x, given, 64 << stage, stride, depth >= BOTTLENECK)
+            channels = chain.block(name, x, channels, 64 << stage, stride, depth >= BOTTLENECK)
             x = f"{name}_relu"
     x = chain.add("flatten", Flatten(), chain.add("mean", AdaptiveAvgPool2d(1), x))
-    out = chain.add("fc", Linear(given, classes, seed=seed), x)
+    out = chain.add("fc", Linear(channels, classes, seed=seed), x)
     image = TensorInfo("input", ("N", 3, size, size))
     return Model(tuple(chain.nodes), (image,), (out,), f"resnet{depth}")
 
@@ -137,17 +141,17 @@ def mobilenet_v2(*, size: int = 64, classes: int = CLASSES, seed: int = 0) -> Mo
     """MobileNetV2 of Sandler and others 2018, table 2: x (n, 3, size, size) to (n, classes)."""
     chain, c = Chain(seed), 32
     x = chain.add("relu", ReLU6(), chain.conv("conv", "input", (3, c), 3, 2, 1))
-    for stage, (wider, out, count, first) in enumerate(MOBILENET_V2, 1):
-        for place in range(count):
-            name, before, hidden = f"block{stage}_{place + 1}", x, wider * c
-            if wider > 1:
+    for stage, (expansion, out, count, first) in enumerate(MOBILENET_V2, 1):
+        for block in range(count):
+            name, block_input, hidden = f"block{stage}_{block + 1}", x, expansion * c
+            if expansion > 1:
                 x = chain.conv(f"{name}_wide", x, (c, hidden), 1, 1, 1)
                 x = chain.add(f"{name}_relu1", ReLU6(), x)
-            stride = 1 if place else first
+            stride = 1 if block else first
             x = chain.conv(f"{name}_depthwise", x, (hidden, hidden), 3, stride, 1, hidden)
             x = chain.add(f"{name}_relu2", ReLU6(), x)
             x = chain.conv(f"{name}_narrow", x, (hidden, out), 1, 1, 0.5)
-            x = chain.add(f"{name}_add", Add(), x, before) if place else x
+            x = chain.add(f"{name}_add", Add(), x, block_input) if block else x
             c = out
     x = chain.add("last_relu", ReLU6(), chain.conv("last", x, (c, 1280), 1, 1, 1))
     x = chain.add("flatten", Flatten(), chain.add("mean", AdaptiveAvgPool2d(1), x))
@@ -164,8 +168,8 @@ def transformer(depth: int = 6, heads: int = 6, seed: int = 0) -> Model:
     """Encoder of Vaswani et al. 2017 that normalises first, with GELU: (n, *TOKENS) to scores."""
     chain, x, (tokens, width) = Chain(seed), "input", TOKENS
 
-    def linear(name: str, x: str, given: int, made: int) -> str:
-        return chain.add(name, Linear(given, made, seed=seed + len(chain.nodes)), x)
+    def linear(name: str, x: str, inputs: int, outputs: int) -> str:
+        return chain.add(name, Linear(inputs, outputs, seed=seed + len(chain.nodes)), x)
 
     for i in range(1, depth + 1):
         norm = chain.add(f"norm{i}_1", LayerNorm(width), x)

@@ -1161,7 +1161,7 @@ def test_networks_beside_a_cuda_graph_are_counted() -> None:
         {**rows[0], "network": "gpt2", "error": 0.5},
     ]
     found = {"rows": rows}
-    standing = network_tables.Standing.of(found)
+    standing = network_tables.GraphComparison.from_results(found)
     assert standing.sentence == (
         "glnn takes at most the time of PyTorch's CUDA graph in 2 of 3 pairs of a network and a "
         "batch; none takes more than 1.01 times the graph's, which is resnet18 at batch 8. "
@@ -1172,7 +1172,7 @@ def test_networks_beside_a_cuda_graph_are_counted() -> None:
         ["gpt2", "1", "glnn: 1.00, wrong: 5e-01"],
         ["lstm", "8", "glnn: took more than 60 s; PyTorch CUDA graph: not measured"],
     ]
-    heads, cells = network_tables.beside_graph(found)
+    heads, cells = network_tables.graph_comparison(found)
     assert {len(line) for line in cells} == {len(heads)}
     assert cells == [
         ["resnet18", "1", "1.00", "2.00", "0.50"],
@@ -1181,7 +1181,7 @@ def test_networks_beside_a_cuda_graph_are_counted() -> None:
         ["lstm", "8", "took more than 60 s", "-", "-"],
         ["gpt2", "1", "1.00, wrong: 5e-01", "2.00", "-"],
     ]
-    only_glnn = network_tables.Standing.of({"rows": rows[:1]})
+    only_glnn = network_tables.GraphComparison.from_results({"rows": rows[:1]})
     assert not only_glnn.ratios and "No network was measured by both" in only_glnn.sentence
 
 
