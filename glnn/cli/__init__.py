@@ -31,7 +31,7 @@ VERBS = (
     *("info", "kernels", "layout", "plan", "run", "serve", "train", "transcribe", "tune"),
     *("verify", "view"),
 )
-"""Each is the command of that name, in the module of that name unless `MODULES` has another."""
+"""Names of commands, each in the module of that name unless `MODULES` has another."""
 MODULES = {"chat": "generate"}
 
 
@@ -41,9 +41,9 @@ def _module(verb: str) -> ModuleType:
 
 
 class Verbs(click.RichGroup):
-    """A command of VERBS, each of which is imported when it is asked for.
+    """The group of the commands VERBS, each of which is imported on first use.
 
-    It prints nothing of its own when it is interrupted.
+    It prints nothing when it is interrupted.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,7 +56,7 @@ class Verbs(click.RichGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a verb without importing any of them: a shell waits for it."""
+        """Complete a verb without importing any, as a shell waits for it."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [CompletionItem(name) for name in VERBS if name.startswith(incomplete)]
@@ -73,7 +73,7 @@ class Verbs(click.RichGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # click prints an empty line for it, not for its own Abort
+        except KeyboardInterrupt:  # for it, click prints an empty line, but not for its own Abort
             raise click.Abort from None
 
 
@@ -104,9 +104,9 @@ def cli() -> None:
 
 
 def load(arguments: Sequence[str]) -> None:
-    """Import the verb that `arguments` name; all of them where these ask for help.
+    """Import the verb that `arguments` name, or all verbs where these ask for help.
 
-    None where a shell asks for completions, each of which imports what it needs.
+    Import none for a shell's completion, which imports the verb that it needs.
     """
     if COMPLETION in os.environ:
         return
@@ -138,15 +138,15 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _warn(message: Warning | str, *where: object, **more: object) -> None:
-    """Say it as any other message: where in Python it was thought of helps no user."""
+def _warn(message: Warning | str, *location: object, **details: object) -> None:
+    """Print a warning as any other message, without its place in Python's code."""
     say(" ".join(str(message).split()))
 
 
 def _check_streams() -> None:
-    """Exit where there is no standard output; let the others stand for nothing where closed."""
+    """Exit where standard output is closed; open the null device for other closed streams."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass  # what a closed stream leaves free would otherwise be the next file's
+        pass  # the next file would otherwise get the number of the closed stream
     os.close(number)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
@@ -158,15 +158,15 @@ def _check_streams() -> None:
 
 
 def _fail(error: Exception) -> int:
-    """Say what went wrong, on standard output too with --json; the exit code."""
+    """Print what went wrong, on standard output too with --json, and return the exit code."""
     message = _message(error)
     say(message)
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     try:
-        if "--json" in sys.argv[1:]:  # which may not have been understood yet
+        if "--json" in sys.argv[1:]:  # the options may not have been parsed yet
             kind = type(error).__name__
-            # In one line: what came before may have been lines of JSON, too.
+            # In one line, as lines of JSON may have been printed before.
             print_json({"error": message, "kind": kind, "exit": USER_ERROR}, indent=None)
         sys.stdout.flush()
     except OSError:  # the failure may be that nothing can be written there
@@ -191,5 +191,5 @@ def _message(error: Exception) -> str:
 
 
 def _give_up_output() -> None:
-    """Let what is still to be written to standard output go nowhere."""
+    """Redirect standard output to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

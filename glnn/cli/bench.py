@@ -46,8 +46,8 @@ from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
 from glnn.suite.measure import MINUTES, MOST_MINUTES
 
-TRACED = 3  # runs of each backend at the most
-TEXTS = 3  # of a language model that are timed, unless asked for more
+MOST_TRACED = 3  # runs of each backend
+TEXTS = 3  # texts of a language model that are timed by default
 OF_NETWORKS = (
     *("inputs", "batch", "shapes", "kernels", "fused", "precision", "trace", "peers", "limits"),
 )
@@ -205,20 +205,20 @@ def bench(
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)
     options: dict[str, Any] = {"limits": limits, "precision": precision, "fused": fused}
-    asked = backends is not None
-    sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
+    required = backends is not None
+    sessions, closed = _sessions(loaded, names, kernels, gpu, options, required)
     machine = _machine(sessions)
-    traced = None if trace is None else Trace()
+    recorded = None if trace is None else Trace()
     results: dict[str, dict[str, Array]] | None = {} if peers else None
     with advise_shapes(loaded, inputs, shapes):
-        profiles = profile_sessions(sessions, feeds.arrays, repeat, traced, not as_json, results)
+        profiles = profile_sessions(sessions, feeds.arrays, repeat, recorded, not as_json, results)
     peer = None
     if results is not None:
         try:
             peer = OnnxRuntime(Path(model)).measure(feeds.arrays, repeat, results)
         except ModelError as error:
             closed[PEER] = str(error)
-    more = save_trace(traced, trace) if traced is not None and trace is not None else {}
+    saved = save_trace(recorded, trace) if recorded is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
     about |= {"fused": fused, **machine}
     if as_json:
@@ -227,7 +227,7 @@ def bench(
         if peers:
             result["peers"] = {PEER: peer.to_json()} if peer else {}
         random = {"random_weights": loaded.has_random_weights}
-        print_json({**about, **random, **result, **more})
+        print_json({**about, **random, **result, **saved})
         return
     out = Screen(wide)
     out.say(", ".join(f"{k} {v}" for k, v in about.items() if v is not None))
@@ -250,8 +250,8 @@ def profile_sessions(
 ) -> dict[str, Profile]:
     """Measure each backend's plan, and record a few runs of each in `trace`.
 
-    results: where given, gets the outputs of each backend. Each session is taken out of `sessions`,
-    so that none's memory is counted with the next's.
+    results: where given, gets the outputs of each backend. Each session is removed from `sessions`
+    and freed, so that its memory is not counted with the next one's.
     """
     profiles: dict[str, Profile] = {}
     shapes = {name: array.shape for name, array in feeds.items()}
@@ -262,7 +262,7 @@ def profile_sessions(
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
             if trace is not None:
-                runs = range(min(repeat, TRACED))
+                runs = range(min(repeat, MOST_TRACED))
                 for _ in bar.track(runs, description=f"tracing {name}"):
                     trace.run(plan, feeds)
             if results is not None:
@@ -272,7 +272,7 @@ def profile_sessions(
 
 
 def _check_peers(model: str) -> None:
-    """Raise GlnnError where ONNX Runtime is not there, ModelError where it cannot read `model`."""
+    """Raise GlnnError where ONNX Runtime is missing, ModelError where it cannot read `model`."""
     if Path(model).suffix != ".onnx":
         raise ModelError(f"--peers: expected an .onnx file for ONNX Runtime to read, got {model}")
     try:
@@ -310,31 +310,31 @@ def _sessions(
 
 
 def _show(out: Screen, model: str, profiles: dict[str, Profile], peer: PeerTime | None) -> None:
-    for name, timed in profiles.items():
+    for name, result in profiles.items():
         title = f"{model} on {name}"
-        if timed.timer is not None and name != "cpu":
-            title += f" (no kernel times: {timed.timer})"
-        out.show(_layers(timed, profiles.get("cpu")), title)
+        if result.timer is not None and name != "cpu":
+            title += f" (no kernel times: {result.timer})"
+        out.show(_layers(result, profiles.get("cpu")), title)
     title = "whole runs, transfers included; upload, steps and download are timed in other runs, "
     title += "each waited for, so that they add up to more"
     title += "; speed-up over cpu" if "cpu" in profiles else ""
     out.show(_totals(profiles, peer), title)
     if peer is not None:
-        apart = ", ".join(f"{error:.1e} on {name}" for name, error in peer.difference.items())
+        differences = ", ".join(f"{error:.1e} on {name}" for name, error in peer.difference.items())
         out.say(
             f"{PEER} {peer.version}, {peer.provider}, {count_of(peer.threads, 'thread')}: "
-            f"differs by {apart}"
+            f"differs by {differences}"
         )
-    for name, timed in profiles.items():
-        if timed.layers_ms > timed.total_ms:
+    for name, result in profiles.items():
+        if result.layers_ms > result.total_ms:
             out.say(
-                f"{name}: the layers' wall times add up to {number(timed.layers_ms)} ms, a whole "
-                f"run takes {number(timed.total_ms)}: each layer is timed by itself and waited for"
+                f"{name}: the layers' wall times add up to {number(result.layers_ms)} ms, a whole "
+                f"run takes {number(result.total_ms)}: each layer is timed by itself and waited for"
             )
 
 
 def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:
-    """Return the GPU for `backend`: None for the CPU that the others are compared with."""
+    """Return the GPU for `backend`: None for `cpu` where other backends are timed, too."""
     return None if backend == "cpu" and len(backends) > 1 else gpu
 
 
@@ -343,15 +343,15 @@ def _forced_kernels(kernels: dict[str, str], backends: Sequence[str]) -> dict[st
 
     Raises UnsupportedOpError where no backend has one.
     """
-    forced = {name: _having(kernels, name) for name in backends}
+    forced = {name: _kernels_of(kernels, name) for name in backends}
     if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
         op, kernel = sorted(unknown)[0]
         raise UnsupportedOpError(f"--kernel: {', '.join(backends)} have no kernel {op}={kernel}")
     return forced
 
 
-def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
-    """Return those of the forced kernels, by op, that `backend` has."""
+def _kernels_of(kernels: dict[str, str], backend: str) -> dict[str, str]:
+    """Return the forced kernels, by op, that `backend` has."""
     return {
         op: choice
         for op, choice in kernels.items()
@@ -371,10 +371,8 @@ def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str | None]:
     }
 
 
-def _layers(timed: Profile, cpu: Profile | None) -> Table:
-    """Make the table of layers, one row each; a layer of several steps has their sum, then each
-    step.
-    """
+def _layers(result: Profile, cpu: Profile | None) -> Table:
+    """Make the table of layers. One of several steps has a row of their sum, and one for each."""
     on_cpu: dict[str, float] = {}
     for step in cpu.layers if cpu else ():
         on_cpu[step.layer] = on_cpu.get(step.layer, 0) + step.wall_ms
@@ -382,14 +380,14 @@ def _layers(timed: Profile, cpu: Profile | None) -> Table:
     ranks |= {"CPU ms": 2, "speed-up": 1}
     numbers = (figures(head, rank) for head, rank in ranks.items())
     rows = Table((Column("layer"), Column("op", 6), Column("kernel", 4), *numbers))
-    for layer, group in groupby(timed.layers, key=lambda step: step.layer):
+    for layer, group in groupby(result.layers, key=lambda step: step.layer):
         steps = list(group)
         cpu_ms = on_cpu.get(layer)
         if len(steps) == 1:
             rows.add(layer, steps[0].op, steps[0].kernel, *_numbers(steps, cpu_ms))
             continue
-        whole = " + ".join(dict.fromkeys(step.via for step in steps if step.via))
-        rows.add(layer, f"{len(steps)} steps", whole, *_numbers(steps, cpu_ms))
+        kernels = " + ".join(dict.fromkeys(step.via for step in steps if step.via))
+        rows.add(layer, f"{len(steps)} steps", kernels, *_numbers(steps, cpu_ms))
         for step in steps:
             label = f"  {step.name.removeprefix(f'{layer}: ')}"
             rows.add(label, step.op, step.kernel, *_numbers([step], None))
@@ -399,8 +397,8 @@ def _layers(timed: Profile, cpu: Profile | None) -> Table:
 def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
     """Return the figures of a row: the totals of `steps`, beside the CPU's time."""
     gflop, wall_ms = sum(s.gflop for s in steps), sum(s.wall_ms for s in steps)
-    believed = [s.kernel_ms for s in steps if s.kernel_ms is not None]
-    kernel_ms = sum(believed) if len(believed) == len(steps) else None
+    kernel_times = [s.kernel_ms for s in steps if s.kernel_ms is not None]
+    kernel_ms = sum(kernel_times) if len(kernel_times) == len(steps) else None
     spent = wall_ms if kernel_ms is None else kernel_ms
     return [
         number(gflop),

@@ -19,11 +19,11 @@ from glnn.core.settings import Settings
 from glnn.errors import GlnnError, printable
 from glnn.gl.device_file import TableFile, table_files
 
-AGAIN = "made again by itself"
-FOUND = "found by searching or trying"
+REMADE = "made again by itself"
+MEASURED = "found by searching or trying"
 UNUSABLE = "(not usable)"
 KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "certificates", "fastest", "limits")
-CALLED = {"choices": "tuned"}  # by the folder, where that has another name
+KIND_OF_TABLE = {"choices": "tuned"}  # where a table of a device's file has another name
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class CacheRow:
     """The kind, as `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest,
     limits."""
     device: str
-    """The driver's name, as far as it is known."""
+    """The driver's name, or UNUSABLE."""
     entries: int
     """The number of entries."""
     nbytes: int
     """The size on disk."""
     used: float
-    """The time of the last entry made or, by the day, last used: seconds since 1970."""
-    what: str
-    """The origin of the entries."""
+    """When the latest entry was made or used, to the day: seconds since 1970."""
+    origin: str
+    """The origin of the entries: REMADE or MEASURED."""
 
     @property
     def when(self) -> str:
@@ -96,9 +96,9 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 
 
 def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the kinds that begin so and are not there already."""
-    there = ctx.params.get("kinds") or ()
-    return [kind for kind in KINDS if kind.startswith(incomplete) and kind not in there]
+    """Return the kinds that begin with `incomplete` and are not on the command line yet."""
+    named = ctx.params.get("kinds") or ()
+    return [kind for kind in KINDS if kind.startswith(incomplete) and kind not in named]
 
 
 @cache.command()
@@ -121,21 +121,21 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     for kind in kinds:
         if kind not in known:
             raise GlnnError(f"expected a KIND of {', '.join(known)}, got {kind}")
-    gone = [row for row in rows if row.kind in kinds or (not kinds and row.what == AGAIN)]
-    entries, nbytes = sum(row.entries for row in gone), sum(row.nbytes for row in gone)
-    names = " and ".join(dict.fromkeys(row.kind for row in gone))
+    selected = [row for row in rows if row.kind in kinds or (not kinds and row.origin == REMADE)]
+    entries, nbytes = sum(row.entries for row in selected), sum(row.nbytes for row in selected)
+    names = " and ".join(dict.fromkeys(row.kind for row in selected))
     what = count_of(entries, "entry")
-    if gone and not yes:
+    if selected and not yes:
         _ask(f"Remove {what}, {size(nbytes)}, of {names} from {settings.cache}?")
     DiskCache(settings.cache).clear(kinds or None)
     for file in table_files(settings.cache):
-        if CALLED.get(file.table, file.table) in kinds:
+        if KIND_OF_TABLE.get(file.table, file.table) in kinds:
             _unlink(file)
     if as_json:
         print_json({"removed": entries, "bytes": nbytes})
     else:
-        left = f"{what} removed, {size(nbytes)}" if gone else "nothing to remove"
-        Screen(wide).say(left)
+        result = f"{what} removed, {size(nbytes)}" if selected else "nothing to remove"
+        Screen(wide).say(result)
 
 
 def _ask(question: str) -> None:
@@ -156,25 +156,25 @@ def _rows(settings: Settings) -> list[CacheRow]:
     """Return the cache's content, a row for each kind and device."""
     single = [
         CacheRow(
-            one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, AGAIN
+            one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, REMADE
         )
         for one in DiskCache(settings.cache).entries()
     ]
     single += [
         CacheRow(
-            CALLED.get(one.table, one.table),
+            KIND_OF_TABLE.get(one.table, one.table),
             one.device or UNUSABLE,
             one.entries,
             one.nbytes,
             one.written,
-            FOUND,
+            MEASURED,
         )
         for one in table_files(settings.cache)
     ]
-    together: dict[tuple[str, str], list[CacheRow]] = {}
+    groups: dict[tuple[str, str], list[CacheRow]] = {}
     for row in single:
-        together.setdefault((row.kind, row.device), []).append(row)
-    return [_sum_rows(rows) for _, rows in sorted(together.items())]
+        groups.setdefault((row.kind, row.device), []).append(row)
+    return [_sum_rows(rows) for _, rows in sorted(groups.items())]
 
 
 def _sum_rows(rows: Iterable[CacheRow]) -> CacheRow:
@@ -185,7 +185,7 @@ def _sum_rows(rows: Iterable[CacheRow]) -> CacheRow:
         first.entries + sum(row.entries for row in others),
         first.nbytes + sum(row.nbytes for row in others),
         max([first.used, *(row.used for row in others)]),
-        first.what,
+        first.origin,
     )
 
 
@@ -201,7 +201,7 @@ def _report(settings: Settings, rows: list[CacheRow]) -> dict[str, Any]:
                 "entries": row.entries,
                 "bytes": row.nbytes,
                 "used": row.when,
-                "what": row.what,
+                "what": row.origin,
             }
             for row in rows
         ],

@@ -8,8 +8,8 @@ from click.shell_completion import get_completion_class
 from glnn.cli.options import COMPLETION
 
 SHELLS = ("bash", "zsh", "fish")
-REPLACED = {
-    # No blank goes behind a folder.
+REPLACEMENTS = {
+    # No blank after a folder.
     "bash": (("COMPREPLY+=(", "[[ $value == */ ]] && compopt -o nospace; COMPREPLY+=("),),
     "zsh": (
         (
@@ -19,10 +19,10 @@ REPLACED = {
             '    if [ -n "$completions" ]; then',
         ),
     ),
-    # A value is not cut at its commas, as of --backend compute,cpu.
+    # A value such as compute,cpu of --backend is not split at its commas.
     "fish": (('string split ","', 'string split --max 1 ","'),),
 }
-"""What is replaced in click's script of a shell, and by what."""
+"""Texts of click's script for a shell, each with its replacement."""
 
 
 @click.command()
@@ -43,6 +43,6 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(context.find_root().command, {}, "glnn", COMPLETION).source()
-    for theirs, ours in REPLACED.get(shell, ()):
+    for theirs, ours in REPLACEMENTS.get(shell, ()):
         script = script.replace(theirs, ours)
     click.echo(script)

@@ -94,16 +94,16 @@ def convert(
       glnn convert net.json mlp.json --format rovder
       glnn convert mlp.json mlp.onnx --json
     """
-    how = None if preprocessing is None else read_preprocessing(preprocessing)
-    said = metadata(how, None if labels is None else read_labels(labels))
-    alone = is_weights(target) and format is None
-    if said and (alone or format == "rovder"):
+    config = None if preprocessing is None else read_preprocessing(preprocessing)
+    extra = metadata(config, None if labels is None else read_labels(labels))
+    weights_only = is_weights(target) and format is None
+    if extra and (weights_only or format == "rovder"):
         raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
-    if alone:
-        report = _weights(source, target, weights)
+    if weights_only:
+        report = _write_weights(source, target, weights)
     else:
-        report = _model(source, target, find(target, format), weights, said, labels)
-    beside = () if alone else sorted(_files_beside(Path(target), report["format"]))
+        report = _write_model(source, target, find(target, format), weights, extra, labels)
+    beside = () if weights_only else sorted(_files_beside(Path(target), report["format"]))
     report["beside"] = [path.name for path in beside]
     report["bytes"] = sum(path.stat().st_size for path in (Path(target), *beside))
     if as_json:
@@ -111,8 +111,8 @@ def convert(
         return
     what = f"{report['model'] or source} as {report['format']}"
     names = ", ".join(report["beside"][:1]) if len(beside) < 2 else count_of(len(beside), "file")
-    more = f" and {names} beside it" if beside else ""
-    Screen(wide).say(f"{what}: {target}{more}, {size(report['bytes'])}")
+    companions = f" and {names} beside it" if beside else ""
+    Screen(wide).say(f"{what}: {target}{companions}, {size(report['bytes'])}")
 
 
 def _files_beside(target: Path, format: str) -> Iterator[Path]:
@@ -126,7 +126,7 @@ def _files_beside(target: Path, format: str) -> Iterator[Path]:
         yield target.with_name(weights)
 
 
-def _model(
+def _write_model(
     source: str,
     target: str,
     format: str,
@@ -134,7 +134,10 @@ def _model(
     extra: Mapping[str, str],
     labels: str | None,
 ) -> dict[str, Any]:
-    """Write a model, and say which. extra: what is added to its metadata. labels: their file."""
+    """Write a model, and return its entry of the report.
+
+    extra: entries to add to its metadata. labels: the file of the classes' names.
+    """
     with record_opened_files() as read:
         model = load_with(source, weights)
     if format == "rovder":
@@ -167,13 +170,13 @@ def _check_matrix_files(target: Path, read: Sequence[Path]) -> None:
     """Raise ModelError where one of the files `read` may be written beside `target`."""
     folder = os.path.realpath(target.parent)
     for path in read:
-        ours = any(fnmatch(path.name, f"{escape(target.stem)}{one}") for one in MATRIX_FILES)
-        if ours and os.path.realpath(path.parent) == folder:
+        is_output = any(fnmatch(path.name, f"{escape(target.stem)}{p}") for p in MATRIX_FILES)
+        if is_output and os.path.realpath(path.parent) == folder:
             raise ModelError(f"{path}: IN and OUT are the same file")
 
 
-def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
-    """Write a model's weights, or those of a file, alone, and say which."""
+def _write_weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
+    """Write only the weights of a model or of a file, and return the entry of the report."""
     name = None
     if is_weights(source):
         if weights is not None:

@@ -118,17 +118,17 @@ def _report(device: Device, scope: ExaminationScope, speed: bool, shown: bool) -
             limits = checks.run("limits", probe, None)
             if device.lost is not None:
                 device = checks.run("a new context after a reset", device.reopen, device)
-        # With the limits that hold:
+        # From here on, the device has the limits that hold.
         machine = checks.run("the machine", partial(describe_machine, device), None)
-        seen = examine_device(device, scope, advance)
-        if speed and not scope.quick and seen.lost is None:
+        examination = examine_device(device, scope, advance)
+        if speed and not scope.quick and examination.lost is None:
             measure = partial(measure_speed, device, full=scope.full, progress=begin_limit)
             measured = checks.run("speed", measure, None)
-    return Report(machine, seen, limits, measured, tuple(checks.failed))
+    return Report(machine, examination, limits, measured, tuple(checks.failed))
 
 
 def printable_lines(text: str) -> str:
-    """Escape what no terminal should print in `text`, line by line."""
+    """Escape control characters in `text`, but not its line breaks."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 

@@ -51,19 +51,19 @@ def random_feeds(
 ) -> dict[str, Array]:
     """Make random arrays for the inputs called `names`; the same in every run.
 
-    shapes: of all inputs. Floats are from 0 to 1, bytes any, bools either. Other integers are from
-    0 to what the model looks up by them, so that an id is of any row of the table; where it looks
-    up nothing, 0 and 1: lengths, masks and the like, of which nobody knows more. Raises ModelError
-    for an input of texts, or that is no tensor.
+    shapes: of all inputs. Floats are in [0, 1), bytes and bools of any value. Other integers are
+    below the size of the axis that the model indexes with them, so that an id names any row of its
+    table; where they index nothing, as lengths and masks, they are 0 or 1. Raises ModelError for an
+    input of texts, or that is no tensor.
     """
-    wanted = [info for info in model.inputs if info.name in names]
-    ids = [info.name for info in wanted if _whole(info.dtype)]
-    ends = table_rows(model, shapes) if ids else {}
+    inputs = [info for info in model.inputs if info.name in names]
+    has_integers = any(_is_integer(info.dtype) for info in inputs)
+    sizes = table_rows(model, shapes) if has_integers else {}
     generator = np.random.default_rng(0)
-    return {i.name: _random(generator, i, shapes[i.name], ends.get(i.name)) for i in wanted}
+    return {i.name: _random(generator, i, shapes[i.name], sizes.get(i.name)) for i in inputs}
 
 
-def _whole(dtype: DType) -> bool:
+def _is_integer(dtype: DType) -> bool:
     return dtype.numpy.kind in "iu"
 
 
@@ -78,7 +78,7 @@ def _random(
         return generator.integers(0, end, shape).astype(dtype.numpy)
     if dtype in BYTES:
         return generator.integers(*_range(dtype), shape, endpoint=True).astype(dtype.numpy)
-    if _whole(dtype) or dtype.numpy.kind == "b":
+    if _is_integer(dtype) or dtype.numpy.kind == "b":
         return generator.integers(0, 2, shape).astype(dtype.numpy)
     return generator.random(shape, np.float32).astype(dtype.numpy)
 
@@ -89,75 +89,75 @@ def _range(dtype: DType) -> tuple[int, int]:
 
 
 def table_rows(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """Return the least size of the axes that each integer input is an index into, by input.
+    """Return the smallest size of the axes that each integer input is an index into, by input.
 
-    Followed through what moves or casts numbers. None are known of a model whose sizes are told by
-    numbers that this has not, nor within loops and branches.
+    Inputs are followed through moves and casts, but not into loops and branches. Empty for a model
+    whose shapes depend on values of its inputs.
     """
     types = model.graph.input_types(shapes)
     try:
         graph = expand_composites(model.graph, types)
-    except GlnnError:  # which a run would say better
+    except GlnnError:  # a run reports it better
         return {}
     result: dict[str, int] = {}
     for value in graph.inputs:
-        if ends := _lookup_sizes(graph, value):
-            result[value.name] = min(ends)
+        if sizes := _lookup_sizes(graph, value):
+            result[value.name] = min(sizes)
     return result
 
 
 def _lookup_sizes(graph: Graph, start: Value) -> list[int]:
     """Return the sizes of all axes that `start`, or values computed from it, are indices into."""
-    ends: list[int] = []
-    seen, left = {start}, [start]
-    while left:
-        value = left.pop()
+    sizes: list[int] = []
+    visited, pending = {start}, [start]
+    while pending:
+        value = pending.pop()
         for node in graph.readers.get(value, ()):
             if isinstance(node.operator, Lookup):
-                ends += _table_sizes(node.operator, node, value)
-            elif _keeps(node) and node.outputs[0] not in seen:
-                seen.add(node.outputs[0])
-                left.append(node.outputs[0])
-    return [end for end in ends if end > 0]
+                sizes += _table_sizes(node.operator, node, value)
+            elif _preserves_numbers(node) and node.outputs[0] not in visited:
+                visited.add(node.outputs[0])
+                pending.append(node.outputs[0])
+    return [size for size in sizes if size > 0]
 
 
 def _table_sizes(operator: Lookup, node: Node, index: Value) -> list[int]:
-    named = operator.named(node.inputs)
-    x = named["x"]
-    if named["index"] is not index or x is None:
+    operands = operator.named(node.inputs)
+    x = operands["x"]
+    if operands["index"] is not index or x is None:
         return []
     return [n for n in operator.bounds(x.type) if isinstance(n, int)]
 
 
-def _keeps(node: Node) -> bool:
+def _preserves_numbers(node: Node) -> bool:
     """Return True where the result of `node` has the same numbers as its only operand."""
     operator = node.operator
     if isinstance(operator, Pointwise):  # a cast, or a correction of negative ones
-        return len(node.inputs) == 1 and _whole(node.outputs[0].type.dtype)
+        return len(node.inputs) == 1 and _is_integer(node.outputs[0].type.dtype)
     return isinstance(operator, (Identity, Move, View))
 
 
 InputFiles = dict[str, tuple[str, ...]]
-"""The files of each input that has some; those of no input in particular under EACH."""
-EACH = ""
-"""No input is called so."""
+"""The files of each input that has some; files with arrays of several inputs under ANY_INPUT."""
+ANY_INPUT = ""
+"""A key that is no input's name."""
 
 
 def match_files(model: Model, model_name: str, paths: Sequence[str]) -> InputFiles:
     """Assign `paths`, of which any may be `name=file`, to the inputs of `model`.
 
-    model_name: the model's on the command line, as for the functions below. A model of one input
-    takes all others for that. Raises ModelError for a name of no input.
+    model_name: the model's on the command line, as for the functions below. Files without a name
+    are for the only input of a model of one. Raises ModelError for a name of no input.
     """
     names = [info.name for info in model.inputs]
     result: dict[str, list[str]] = {}
     for path in paths:
-        named = [name for name in names if path.startswith(f"{name}=")]
-        if named:
-            name = max(named, key=len)
+        prefixes = [name for name in names if path.startswith(f"{name}=")]
+        if prefixes:
+            name = max(prefixes, key=len)
             path = path[len(name) + 1 :]
         else:
-            name = names[0] if len(names) == 1 else EACH
+            name = names[0] if len(names) == 1 else ANY_INPUT
             _check_name(model_name, path, names)
         if not path:
             raise ModelError("an INPUT must be the name of a file, got an empty text")
@@ -166,7 +166,7 @@ def match_files(model: Model, model_name: str, paths: Sequence[str]) -> InputFil
 
 
 def _check_name(model_name: str, path: str, names: Sequence[str]) -> None:
-    """Raise ModelError where `path` is no file, and looks like that of an input there is not."""
+    """Raise ModelError where `path` is `name=file` with the name of no input."""
     name, equals, file = path.partition("=")
     if equals and Path(file).is_file() and not Path(path).exists():
         listed = ", ".join(map(repr, names))
@@ -180,18 +180,20 @@ def read_files(model: Model, model_name: str, files: InputFiles) -> dict[str, Ar
     Raises ModelError where a file is missing or malformed, ShapeError where it does not fit.
     """
     parts: dict[str, list[Array]] = {}
-    known = {info.name: info for info in model.inputs}
-    for path in files.get(EACH, ()):
-        for name, array in _archive(model_name, Path(path), known).items():
+    inputs = {info.name: info for info in model.inputs}
+    for path in files.get(ANY_INPUT, ()):
+        for name, array in _read_archive(model_name, Path(path), inputs).items():
             parts.setdefault(name, []).append(array)
     for name, paths in files.items():
-        if name != EACH:
-            read = [_read(model, Path(path), known[name]) for path in paths]
-            parts.setdefault(name, []).extend(read)
-    return {name: _concatenate(known[name], arrays) for name, arrays in parts.items()}
+        if name != ANY_INPUT:
+            arrays = [_read(model, Path(path), inputs[name]) for path in paths]
+            parts.setdefault(name, []).extend(arrays)
+    return {name: _concatenate(inputs[name], arrays) for name, arrays in parts.items()}
 
 
-def _archive(model_name: str, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
+def _read_archive(
+    model_name: str, path: Path, inputs: Mapping[str, TensorInfo]
+) -> dict[str, Array]:
     """Read the arrays of an .npz file that have the names of inputs."""
     if path.suffix != ".npz":
         listed = ", ".join(map(repr, inputs))
@@ -273,29 +275,29 @@ def open_samples(
     model: Model,
     paths: Sequence[str],
     model_name: str,
-    preprocessing: Mapping[str, Any] | None = None,
-    instead: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    preprocessing: str | None = None,
     keep: bool = False,
 ) -> SampleStream:
-    """Return the source of samples: files `paths`, folders and patterns; the bundled digits for a
-    bundled model without any.
+    """Return the samples in `paths`: files, folders and patterns.
 
-    A model that is built by name, whose weights are random, gets one random sample without any.
-    preprocessing, instead: how pictures are read, as `Reader.for_model` has it. keep: whether they
-    are kept themselves. Files are looked for, and the headers of arrays read, at once. Raises
-    ModelError where one is missing or malformed, ShapeError where it does not fit.
+    Without paths, a bundled model gets the bundled digits, and a model that is built by name with
+    random weights one random sample. changes, preprocessing: how pictures are read, see
+    `SampleReader.for_model`. keep: whether the pictures are kept beside the samples. Files are
+    found, and the headers of arrays read, at once. Raises ModelError where one is missing or
+    malformed, ShapeError where it does not fit.
     """
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
     if info.dtype not in DTYPES:
-        took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
-        raise ModelError(f"{model_name}: input {info.name!r} {took}")
+        types = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
+        raise ModelError(f"{model_name}: input {info.name!r} {types}")
     if not paths:
         return SampleStream([_default_samples(model, model_name)])
     files = [file for path in paths for file in expand_path(path)]
     pictures = [file for file in files if file.suffix not in ENDINGS]
-    reader = SampleReader.for_model(model, preprocessing or {}, instead) if pictures else None
+    reader = SampleReader.for_model(model, changes or {}, preprocessing) if pictures else None
     parts: list[SampleGroup] = []
     for file in files:
         if reader is None or file.suffix in ENDINGS:
@@ -307,7 +309,7 @@ def open_samples(
 
 def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     """Read all samples of `open_samples` at once; raises what it raises."""
-    return open_samples(model, paths, model_name).whole()
+    return open_samples(model, paths, model_name).read_all()
 
 
 def _default_samples(model: Model, model_name: str) -> SampleGroup:
@@ -332,15 +334,15 @@ def expand_path(text: str) -> list[Path]:
         raise ModelError("an INPUT must be the name of a file, got an empty text")
     path = Path(text)
     try:
-        folder, there = path.is_dir(), path.exists()
+        is_folder, exists = path.is_dir(), path.exists()
     except (OSError, ValueError):  # a name too long, or one that holds a zero byte
-        folder, there = False, False
-    if folder:
+        is_folder, exists = False, False
+    if is_folder:
         pictures = sorted(one for one in path.iterdir() if is_picture(one))
         if not pictures:
             raise ModelError(f"{text}: is not a file, nor a folder of pictures")
         return pictures
-    if not there and has_magic(text):
+    if not exists and has_magic(text):
         matched = sorted(Path(one) for one in glob(text, recursive=True) if not Path(one).is_dir())
         if matched:
             return matched
@@ -355,7 +357,7 @@ class InputArrays:
     arrays: Mapping[str, Array]
     """The arrays by the inputs' names, in their order."""
     random: tuple[str, ...] = ()
-    """The names of those whose numbers are of no file."""
+    """The names of the inputs with random numbers."""
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -418,7 +420,7 @@ def input_shapes(
 def advise_shapes(
     model: Model, paths: Sequence[str], requested: Mapping[str, Shape]
 ) -> Iterator[None]:
-    """Add to a ShapeError raised within that sizes of `model` are open, which --shape gives.
+    """Add to a ShapeError raised in the context which open sizes of `model` --shape can give.
 
     paths: the INPUTS, which give sizes, too. requested: as for `input_shapes`.
     """
@@ -427,13 +429,13 @@ def advise_shapes(
     except ShapeError as error:
         batch = next(iter(model.inputs[0].shape), None)
         dims = (n for info in model.inputs if info.name not in requested for n in info.shape)
-        left = [n for n in dict.fromkeys(dims) if isinstance(n, str) and n != batch]
-        left = [n for n in left if n not in requested]
-        if paths or not left:
+        unset = [n for n in dict.fromkeys(dims) if isinstance(n, str) and n != batch]
+        unset = [n for n in unset if n not in requested]
+        if paths or not unset:
             raise
-        named = UNKNOWN not in left
-        example = " ".join(f"--shape {n}=64" for n in left) if named else "--shape x=1,3,64,64"
-        sizes = f"{' and '.join(left)} {'is' if len(left) == 1 else 'are'} open"
+        named = UNKNOWN not in unset
+        example = " ".join(f"--shape {n}=64" for n in unset) if named else "--shape x=1,3,64,64"
+        sizes = f"{' and '.join(unset)} {'is' if len(unset) == 1 else 'are'} open"
         raise ShapeError(f"{error}; {sizes}: give sizes, as {example}") from None
 
 
@@ -468,11 +470,11 @@ def read_feeds(
 ) -> InputArrays:
     """Make an array for each input of `model`.
 
-    Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
-    to `most`; where there are several inputs, `name=file` for each, or an .npz file with an array
-    for each, and as many samples as these hold; numbers at random, where these will do, for inputs
-    without a file. requested: as for `input_shapes`, for these. Raises ModelError where a file is
-    missing or malformed, ShapeError where it does not fit.
+    A model of one input gets `batch` of the samples in `paths`, or of the bundled digits if it is a
+    bundled model, or else up to `most` of them. For several inputs, paths are `name=file` for each,
+    or an .npz file with an array for each, of which all samples are taken. Inputs without a file
+    get random numbers if `random`. requested: shapes of these, as for `input_shapes`. Raises
+    ModelError where a file is missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
     files = match_files(model, model_name, paths)
@@ -511,8 +513,8 @@ def _read_arrays(
     names = [info.name for info in model.inputs]
     missing = tuple(name for name in names if name not in read)
     if missing and not random:
-        named = f"{missing[0]}=FILE, or an .npz file with an array for each input"
-        raise ModelError(f"{model_name}: no INPUT has {missing[0]!r}: expected {named}")
+        expected = f"{missing[0]}=FILE, or an .npz file with an array for each input"
+        raise ModelError(f"{model_name}: no INPUT has {missing[0]!r}: expected {expected}")
     result = {**read, **random_feeds(model, shapes, missing)}
     return InputArrays({name: result[name] for name in names}, missing)
 

@@ -37,12 +37,12 @@ LEFT_OUT = 2
 """The exit status where some of several pictures could not be read."""
 Picture = NDArray[np.uint8]
 Work = Callable[[Picture, Backend], Picture]
-"""A filter of a picture on a backend."""
+"""A function that filters a picture on a backend."""
 
 
 @dataclass(frozen=True)
 class PicturePair:
-    """A picture to read, and the file to write what becomes of it."""
+    """A picture to read, and the file to write its result to."""
 
     source: Path
     target: Path
@@ -54,25 +54,26 @@ def find_pairs(source: str, target: str) -> list[PicturePair]:
     target: a file for a file, else a folder, in which each keeps its name. Raises ModelError where
     there are none, or one would be written over one that is read, or twice.
     """
-    several = Path(source).is_dir() or (has_magic(source) and not Path(source).exists())
+    is_several = Path(source).is_dir() or (has_magic(source) and not Path(source).exists())
     if Path(source).is_dir():
-        result = [path for path in sorted(Path(source).iterdir()) if is_picture(path)]
+        sources = [path for path in sorted(Path(source).iterdir()) if is_picture(path)]
     else:
-        result = sorted(map(Path, glob(source))) if several else [Path(source)]
-    if not result:
+        sources = sorted(map(Path, glob(source))) if is_several else [Path(source)]
+    if not sources:
         raise ModelError(f"{source}: no pictures there")
-    into = several or Path(target).is_dir()
-    if several and Path(target).exists() and not Path(target).is_dir():
+    to_folder = is_several or Path(target).is_dir()
+    if is_several and Path(target).exists() and not Path(target).is_dir():
         raise ModelError(f"{target}: expected a folder for several pictures, got a file")
-    made = [
-        PicturePair(path, Path(target) / path.name if into else Path(target)) for path in result
+    pairs = [
+        PicturePair(path, Path(target) / path.name if to_folder else Path(target))
+        for path in sources
     ]
-    _check(made)
-    return made
+    _check(pairs)
+    return pairs
 
 
 def _check(pairs: Sequence[PicturePair]) -> None:
-    """Raise ModelError where a picture would be lost, or cannot be written as it is called."""
+    """Raise ModelError where a picture would be overwritten, or has a suffix of no format."""
     read = {os.path.realpath(pair.source) for pair in pairs}
     written: set[Path] = set()
     for pair in pairs:
@@ -85,9 +86,9 @@ def _check(pairs: Sequence[PicturePair]) -> None:
         written.add(pair.target)
 
 
-def work_on(
+def filter_pairs(
     name: str,
-    made: Sequence[PicturePair],
+    pairs: Sequence[PicturePair],
     work: Work,
     backend: str,
     gpu: str | None,
@@ -95,31 +96,32 @@ def work_on(
     wide: bool,
     as_json: bool,
 ) -> int:
-    """Apply `work`, called `name`, to each picture, and report it.
+    """Apply `work`, the filter called `name`, to each picture, print a report, and return the exit
+    status.
 
-    Of several, those that cannot be read are left out and named; the exit status is 2 then, else 0.
+    Of several pictures, those that cannot be read are left out and named; the status is 2 then.
     """
     opened = open_backend(backend, gpu=gpu, limits=limits)
     device = opened.device
-    where = device.capabilities.renderer if device else "CPU (NumPy)"
+    renderer = device.capabilities.renderer if device else "CPU (NumPy)"
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
-    with progress(not as_json and len(made) > 1) as bar:
-        for pair in bar.track(made, description="filtering"):
+    with progress(not as_json and len(pairs) > 1) as bar:
+        for pair in bar.track(pairs, description="filtering"):
             try:
                 picture = read_picture(pair.source)
             except ModelError as error:
-                if len(made) == 1:
+                if len(pairs) == 1:
                     raise
                 say(str(error))
                 failed.append({"in": str(pair.source), "error": str(error)})
             else:
                 rows.append(_filter_picture(pair, picture, work, opened))
     if as_json:
-        about = {"filter": name, "backend": opened.name, "device": where}
+        about = {"filter": name, "backend": opened.name, "device": renderer}
         print_json({**about, "pictures": rows, "failed": failed})
     else:
-        _show(rows, wide, f"{name} on {opened.name}: {where}")
+        _show(rows, wide, f"{name} on {opened.name}: {renderer}")
     return LEFT_OUT if failed else 0
 
 
@@ -142,7 +144,7 @@ def _filter_picture(
     """
     start = perf_counter()
     result = work(picture, backend)
-    took = 1e3 * (perf_counter() - start)
+    ms = 1e3 * (perf_counter() - start)
     folder = pair.target.parent
     try:
         make_folder(folder)
@@ -151,13 +153,13 @@ def _filter_picture(
     write_picture(pair.target, result)
     height, width = result.shape[:2]
     names = {"in": str(pair.source), "out": str(pair.target)}
-    return {**names, "width": width, "height": height, "ms": took}
+    return {**names, "width": width, "height": height, "ms": ms}
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Array = NDArray[Any]
-SIDES = {"magnitude": None, "dx": 0, "dy": 1}
-"""The names of the derivatives that may be shown."""
+DERIVATIVES = {"magnitude": None, "dx": 0, "dy": 1}
+"""The choices of --show, with the index of the derivative."""
 
 
 class Filters(click.RichGroup):
@@ -194,17 +196,18 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     def command(source: str, target: str, **options: Any) -> int:
         names = ("backend", "gpu", "limits", "wide", "as_json")
         shared = {name: options.pop(name) for name in names}
-        return work_on(make.__name__, find_pairs(source, target), make(**options), **shared)
+        return filter_pairs(make.__name__, find_pairs(source, target), make(**options), **shared)
 
     return command
 
 
 def _number_parser(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
-    """Return a parser of `3` or `3,5` that takes as many numbers as `counts` has; a single number
-    is no tuple.
+    """Return a parser of numbers separated by commas, whose number is in `counts`.
+
+    Where one or two are allowed, it returns a single number not as a tuple.
     """
 
-    def read(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    def parse(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
         if text is None:
             return None
         try:
@@ -215,19 +218,19 @@ def _number_parser(kind: Callable[[str], float], counts: range) -> Callable[...,
             raise click.BadParameter(f"expected numbers as {parameter.metavar}, got {text!r}")
         return result[0] if len(result) == 1 and len(counts) == 2 else result
 
-    return read
+    return parse
 
 
-def _sizes(name: str, help: str, **more: Any) -> Callable[[Command], Command]:
+def _sizes(name: str, help: str, **attributes: Any) -> Callable[[Command], Command]:
     """Make the option `name`, a size or two."""
-    reads = _number_parser(int, range(1, 3))
-    return click.option(name, metavar="N|WIDTH,HEIGHT", callback=reads, help=help, **more)
+    parse = _number_parser(int, range(1, 3))
+    return click.option(name, metavar="N|WIDTH,HEIGHT", callback=parse, help=help, **attributes)
 
 
 def _weights(name: str, along: str) -> Callable[[Command], Command]:
     """Make the option `name`, the weights of a kernel."""
-    reads, help = _number_parser(float, range(1, 1000)), f"The weights along {along}."
-    return click.option(name, metavar="A,B,...", required=True, callback=reads, help=help)
+    parse, help = _number_parser(float, range(1, 1000)), f"The weights along {along}."
+    return click.option(name, metavar="A,B,...", required=True, callback=parse, help=help)
 
 
 def _border(default: str = "reflect") -> Callable[[Command], Command]:
@@ -243,7 +246,7 @@ def _border(default: str = "reflect") -> Callable[[Command], Command]:
 def _show_option(command: Command) -> Command:
     return click.option(
         "--show",
-        type=click.Choice(list(SIDES)),
+        type=click.Choice(list(DERIVATIVES)),
         default="magnitude",
         show_default=True,
         help="The length of the gradient, or one derivative, on grey.",
@@ -380,10 +383,10 @@ def _grey(picture: Picture, backend: Backend) -> Picture:
 
 
 def _gradient(dx: Array, dy: Array, most: float, show: str) -> Picture:
-    """Convert derivatives to a picture, each `most` where black meets white."""
+    """Convert derivatives to a picture. most: the derivative of an edge from black to white."""
     both = np.stack([dx, dy]) * np.float32(255 / most)
-    side = SIDES[show]
-    return _bytes(np.hypot(*both) if side is None else 128 + both[side] / 2)
+    index = DERIVATIVES[show]
+    return _bytes(np.hypot(*both) if index is None else 128 + both[index] / 2)
 
 
 def _bytes(values: Array) -> Picture:

@@ -62,14 +62,14 @@ def _load(model: Path, backend: str, gpu: str | None, context: int | None) -> La
 
 
 class _Meter:
-    """Prints pieces as they come, and counts what they take."""
+    """Prints pieces of text as they come, and measures tokens a second."""
 
     def __init__(self, shown: bool) -> None:
         self._shown, self.text, self._tokens = shown, "", 0
-        self.begun = perf_counter()
+        self.start = perf_counter()
         self.first: float | None = None
 
-    def take(self, generation: Generation) -> None:
+    def consume(self, generation: Generation) -> None:
         """Print and count pieces up to the end of `generation`, or until the user interrupts."""
         try:
             for piece in generation:
@@ -83,13 +83,12 @@ class _Meter:
             click.echo()
 
     def summary(self) -> dict[str, Any]:
-        """Return tokens, tokens a second behind the first, and seconds to the first."""
+        """Return tokens, tokens a second after the first, and seconds to the first."""
         count = self._tokens
         first = self.first or perf_counter()
-        spent = perf_counter() - first
-        rate = (count - 1) / spent if count > 1 and spent > 0 else None
-        seconds = first - self.begun
-        return {"tokens": count, "tokens_per_s": rate, "first_token_s": seconds}
+        seconds = perf_counter() - first
+        rate = (count - 1) / seconds if count > 1 and seconds > 0 else None
+        return {"tokens": count, "tokens_per_s": rate, "first_token_s": first - self.start}
 
 
 def _summary_text(summary: dict[str, Any], backend: str) -> str:
@@ -119,7 +118,7 @@ def generate(
     lm = _load(model, backend, gpu, context)
     meter, code = _Meter(shown=not as_json), 0
     try:
-        meter.take(lm.start(text, stop=stop, **sampling))
+        meter.consume(lm.start(text, stop=stop, **sampling))
     except KeyboardInterrupt:
         if not as_json:
             raise
@@ -151,24 +150,24 @@ def chat(
       echo "What is 2 + 2?" | glnn chat model.gguf
     """
     lm = _load(model, backend, gpu, context)
-    begin = [{"role": "system", "content": system}] if system else []
-    messages = list(begin)
-    talking = sys.stdin.isatty() and not as_json
-    if talking:
+    initial = [{"role": "system", "content": system}] if system else []
+    messages = list(initial)
+    interactive = sys.stdin.isatty() and not as_json
+    if interactive:
         say(f"{lm}: {HELP}")
-    while (line := _line(talking)) is not None:
+    while (line := _read_line(interactive)) is not None:
         if line in ("/exit", "/quit"):
             break
         if line == "/help":
             say(HELP)
         elif line == "/reset":
-            messages = list(begin)
+            messages = list(initial)
         elif line:
             messages.append({"role": "user", "content": line})
             try:
                 answer = _answer(lm, messages, as_json, sampling)
             except ModelError as error:
-                if not talking:
+                if not interactive:
                     raise
                 say(f"{error}; /reset begins anew")
                 messages.pop()
@@ -176,9 +175,9 @@ def chat(
                 messages.append({"role": "assistant", "content": answer})
 
 
-def _line(talking: bool) -> str | None:
-    """Return what the user says next; None at the end."""
-    if talking:
+def _read_line(interactive: bool) -> str | None:
+    """Return the user's next line; None at the end of the input."""
+    if interactive:
         try:
             return input("> ").strip()
         except EOFError:
@@ -204,15 +203,15 @@ def _answer(
     meter = _Meter(shown=not as_json)
     interrupted = {}
     try:
-        meter.take(lm.start(lm.tokenize_chat(messages), **sampling))
+        meter.consume(lm.start(lm.tokenize_chat(messages), **sampling))
     except KeyboardInterrupt:
         interrupted = {"interrupted": True}
         if not as_json:
             click.echo()
     summary = meter.summary()
     if as_json:
-        found = {"text": meter.text, "backend": lm.backend, **summary, **interrupted}
-        print_json(found, indent=None)
+        document = {"text": meter.text, "backend": lm.backend, **summary, **interrupted}
+        print_json(document, indent=None)
     else:
         say(_summary_text(summary, lm.backend))
     return meter.text

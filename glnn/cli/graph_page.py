@@ -1,4 +1,4 @@
-"""A model's plan as one HTML file: the graph of its steps, drawn as SVG, with what each does.
+"""A model's plan as one HTML file: the graph of its steps as SVG, with details of each step.
 
 The file loads nothing. All texts of the model are escaped, and a content security policy allows no
 script but the page's own.
@@ -21,9 +21,9 @@ from glnn.core.process import readable_bytes
 from glnn.errors import printable
 
 WIDTH, HEIGHT = 230, 46  # pixels of a node
-ACROSS, DOWN = 254, 84  # from one to the next
-BEND = 18  # pixels across for an edge that passes between nodes
-LETTERS, SMALL_LETTERS = 31, 38  # in a line of a node; all of it is beside the graph
+ACROSS, DOWN = 254, 84  # pixels from one node to the next
+BEND = 18  # pixels of width for an edge that passes between nodes
+LETTERS, SMALL_LETTERS = 31, 38  # in a line of a node; the whole text is beside the graph
 KINDS = {
     "contraction": "products, convolutions, attention, recurrences",
     "pointwise": "pointwise",
@@ -41,7 +41,7 @@ REDUCTIONS = (
     *("reduce", "arg_reduce", "cumsum", "cum_sum", "softmax", "normalize", "local_response_norm"),
     *("pool2d", "top_k", "merge_top_k", "sample"),
 )
-"""How the names of operators of a kind begin; what is in none of these moves numbers."""
+"""Prefixes of the names of operators of a kind; all other operators move data."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def graph_page(
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     legend = "".join(
-        f'<li><span class="{kind}"></span>{html.text(said)}</li>'
-        for kind, said in KINDS.items()
+        f'<li><span class="{kind}"></span>{html.text(meaning)}</li>'
+        for kind, meaning in KINDS.items()
         if any(node.kind == kind for node in nodes.values())
     )
     return f"""<!DOCTYPE html>
@@ -136,31 +136,31 @@ def _graph(
 ) -> tuple[dict[str, GraphNode], list[tuple[str, str]]]:
     """Return the nodes by key, in order, and the edges between them."""
     nodes: dict[str, GraphNode] = {}
-    makers: dict[str, list[str]] = {}
+    producers: dict[str, list[str]] = {}
     edges: list[tuple[str, str]] = []
     longest = max(times.values(), default=0.0)
     for name, shape in report["inputs"].items():
         key = f"input {name}"
         details = (("input", name), ("shape", _shape(shape)))
         nodes[key] = GraphNode(name, "end", ("input", _shape(shape)), details)
-        makers[name] = [key]
+        producers[name] = [key]
     for step in report["steps"]:
         key = f"step {len(nodes)}"
         nodes[key] = _step_node(step, times.get(step["name"]), longest)
-        sources = [maker for name in step["sources"] for maker in makers.get(name, ())]
+        sources = [key for name in step["sources"] for key in producers.get(name, ())]
         edges += [(source, key) for source in sources or _callers(step["name"], nodes)]
-        makers[step["output"]] = [key]
+        producers[step["output"]] = [key]
     for name, tensors in report["outputs"].items():
         key = f"output {name}"
         nodes[key] = GraphNode(name, "end", ("output", ""), (("output", name),))
-        edges += [(maker, key) for tensor in tensors for maker in makers.get(tensor, ())]
+        edges += [(source, key) for name in tensors for source in producers.get(name, ())]
     return nodes, edges
 
 
 def _callers(name: str, nodes: Mapping[str, GraphNode]) -> list[str]:
-    """Return the key of the loop or branch in whose body the step `name` is; none outside."""
-    found = [key for key, one in nodes.items() if name.startswith(f"{one.name}/")]
-    return max(([key] for key in found), key=lambda keys: len(nodes[keys[0]].name), default=[])
+    """Return the key of the innermost loop or branch whose body has the step `name`; [] outside."""
+    keys = [key for key, node in nodes.items() if name.startswith(f"{node.name}/")]
+    return [max(keys, key=lambda key: len(nodes[key].name))] if keys else []
 
 
 def _step_node(step: Mapping[str, Any], ms: float | None, longest: float) -> GraphNode:
@@ -210,7 +210,7 @@ def _drawing(
     nodes: Mapping[str, GraphNode], edges: Sequence[tuple[str, str]], layout: LayeredLayout
 ) -> str:
     """Return the SVG element."""
-    number = {key: at for at, key in enumerate(nodes)}
+    number = {key: i for i, key in enumerate(nodes)}
     height = DOWN * (1 + max(layout.layer.values(), default=0))
     paths = [
         f'<path class="edge" data-upper="{number[upper]}" data-lower="{number[lower]}" '
@@ -236,13 +236,13 @@ def _path(upper: str, lower: str, layout: LayeredLayout) -> str:
     x, y = layout.x[upper], _top(layout.layer[upper]) + HEIGHT
     path = f"M{x:.0f} {y}"
     points = [
-        *((at, top, top + HEIGHT) for at, top in _bend_points(upper, lower, layout)),
+        *((bend, top, top + HEIGHT) for bend, top in _bend_points(upper, lower, layout)),
         (layout.x[lower], _top(layout.layer[lower]), None),
     ]
-    for at, top, bottom in points:
+    for next_x, top, bottom in points:
         middle = (y + top) / 2
-        path += f"C{x:.0f} {middle:.0f} {at:.0f} {middle:.0f} {at:.0f} {top}"
-        x, y = at, top
+        path += f"C{x:.0f} {middle:.0f} {next_x:.0f} {middle:.0f} {next_x:.0f} {top}"
+        x, y = next_x, top
         if bottom is not None:
             path += f"V{bottom}"
             y = bottom
@@ -250,14 +250,14 @@ def _path(upper: str, lower: str, layout: LayeredLayout) -> str:
 
 
 def _bend_points(upper: str, lower: str, layout: LayeredLayout) -> list[tuple[float, int]]:
-    return [(at, _top(layer)) for layer, at in layout.bends[upper, lower]]
+    return [(x, _top(layer)) for layer, x in layout.bends[upper, lower]]
 
 
 def _shorten(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def _box(at: int, node: GraphNode, layout: LayeredLayout, key: str) -> str:
+def _box(number: int, node: GraphNode, layout: LayeredLayout, key: str) -> str:
     x, y = layout.x[key] - WIDTH / 2, _top(layout.layer[key])
     name = _shorten(node.name, LETTERS)
     first, second = (_shorten(line, SMALL_LETTERS) for line in node.lines)
@@ -269,7 +269,7 @@ def _box(at: int, node: GraphNode, layout: LayeredLayout, key: str) -> str:
         )
     title = " — ".join([node.name, *node.lines])
     return (
-        f'<g class="node" data-at="{at}" tabindex="0" role="button">'
+        f'<g class="node" data-at="{number}" tabindex="0" role="button">'
         f"<title>{html.text(title)}</title>"
         f'<rect class="box {node.kind}" x="{x:.0f}" y="{y}" width="{WIDTH}" height="{HEIGHT}" '
         f'rx="5"/>{bar}'

@@ -110,7 +110,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
             raise
         failure, attempts = str(error), getattr(error, "attempts", ())
     backends: dict[str, dict[str, Any]] = {}
-    seen: list[VerdictRecord] = []
+    verdicts: list[VerdictRecord] = []
     entries: list[CachedChoice] = []
     for name in NAMES:
         reason = None if name == "cpu" else failure or None
@@ -119,7 +119,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
                 opened = open_backend(name, device)
                 assert isinstance(opened, GlBackend)
                 entries = list(opened.choice_cache.found.values())
-                seen += [one for one in opened.verdicts.seen() if one.backend == name]
+                verdicts += [one for one in opened.verdicts.seen() if one.backend == name]
             except DeviceError as error:
                 reason = str(error)
         backends[name] = {"ok": reason is None, "reason": reason}
@@ -128,7 +128,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "device": _device(device),
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
-        "kernels": _kernels(seen),
+        "kernels": _kernels(verdicts),
         "certificates": _certificates(device),
         "choices": [entry.to_json() for entry in entries],
         "gpus": [asdict(gpu) for gpu in gpus()],
@@ -143,12 +143,13 @@ def _certificates(device: Device | None) -> list[dict[str, Any]]:
     """List the certificates of `glnn doctor` for this device."""
     if device is None:
         return []
-    kept = Certificates.load(Settings.from_environment().cache, device.capabilities, VERSION).found
-    result = (kept[key] for key in sorted(kept))
+    cache = Settings.from_environment().cache
+    certificates = Certificates.load(cache, device.capabilities, VERSION).found
+    result = (certificates[key] for key in sorted(certificates))
     return [{**asdict(one), "holds": one.holds, "said": one.text} for one in result]
 
 
-def _kernels(seen: list[VerdictRecord]) -> dict[str, Any]:
+def _kernels(verdicts: list[VerdictRecord]) -> dict[str, Any]:
     """Count the kernels that were verified here, and list those that are not used without
     restriction.
     """
@@ -160,10 +161,10 @@ def _kernels(seen: list[VerdictRecord]) -> dict[str, Any]:
             "attributes": one.attributes,
             "said": one.notable,
         }
-        for one in seen
+        for one in verdicts
         if one.notable
     ]
-    return {"seen": len(seen), "notable": notable}
+    return {"seen": len(verdicts), "notable": notable}
 
 
 def _device(device: Device | None) -> dict[str, Any] | None:

@@ -33,12 +33,12 @@ from glnn.version import VERSION
 GRONQVIST = {"NN": "blocked_nn", "NT": "blocked_nt"}
 ROVDER = {"Baseline": "blocked_rm_cm", "Morton 4-2": "morton_4_2", "Morton 4-4": "morton_4_4"}
 """The kernels of the two tables, by what the documents call them."""
-ROVDERS = 4, 16  # the workgroup of table 8.1: a neuron's results along x
-STEP = 4  # places along k of one step of his kernels, a vec4
+ROVDER_GROUP = 4, 16  # the workgroup of table 8.1: a neuron's results along x
+STEP = 4  # elements along k of one step of his kernels, a vec4
 
 
 def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
-    """Print what the model says of every matmul kernel that reads its operands directly.
+    """Print the cache model's figures of every matmul kernel that reads its operands directly.
 
     Raises GlnnError where `op` is another one.
     """
@@ -52,7 +52,7 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
     kernels = {row["name"]: row for row in result["kernels"]}
     out.show(_gronqvist(kernels), "Gronqvist, table 1.2: cache lines by the workgroup's y")
     out.say("")
-    out.show(_rovder(kernels), f"Rovder 2017, table 8.1: a workgroup of {_by(ROVDERS)}")
+    out.show(_rovder(kernels), f"Rovder 2017, table 8.1: a workgroup of {_by(ROVDER_GROUP)}")
     out.say("")
     shapes = [_by(shape) for shape in workgroups()]
     listed = Table(
@@ -67,18 +67,18 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
     )
     for row in result["kernels"]:
         lines = (f"{row['lines'][shape]:g}" for shape in shapes)
-        ends = row["computes"], row["x"], row["weight"], str(row["period"])
-        listed.add(row["name"], *ends, *lines)
+        facts = row["computes"], row["x"], row["weight"], str(row["period"])
+        listed.add(row["name"], *facts, *lines)
     title = f"cache lines of {INVOCATIONS} invocations, by workgroup; period in places along k"
     out.show(listed, title)
 
 
 def cost_rows() -> dict[str, Any]:
-    """Return the cost model's figures for each kernel, with the parameters for any device.
+    """Return the cache model's figures for each kernel, with the parameters for any device.
 
-    lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period:
-    places along k until all of them are used up. computes: rows x columns of the result that an
-    invocation computes.
+    lines: cache lines that INVOCATIONS invocations read at once, by workgroup. bulk: those of one
+    workgroup of 4 x 16. period: elements along k until all of these lines are used up. computes:
+    rows x columns of the result that an invocation computes.
     """
     rows: list[dict[str, Any]] = []
     for kernel in kernels_for("matmul", "compute"):
@@ -92,7 +92,7 @@ def cost_rows() -> dict[str, Any]:
                 "weight": reads.weight.layout,
                 "out": kernel.wants("out")[0],
                 "period": reads.period,
-                "bulk": reads.lines(ROVDERS),
+                "bulk": reads.lines(ROVDER_GROUP),
                 "lines": {_by(w): reads.lines(w, INVOCATIONS) for w in workgroups()},
             }
         )
@@ -119,8 +119,8 @@ def _rovder(kernels: dict[str, dict[str, Any]]) -> Table:
     table = Table((Column("", least=None), Column("kernel", least=12), *heads, *counts))
     for name, kernel in ROVDER.items():
         row = kernels[kernel]
-        ends = row["weight"], row["x"], row["out"]
-        table.add(name, kernel, *ends, f"{row['bulk']:g}", f"{row['period'] / STEP:g}")
+        layouts = row["weight"], row["x"], row["out"]
+        table.add(name, kernel, *layouts, f"{row['bulk']:g}", f"{row['period'] / STEP:g}")
     return table
 
 
@@ -260,14 +260,14 @@ def _export(
 
 
 def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:
-    """Drop what was seen of kernels, the doctor's certificates, and limits that do not hold."""
+    """Drop the verdicts on kernels, the doctor's certificates, and limits that do not hold."""
     offers = device.capabilities
     certificates = Certificates.load(cache, offers, VERSION)
-    for kept in (verdicts, certificates, LimitOverrides.load(cache, offers)):
+    for record in (verdicts, certificates, LimitOverrides.load(cache, offers)):
         try:
-            kept.forget()
+            record.forget()
         except OSError as error:
-            path = kept.file.path
+            path = record.file.path
             raise GlnnError(f"--forget: {path} cannot be removed: {error.strerror}") from None
 
 

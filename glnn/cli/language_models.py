@@ -24,7 +24,7 @@ from glnn.generation.model_file import ModelFile, open_model
 from glnn.generation.speed import DecodingSpeed, measure_decoding
 from glnn.profiling.bandwidth import copy_bandwidth
 
-ROOM = 2  # tokens of the context beside those that are timed
+SPARE_TOKENS = 2  # of the context, beside those that are timed
 
 
 def is_given(name: str) -> bool:
@@ -35,7 +35,7 @@ def is_given(name: str) -> bool:
 def refuse_options(names: Iterable[str], kind: str) -> None:
     """Raise UsageError where the user gave one of these parameters.
 
-    names: as the command's function has them. kind: the models that they are not for.
+    names: of the command function's arguments. kind: the models that they are not for.
     """
     parameters = {one.name: one for one in get_current_context().command.params}
     for name in names:
@@ -50,16 +50,16 @@ def plan_language_model(
     """Show the memory that a language model would take."""
     opened = open_backend(backend, gpu=gpu, limits=limits)
     with report_work("reading", model), open_model(Path(model)) as file:
-        config, most = file.config, file.context(context)
-        graph = decoder(config, file.weights, most, sequences)
-        memory = plan_memory(graph, opened, most, sequences)
+        config, length = file.config, file.context(context)
+        graph = decoder(config, file.weights, length, sequences)
+        memory = plan_memory(graph, opened, length, sequences)
     available = opened.perform(opened.available)
     report = {
         "model": Path(model).name,
         "architecture": config.architecture,
         "backend": opened.name,
         "device": _device(opened),
-        "context": most,
+        "context": length,
         "sequences": sequences,
         "weight_bytes": memory.weights,
         "cache_bytes": memory.caches,
@@ -120,15 +120,15 @@ def bench_language_model(
     with open_model(Path(model)) as file:
         context = _context(file, prompt_tokens, tokens)
         for name in backends:
-            own = None if name == "cpu" and len(backends) > 1 else gpu
+            backend_gpu = None if name == "cpu" and len(backends) > 1 else gpu
             try:
-                opened = open_backend(name, gpu=own)
+                opened = open_backend(name, gpu=backend_gpu)
             except DeviceError as error:
                 if required or gpu is not None:
                     raise
                 closed[name] = str(error)
                 continue
-            copied = copy_bandwidth(opened)
+            bandwidth = copy_bandwidth(opened)
             with report_work(f"timing {name} with", model):
                 graph = decoder(file.config, file.weights, context, sequences)
                 memory = plan_memory(graph, opened, context, sequences)
@@ -140,7 +140,7 @@ def bench_language_model(
                     sequences=sequences, repeat=repeat,
                 )  # fmt: skip
                 del engine, graph
-            rows[name] = _row(opened, speed, copied)
+            rows[name] = _row(opened, speed, bandwidth)
     about: dict[str, Any] = {"model": Path(model).name, "architecture": file.config.architecture}
     about |= {"prompt_tokens": prompt_tokens, "tokens": tokens, "sequences": sequences}
     about |= {"context": context, "repeat": repeat}
@@ -155,7 +155,7 @@ def bench_language_model(
 
 
 def _context(file: ModelFile, prompt_tokens: int, tokens: int) -> int:
-    context = prompt_tokens + tokens + ROOM
+    context = prompt_tokens + tokens + SPARE_TOKENS
     if context > file.config.context:
         raise ModelError(
             f"{file.path}: its context has {file.config.context} tokens, --prompt-tokens and "
@@ -164,14 +164,14 @@ def _context(file: ModelFile, prompt_tokens: int, tokens: int) -> int:
     return context
 
 
-def _row(backend: Backend, speed: DecodingSpeed, copied: float) -> dict[str, Any]:
+def _row(backend: Backend, speed: DecodingSpeed, bandwidth: float) -> dict[str, Any]:
     return {
         "device": _device(backend),
         "prompt_tokens_per_s": speed.prompt_tokens_per_s,
         "tokens_per_s": speed.tokens_per_s,
         "bytes_per_token": speed.bytes_per_token,
-        "copy_bytes_per_s": copied,
-        "bandwidth_share": speed.bytes_per_s / copied,
+        "copy_bytes_per_s": bandwidth,
+        "bandwidth_share": speed.bytes_per_s / bandwidth,
         "first_s": speed.first_s,
     }
 

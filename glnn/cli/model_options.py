@@ -27,7 +27,7 @@ class ModelName(FileName):
     """The type of a parameter that names a model: one of glnn's own, or a file."""
 
     def __init__(self, *more: str) -> None:
-        """more: endings of files that the command takes beside .onnx and .json, as ".gguf"."""
+        """more: suffixes of files that the command takes beside .onnx and .json, as ".gguf"."""
         self.endings = (".onnx", ".json", *more)
 
     def shell_complete(
@@ -50,7 +50,7 @@ def weights_option(command: Command) -> Command:
 def load_with(source: str, weights: str | None) -> Model:
     """Load the model called `source`, with the parameters in the file `weights` where it is given.
 
-    The model's own need not be there then. Raises ModelError for every fault.
+    The file of the model's own parameters may be missing then. Raises ModelError for every fault.
     """
     if weights is None:
         return load(source)
@@ -60,9 +60,9 @@ def load_with(source: str, weights: str | None) -> Model:
 
 
 def note_random_weights(model: Model, name: str, advice: str = "") -> None:
-    """Say on standard error where the weights of `model` are random. name: the model's, as given.
+    """Print a note on standard error where the weights of `model` are random.
 
-    advice: what to do about it.
+    name: the model's on the command line. advice: what to do about it.
     """
     if model.has_random_weights:
         say(f"{name} has random weights{advice}")
@@ -79,7 +79,7 @@ def trace_option(command: Command) -> Command:
 
 
 def save_trace(trace: Trace, path: str) -> dict[str, Any]:
-    """Write `trace` to `path`, and what `--json` has to say of it."""
+    """Write `trace` to `path`, and return its entry for `--json`."""
     trace.save(path)
     return {"trace": {"file": path, "events": trace.events}}
 
@@ -96,7 +96,7 @@ FIELDS = (
     "letterbox",
     "invert",
 )
-OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap", "boxes")
+OTHERS = ("preprocessing", "labels", "drawn", "show", "confidence", "overlap", "boxes")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class PictureOptions:
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields that replace those of the model's Preprocessing, and `invert`."""
-    instead: str | None = None
+    preprocessing: str | None = None
     """The preprocessing in place of the model's: `imagenet`, or a file."""
     labels: str | None = None
     """The file of the classes' names."""
@@ -122,14 +122,14 @@ class PictureOptions:
 
     @property
     def keeps(self) -> bool:
-        """True where pictures must be kept after samples are made of them."""
+        """True where pictures are needed after their conversion to samples, to be drawn on."""
         return self.show or self.drawn is not None
 
     @property
     def option(self) -> str | None:
-        """The first option given that is for pictures alone; None where there is none."""
+        """The first given option that is for pictures only; None where there is none."""
         names = [f"--{name}" for name in self.fields]
-        names += ["--preprocessing"] if self.instead is not None else []
+        names += ["--preprocessing"] if self.preprocessing is not None else []
         names += ["--drawn"] if self.drawn is not None else []
         names += ["--show"] if self.show else []
         first = names[0] if names else None
@@ -144,9 +144,9 @@ def picture_options(command: Command) -> Command:
         kwargs["antialias"] = kwargs.pop("no_antialias")
         kwargs["invert"] = kwargs.pop("no_invert")
         values = {name: kwargs.pop(name) for name in FIELDS}
-        taken = {name: value for name, value in values.items() if value is not None}
+        fields = {name: value for name, value in values.items() if value is not None}
         others = {name: kwargs.pop(name) for name in OTHERS}
-        return command(*args, pictures=PictureOptions(taken, **others), **kwargs)
+        return command(*args, pictures=PictureOptions(fields, **others), **kwargs)
 
     result: Any = with_pictures
     for option in reversed(_options()):
@@ -170,7 +170,6 @@ def _reading_options() -> list[Callable[[Any], Any]]:
         ),
         click.option(
             "--preprocessing",
-            "instead",
             metavar="imagenet|FILE",
             type=FileName(),
             help="What is done to pictures, in place of what the model says: as torchvision does "

@@ -90,7 +90,7 @@ def output_options(command: Command) -> Command:
 
 
 def _verbose(context: click.Context, parameter: click.Parameter, count: int) -> None:
-    """Say what is logged for as long as the command runs."""
+    """Print log records for as long as the command runs."""
     if count:
         context.call_on_close(say_logged(logging.INFO if count == 1 else logging.DEBUG))
 
@@ -199,12 +199,11 @@ def backends_option(choices: Sequence[str], help: str) -> Callable[[Command], Co
         return None if text is None else backend_names(text, choices)
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        before, comma, begun = incomplete.rpartition(",")
-        there = before.split(",")
+        listed, comma, prefix = incomplete.rpartition(",")
         return [
-            f"{before}{comma}{name}"
+            f"{listed}{comma}{name}"
             for name in choices
-            if name.startswith(begun) and name not in there
+            if name.startswith(prefix) and name not in listed.split(",")
         ]
 
     return click.option(
@@ -234,24 +233,23 @@ REPLACING = "glnn.overwrite"
 
 
 WRITTEN = "glnn.written"
-"""The key of a context's `meta` that has a command's arguments as they were written."""
+"""The key of a context's `meta` that has the words of the command line."""
 
 
 def check_absent(option: str, path: str | os.PathLike[str], otherwise: str = "") -> None:
-    """Raise ModelError where the file `path`, which `option` names, is there, unless `--overwrite`
-    is given.
+    """Raise ModelError where the file `path` of `option` exists and `--overwrite` is not given.
 
     otherwise: what else the command may do with the file, as "--resume goes on from it, ".
     """
     context = click.get_current_context(silent=True)
-    replaced = context is not None and context.meta.get(REPLACING, False)
-    if not replaced and os.path.isfile(path):
+    overwrites = context is not None and context.meta.get(REPLACING, False)
+    if not overwrites and os.path.isfile(path):
         raise ModelError(f"{option}: {path} is there already: {otherwise}--overwrite replaces it")
 
 
 def check_writable(option: str, path: str) -> None:
-    """Raise ModelError where the file `path`, which `option` names, could not be written, and
-    where it is there and `--overwrite` is not given.
+    """Raise ModelError where the file `path` of `option` cannot be written, or exists and
+    `--overwrite` is not given.
     """
     check_absent(option, path)
     _try_write(option, path)
@@ -265,7 +263,7 @@ def _try_write(option: str, path: str) -> None:
 
 
 def write_report(path: str, text: str) -> None:
-    """Write what `--report` asks for. Raises ModelError."""
+    """Write `text` to the file `path` of `--report`. Raises ModelError where that fails."""
     try:
         with atomic_write(path) as stream:
             stream.write(text.encode())
@@ -300,14 +298,14 @@ def _plain(value: Any) -> Any:
 def refuse_nan(
     context: click.Context, parameter: click.Parameter, value: float | None
 ) -> float | None:
-    """Refuse what no range of `FloatRange` leaves out."""
+    """Refuse NaN, which no `FloatRange` excludes."""
     if value is not None and isnan(value):
         raise click.BadParameter("nan is no number")
     return value
 
 
-BESIDE = {".json": (".npz", ".weights-*.npz"), ".onnx": (".onnx.data", ".onnx_data")}
-"""How files beside a model's that have its weights end, by the ending of the model's own."""
+WEIGHT_SUFFIXES = {".json": (".npz", ".weights-*.npz"), ".onnx": (".onnx.data", ".onnx_data")}
+"""Suffixes of the files with weights beside a model's file, by the suffix of that."""
 
 
 class FileName(StringParamType):
@@ -320,31 +318,31 @@ class FileName(StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
-PLAIN = re.compile(r"[\w./@%+-]*")
-"""A name that no shell wants to have quoted."""
+UNQUOTED = re.compile(r"[\w./@%+-]*")
+"""A name that needs no quotes in a shell."""
 
 
 def complete_files(
     incomplete: str, endings: Sequence[str], names: Sequence[str] = ()
 ) -> list[CompletionItem]:
-    """Complete one of `names`, a file with one of `endings`, or a folder, for what may be in it.
+    """Complete one of `names`, a file with one of `endings`, or a folder.
 
-    Where none of them begins so, or one needs quotes, the shell completes the name of any file.
+    Where nothing matches, or a match needs quotes, the shell completes the name of any file.
     """
     folder = incomplete[: incomplete.rfind("/") + 1]
-    begun = incomplete.removeprefix(folder)
-    found = [name for name in names if name.startswith(incomplete)]
+    prefix = incomplete.removeprefix(folder)
+    matches = [name for name in names if name.startswith(incomplete)]
     with suppress(OSError, ValueError):
         for name in sorted(os.listdir(folder or ".")):
-            if not name.startswith(begun) or (name.startswith(".") and not begun):
+            if not name.startswith(prefix) or (name.startswith(".") and not prefix):
                 continue
             if os.path.isdir(folder + name):
-                found.append(f"{folder}{name}/")
+                matches.append(f"{folder}{name}/")
             elif name.lower().endswith(tuple(endings)):
-                found.append(folder + name)
-    if not found or not all(map(PLAIN.fullmatch, found)):
+                matches.append(folder + name)
+    if not matches or not all(map(UNQUOTED.fullmatch, matches)):
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name) for name in found]
+    return [CompletionItem(name) for name in matches]
 
 
 def complete_gguf(
@@ -366,18 +364,18 @@ class OutputFile(FileName):
         resumed: str = "",
         unnamed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """folder: whether a name may be a folder's; the command then calls `check_absent` for each
-        file. inside: whether a file in the folder is called as those that are written there.
-        suffix_patterns: returns the suffixes of files of the same stem that are written beside it,
-        as patterns, from the command's parameters. replaces: the input that it may be.
-        resumed: the flag by which the command goes on from the file. unnamed: returns the name
-        where none is given, from the command's parameters.
+        """folder: whether a name is a folder's; the command then calls `check_absent` for each
+        file. inside: whether a file of the folder has a name that the command may write there.
+        suffix_patterns: from the command's parameters, patterns of the suffixes of files with the
+        same stem that are written beside it. replaces: the input that it may overwrite. resumed:
+        the flag with which the command continues from the file. unnamed: from the command's
+        parameters, the name where none is given.
         """
         self.folder, self.inside, self.suffix_patterns = folder, inside, suffix_patterns
         self.replaces, self.resumed, self.unnamed = replaces, resumed, unnamed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name; refuse an empty one, what others take for a pipe, and an option."""
+        """Return the name; refuse an empty one, "-", which is often a pipe, and an option."""
         name = super().convert(value, param, ctx)
         if name == "-":
             self.fail("expected the name of a file, got '-': nothing is written to a pipe")
@@ -395,13 +393,13 @@ class _Output:
     """A file, or a folder for files, that a command is to write."""
 
     option: str
-    """The option or argument, as people call it."""
+    """The option or argument, as messages call it."""
     path: str
     type: OutputFile
     patterns_beside: tuple[str, ...]
     """Patterns of the names of files that are written beside it."""
     resumed: bool
-    """Whether the command goes on from the file."""
+    """Whether the command continues from the file."""
 
     @property
     def is_folder(self) -> bool:
@@ -414,13 +412,13 @@ class _Output:
         return Path(self.path).parent
 
     @property
-    def place(self) -> Path:
+    def real_path(self) -> Path:
         """The path without links."""
         return Path(os.path.realpath(self.path))
 
     def check_links(self) -> None:
-        """Raise ModelError where the path is one of links in a circle."""
-        if self.place.is_symlink():
+        """Raise ModelError where the path is part of a circle of links."""
+        if self.real_path.is_symlink():
             reason = os.strerror(errno.ELOOP)
             raise ModelError(f"{self.option}: cannot write to {self.path}: {reason}")
 
@@ -437,27 +435,28 @@ class _Output:
     def check_different_files(self, other_output: _Output) -> None:
         """Raise ModelError where `other_output` is the same file, or one is in the other's folder.
 
-        Both may be the same folder: what is written there is called otherwise.
+        Both may be the same folder, where they write files of different names.
         """
-        same = self.place == other_output.place and not (self.is_folder and other_output.is_folder)
-        if same or self._writes_inside(other_output) or other_output._writes_inside(self):
+        are_folders = self.is_folder and other_output.is_folder
+        is_same = self.real_path == other_output.real_path and not are_folders
+        if is_same or self._writes_inside(other_output) or other_output._writes_inside(self):
             raise ModelError(
                 f"{self.path}: {other_output.option} and {self.option} are the same file"
             )
 
     def _writes_inside(self, folder: _Output) -> bool:
-        """Return True where `folder` is this file's, and has files of such names written to it."""
-        inside = folder.is_folder and self.place.parent == folder.place
-        return inside and folder.type.inside(self.place)
+        """Return True where this file is in `folder` and has a name that may be written there."""
+        is_inside = folder.is_folder and self.real_path.parent == folder.real_path
+        return is_inside and folder.type.inside(self.real_path)
 
 
 class WritingCommand(click.RichCommand):
-    """A command some of whose parameters are an `OutputFile`; it has `--overwrite` by itself.
+    """A command with parameters of type `OutputFile`, to which it adds `--overwrite`.
 
-    Before it does anything it raises ModelError where one of these is the same file as one that
-    another parameter names, an input or an output, behind links, too; where the file cannot be
-    written; and where it is there and `--overwrite` is not given. What is made by others while the
-    command runs is not replaced without it, either.
+    Before it begins, it raises ModelError where an output is the same file, also by links, as
+    another parameter's input or output; where it cannot be written; and where it exists and
+    `--overwrite` is not given. Without `--overwrite`, files that others create while the command
+    runs are not replaced, either.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -487,15 +486,15 @@ class WritingCommand(click.RichCommand):
                 output.check_written()
         if ctx.meta.get(REPLACING, False):
             return super().invoke(ctx)
-        new = [output for output in outputs if not output.resumed]
+        new_files = [output for output in outputs if not output.resumed]
         patterns = [
-            (output.parent, pattern) for output in new for pattern in output.patterns_beside
+            (output.parent, pattern) for output in new_files for pattern in output.patterns_beside
         ]
-        with create_only((output.path for output in new), patterns):
+        with create_only((output.path for output in new_files), patterns):
             return super().invoke(ctx)
 
     def _outputs(self, ctx: click.Context) -> Iterator[_Output]:
-        """Yield the outputs that are named, or have a name where none is given."""
+        """Yield the outputs that the command line names, or that have a default name."""
         for parameter in self.params:
             type, name = parameter.type, parameter.name or ""
             if isinstance(type, OutputFile):
@@ -511,31 +510,31 @@ class WritingCommand(click.RichCommand):
         """Raise ModelError where `output` is an input's file."""
         target, type = output.path, output.type
         if not os.path.exists(target):
-            return  # before models are searched for the files that they name
+            return  # spares searching models for their files of weights
         for parameter in self.params:
             name = parameter.name or ""
             if isinstance(parameter.type, OutputFile) or name == type.replaces:
                 continue
-            for read in _named_files(ctx.params.get(name)):
-                if _is_written(target, type.inside, read):
+            for path in _named_files(ctx.params.get(name)):
+                if _is_overwritten(path, target, type.inside):
                     names = f"{parameter_name(parameter)} and {output.option}"
-                    raise ModelError(f"{read}: {names} are the same file")
+                    raise ModelError(f"{path}: {names} are the same file")
 
 
 def _keep_replacing(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Keep `--overwrite` where `check_absent` finds it."""
+    """Store `--overwrite` where `check_absent` finds it."""
     context.meta[REPLACING] = value
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """Yield the files that a parameter's value may name: itself, what is behind NAME=, those of a
-    pattern, those in a folder, and those of a model's weights.
+    """Yield the files that a parameter's value may name: a file, also after NAME=, the files of a
+    pattern or in a folder, and the files of a model's weights.
     """
     for one in value if isinstance(value, tuple) else (value,):
         if not isinstance(one, str | Path):
             continue
-        _, _, behind = str(one).partition("=")
-        for text in filter(None, (str(one), behind)):
+        _, _, value_part = str(one).partition("=")
+        for text in filter(None, (str(one), value_part)):
             yield Path(text)
             yield from _weight_files(Path(text))
             if has_magic(text):
@@ -548,36 +547,37 @@ def _weight_files(path: Path) -> Iterator[Path]:
     """Yield the files of a model's weights: those beside it, and those that an .onnx file names."""
     yield from _companion_files(path)
     if path.suffix == ".onnx" and path.is_file():
-        with suppress(OSError, ValueError):  # what cannot be read is refused by what reads it
+        with suppress(OSError, ValueError):  # the command itself refuses what cannot be read
             yield from onnx_external_files(path)
 
 
 def _companion_files(path: Path) -> Iterator[Path]:
-    for ending in BESIDE.get(path.suffix, ()):
+    for ending in WEIGHT_SUFFIXES.get(path.suffix, ()):
         yield from path.parent.glob(escape(path.stem) + ending)
 
 
-def _is_written(target: str, inside: Callable[[Path], bool], read: Path) -> bool:
-    """Return True where the file `read` is written as `target`, or in it as a folder, or dropped
-    with a model that is there and replaced.
+def _is_overwritten(path: Path, target: str, inside: Callable[[Path], bool]) -> bool:
+    """Return True where writing `target` overwrites or removes the file `path`: the same file, one
+    in the folder `target`, or the weights of the model that is replaced.
     """
     try:
-        if not read.is_file():
+        if not path.is_file():
             return False
         if os.path.isdir(target):
-            return os.path.samefile(target, read.parent) and inside(read)
+            return os.path.samefile(target, path.parent) and inside(path)
         if not os.path.exists(target):
             return False
-        return any(path.samefile(read) for path in (Path(target), *_companion_files(Path(target))))
-    except (OSError, ValueError):  # what no system has as a file's name
+        replaced = (Path(target), *_companion_files(Path(target)))
+        return any(path.samefile(one) for one in replaced)
+    except (OSError, ValueError):  # an impossible file name
         return False
 
 
 def parameter_name(parameter: click.Parameter) -> str:
-    """Return what people call a parameter: an option as it was written, an argument's letters."""
+    """Return the name of a parameter for messages: an option as typed, an argument in capitals."""
     if isinstance(parameter, click.Option):
         context = click.get_current_context(silent=True)
-        given = context.meta.get(WRITTEN, ()) if context is not None else ()
-        said = (name for one in given for name in parameter.opts if one.split("=")[0] == name)
-        return next(said, max(parameter.opts, key=len))
+        words = context.meta.get(WRITTEN, ()) if context is not None else ()
+        typed = (name for word in words for name in parameter.opts if word.split("=")[0] == name)
+        return next(typed, max(parameter.opts, key=len))
     return parameter.metavar or (parameter.name or "").upper()

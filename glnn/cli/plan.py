@@ -38,7 +38,7 @@ from glnn.generation.model_file import is_language_model
 from glnn.graph.passes import Pass
 from glnn.model import Model, load
 
-SHOWN = 6  # tensors of a block
+MOST_SHOWN = 6  # tensors of a block
 OF_NETWORKS = ("inputs", "batch", "shapes", "kernels", "fused", "precision")
 """Parameters that do nothing for a language model."""
 
@@ -152,21 +152,29 @@ def _plan_report(
     fused: bool,
     precision: str,
 ) -> dict[str, Any]:
-    """Plan `model` for inputs of `shapes`. read: the arrays of those that were read from files."""
+    """Plan `model` for inputs of `shapes`. read: the arrays of inputs that were read from files."""
     types = model.graph.input_types(shapes)
-    told = model.graph.shape_input_arrays(read)
+    shape_inputs = model.graph.shape_input_arrays(read)
     try:
-        graph = single_plan_graph(model.graph, types, told)
+        graph = single_plan_graph(model.graph, types, shape_inputs)
     except ShapeError as error:
-        raise ShapeError(f"{error}{missing_numbers(model.graph, types, told)}") from None
-    stored, available = DType(precision), backend.available()
-    more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
+        advice = missing_numbers(model.graph, types, shape_inputs)
+        raise ShapeError(f"{error}{advice}") from None
+    available = backend.available()
 
-    def planned() -> dict[str, Any]:
-        outline = Outline.create(graph, backend, shapes, kernels, precision=stored, **more)
+    def report() -> dict[str, Any]:
+        outline = Outline.create(
+            graph,
+            backend,
+            shapes,
+            kernels,
+            precision=DType(precision),
+            available=available,
+            without=Pass.left_out((), fused),
+        )
         return _report(model, shapes, backend, outline, available)
 
-    return {"precision": precision, "fused": fused, **backend.perform(planned)}
+    return {"precision": precision, "fused": fused, **backend.perform(report)}
 
 
 def _report(
@@ -210,19 +218,19 @@ def _report(
 
 def _explain(reason: Reason) -> str:
     """Explain in a sentence why a kernel was chosen."""
-    taken = {"weights": reason.weights, "workspace": reason.workspace}
-    more = " and ".join(f"{size(n)} of {what}" for what, n in taken.items() if n > 0)
-    less = " and ".join(f"{size(-n)} of {what}" for what, n in taken.items() if n < 0)
+    extra = {"weights": reason.weights, "workspace": reason.workspace}
+    more = " and ".join(f"{size(n)} of {what}" for what, n in extra.items() if n > 0)
+    less = " and ".join(f"{size(-n)} of {what}" for what, n in extra.items() if n < 0)
     result = (
         f"{reason.kernel}: {number(reason.times)} times as fast as {reason.other} by prediction"
     )
     result += f", {more} more" if more else ""
     result += f", {less} less" if less else ""
     if reason.given_up is not None:
-        lacks = (
+        amount = (
             f"{size(reason.lacking)} more than" if reason.lacking > 0 else "with the others what"
         )
-        result += f"; {reason.given_up} would need {lacks} {_memory_source()[0]}"
+        result += f"; {reason.given_up} would need {amount} {_memory_source()[0]}"
     return result
 
 
@@ -234,69 +242,68 @@ def _memory_source() -> tuple[str, str]:
 
 
 def _steps(
-    outline: Outline, blocks: list[dict[str, Any]], within: str = ""
+    outline: Outline, blocks: list[dict[str, Any]], prefix: str = ""
 ) -> list[dict[str, Any]]:
-    """Describe the steps; those of a body follow the step that runs it, and its blocks are added to
-    `blocks`.
+    """Describe the steps, and append the blocks of memory to `blocks`.
 
-    within: what goes before the names of what is in a body.
+    The steps of a body follow the step that runs it. prefix: of the names in a body.
     """
     first = len(blocks)
-    for place, nbytes in enumerate(outline.blocks):
-        tensors = [within + name for name in _tensors(outline, place)]
+    for index, nbytes in enumerate(outline.blocks):
+        tensors = [prefix + name for name in _tensors(outline, index)]
         blocks.append({"bytes": nbytes, "tensors": tensors})
     result, sources = [], _Sources(outline)
     for step in outline.steps:
-        found = [sources.find(name) for name in step.inputs]
+        producers = [sources.find(name) for name in step.inputs]
         sources.add(step.output)
-        described = _step(step, within, first)
-        described["dtype"] = outline.schedule.tensors[step.output].type.dtype.value
-        described["sources"] = [within + one for one in dict.fromkeys(chain(*found))]
-        result.append(described)
+        entry = _step(step, prefix, first)
+        entry["dtype"] = outline.schedule.tensors[step.output].type.dtype.value
+        entry["sources"] = [prefix + name for name in dict.fromkeys(chain(*producers))]
+        result.append(entry)
         for body in outline.bodies.get(step.output, ()):
-            result += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
+            result += _steps(body, blocks, f"{prefix}{step.name}/{body.graph.name}/")
     return result
 
 
 class _Sources:
-    """Tensors that there are so far, the inputs first, by the memory in which they lie."""
+    """The tensors computed so far, the inputs first, by their memory."""
 
     def __init__(self, outline: Outline) -> None:
         self._tensors = outline.schedule.tensors
-        self._made: set[str] = set()
+        self._computed: set[str] = set()
         self._by_memory: dict[str, list[str]] = {}
         for value in outline.graph.inputs:
             self.add(value.name)
 
     def add(self, name: str) -> None:
         """Add an input, or the result of a step."""
-        self._made.add(name)
+        self._computed.add(name)
         if name in self._tensors:
             self._by_memory.setdefault(self._tensors[name].memory, []).append(name)
 
     def find(self, name: str) -> list[str]:
-        """Return the tensors so far that the tensor `name` is made of: itself, or those in its
-        memory where it is a view of one, or several concatenated in place.
+        """Return the computed tensors that `name` consists of: itself, or the tensors in its memory
+        where it is a view of one, or several concatenated in place.
         """
-        if name in self._made:
+        if name in self._computed:
             return [name]
         if name not in self._tensors:
             return []
         return list(self._by_memory.get(self._tensors[name].memory, ()))
 
 
-def _step(step: Step, within: str, first: int) -> dict[str, Any]:
-    """Describe a step in the body of that name, whose blocks are numbered from `first` on."""
+def _step(step: Step, prefix: str, first: int) -> dict[str, Any]:
+    """Describe a step. prefix: of names in its body. first: number of the body's first block."""
     result, parameters, copies = step.nbytes
     return {
-        "name": within + step.name,
+        "name": prefix + step.name,
         "layer": step.layer,
         "op": step.op.label if step.why else step.op.name,
         "kernel": step.kernel,
         "via": step.via,
         "why_host": step.why or None,
-        "inputs": [within + name for name in step.inputs],
-        "output": within + step.output,
+        "inputs": [prefix + name for name in step.inputs],
+        "output": prefix + step.output,
         "shape": step.shape,
         "layouts": dict(step.layouts),
         "halves": step.fp16,
@@ -325,12 +332,12 @@ def _tensors(outline: Outline, block: int) -> list[str]:
 def _adjacent(outline: Outline) -> dict[str, Any]:
     """Return the input and the result of one layer that are largest together, as dense float32."""
     tensors = outline.schedule.tensors
-    made = {step.output for step in outline.steps}
+    computed = {step.output for step in outline.steps}
     pairs = [
         (4 * (prod(tensors[name].shape) + prod(tensors[result].shape)), name, result)
         for node in outline.graph.nodes
         for name, result in ((value.name, node.outputs[0].name) for value in node.reads)
-        if result in made and name in tensors
+        if result in computed and name in tensors
     ]
     nbytes, *names = max(pairs, key=lambda pair: pair[0], default=(0,))
     return {"bytes": nbytes, "tensors": names}
@@ -343,8 +350,8 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     heads += [Column("layouts", 4), Column("shape", 1, None)]
     heads += [figures("block", 8), figures("result", 1), figures("parameters", 2)]
     textures = [figures("textures", 3)] if report["texture_bytes"] else []
-    fetched = any(by != "buffer" for step in report["steps"] for by in step["reads"].values())
-    reads = [Column("reads", 5)] if fetched else []
+    ways = {way for step in report["steps"] for way in step["reads"].values()}
+    reads = [Column("reads", 5)] if ways - {"buffer"} else []
     rows = Table((*heads, *textures, *reads))
     for step in report["steps"]:
         rows.add(
@@ -374,10 +381,10 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             choices.add(choice["name"], choice["op"], choice["why"])
         out.show(choices)
     blocks = Table((figures("block"), figures("size"), Column("tensors that use it")))
-    for place, block in enumerate(report["blocks"]):
+    for index, block in enumerate(report["blocks"]):
         names = block["tensors"]
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        blocks.add(str(place), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
+        more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+        blocks.add(str(index), size(block["bytes"]), ", ".join(names[:MOST_SHOWN]) + more)
     out.show(blocks)
     totals = Table((Column("memory", least=24), figures("size"), Column("")))
     totals.add("blocks of tensors", size(report["tensor_bytes"]))

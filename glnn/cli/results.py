@@ -72,16 +72,16 @@ class RunningSummary:
     """The number of numbers."""
 
     def add(self, array: Array) -> None:
-        """Take what another run gave."""
-        shape, known = tuple(array.shape), self.shape
-        if known is not None and shape and known[1:] == shape[1:]:
-            shape = (known[0] + shape[0], *shape[1:])
+        """Add the array of another run."""
+        shape, total = tuple(array.shape), self.shape
+        if total is not None and shape and total[1:] == shape[1:]:
+            shape = (total[0] + shape[0], *shape[1:])
         self.shape, self.type = shape, array.dtype.name
         if not array.size or array.dtype.kind not in "fiub":
             return
         wide = array.astype(np.float64)
         least, greatest = float(wide.min()), float(wide.max())
-        # NumPy's, so that one that is no number stays so.
+        # NumPy's minimum and maximum keep NaN.
         self.least = least if self.least is None else float(np.minimum(self.least, least))
         self.greatest = (
             greatest if self.greatest is None else float(np.maximum(self.greatest, greatest))
@@ -127,7 +127,7 @@ class RunOutputs:
 
 
 def show_notes(out: Screen, notes: Sequence[str]) -> None:
-    """Print the first of what is said of samples."""
+    """Print the first notes on samples."""
     for note in notes[:MOST_NOTES]:
         out.say(note)
     if len(notes) > MOST_NOTES:
@@ -156,16 +156,16 @@ def probabilities(scores: Array) -> Array:
     wide = scores.astype(np.float64)
     with np.errstate(all="ignore"):
         soft = softmax(wide)
-        are = (wide >= 0).all(axis=1) & (abs(wide.sum(axis=1) - 1) <= NEAR)
-    return np.where(are[:, None], wide, soft)
+        are_probabilities = (wide >= 0).all(axis=1) & (abs(wide.sum(axis=1) - 1) <= NEAR)
+    return np.where(are_probabilities[:, None], wide, soft)
 
 
 @dataclass(frozen=True)
-class Best:
-    """A class that a sample may be of."""
+class RankedClass:
+    """A class that a sample may belong to, with its score."""
 
     number: int
-    """The class's."""
+    """The class's number."""
     score: float
     """The model's score."""
     probability: float
@@ -180,8 +180,8 @@ class Best:
 
     def to_json(self) -> dict[str, Any]:
         """Return the class as a plain dict."""
-        said = {"class": self.number, "score": self.score, "probability": self.probability}
-        return said if self.label is None else {**said, "label": self.label}
+        result = {"class": self.number, "score": self.score, "probability": self.probability}
+        return result if self.label is None else {**result, "label": self.label}
 
 
 def class_names(
@@ -189,8 +189,8 @@ def class_names(
 ) -> tuple[Labels | None, list[str]]:
     """Return the names of a model's classes, and notes on them.
 
-    file: where they are; None: in the model's metadata, if anywhere; where they do not fit the
-    number of classes there, they are not taken. Raises ModelError for a file that does not.
+    file: the file of the names; None for those in the model's metadata, which are ignored where
+    they do not fit the number of classes. Raises ModelError for a file that does not fit.
     """
     result = labels_of(metadata) if file is None else read_labels(file)
     if result is None or not isinstance(classes, int):
@@ -198,13 +198,13 @@ def class_names(
     listed = set(result) == set(range(len(result)))
     if max(result) < classes and not (listed and len(result) < classes):
         return result, []
-    said = f"{count_of(len(result), 'name')}, the model has {count_of(classes, 'class')}"
+    mismatch = f"{count_of(len(result), 'name')}, the model has {count_of(classes, 'class')}"
     if file is None:
-        return None, [f"labels in the model's metadata are not taken: {said}"]
-    raise ModelError(f"{file}: {said}")
+        return None, [f"labels in the model's metadata are not taken: {mismatch}"]
+    raise ModelError(f"{file}: {mismatch}")
 
 
-def best_classes(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:
+def best_classes(scores: Array, top: int, labels: Labels | None = None) -> list[list[RankedClass]]:
     """Return the `top` best classes of each row of scores (n, classes), the best first.
 
     Raises ModelError where `labels` have a class that the model has not.
@@ -213,19 +213,19 @@ def best_classes(scores: Array, top: int, labels: Labels | None = None) -> list[
         raise ModelError(
             f"labels: there is a name of class {max(labels)}, the model has {scores.shape[1]}"
         )
-    signed = scores.astype(np.float64)  # less than nothing is much to a byte, and no bool
+    signed = scores.astype(np.float64)  # unsigned integers and bools cannot be negated
     order = np.argsort(-signed, axis=1, kind="stable")[:, :top]
     chances = probabilities(scores)
     names = {} if labels is None else labels
     return [
-        [Best(int(c), float(row[c]), float(chance[c]), names.get(int(c))) for c in numbers]
+        [RankedClass(int(c), float(row[c]), float(chance[c]), names.get(int(c))) for c in numbers]
         for row, chance, numbers in zip(scores, chances, order, strict=True)
     ]
 
 
 def class_count(shape: Sequence[int | str]) -> int | str | None:
     """Return the number of classes of an output of `shape`: (n, classes), or (n, classes, 1, 1) as
-    convolutions give it; None where it gives none.
+    convolutions give it; None for other shapes.
     """
     if len(shape) < 2 or any(n != 1 for n in shape[2:]):
         return None
@@ -248,7 +248,7 @@ def classifier_output(model: Model) -> str | None:
 
 
 def classes_of(model: Model, output: str) -> int | str:
-    """Return the number of classes that `output` gives, or its name."""
+    """Return the number of classes that `output` gives, or the name of an open size."""
     classes = class_count(model.tensors[output].shape)
     assert classes is not None
     return classes
@@ -260,8 +260,9 @@ def describe_outputs(model: Model) -> str:
 
 
 def refuse_class_option(option: str, name: str, model: Model) -> NoReturn:
-    """Raise ModelError for an option of classes or objects: `model`, `name` on the command line,
-    gives none.
+    """Raise ModelError for an option of classes or objects, as `model` gives neither.
+
+    name: the model's on the command line.
     """
     gives = f"{name} gives {describe_outputs(model)}"
     raise ModelError(f"{option} is for classes, (N, classes), or objects: {gives}")
@@ -290,10 +291,10 @@ class Classes:
     """The classes' names."""
     names: list[str] = field(default_factory=list)
     """The samples' names."""
-    best: list[list[Best]] = field(default_factory=list)
+    best: list[list[RankedClass]] = field(default_factory=list)
     """The classes of each sample, the best first."""
     true_labels: list[Any] = field(default_factory=list)
-    """The right class of each; None where it is not known."""
+    """The right class of each; None where it is unknown."""
     notes: list[str] = field(default_factory=list)
     """Notes on how the samples were converted."""
     others: dict[str, RunningSummary] = field(default_factory=dict)
@@ -301,10 +302,10 @@ class Classes:
     scored: bool = False
     """Whether the scores are no probabilities."""
 
-    def add(self, inputs: Inputs, results: dict[str, Array]) -> list[list[Best]]:
-        """Take the results of a run, and say what the best classes of its samples are.
+    def add(self, inputs: Inputs, results: dict[str, Array]) -> list[list[RankedClass]]:
+        """Add the results of a run, and return the best classes of its samples.
 
-        results: by the outputs' names, the first `len(inputs.x)` samples of which count. Raises
+        results: by the outputs' names; samples beyond `len(inputs.x)` are padding. Raises
         ModelError where the output of the classes is not (n, classes).
         """
         count = len(inputs.x)
@@ -322,15 +323,15 @@ class Classes:
                 summary.add(batch[:count] if batched else batch)
         return result
 
-    def draw(self, picture: NDArray[np.uint8], best: Sequence[Best]) -> NDArray[np.uint8]:
+    def draw(self, picture: NDArray[np.uint8], best: Sequence[RankedClass]) -> NDArray[np.uint8]:
         """Write the classes of a picture on a copy of it."""
         return draw_labels(picture, [(one.name, one.probability) for one in best])
 
     def trim(self) -> None:
-        """Forget samples of which not all was taken, as somebody interrupted it."""
+        """Drop samples that an interrupted `add` has added in part."""
         count = min(len(self.names), len(self.best), len(self.true_labels))
-        for one in (self.names, self.best, self.true_labels):
-            del one[count:]
+        for column in (self.names, self.best, self.true_labels):
+            del column[count:]
 
     @property
     def accuracy(self) -> float | None:
@@ -353,7 +354,7 @@ class Classes:
         }
 
     def show(self, out: Screen, where: str) -> None:
-        """Print the first samples as a table, and what the model gave besides as another."""
+        """Print the first samples as a table, and the model's other outputs as another."""
         show_notes(out, self.notes)
         out.show(self._table())
         if len(self.names) > SHOWN:
@@ -394,16 +395,14 @@ MOST_ROWS = 40  # objects in a table
 def make_detector(
     model: Model, pictures: PictureOptions, top: int | None = None
 ) -> Detector | None:
-    """Make the detector that `model` is, with the options of the command line; None where it is no
+    """Make the detector of `model` with the options of the command line; None where the model is no
     detector.
 
-    top: objects of a picture at the most; None: as many as a detector gives by itself. Raises
-    ModelError where something was asked for that only detectors have, or for --labels with another
-    number of classes.
+    top: the most objects of a picture; None for the detector's default. Raises ModelError for
+    options of detectors where it is none, and for --labels with another number of classes.
     """
-    takes = len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
-    takes = takes and len(model.inputs[0].shape) == 4
-    result = Detector.from_metadata(model.output_shapes, model.metadata) if takes else None
+    takes_pictures = takes_samples(model) and len(model.inputs[0].shape) == 4
+    result = Detector.from_metadata(model.output_shapes, model.metadata) if takes_pictures else None
     limits = {
         "confidence": pictures.confidence,
         "overlap": pictures.overlap,
@@ -418,11 +417,11 @@ def make_detector(
     if pictures.labels is not None:
         labels = read_labels(pictures.labels)
         if max(labels) >= result.classes:
-            said = (
+            mismatch = (
                 f"{count_of(max(labels) + 1, 'name')}, the model has "
                 f"{count_of(result.classes, 'class')}"
             )
-            raise ModelError(f"{pictures.labels}: {said}")
+            raise ModelError(f"{pictures.labels}: {mismatch}")
         result = replace(result, labels=labels)
     if pictures.boxes is not None:
         changes["layout"] = changes.pop("boxes")
@@ -468,7 +467,7 @@ class Detections:
     """Notes on how the samples were converted."""
 
     def add(self, inputs: Inputs, results: Mapping[str, Array]) -> list[list[DetectedObject]]:
-        """Take the results of a run, and return the objects in its samples.
+        """Add the results of a run, and return the objects in its samples.
 
         Raises ModelError where the outputs are not those of a detector.
         """
@@ -484,7 +483,7 @@ class Detections:
         return draw_objects(picture, objects)
 
     def trim(self) -> None:
-        """Forget samples of which not all was taken, as somebody interrupted it."""
+        """Drop samples that an interrupted `add` has added in part."""
         count = min(len(self.names), len(self.objects))
         del self.names[count:], self.objects[count:]
 
@@ -518,8 +517,8 @@ class Detections:
         out.show(table)
         if len(rows) > MOST_ROWS:
             out.say(f"... and {len(rows) - MOST_ROWS} more (all of them with --json)")
-        samples, result = len(self.names), sum(map(len, self.objects))
-        count = f"{result} object{'' if result == 1 else 's'} in {samples} "
+        samples, objects = len(self.names), sum(map(len, self.objects))
+        count = f"{objects} object{'' if objects == 1 else 's'} in {samples} "
         out.say(f"{count}sample{'' if samples == 1 else 's'} on {where}")
 
 

@@ -41,9 +41,9 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.results import (
-    Best,
     Classes,
     Detections,
+    RankedClass,
     RunOutputs,
     best_classes,
     class_names,
@@ -81,9 +81,9 @@ from glnn.profiling import Trace
 from glnn.runtime.options import PREFERENCES
 from glnn.session import InferenceSession
 
-LATEST = 30  # frames of which the rate is taken
-RENEW = "\r\x1b[K"
-"""The sequence by which a terminal overwrites the line."""
+RATE_FRAMES = 30  # the latest frames, over which the rate is averaged
+CLEAR_LINE = "\r\x1b[K"
+"""The escape sequence by which a terminal overwrites the line."""
 
 frames_option = click.option(
     "--frames",
@@ -127,7 +127,7 @@ class FrameContent(Protocol):
 class FrameClasses:
     """The best classes of a frame, the best first."""
 
-    best: Sequence[Best]
+    best: Sequence[RankedClass]
 
     def to_json(self) -> dict[str, Any]:
         return {"top": [one.to_json() for one in self.best]}
@@ -164,8 +164,8 @@ class FrameResult:
     seconds: float
     """Seconds since the first frame."""
     rate: float | None
-    """Frames a second, of the latest ones; None of the first."""
-    sight: FrameContent
+    """Frames a second, over the latest ones; None for the first frame."""
+    content: FrameContent
     """The classes or objects."""
     frame: Frame
     """The frame itself."""
@@ -173,12 +173,12 @@ class FrameResult:
     def to_json(self) -> dict[str, Any]:
         """Return number, time, rate and content as plain dicts, lists and numbers."""
         about = {"frame": self.number, "seconds": self.seconds, "frames_per_second": self.rate}
-        return {**about, **self.sight.to_json()}
+        return {**about, **self.content.to_json()}
 
     def __str__(self) -> str:
         """Describe the frame in one line, the best class or object first."""
         rate = "" if self.rate is None else f" ({self.rate:.1f} a second)"
-        return f"frame {self.number}{rate}: {self.sight}"
+        return f"frame {self.number}{rate}: {self.content}"
 
 
 @dataclass(frozen=True)
@@ -194,54 +194,54 @@ class ClassOutput:
 
 @dataclass(frozen=True)
 class FrameClassifier:
-    """A model that looks at frames, one a run."""
+    """Runs a model on one frame at a time, and decodes its outputs."""
 
-    running: ModelRunner
-    """The runs of the model; begun."""
+    runner: ModelRunner
+    """The runner of the model, whose session is open."""
     reader: SampleReader
-    """The reader that makes samples of frames."""
-    reads: Detector | ClassOutput
-    """The reader of the model's outputs."""
+    """Converts frames to samples."""
+    decoder: Detector | ClassOutput
+    """Decodes the model's outputs."""
 
-    def look(self, frame: Frame) -> FrameContent:
+    def classify(self, frame: Frame) -> FrameContent:
         """Classify one frame, or detect its objects. Raises what the session's runs raise."""
         info = self.reader.info
         x = self.reader.sample(frame)
-        results = self.running.run({info.name: repeat_to(x, info.shape[0])})
-        if isinstance(self.reads, Detector):
+        results = self.runner.run({info.name: repeat_to(x, info.shape[0])})
+        if isinstance(self.decoder, Detector):
             size = frame.shape[0], frame.shape[1]
-            return FrameObjects(self.reads.detect(results, frame_size(x, info), [size])[0])
-        scores = select_scores(results, self.reads.output, 1)
-        return FrameClasses(best_classes(scores, self.reads.top, self.reads.labels)[0])
+            return FrameObjects(self.decoder.detect(results, frame_size(x, info), [size])[0])
+        scores = select_scores(results, self.decoder.output, 1)
+        return FrameClasses(best_classes(scores, self.decoder.top, self.decoder.labels)[0])
 
     def results(self, camera: Camera, frames: int | None) -> Iterator[FrameResult]:
         """Yield each frame, at most `frames` of them, with its classes or objects."""
-        latest: deque[float] = deque(maxlen=LATEST + 1)
+        times: deque[float] = deque(maxlen=RATE_FRAMES + 1)
         started = 0.0
         for number, frame in enumerate(islice(camera, frames)):
-            sight = self.look(frame)
+            content = self.classify(frame)
             now = perf_counter()
             started = started or now
-            latest.append(now)
-            rate = (len(latest) - 1) / (now - latest[0]) if number else None
-            yield FrameResult(number, now - started, rate, sight, frame)
+            times.append(now)
+            rate = (len(times) - 1) / (now - times[0]) if number else None
+            yield FrameResult(number, now - started, rate, content, frame)
 
 
 class FrameReporter(Protocol):
-    """A reporter of the result of each frame."""
+    """Protocol of objects that print the result of each frame."""
 
-    def tell(self, seen: FrameResult) -> None:
-        """Say it of one frame."""
+    def report(self, result: FrameResult) -> None:
+        """Print the result of one frame."""
 
     def end(self) -> None:
         """End the report after the last frame, also after an error."""
 
 
-class Lines:
-    """A line of JSON for each frame."""
+class JsonLines:
+    """Prints a line of JSON for each frame."""
 
-    def tell(self, seen: FrameResult) -> None:
-        print_json(seen.to_json(), indent=None)
+    def report(self, result: FrameResult) -> None:
+        print_json(result.to_json(), indent=None)
 
     def end(self) -> None:
         pass
@@ -249,21 +249,21 @@ class Lines:
 
 @dataclass
 class StatusLine:
-    """A status line that each frame overwrites; a line a frame where the output is no terminal."""
+    """Prints a line that each frame overwrites; a line a frame where the output is no terminal."""
 
     width: int | None
-    """The terminal's; None where it is none."""
+    """The terminal's width; None where the output is none."""
     started: bool = field(default=False, init=False)
-    """Whether the line is there."""
+    """Whether the line has been printed."""
 
-    def tell(self, seen: FrameResult) -> None:
-        text = printable(str(seen)).replace("\n", "\\n")
+    def report(self, result: FrameResult) -> None:
+        text = printable(str(result)).replace("\n", "\\n")
         if self.width is None:
             click.echo(text)
             return
         room = max(self.width - 1, 1)  # a full line would begin another
         shown = set_cell_size(text, room) if cell_len(text) > room else text
-        sys.stdout.write(f"{RENEW}{shown}")
+        sys.stdout.write(f"{CLEAR_LINE}{shown}")
         sys.stdout.flush()
         self.started = True
 
@@ -290,47 +290,47 @@ class WatchOptions:
 
 def watch(
     camera: Camera,
-    watching: FrameClassifier,
-    about: Callable[[], Mapping[str, Any]],
-    how: WatchOptions,
+    classifier: FrameClassifier,
+    environment: Callable[[], Mapping[str, Any]],
+    options: WatchOptions,
 ) -> None:
-    """Say what is seen, until there were so many frames, the video ends, or somebody interrupts it.
+    """Report each frame of `camera` until the number of frames, the video's end, or Ctrl-C.
 
-    about: what runs where, asked after the first frame, by which `auto` has chosen; in JSON the
-    first line says it. Raises ModelError where a camera gives no frames any more, or pictures
-    cannot be written.
+    environment: describes model, backend and device, and is printed first. It is called after the
+    first frame, when `auto` has chosen a backend. Raises ModelError where a camera gives no more
+    frames, or pictures cannot be written.
     """
-    target = None if how.folder is None else parse_folder(how.folder)
+    target = None if options.folder is None else parse_folder(options.folder)
     for path in target.glob(FRAMES) if target is not None else ():
         check_absent("--drawn", path)
-    out = Screen(how.wide)
-    teller: FrameReporter = Lines() if how.as_json else StatusLine(out.width)
-    last, where = None, dict[str, Any]()
+    out = Screen(options.wide)
+    reporter: FrameReporter = JsonLines() if options.as_json else StatusLine(out.width)
+    last, about = None, dict[str, Any]()
     try:
-        for last in watching.results(camera, how.frames):
-            if not where:
-                where = {"input": camera.name, **about()}
-                _begin(out, where, how.as_json)
-            teller.tell(last)
+        for last in classifier.results(camera, options.frames):
+            if not about:
+                about = {"input": camera.name, **environment()}
+                _begin(out, about, options.as_json)
+            reporter.report(last)
             if target is not None:
                 _draw(target, last)
-    except KeyboardInterrupt:  # which is how a camera is ended
+    except KeyboardInterrupt:  # the usual end of a camera
         if last is None:
             raise
     finally:
-        teller.end()
-    if last is not None and not how.as_json:
-        out.say(_summary(last, where))
+        reporter.end()
+    if last is not None and not options.as_json:
+        out.say(_summary(last, about))
         if target is not None:
             out.say(f"drawn: {count_of(last.number + 1, 'picture')} in {target}")
 
 
-def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
-    """Say what is said once."""
+def _begin(out: Screen, about: Mapping[str, Any], as_json: bool) -> None:
+    """Print what is printed once, before the first frame's result."""
     if as_json:
-        print_json(dict(where), indent=None)
+        print_json(dict(about), indent=None)
     else:
-        for note in where["notes"]:
+        for note in about["notes"]:
             out.say(note)
 
 
@@ -338,21 +338,22 @@ FRAMES = "frame-*.png"
 """The files that `_draw` writes."""
 
 
-def _draw(folder: Path, seen: FrameResult) -> None:
-    write_picture(folder / f"frame-{seen.number:06}.png", seen.sight.draw(seen.frame))
+def _draw(folder: Path, result: FrameResult) -> None:
+    drawn = result.content.draw(result.frame)
+    write_picture(folder / f"frame-{result.number:06}.png", drawn)
 
 
-def _summary(last: FrameResult, where: Mapping[str, Any]) -> str:
-    """Describe the number of frames, and their rate without the first, which had a plan made."""
+def _summary(last: FrameResult, about: Mapping[str, Any]) -> str:
+    """Describe the number of frames, and their rate without the first, whose run made the plan."""
     rate = f", {last.number / last.seconds:.1f} a second" if last.number else ""
     frames = count_of(last.number + 1, "frame")
-    return f"{frames}{rate} on {where['backend']}: {where['device']}"
+    return f"{frames}{rate} on {about['backend']}: {about['device']}"
 
 
 LEFT_OUT = 2
 """The exit status where some pictures could not be read."""
 MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
-"""Samples a run where nobody says how many: so many, or those of so many numbers."""
+"""Limits of a run without --batch: samples, and elements of all of them."""
 
 
 @click.command(cls=WritingCommand)
@@ -434,26 +435,26 @@ def run(
         note_random_weights(loaded, model, "; give --weights")
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
-    opened = partial(InferenceSession, loaded, backend, **options)
-    into, tracing = (
-        partial(Dump.from_options, dump, tensors, loaded),
-        None if trace is None else Trace(),
+    runner = ModelRunner(
+        open_session=partial(InferenceSession, loaded, backend, **options),
+        make_dump=partial(Dump.from_options, dump, tensors, loaded),
+        trace=None if trace is None else Trace(),
+        autotunes=backend == "auto",
+        stride=stride_of(loaded.metadata, loaded.output_shapes.values()),
     )
-    step = stride_of(loaded.metadata, loaded.output_shapes.values())
-    running = ModelRunner(opened, into, tracing, backend == "auto", step)
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": pictures.show})
-        _watch(running, loaded, live, pictures, top, frames, wide, as_json)
+        _watch(runner, loaded, live, pictures, top, frames, wide, as_json)
         return 0
-    done = _run(running, loaded, inputs, model, pictures, batch, top, not as_json)
-    more = done.to_json()
-    if running.trace is not None and trace is not None:
-        more |= save_trace(running.trace, trace)
+    result = _run(runner, loaded, inputs, model, pictures, batch, top, not as_json)
+    report = result.to_json()
+    if runner.trace is not None and trace is not None:
+        report |= save_trace(runner.trace, trace)
     if as_json:
-        print_json({**_environment(running.session), **more})
+        print_json({**_environment(runner.session), **report})
     else:
-        done.show(Screen(wide), running.session, trace)
-    return done.code
+        result.show(Screen(wide), runner.session, trace)
+    return result.code
 
 
 @dataclass(frozen=True)
@@ -468,27 +469,27 @@ class RunResult:
     """The annotated pictures."""
     source: SampleStream | None = None
     """The source of the samples, where these are files or arrays."""
-    whole: bool = True
-    """Whether all samples were run, and nobody interrupted it."""
+    complete: bool = True
+    """Whether all samples were run; False after Ctrl-C."""
 
     @property
     def code(self) -> int:
         """The exit status."""
-        if not self.whole:
+        if not self.complete:
             return INTERRUPTED
         return LEFT_OUT if self.source is not None and self.source.failed else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain dicts, lists and numbers."""
-        said = self.outputs.to_json()
+        report = self.outputs.to_json()
         if self.source is not None and self.source.reader is not None:
-            said |= {**self.source.reader.to_json(), "failed": list(self.source.failed)}
-        said |= {} if self.drawn is None else self.drawn.to_json()
-        said |= {} if self.whole else {"interrupted": True}
-        return said | ({} if self.dump is None else {"dump": self.dump.to_json()})
+            report |= {**self.source.reader.to_json(), "failed": list(self.source.failed)}
+        report |= {} if self.drawn is None else self.drawn.to_json()
+        report |= {} if self.complete else {"interrupted": True}
+        return report | ({} if self.dump is None else {"dump": self.dump.to_json()})
 
     def show(self, out: Screen, session: InferenceSession, trace: str | None) -> None:
-        """Print what was found, and where."""
+        """Print the outputs, the backend and device, and the files that were written."""
         about = _environment(session)
         software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
         self.outputs.show(out, f"{about['backend']}: {about['device']}{software}")
@@ -504,7 +505,7 @@ class RunResult:
             out.say(f"auto takes {session.choice}")
         if trace is not None:
             out.say(f"traced to {trace}, which ui.perfetto.dev shows")
-        if not self.whole:
+        if not self.complete:
             total = None if self.source is None else self.source.total
             say(f"interrupted: these are the results of what was done of {total}")
 
@@ -512,7 +513,7 @@ class RunResult:
 def _environment(session: InferenceSession) -> dict[str, Any]:
     """Describe the model, backend and device.
 
-    choice: the choice of `auto`; None where there was no choice.
+    choice: of `auto`; None where a backend was named.
     """
     device, choice = session.backend.device, session.choice
     return {
@@ -526,7 +527,7 @@ def _environment(session: InferenceSession) -> dict[str, Any]:
 
 
 def _run(
-    running: ModelRunner,
+    runner: ModelRunner,
     loaded: Model,
     inputs: tuple[str, ...],
     model: str,
@@ -542,27 +543,29 @@ def _run(
     if detector is None and output is None and (not inputs or not takes_samples(loaded)):
         _check_options(pictures, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
-        running.begin(1)
+        runner.open(1)
         with report_work("running", loaded.name):
-            results = running.run(feeds.arrays)
-        return RunResult(RunOutputs.from_results(results, explain_undecoded(loaded)), running.dump)
+            results = runner.run(feeds.arrays)
+        return RunResult(RunOutputs.from_results(results, explain_undecoded(loaded)), runner.dump)
     paths = match_files(loaded, model, inputs).get(loaded.inputs[0].name, ())
-    source = open_samples(loaded, paths, model, pictures.fields, pictures.instead, pictures.keeps)
+    source = open_samples(
+        loaded, paths, model, pictures.fields, pictures.preprocessing, pictures.keeps
+    )
     _check_options(pictures, source)
     if detector is None and output is None:
-        samples = source.whole(batch_size(loaded, model, batch, MOST_SAMPLES))
+        samples = source.read_all(batch_size(loaded, model, batch, MOST_SAMPLES))
         count = batch_size(loaded, model, batch, len(samples.x))
-        running.begin(1)
+        runner.open(1)
         x = {loaded.inputs[0].name: np.resize(samples.x, (count, *samples.x.shape[1:]))}
-        said = [
+        notes = [
             *explain_undecoded(loaded),
             *source.notes,
             *samples.notes,
             *_count_notes(len(samples.x), count, source),
         ]
         with report_work("running", loaded.name):
-            results = running.run(x)
-        return RunResult(RunOutputs.from_results(results, said), running.dump, None, source)
+            results = runner.run(x)
+        return RunResult(RunOutputs.from_results(results, notes), runner.dump, None, source)
     count = batch_size(loaded, model, batch, _samples_a_run(loaded, source))
     result: Classes | Detections
     if detector is not None:
@@ -572,13 +575,13 @@ def _run(
         labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
         result = Classes(output, top or 1, labels, notes=[*notes, *source.notes])
     drawn = AnnotatedPictures.from_options(pictures, source)
-    running.begin(-(-(source.total or 0) // count))
-    whole = running.run_all(source, count, result, drawn, shown)
-    return RunResult(result, running.dump, drawn, source, whole)
+    runner.open(-(-(source.total or 0) // count))
+    complete = runner.run_all(source, count, result, drawn, shown)
+    return RunResult(result, runner.dump, drawn, source, complete)
 
 
 def _samples_a_run(model: Model, source: SampleStream) -> int:
-    """Return the samples of a run where --batch is not given, fewer of large ones."""
+    """Return the samples of a run without --batch: the larger a sample, the fewer."""
     numbers = prod(n for n in model.inputs[0].shape[1:] if isinstance(n, int))
     chosen = None if source.reader is None else source.reader.chosen
     size = None if chosen is None else chosen.preprocessing.crop or chosen.preprocessing.resize
@@ -589,16 +592,16 @@ def _samples_a_run(model: Model, source: SampleStream) -> int:
 
 def _count_notes(read: int, count: int, source: SampleStream) -> list[str]:
     """Return a note where one run takes another number of samples than there are."""
-    there = read if source.total is None else source.total - len(source.failed)
+    available = read if source.total is None else source.total - len(source.failed)
     takes = f"one run takes {count_of(count, 'sample')}"
-    if there > count:
-        return [f"{takes}: the first of {there}, the others are left out"]
-    repeated = "the one is" if there == 1 else f"the {there} are"
-    return [f"{takes}: {repeated} repeated"] if there < count else []
+    if available > count:
+        return [f"{takes}: the first of {available}, the others are left out"]
+    repeated = "the one is" if available == 1 else f"the {available} are"
+    return [f"{takes}: {repeated} repeated"] if available < count else []
 
 
 def _watch(
-    running: ModelRunner,
+    runner: ModelRunner,
     loaded: Model,
     name: str,
     pictures: PictureOptions,
@@ -609,29 +612,29 @@ def _watch(
 ) -> None:
     """Run the model on the frames of a camera or a video."""
     detector, output = make_detector(loaded, pictures, top), classifier_output(loaded)
-    reads: Detector | ClassOutput
+    decoder: Detector | ClassOutput
     notes: list[str] = []
     if detector is not None:
-        reads = detector
+        decoder = detector
     elif output is not None:
         labels, notes = class_names(pictures.labels, loaded.metadata, classes_of(loaded, output))
-        reads = ClassOutput(output, labels, top or 1)
+        decoder = ClassOutput(output, labels, top or 1)
     else:
         gives = f"expected a model that gives classes or objects, not {describe_outputs(loaded)}"
         raise ModelError(f"{name}: {gives}")
-    reader = SampleReader.for_model(loaded, pictures.fields, pictures.instead)
+    reader = SampleReader.for_model(loaded, pictures.fields, pictures.preprocessing)
     with Camera(name) as camera:
-        running.begin(1)
-        watching = FrameClassifier(running, reader, reads)
-        said = {**reader.to_json(), "notes": [*notes, *reader.notes]}
-        how = WatchOptions(frames, pictures.drawn, wide, as_json)
-        watch(camera, watching, lambda: {**_environment(running.session), **said}, how)
+        runner.open(1)
+        classifier = FrameClassifier(runner, reader, decoder)
+        about = {**reader.to_json(), "notes": [*notes, *reader.notes]}
+        options = WatchOptions(frames, pictures.drawn, wide, as_json)
+        watch(camera, classifier, lambda: {**_environment(runner.session), **about}, options)
 
 
 def _refuse_class_options(
     model: Model, name: str, pictures: PictureOptions, top: int | None
 ) -> None:
-    """Raise ModelError where an option for classes or objects is given: `model` gives none.
+    """Raise ModelError where an option for classes or objects is given, as `model` gives neither.
 
     name: the model's on the command line.
     """
@@ -641,7 +644,7 @@ def _refuse_class_options(
         "--show": pictures.show,
         "--top": top is not None,
     }
-    first = next((option for option, given in options.items() if given), None)
+    first = next((option for option, is_set in options.items() if is_set), None)
     if first is not None:
         refuse_class_option(first, name, model)
 

@@ -1,4 +1,4 @@
-"""Runs of a model for `glnn run`, of samples or of one set of arrays, and pictures drawn on."""
+"""Runs of a model for `glnn run`, dumps of its tensors, and annotated pictures."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 @dataclass
 class AnnotatedPictures:
-    """The pictures with classes or objects drawn on them: files to write, and a viewer."""
+    """Draws classes or objects on pictures, and writes these to files or shows them in a viewer."""
 
     targets: dict[str, Path]
-    """The file to write for each that is read, by the sample's name; empty where none is."""
+    """The file to write for each picture, by the sample's name; empty without --drawn."""
     show: bool = False
     """Whether a viewer shows the first MOST_SHOWN."""
     files: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class AnnotatedPictures:
     def from_options(
         cls, options: PictureOptions, source: SampleStream
     ) -> AnnotatedPictures | None:
-        """Return the outputs that --drawn and --show ask for; None where neither is given.
+        """Make the object that --drawn and --show ask for; None where neither is given.
 
         Raises ModelError where there is no picture or no display, where nothing can be written,
         and where a picture would be written twice or over one that is read.
@@ -71,10 +71,12 @@ class AnnotatedPictures:
             parse_folder(options.drawn)
         return cls(targets, options.show)
 
-    def take(
+    def add(
         self, inputs: Inputs, results: Sequence[T], draw: Callable[[Picture, T], Picture]
     ) -> None:
-        """Draw what was found in the samples of a run. Raises ModelError where that cannot be."""
+        """Draw the results of a run on its pictures. Raises ModelError where one cannot be written
+        or shown.
+        """
         for name, picture, result in zip(inputs.names, inputs.pictures, results, strict=True):
             if picture is None:
                 continue
@@ -128,7 +130,7 @@ def _has_display() -> bool:
 
 
 def _view(picture: Picture, title: str) -> None:
-    """Have Pillow's viewer show it. Raises ModelError where there is none."""
+    """Show `picture` in Pillow's viewer. Raises ModelError where there is none."""
     from PIL import Image, ImageShow
 
     if not ImageShow.show(Image.fromarray(np.ascontiguousarray(picture)), title=title):
@@ -139,7 +141,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _is_run(path: Path) -> bool:
-    """Return whether `path` is called as what --dump writes into a folder."""
+    """Return True where `path` has a name that --dump gives to files in a folder."""
     return fnmatch(path.name, RUNS)
 
 
@@ -167,7 +169,7 @@ def dump_options(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class DumpedTensor:
-    """A tensor as it was written."""
+    """A tensor in the files of a dump."""
 
     name: str
     shape: Shape
@@ -187,7 +189,7 @@ class Dump:
     files: list[str] = field(default_factory=list)
     """The files that were written."""
     tensors: dict[str, DumpedTensor] = field(default_factory=dict)
-    """The tensors in the files, with the shapes of the first."""
+    """The tensors in the files, with their shapes in the first file."""
 
     @classmethod
     def from_options(
@@ -195,8 +197,8 @@ class Dump:
     ) -> Dump | None:
         """Return the dump that the options ask for; None where --dump is not given.
 
-        runs: how many there will be. Raises ModelError for an unknown tensor, where nothing can be
-        written, and where one file is to hold several runs.
+        runs: their number. Raises ModelError for an unknown tensor, where nothing can be written,
+        and where one file is to hold several runs.
         """
         if target is None:
             if tensors:
@@ -220,9 +222,9 @@ class Dump:
         save_arrays(path, arrays)
         self.files.append(str(path))
         for name, array in arrays.items():
-            known = self.tensors.get(name, DumpedTensor(name, array.shape, str(array.dtype), 0))
-            nbytes = known.nbytes + array.nbytes
-            self.tensors[name] = DumpedTensor(name, known.shape, known.dtype, nbytes)
+            first = self.tensors.get(name, DumpedTensor(name, array.shape, str(array.dtype), 0))
+            nbytes = first.nbytes + array.nbytes
+            self.tensors[name] = DumpedTensor(name, first.shape, first.dtype, nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -273,9 +275,9 @@ FIRST = "first run: auto sees once which backend is the fastest"
 
 
 def repeat_to(x: Array, size: Any) -> Array:
-    """Repeat the samples x (n, ...) where there are fewer than the model takes.
+    """Repeat the samples x (n, ...) where the model takes a fixed, larger batch.
 
-    size: of the input's batch: an integer where the model takes no other.
+    size: the batch of the model's input, an integer where it is fixed.
     """
     if isinstance(size, int) and len(x) < size:
         return np.resize(x, (size, *x.shape[1:]))
@@ -284,39 +286,42 @@ def repeat_to(x: Array, size: Any) -> Array:
 
 @dataclass
 class ModelRunner:
-    """A session that is opened once its inputs are known, and what it does besides."""
+    """Runs a model in a session that is opened late, after the inputs have been checked.
 
-    opened: Callable[[], InferenceSession]
-    """Opens it."""
-    into: Callable[[int], Dump | None]
-    """The dump's constructor, of the number of runs."""
+    Each run may be traced, and its tensors dumped.
+    """
+
+    open_session: Callable[[], InferenceSession]
+    """Opens the session."""
+    make_dump: Callable[[int], Dump | None]
+    """Makes the dump for a number of runs."""
     trace: Trace | None = None
     """The trace that collects events."""
-    measures: bool = False
-    """Whether the first run may be what `auto` chooses a backend by."""
+    autotunes: bool = False
+    """Whether `auto` may time the backends in the first run."""
     stride: int = 1
     """Heights and widths of pictures must be multiples of it."""
     sessions: list[InferenceSession] = field(default_factory=list)
-    """The one, once it is opened."""
+    """The session, once it is open; empty before."""
     dump: Dump | None = None
-    """The dump, once the number of runs is known."""
+    """The dump, once the session is open."""
 
     @property
     def session(self) -> InferenceSession:
-        """The session. Raises IndexError before it is opened."""
+        """The session. Raises IndexError before `open`."""
         return self.sessions[0]
 
-    def begin(self, runs: int) -> None:
-        """Open the session for so many runs. Raises what it does, ModelError for --dump."""
-        self.dump = self.into(runs)
-        self.sessions.append(self.opened())
+    def open(self, runs: int) -> None:
+        """Open the session for `runs` runs. Raises what that raises, and ModelError for --dump."""
+        self.dump = self.make_dump(runs)
+        self.sessions.append(self.open_session())
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return all outputs for `feeds`, by name."""
         for info in self.session.model.inputs if self.stride > 1 else ():
-            place = ImageInput.in_shape(info.shape)
-            if place is not None and info.name in feeds and feeds[info.name].ndim == 4:
-                sides = feeds[info.name].shape[2:] if place.first else feeds[info.name].shape[1:3]
+            image = ImageInput.in_shape(info.shape)
+            if image is not None and info.name in feeds and feeds[info.name].ndim == 4:
+                sides = feeds[info.name].shape[2:] if image.first else feeds[info.name].shape[1:3]
                 check_multiples((sides[0], sides[1]), self.stride, f"input {info.name!r}")
         names = self.session.model.outputs
         if self.trace is None:
@@ -344,16 +349,16 @@ class ModelRunner:
         """
         info = self.session.get_inputs()[0]
         with progress(shown) as bar:
-            seen = self.trace is not None or self.session.restored
+            may_time = self.autotunes and self.trace is None and not self.session.restored
             doing = "classifying" if isinstance(collector, Classes) else "detecting"
-            first = FIRST if self.measures and not seen else doing
+            first = FIRST if may_time else doing
             task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
                     results = self.run({info.name: repeat_to(inputs.x, info.shape[0])})
                     best: Sequence[Any] = collector.add(inputs, results)
                     if annotated is not None:
-                        annotated.take(inputs, best, collector.draw)
+                        annotated.add(inputs, best, collector.draw)
                     done = len(collector.names) + len(source.failed)
                     bar.update(task, description=doing, completed=done)
             except KeyboardInterrupt:

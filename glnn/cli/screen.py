@@ -1,8 +1,8 @@
 """Text, tables and progress bars on the terminal, as wide as it is.
 
-Numbers are never cut. Where a table has no room, texts are folded and the columns that matter least
-are left out, which is said below it. Nothing is folded or left out where the output is no terminal,
-or with `--wide`.
+Numbers are never cut. In a table that is too wide, texts are folded and the least important columns
+are left out, which a line below it says. Nothing is folded or left out where the output is no
+terminal, or with `--wide`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NOTHING = ("", "-")  # cells that say nothing
 class Column:
     """A column of a table.
 
-    rank: where there is no room, columns of the greatest rank go first, all of one rank together;
-    those of rank 0 stay. least: the width down to which a text may be folded; None, never.
-    right: aligned to the right.
+    rank: of a table that is too wide, the columns of the greatest rank are left out first, all of
+    one rank together; those of rank 0 stay. least: the least width to fold texts to; None to fold
+    none. right: whether it is aligned to the right.
     """
 
     head: str
@@ -96,8 +96,9 @@ def total(widths: Sequence[int]) -> int:
 
 
 class Screen:
-    """Standard output. width: that of the terminal or, without one, what COLUMNS says; None where
-    there is no end to lines.
+    """Standard output.
+
+    width: of the terminal or, without one, by COLUMNS; None where lines may have any length.
     """
 
     def __init__(self, wide: bool = False) -> None:
@@ -169,11 +170,11 @@ def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
         inf if column.rank and all(row[i] in NOTHING for row in table.rows) else column.rank
         for i, column in enumerate(table.columns)
     ]
-    kept = list(range(len(heads)))
-    while total(broken.part(kept).least()) > width and any(ranks[i] for i in kept):
-        last = max(ranks[i] for i in kept)
-        kept = [i for i in kept if ranks[i] < last]
-    return broken.part(kept), [head for i, head in enumerate(heads) if i not in kept]
+    columns = list(range(len(heads)))
+    while total(broken.part(columns).least()) > width and any(ranks[i] for i in columns):
+        last = max(ranks[i] for i in columns)
+        columns = [i for i in columns if ranks[i] < last]
+    return broken.part(columns), [head for i, head in enumerate(heads) if i not in columns]
 
 
 class _Count(MofNCompleteColumn):
@@ -193,23 +194,23 @@ def progress(shown: bool = True) -> Iterator[Progress]:
 
 
 def say(message: str) -> None:
-    """Print `message` to standard error, as all that is no result."""
+    """Print `message`, which is no result, to standard error."""
     click.echo(f"glnn: {printable(message)}", err=True)
 
 
 class BarHandler(logging.Handler):
-    """A log handler that prints above a progress bar, as all that is no result."""
+    """A log handler that prints to standard error, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             seconds, part = record.relativeCreated / 1e3, record.name.removeprefix("glnn.")
             say(f"{seconds:.3f} s {part}: {record.getMessage()}")
-        except Exception:  # as logging has it: what is said for information ends nothing
+        except Exception:  # as logging's handlers do: a message ends nothing
             self.handleError(record)
 
 
 def say_logged(level: int) -> Callable[[], None]:
-    """Print what glnn logs at `level` or above, until what is returned is called."""
+    """Print glnn's log records of `level` or above; call the returned function to end it."""
     logger, handler = logging.getLogger("glnn"), BarHandler(level)
     former = logger.level
     logger.addHandler(handler)

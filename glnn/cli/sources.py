@@ -48,7 +48,7 @@ class SampleFile:
         says.
         """
         if path.suffix == ".npy":
-            return cls(path, info, read_npy(path, info, whole=False).shape[0])
+            return cls(path, info, read_npy(path, info, header_only=True).shape[0])
         with open_npz(path) as archive:
             samples, _ = _array_names(archive, path, info)
             return cls(path, info, archive.header(samples).shape[0])
@@ -73,23 +73,22 @@ def _array_names(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str |
     header = archive.header(samples)
     check_samples(header.shape, header.dtype, info, str(path))
     if labels is not None:
-        known = archive.header(labels)
-        _check_labels(path, known.shape, known.dtype, header.shape[0])
+        label_header = archive.header(labels)
+        _check_labels(path, label_header.shape, label_header.dtype, header.shape[0])
     return samples, labels
 
 
-def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> NDArray[Any]:
-    """Read the array of a .npy file; where `whole` is false, return an empty one of its type and
-    shape.
+def read_npy(path: Path, info: TensorInfo | None = None, header_only: bool = False) -> NDArray[Any]:
+    """Read the array of a .npy file; with `header_only`, an array of zeros of its type and shape.
 
-    info: the input whose samples it must be, by its header. Raises ModelError where it cannot be
-    read, ShapeError where it does not fit.
+    info: the input whose samples the header must describe. Raises ModelError where the file cannot
+    be read, ShapeError where it does not fit.
     """
     check_file(path)
     try:
         with open(path, "rb", opener=open_regular) as file:
-            begun = file.read(MOST_HEADER)
-            header = parse_header(begun)
+            prefix = file.read(MOST_HEADER)
+            header = parse_header(prefix)
             if header.dtype.hasobject:
                 raise ValueError("Object arrays cannot be loaded")
             if info is not None:
@@ -97,9 +96,9 @@ def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> 
             missing = header.start + header.nbytes - path.stat().st_size
             if missing > 0:
                 raise ValueError(f"it is {missing} bytes too short")
-            if not whole:
+            if header_only:
                 return np.broadcast_to(np.zeros((), header.dtype), header.shape)
-            return read_array(header, begun[header.start :], file)
+            return read_array(header, prefix[header.start :], file)
     except GlnnError:
         raise
     except Exception as error:  # a damaged header can raise nearly anything
@@ -118,7 +117,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class SampleReader:
-    """A reader that makes samples of pictures."""
+    """Reads pictures, and converts them to samples of an input."""
 
     info: TensorInfo
     """The input."""
@@ -129,33 +128,32 @@ class SampleReader:
 
     @classmethod
     def for_model(
-        cls, model: Model, preprocessing: Mapping[str, Any], instead: str | None
+        cls, model: Model, changes: Mapping[str, Any], preprocessing: str | None
     ) -> SampleReader:
         """Make the reader for the only input of `model`.
 
-        preprocessing: fields of a Preprocessing that are to be others, and `invert`. instead: what
-        is taken in place of the model's own, as `read_preprocessing` takes it. A model that says
-        nothing, and takes grey pictures of one size, gets digits where nobody asks for anything
-        else. Raises ModelError without Pillow and for what cannot be, ShapeError where the input
-        takes no pictures.
+        preprocessing: taken in place of the model's own, see `read_preprocessing`. changes: fields
+        of it that take other values, and `invert`. Where neither these nor the model say anything,
+        an input of grey pictures of one size gets digits, white on black. Raises ModelError
+        without Pillow and for values that cannot be, ShapeError where the input takes no pictures.
         """
         check_pillow()
         info = model.inputs[0]
-        place = ImageInput.from_info(info)
+        image = ImageInput.from_info(info)
         outputs = model.output_shapes.values()
-        fields = {name: value for name, value in preprocessing.items() if name != "invert"}
-        plain = not fields and instead is None and described(model.metadata, outputs) is None
-        if plain and place.channels == 1 and place.first and place.fixed_size is not None:
-            return cls(info, None, preprocessing.get("invert", True))
-        taken = None if instead is None else read_preprocessing(instead)
-        return cls(
-            info, PreprocessingChoice.for_input(info, model.metadata, fields, taken, outputs)
+        fields = {name: value for name, value in changes.items() if name != "invert"}
+        unspecified = (
+            not fields and preprocessing is None and described(model.metadata, outputs) is None
         )
+        if unspecified and image.channels == 1 and image.first and image.fixed_size is not None:
+            return cls(info, None, changes.get("invert", True))
+        base = None if preprocessing is None else read_preprocessing(preprocessing)
+        return cls(info, PreprocessingChoice.for_input(info, model.metadata, fields, base, outputs))
 
     def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
-        """Read the picture in the file `path`: as a sample (1, ...), what is to be said of it, and
-        itself, H x W x 3; None of a digit's unless asked to `keep` it. Raises ModelError or
-        ShapeError where it cannot be one.
+        """Read the picture in the file `path`; return it as a sample (1, ...), notes on it, and the
+        picture, H x W x 3; None for that of a digit unless `keep`. Raises ModelError or ShapeError
+        where it cannot be a sample.
         """
         if self.chosen is None:
             sample, notes = read_image(path, self.info, self.invert)
@@ -175,9 +173,9 @@ class SampleReader:
         """Notes on all pictures, to be printed once."""
         if self.chosen is None or not self.chosen.assumed:
             return ()
-        how = self.chosen.preprocessing
-        how = replace(how, scale=255.0) if self.info.dtype is DType.uint8 else how
-        return (f"the model says nothing of pictures, taken are: {how}",)
+        assumed = self.chosen.preprocessing
+        assumed = replace(assumed, scale=255.0) if self.info.dtype is DType.uint8 else assumed
+        return (f"the model says nothing of pictures, taken are: {assumed}",)
 
     def to_json(self) -> dict[str, Any]:
         """The preprocessing as plain dicts; empty for digits."""
@@ -185,7 +183,7 @@ class SampleReader:
 
 
 AT_ONCE = min(16, 2 * (os.cpu_count() or 1))
-"""Pictures that threads read at once; Pillow lets the others on meanwhile."""
+"""Pictures that threads read at once, as Pillow releases the GIL."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,7 @@ class Inputs:
 
 
 class SampleGroup(Protocol):
-    """A part of the samples, read one after the other."""
+    """Protocol of parts of the samples: an array, a file of arrays, a picture."""
 
     @property
     def count(self) -> int | None:
@@ -348,7 +346,7 @@ class SampleStream:
     reader: SampleReader | None = None
     """The reader that makes samples of pictures; None where there are no pictures."""
     failed: list[dict[str, str]] = field(default_factory=list)
-    """The pictures that could not be read, and why: filled as they are come to."""
+    """The pictures that could not be read, and why: so far."""
 
     @property
     def total(self) -> int | None:
@@ -359,23 +357,23 @@ class SampleStream:
     def batches(self, count: int) -> Iterator[Inputs]:
         """Yield all samples, `count` at a time; fewer at the end, and where sizes change.
 
-        Of several parts, a picture that cannot be read is left out, and said on standard error.
-        Raises ModelError or ShapeError for all else, and where none is left.
+        Of several parts, a picture that cannot be read is left out, with a note on standard error.
+        Raises ModelError or ShapeError for other faults, and where no sample is left.
         """
-        waiting: list[InputSample] = []
-        any_there = False
+        batch: list[InputSample] = []
+        is_empty = True
         for sample in self._samples(min(count, AT_ONCE)):
-            any_there = True
-            if waiting and sample.x.shape[1:] != waiting[0].x.shape[1:]:
-                yield Inputs.concatenate(waiting)
-                waiting = []
-            waiting.append(sample)
-            if len(waiting) == count:
-                yield Inputs.concatenate(waiting)
-                waiting = []
-        if waiting:
-            yield Inputs.concatenate(waiting)
-        if not any_there:
+            is_empty = False
+            if batch and sample.x.shape[1:] != batch[0].x.shape[1:]:
+                yield Inputs.concatenate(batch)
+                batch = []
+            batch.append(sample)
+            if len(batch) == count:
+                yield Inputs.concatenate(batch)
+                batch = []
+        if batch:
+            yield Inputs.concatenate(batch)
+        if is_empty:
             raise self._none_left()
 
     def _samples(self, at_once: int) -> Iterator[InputSample]:
@@ -395,11 +393,11 @@ class SampleStream:
                     self._fail(part, result)
 
     def _fail(self, part: SampleGroup, error: GlnnError) -> None:
-        """Say that a picture is left out, and why."""
-        path, said = str(getattr(part, "path", "")), str(error)
-        said = said if path in said else f"{path}: {said}"
-        say(said)
-        self.failed.append({"in": path, "error": said})
+        """Record and print that a picture is left out, and why."""
+        path, message = str(getattr(part, "path", "")), str(error)
+        message = message if path in message else f"{path}: {message}"
+        say(message)
+        self.failed.append({"in": path, "error": message})
 
     def _none_left(self) -> ModelError:
         return ModelError(f"none of the {len(self.failed)} pictures could be read")
@@ -409,9 +407,9 @@ class SampleStream:
         """Notes on all pictures, to be printed once."""
         return [] if self.reader is None else list(self.reader.notes)
 
-    def whole(self, most: int | None = None) -> Inputs:
-        """All samples at once, or the first `most`. Raises ShapeError where their sizes differ,
-        else as `batches`.
+    def read_all(self, most: int | None = None) -> Inputs:
+        """Read all samples, or the first `most`. Raises ShapeError where their sizes differ, else
+        as `batches`.
         """
         result = list(islice(self._samples(AT_ONCE), most))
         if not result:

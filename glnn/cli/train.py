@@ -193,7 +193,7 @@ class TrainingFiles:
     """Steps from one checkpoint to the next."""
 
     def check(self) -> None:
-        """Raise GlnnError now where something could not be written later, or should not be."""
+        """Raise GlnnError before training where a file could not be written after it."""
         if self.checkpoint is None and self.resume:
             raise GlnnError("--resume: expected --checkpoint FILE to go on from, got none")
         if self.checkpoint is None and self.every:
@@ -206,16 +206,16 @@ class TrainingFiles:
                 raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
 
     def try_model(self, model: Model) -> None:
-        """Raise ModelError now where the output could not be written: its format has no word for
-        `model`, or the disk is full.
+        """Raise ModelError before training where the output could not be written: its format cannot
+        express `model`, or the disk is full.
         """
         output = Path(self.output)
         with TemporaryDirectory(prefix=".", dir=output.parent) as folder:
             try:
                 model.save(Path(folder, output.name))
             except ModelError as error:
-                said = str(error).replace(f"{folder}/", "")
-                raise ModelError(f"--output: {said}") from None
+                message = str(error).replace(f"{folder}/", "")
+                raise ModelError(f"--output: {message}") from None
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class TrainingReport:
     model: str
     """The model's name."""
     backend: Backend
-    """The backend that computed."""
+    """The backend that trained."""
     choice: BackendChoice | None
     """The choice of "auto", with its times; None where a backend was named."""
     history: History
@@ -284,8 +284,8 @@ class TrainingReport:
         ranks = {"loss": 0, "accuracy": 0, "validation_loss": 1, "validation_accuracy": 0}
         named = [n for n in ranks if any(row[n] is not None for row in rows)]
         shown = [figures(n.replace("_", " "), ranks[n]) for n in named]
-        more = (figures("step", 3), *shown, figures("learning rate", 4), figures("s", 2))
-        table = Table((figures("epoch"), *more))
+        heads = (figures("step", 3), *shown, figures("learning rate", 4), figures("s", 2))
+        table = Table((figures("epoch"), *heads))
         for row in rows[-SHOWN:]:
             cells = [_percent(row[n]) if "accuracy" in n else number(row[n]) for n in named]
             rate, seconds = number(row["learning_rate"]), number(row["seconds"])
@@ -293,9 +293,9 @@ class TrainingReport:
         if len(rows) > SHOWN:
             out.say(f"{count_of(len(rows) - SHOWN, 'epoch')} ... (all of them with --json)")
         out.show(table)
-        held = f", {self.samples[1]} held out" if self.samples[1] else ""
+        held_out = f", {self.samples[1]} held out" if self.samples[1] else ""
         samples = count_of(self.samples[0], "sample")
-        out.say(f"{samples}{held} on {self.backend.name}: {self.device}")
+        out.say(f"{samples}{held_out} on {self.backend.name}: {self.device}")
         if self.choice is not None:
             out.say(f"auto takes {self.choice}")
         if self.classes:
@@ -315,12 +315,12 @@ T = TypeVar("T")
 DIGITS = "digits"
 """The name that DATA has for the bundled digits."""
 SHARE = 0.2
-"""The part of each class that is held out of a folder of pictures, unless it has them apart."""
+"""The part of each class that is held out of a folder of pictures without validation data."""
 
 
 @dataclass(frozen=True)
-class Course:
-    """The data, the length and the starting point of a training."""
+class TrainingSetup:
+    """The options that select data, length and starting point of a training."""
 
     epochs: int
     """The number of epochs."""
@@ -349,27 +349,29 @@ class Course:
         return result
 
     def data(self, name: str, model: Model) -> tuple[Dataset, Dataset | None]:
-        """Read the samples to train with, and those held out, as the input of `model`.
+        """Read the training and validation samples for the input of `model`.
 
         Raises ModelError where a file is malformed, ShapeError where samples do not fit.
         """
         folder = _picture_folder(name, model)
-        result, held = _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
+        samples, held_out = (
+            _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
+        )
         part = _parse_number(self.validation)
-        if folder is not None and held is None and self.validation is None:
+        if folder is not None and held_out is None and self.validation is None:
             part = SHARE
         if part is not None and not 0 <= part < 1:
             raise GlnnError(f"--validation: expected a part from 0 to 1 or data, got {part}")
         if part is not None:
-            split = result.split if folder is None else result.split_by_class
-            result, held = split(part, self.seed) if part else (result, None)
+            split = samples.split if folder is None else samples.split_by_class
+            samples, held_out = split(part, self.seed) if part else (samples, None)
         elif self.validation is not None:
-            known = result.classes if folder else ()
-            other = _picture_folder(self.validation, model, known)
-            held, _ = (
+            classes = samples.classes if folder else ()
+            other = _picture_folder(self.validation, model, classes)
+            held_out, _ = (
                 _read_pictures(other, model) if other else _read(self.validation, model.inputs[0])
             )
-        return result, held
+        return samples, held_out
 
     def early_stopping_callbacks(self, validation: Dataset | None) -> list[EarlyStopping]:
         """Return the callback that ends training early; none unless --early-stopping is given."""
@@ -487,36 +489,39 @@ def train(
       glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --resume
     """
     _say_warnings()
-    files, course = _dataclass_of(TrainingFiles, options), _dataclass_of(Course, options)
-    loaded = course.model(model)
-    samples, held = course.data(data, loaded)
+    files = _dataclass_of(TrainingFiles, options)
+    setup = _dataclass_of(TrainingSetup, options)
+    loaded = setup.model(model)
+    samples, held_out = setup.data(data, loaded)
     files.check()
     files.try_model(loaded)
-    steps = course.epochs * -(-len(samples) // course.batch)
+    steps = setup.epochs * -(-len(samples) // setup.batch)
     loss, optimizer, schedule = _dataclass_of(TrainOptions, options).build(steps)
     trainer = Trainer(
         *(loaded, loss, optimizer, backend),
         gpu=gpu,
         limits=limits,
         kernels=kernels,
-        frozen=course.freeze,
+        frozen=setup.freeze,
         schedule=schedule,
-        seed=course.seed,
+        seed=setup.seed,
     )
-    history, seconds = _fit(trainer, course, files, samples, held, not as_json)
-    counts = len(samples), len(held) if held else 0
-    where = trainer.backend, trainer.choice
-    trained = TrainingReport(loaded.name, *where, history, counts, seconds, files, samples.classes)
-    trained.write(_with_class_names(trainer.model, samples.classes))
+    history, seconds = _fit(trainer, setup, files, samples, held_out, not as_json)
+    counts = len(samples), len(held_out) if held_out else 0
+    backend_used = trainer.backend, trainer.choice
+    report = TrainingReport(
+        loaded.name, *backend_used, history, counts, seconds, files, samples.classes
+    )
+    report.write(_with_class_names(trainer.model, samples.classes))
     if as_json:
-        print_json(trained.to_json())
+        print_json(report.to_json())
     else:
-        trained.show(Screen(wide))
+        report.show(Screen(wide))
 
 
 def _fit(
     trainer: Trainer,
-    course: Course,
+    setup: TrainingSetup,
     files: TrainingFiles,
     training: Dataset,
     validation: Dataset | None,
@@ -528,10 +533,10 @@ def _fit(
         history = trainer.fit(
             training.x,
             training.y,
-            course.epochs,
-            course.batch,
+            setup.epochs,
+            setup.batch,
             validation=(validation.x, validation.y) if validation else None,
-            callbacks=course.early_stopping_callbacks(validation),
+            callbacks=setup.early_stopping_callbacks(validation),
             checkpoint=files.checkpoint,
             every=files.every,
             resume=files.resume,
@@ -539,30 +544,28 @@ def _fit(
         )
     except KeyboardInterrupt:
         if files.checkpoint is not None:
-            has = f"{files.checkpoint} has the first {count_of(trainer.steps, 'step')}"
-            say(f"{has}: the same command with --resume goes on from there")
+            saved = f"{files.checkpoint} has the first {count_of(trainer.steps, 'step')}"
+            say(f"{saved}: the same command with --resume goes on from there")
         raise
     return history, perf_counter() - began
 
 
 def _read(name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
-    """Read the samples of the data of that name as the input `info`, and the test samples among
-    them.
-    """
+    """Read the data called `name` for the input `info`; return training and test samples."""
     if name == DIGITS and not Path(name).exists():
-        result, held = Dataset(*digits()), None
+        training, test = Dataset(*digits()), None
     else:
-        result, held = read_dataset(name)
+        training, test = read_dataset(name)
     try:
-        return result.fitting(info), held and held.fitting(info)
+        return training.fitting(info), test and test.fitting(info)
     except ShapeError as error:
         raise ShapeError(f"{name}: {error}") from None
 
 
 def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> PictureFolder | None:
-    """Find the folder of class folders that `name` is; None where it is none.
+    """Return `name` as a folder with a folder for each class; None where it is no folder.
 
-    classes: those that it must be of, by their numbers; empty for any.
+    classes: the names that it must have, by their numbers; empty for any.
     """
     if not Path(name).is_dir():
         return None
@@ -572,17 +575,17 @@ def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> P
 
 
 def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Dataset | None]:
-    """Read the pictures of a folder as `glnn run` does; say which cannot be read."""
+    """Read the pictures of a folder as `glnn run` does; print which cannot be read."""
     reader = SampleReader.for_model(model, {}, None)
     result = folder.read(lambda path: reader.read(path, False)[0])
     for one in folder.failed:
-        said = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"
-        say(f"left out: {said}")
+        message = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"
+        say(f"left out: {message}")
     return result
 
 
 def _with_class_names(model: Model, classes: tuple[str, ...]) -> Model:
-    """Keep the names of the classes with a model, where each of its outputs has one."""
+    """Add the names of the classes to the model's metadata, where each of its outputs has one."""
     sizes = model.tensors[next(iter(model.outputs))].shape
     if not classes or len(sizes) != 2 or sizes[1] != len(classes) or not all(classes):
         return model
@@ -595,7 +598,7 @@ def _dataclass_of(kind: type[T], options: dict[str, Any]) -> T:
 
 
 def _say_warnings() -> None:
-    """Say what training warns of, as of a checkpoint of other options, also without --verbose."""
+    """Print training's warnings, as of a checkpoint of other options, also without --verbose."""
     context = click.get_current_context()
     if context is not None and not logging.getLogger("glnn").isEnabledFor(logging.INFO):
         context.call_on_close(say_logged(logging.WARNING))

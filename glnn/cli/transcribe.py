@@ -69,27 +69,27 @@ def transcribe(
         ) from None
     with report_work("loading", str(model)):
         speech = SpeechToText(model, backend=backend, beams=beams, gpu=gpu)
-    begun = perf_counter()
-    found = speech.transcribe(
+    start = perf_counter()
+    result = speech.transcribe(
         recording, language=language, task=task, words=words, prompt=prompt,
         condition_on_previous_text=condition_on_previous_text, temperature=temperatures,
     )  # fmt: skip
-    seconds = perf_counter() - begun
+    seconds = perf_counter() - start
     if as_json:
         print_json(
             {
-                "text": found.text,
-                "language": found.language,
-                "duration_s": found.duration,
-                "segments": [asdict(segment) for segment in found.segments],
+                "text": result.text,
+                "language": result.language,
+                "duration_s": result.duration,
+                "segments": [asdict(segment) for segment in result.segments],
                 "backend": speech.backend,
                 "transcribed_in_s": seconds,
             }
         )
         return
     if as_srt or as_vtt:
-        click.echo((srt if as_srt else vtt)(found.segments), nl=False)
+        click.echo((srt if as_srt else vtt)(result.segments), nl=False)
     else:
-        for segment in found.segments:
+        for segment in result.segments:
             click.echo(segment.text.strip())
-    say(f"{found.duration:.3g} s in {seconds:.3g} s, {found.language}, {speech.backend}")
+    say(f"{result.duration:.3g} s in {seconds:.3g} s, {result.language}, {speech.backend}")

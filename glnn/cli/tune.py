@@ -31,7 +31,7 @@ from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower, parameters
 from glnn.tuning import tune as search
 
-NOWHERE = "GLNN_CACHE is empty, so nothing"
+NO_CACHE = "GLNN_CACHE is empty, so nothing"
 SIZES = (
     *(f"{n}x{n}x{n}" for n in (64, 128, 256, 512, 1024, 2048, 4096)),
     *(f"1x{n}x{n}" for n in (256, 1024, 4096)),
@@ -117,9 +117,9 @@ def tune(
         )
         _tune(backend, problems, exhaustive, fresh or exhaustive, shown=not as_json)
     if as_json:
-        kept = {key: asdict(choice) for key, choice in tuned.choices.items()}
+        choices = {key: asdict(choice) for key, choice in tuned.choices.items()}
         file = tuned.path and str(tuned.path)
-        print_json({"device": tuned.device, "file": file, "choices": kept})
+        print_json({"device": tuned.device, "file": file, "choices": choices})
     else:
         _print(tuned, Screen(wide))
 
@@ -137,8 +137,8 @@ def _check_options(
 
 
 def _print(tuned: Tuned, out: Screen) -> None:
-    """Print what is kept as a table."""
-    out.say(f"{tuned.device}\n{tuned.path or f'{NOWHERE} is kept'}")
+    """Print the tuned kernels as a table."""
+    out.say(f"{tuned.device}\n{tuned.path or f'{NO_CACHE} is kept'}")
     texts = (Column("problems like", least=24), Column("kernel"), Column("parameters", 3))
     listed = Table((*texts, figures("ms"), figures("default ms", 2), figures("gain", 1)))
     for key, choice in sorted(tuned.choices.items()):
@@ -155,9 +155,9 @@ def _times(choice: TunedChoice) -> tuple[str, str, str]:
 
 
 def _check_folder(tuned: Tuned) -> None:
-    """Raise GlnnError now rather than after the work, if nothing can be kept."""
+    """Raise GlnnError before the search if its results cannot be saved."""
     if tuned.path is None:
-        raise GlnnError(f"{NOWHERE} can be kept")
+        raise GlnnError(f"{NO_CACHE} can be kept")
     try:
         tuned.probe()
     except OSError as error:
@@ -175,8 +175,9 @@ def _forget(tuned: Tuned) -> None:
 
 
 def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
-    """Return matrix products of these sizes, one of each class, the small ones first, as they
-    inform the search for others.
+    """Return matrix products of these sizes, one of each class.
+
+    Small ones come first, as their results shorten the search for larger ones.
     """
     problems: dict[str, OpSpec] = {}
     texts: dict[str, str] = {}
@@ -198,7 +199,7 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
 def _model_problems(
     name: str, batch: int | None, requested: dict[str, Shape], backend: GlBackend, precision: str
 ) -> list[OpSpec]:
-    """Return the problems that a plan of the model chooses kernels for, one of each class."""
+    """Return the specs that a plan of the model chooses kernels for, one of each class."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
     shapes = input_shapes(model, name, batch, requested)

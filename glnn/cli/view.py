@@ -102,10 +102,12 @@ def view(
     if timed:
         options: dict[str, Any] = {"kernels": kernels, "gpu": gpu, "limits": limits}
         options |= {"fused": fused, "precision": precision}
-        seen = _profile(loaded, inputs, model, opened, batch, shapes, repeat, options, not as_json)
-        by_timer = seen.kernel_ms is not None
+        profile = _profile(
+            loaded, inputs, model, opened, batch, shapes, repeat, options, not as_json
+        )
+        by_timer = profile.kernel_ms is not None
         clock = "the device's timer" if by_timer else "the clock, each step waited for"
-        times = {s.name: s.wall_ms if s.kernel_ms is None else s.kernel_ms for s in seen.layers}
+        times = {s.name: s.wall_ms if s.kernel_ms is None else s.kernel_ms for s in profile.layers}
     try:
         with atomic_write(path) as stream:
             stream.write(graph_page(report, times, clock).encode())
@@ -115,8 +117,8 @@ def view(
         webbrowser.open(path.resolve().as_uri())
     steps = len(report["steps"])
     if as_json:
-        said = {"model": loaded.name, "backend": report["backend"], "file": str(path)}
-        print_json({**said, "steps": steps, "times_ms": times, "clock": clock or None})
+        about = {"model": loaded.name, "backend": report["backend"], "file": str(path)}
+        print_json({**about, "steps": steps, "times_ms": times, "clock": clock or None})
     else:
         Screen(wide).say(f"{path}: {count_of(steps, 'step')} on {report['backend']}")
 

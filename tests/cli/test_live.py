@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.cli.results import Best
+from glnn.cli.results import RankedClass
 from glnn.cli.run import FrameClasses, FrameResult, StatusLine
 from glnn.data import digits
 from glnn.errors import ModelError
@@ -167,16 +167,16 @@ def test_a_model_of_a_fixed_batch(
 
 
 def seen(number: int, label: str, rate: float | None = 12.3) -> FrameResult:
-    best = FrameClasses([Best(3, 0.5, 0.75, label)])
+    best = FrameClasses([RankedClass(3, 0.5, 0.75, label)])
     return FrameResult(number, 1.0, rate, best, np.zeros((1, 1, 3), np.uint8))
 
 
 def test_one_line_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     line = StatusLine(30)
-    line.tell(seen(0, "cat", None))
-    line.tell(seen(1, "a label longer than any terminal"))
-    line.tell(seen(2, "猫" * 40))
-    line.tell(seen(3, "x\n\x1b[2J"))
+    line.report(seen(0, "cat", None))
+    line.report(seen(1, "a label longer than any terminal"))
+    line.report(seen(2, "猫" * 40))
+    line.report(seen(3, "x\n\x1b[2J"))
     line.end()
     line.end()
     out = capsys.readouterr().out
