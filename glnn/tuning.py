@@ -1,8 +1,8 @@
 """The search for the fastest kernel of one spec on one device.
 
 Every candidate's result is checked before it is ranked. All kernels are tried with their
-defaults; from each of the fastest few, one parameter after the other is then varied for as long as
-that helps (all combinations on request). What a smaller spec showed to be far too slow is not
+defaults; then, from each of the fastest few, one parameter after the other is varied for as long as
+that helps (all combinations on request). A kernel that is far too slow for a smaller spec is not
 tried on larger ones.
 """
 
@@ -32,10 +32,10 @@ from glnn.validation.comparison import relative_error
 from glnn.validation.reference_case import ReferenceCase
 
 VARIED = 3  # kernels whose parameters are varied
-GAIN = 0.99  # of the best time so far: what is not below is no gain
-HOPELESS = 2.5  # times the best: not measured any closer
-FAR = 8.0  # times the best: not tried on larger specs
-TELLING = 1 << 14  # results: fewer do not keep a device busy, so they tell nothing of more
+GAIN = 0.99  # a candidate must be below this part of the best time to replace it
+HOPELESS = 2.5  # times the best time: a slower candidate is not measured precisely
+FAR = 8.0  # times the best time: a slower kernel is not tried on larger specs
+TELLING = 1 << 14  # elements of a result: fewer do not keep a device busy
 
 
 @dataclass
@@ -97,9 +97,9 @@ def _tune(
     search = _Search(backend, spec, advance)
     default = choose(backend.name, spec, backend.device.capabilities)
     default_seconds = search.seconds(default)
-    starts_found = list(search.starts(default))
-    skipped = frozenset(k.name for k in starts_found if k.name in skip and k.name != default.name)
-    starts = sorted((k for k in starts_found if k.name not in skipped), key=search.seconds)
+    kernels = list(search.starts(default))
+    skipped = frozenset(k.name for k in kernels if k.name in skip and k.name != default.name)
+    starts = sorted((k for k in kernels if k.name not in skipped), key=search.seconds)
     varied: set[str] = set()
     for start in starts:
         hopeful = search.seconds(start) < inf and search.seconds(start) <= HOPELESS * search.least()
@@ -112,17 +112,17 @@ def _tune(
     choice = TunedChoice.from_kernel(
         kernel, seconds, None if default_seconds == inf else default_seconds
     )
-    tried = {name: took for name, (_, took) in search.tried.items() if took < inf}
+    tried = {name: time for name, (_, time) in search.tried.items() if time < inf}
     return Tuning(spec, choice, tried, search.refused, skipped)
 
 
 def far_slower(spec: OpSpec, tunings: Iterable[Tuning]) -> frozenset[str]:
     """Return the kernels that `tunings` of smaller specs show to be far too slow for `spec`.
 
-    Matrix products of many results and no long sums only: for few results other kernels are right
-    than for many.
+    Only matrix products of many results and no long sums count, as few results need other kernels
+    than many.
     """
-    far: set[str] = set()
+    slow: set[str] = set()
     sizes = spec.op.sizes(spec.shapes)
     for tuning in tunings:
         op, theirs = tuning.spec.op, tuning.spec.op.sizes(tuning.spec.shapes)
@@ -135,12 +135,12 @@ def far_slower(spec: OpSpec, tunings: Iterable[Tuning]) -> frozenset[str]:
         if prod(tuning.spec.result_shape) < TELLING or tuning.spec.layouts != spec.layouts:
             continue
         if all(size <= sizes[name] for name, size in theirs.items()):
-            far |= tuning.much_slower
-    return frozenset(far)
+            slow |= tuning.much_slower
+    return frozenset(slow)
 
 
 class _Search:
-    """The candidates tried so far, and what they are tried on."""
+    """The candidates tried so far, and the operands that they compute."""
 
     def __init__(self, backend: GlBackend, spec: OpSpec, advance: Callable[[str], None]) -> None:
         self._backend, self._op_spec, self._advance = backend, spec, advance
@@ -197,16 +197,16 @@ class _Search:
         key = describe(kernel)
         if key not in self.tried:
             reason = self._reason(kernel)
-            least = inf
+            seconds = inf
             if reason is None:
                 self._advance(key)
                 try:
-                    least = self._measure(kernel)
+                    seconds = self._measure(kernel)
                 except GlnnError as error:
                     reason = str(error).splitlines()[0]
             if reason is not None:
                 self.refused[key] = reason
-            self.tried[key] = kernel, least
+            self.tried[key] = kernel, seconds
         return self.tried[key][1]
 
     def _reason(self, kernel: Kernel) -> str | None:
@@ -214,10 +214,10 @@ class _Search:
 
     def _needs_no_reorder(self, kernel: Kernel, default: Kernel) -> bool:
         """Return True where `kernel` needs no reorders, or only those that `default` needs."""
-        takes, gives = self._end_layouts(kernel)
+        first, out = self._end_layouts(kernel)
         layout = self._op_spec.first_layout
-        free = takes == layout and gives in ("R", "R4", layout)
-        return free or (takes, gives) == self._end_layouts(default)
+        needs_none = first == layout and out in ("R", "R4", layout)
+        return needs_none or (first, out) == self._end_layouts(default)
 
     def _end_layouts(self, kernel: Kernel) -> tuple[str, str]:
         """Return the layouts of the first input and of the result of `kernel`."""
@@ -233,17 +233,17 @@ class _Search:
         error = relative_error(out.pull(), self._case.result)
         if not error <= kernel.tolerance:
             raise GlnnError(f"its result is off by {error:.1e}")
-        # A result that was read back may stay on the host: another is timed.
+        # Drivers may keep a buffer that was read back on the host: another one is timed.
         work, _ = self._prepare(kernel)
         return time_work(self._backend, work, 5, hopeless=HOPELESS * self.least()).seconds
 
     def _prepare(self, kernel: Kernel) -> tuple[Launch, Store]:
-        """Return `kernel` prepared, its inputs as it takes them, and its result."""
+        """Prepare `kernel` with its inputs in its layouts; return the launch and the result."""
         op, shapes, epilogue = self._op_spec.op, self._op_spec.shapes, self._op_spec.epilogue
         if kernel.stages:
-            taken = self._op_spec.chosen_layouts(kernel)
-            lie = {name: taken[name].name for name in shapes if name not in op.parameters}
-            return prepare(op, self._operands, self._backend, kernel.name, lie, epilogue)
+            chosen = self._op_spec.chosen_layouts(kernel)
+            names = {name: chosen[name].name for name in shapes if name not in op.parameters}
+            return prepare(op, self._operands, self._backend, kernel.name, names, epilogue)
         layouts = self._backend.layouts(kernel, self._op_spec)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}
         out = self._backend.allocate(self._op_spec.result_shape, layouts["out"])

@@ -97,9 +97,12 @@ class Certificates:
         file = DeviceFile.for_device(folder, TABLE, FORM, device, version)
         return cls(file, file.read(_certificate))
 
-    def keep(self, *given: Certificate) -> None:
-        """Take these, in the place of those on the same. Raises OSError where none can be kept."""
-        self.found |= {f"{one.backend} {one.looked}": one for one in given}
+    def keep(self, *certificates: Certificate) -> None:
+        """Add `certificates`, or replace those of the same backend and subject, and save all.
+
+        Raises OSError where they cannot be saved.
+        """
+        self.found |= {f"{one.backend} {one.looked}": one for one in certificates}
         self.file.write({key: asdict(one) for key, one in self.found.items()})
 
     def forget(self) -> None:
@@ -117,10 +120,10 @@ def certificate(
 ) -> Certificate:
     """Make a certificate of this moment.
 
-    ops, functions: those alone that were examined; None for all, unless the other is given.
+    ops, functions: the examined ones; None for all, unless the other is given.
     """
-    some = [*(ops or ()), *(f"{name}()" for name in functions or ())]
-    looked = ", ".join(some) or "all"
+    names = [*(ops or ()), *(f"{name}()" for name in functions or ())]
+    looked = ", ".join(names) or "all"
     return Certificate(backend, looked, time.time(), *fingerprints(backend), problems, wrong)
 
 
@@ -152,7 +155,7 @@ def _certificate(value: Any) -> Certificate:
 
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is looked at next, how much was, and of how much in all."""
+"""A function of the next check, the number of checks done, and their total."""
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -211,8 +214,8 @@ class Examination:
     """The time that it took."""
     lost: str | None = None
     """The check at which the driver reset the context, which ended it; None where it did not."""
-    kept: str | None = None
-    """The reason why it was not saved; None where it was."""
+    not_kept: str | None = None
+    """Why it was not saved; None where it was."""
     failed: tuple[NoVerdict, ...] = ()
     """The checks without a verdict."""
 
@@ -232,7 +235,7 @@ class Examination:
             "kernels": [{**asdict(one), "outcome": one.outcome} for one in self.kernels],
             "seconds": self.seconds,
             "lost": self.lost,
-            "not_kept": self.kept,
+            "not_kept": self.not_kept,
             "no_verdict": [asdict(one) for one in self.failed],
         }
 
@@ -240,39 +243,38 @@ class Examination:
 def examine_device(
     device: Device, scope: ExaminationScope | None = None, progress: Progress = silent
 ) -> Examination:
-    """Examine the functions and kernels of `device`, and keep what was seen, with a
-    certificate.
+    """Examine the functions and kernels of `device`, and save the verdicts and a certificate.
 
-    scope: all of it unless given. Nothing is kept before all was looked at. What raises an
+    scope: everything unless given. Nothing is saved before the end. A check that raises an
     exception is left without a verdict. Raises DeviceError where no backend opens.
     """
     start, scope, checks = time.perf_counter(), scope or ExaminationScope(), Checks(device)
     opened, closed = _open_backends(device, scope, checks)
-    looks: list[list[FunctionCheck]] = []
+    programs: list[list[FunctionCheck]] = []
     if scope.ops is None or scope.functions is not None:
-        looks = checks.run(
+        programs = checks.run(
             "the functions to look at", partial(function_checks, scope.functions), []
         )
-    asked = {backend.name: _forms(backend, scope, checks) for backend in opened}
-    total, done = len(opened) * len(looks) + sum(map(len, asked.values())), 0
+    forms = {backend.name: _forms(backend, scope, checks) for backend in opened}
+    total, done = len(opened) * len(programs) + sum(map(len, forms.values())), 0
     functions: list[FunctionResult] = []
     doctors: list[KernelDoctor] = []
     for backend in opened:
-        name, seen = backend.name, list[FunctionResult]()
-        for some in looks:
+        name, results = backend.name, list[FunctionResult]()
+        for cases in programs:
             progress(f"functions on {name}", done, total)
-            look = partial(device.perform, partial(check_functions, backend, some, checks))
-            seen += checks.run(step_of(some, name), look, [])
+            check = partial(device.perform, partial(check_functions, backend, cases, checks))
+            results += checks.run(step_of(cases, name), check, [])
             done += 1
             if device.lost is not None:
                 break
-        functions += seen
-        verdicts = _verdicts(seen, device)
+        functions += results
+        verdicts = _verdicts(results, device)
         doctor = checks.run(f"verdicts on {name}", partial(KernelDoctor, backend, verdicts), None)
         if doctor is None:
             continue
         doctors.append(doctor)
-        for form in asked[name]:
+        for form in forms[name]:
             if device.lost is not None:
                 break
             step = f"{form.what} on {name}"
@@ -283,10 +285,10 @@ def examine_device(
             break
     progress("", total, total)
     lost = None if checks.lost_at is None else f"{checks.lost_at}: {device.lost}"
-    results = tuple(one for doctor in doctors for one in doctor.results.values())
+    kernels = tuple(one for doctor in doctors for one in doctor.results.values())
     seconds, failed = time.perf_counter() - start, tuple(checks.failed)
     examination = Examination(
-        scope, closed, tuple(functions), results, seconds, lost, failed=failed
+        scope, closed, tuple(functions), kernels, seconds, lost, failed=failed
     )
     examination = checks.run(
         "keeping what was seen", partial(_save, examination, device, doctors), examination
@@ -306,17 +308,14 @@ def _forms(backend: GlBackend, scope: ExaminationScope, checks: Checks) -> list[
     return one_of_each(forms) if scope.quick else forms
 
 
-def one_of_each(some: Sequence[Form]) -> list[Form]:
-    """Return a form of each kernel and its parameters for a quick look.
-
-    It is the one that is looked at most closely.
-    """
-    forms_kept: dict[tuple[Kernel, str | None], Form] = {}
-    for form in some:
+def one_of_each(forms: Sequence[Form]) -> list[Form]:
+    """Return, for a quick examination, the form of each kernel that is tested in most sizes."""
+    selected: dict[tuple[Kernel, str | None], Form] = {}
+    for form in forms:
         key = form.kernel, form.name
-        if key not in forms_kept or (form.first and not forms_kept[key].first):
-            forms_kept[key] = form
-    return [replace(form, quick=True) for form in forms_kept.values()]
+        if key not in selected or (form.first and not selected[key].first):
+            selected[key] = form
+    return [replace(form, quick=True) for form in selected.values()]
 
 
 def _open_backends(
@@ -343,43 +342,42 @@ def _open_backends(
     return opened, closed
 
 
-def _verdicts(seen: Iterable[FunctionResult], device: Device) -> dict[str, Verdict]:
+def _verdicts(results: Iterable[FunctionResult], device: Device) -> dict[str, Verdict]:
     """Return the verdicts on the functions that are wrong."""
-    where = device.capabilities.renderer
+    renderer = device.capabilities.renderer
     return {
         function_key(one.backend, one.name, DType(one.dtype).kind): Verdict(
-            wrong=f"{one.name} of {one.dtype} is wrong on {where}: {one.wrong}"
+            wrong=f"{one.name} of {one.dtype} is wrong on {renderer}: {one.wrong}"
         )
-        for one in seen
+        for one in results
         if one.wrong
     }
 
 
 def _save(examination: Examination, device: Device, doctors: Sequence[KernelDoctor]) -> Examination:
-    """Save the verdicts in the place of former ones, and a certificate; return `examination` with
-    why it was not saved, if it was not.
+    """Save a certificate and the verdicts, which replace former ones on the same.
+
+    Returns `examination`, with the reason in `not_kept` where it cannot be saved.
     """
     folder, offers = Settings.from_environment().cache, device.capabilities
     if folder is None:
-        return replace(examination, kept="GLNN_CACHE is empty, so nothing is kept")
+        return replace(examination, not_kept="GLNN_CACHE is empty, so nothing is kept")
     verdicts = Verdicts.load(folder, offers, VERSION)
-    mine: dict[str, Verdict] = {}
+    new_verdicts: dict[str, Verdict] = {}
     for doctor in doctors:
-        mine |= doctor.backend.verdicts.found
+        new_verdicts |= doctor.backend.verdicts.found
     names = {doctor.backend.name for doctor in doctors}
     functions = {(one.backend, one.name, DType(one.dtype).kind) for one in examination.functions}
-    # Of a kernel that was looked at in part, as the driver gave up, the former verdict stays.
+    # Where the device was lost, kernels may be examined in part: their former verdicts stay.
     looked = set[str]() if examination.lost else set[str]().union(*(one.looked for one in doctors))
 
     def is_superseded(key: str) -> bool:
-        """Return True where the verdict called `key` is on a kernel or function that was examined
-        anew.
-        """
+        """Return True where the verdict `key` is on a kernel or function that was examined now."""
         backend, op, name, *_, kind = key.split(" ")
         return (backend, name, kind) in functions if op == FUNCTION else key in looked
 
     try:
-        verdicts.renew(mine, is_superseded)
+        verdicts.renew(new_verdicts, is_superseded)
         certificates = []
         whole = examination.lost is None and not examination.failed and not examination.scope.quick
         for name in names if whole else ():
@@ -391,5 +389,5 @@ def _save(examination: Examination, device: Device, doctors: Sequence[KernelDoct
             certificates.append(certificate(name, *scope, problems, wrong))
         Certificates.load(folder, offers, VERSION).keep(*certificates)
     except OSError as error:
-        return replace(examination, kept=f"{folder} cannot be written: {error.strerror}")
+        return replace(examination, not_kept=f"{folder} cannot be written: {error.strerror}")
     return examination

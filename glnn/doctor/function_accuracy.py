@@ -64,25 +64,25 @@ def points(row: Function) -> list[np.ndarray[Any, Any]]:
     return [np.concatenate([one, *others]) for one, others in zip(result, more, strict=True)]
 
 
-SOME = 16  # functions of one program, as compiling takes longest
-LEAST = 2.0**-126  # the least number that is not subnormal: below, GL promises nothing
+MOST_FUNCTIONS = 16  # of one program, as compiling takes longest
+LEAST = 2.0**-126  # the least normal number: GL may flush smaller ones to 0
 INTEGERS = (DType.int32, DType.uint8, DType.int8)
 
 
 @dataclass(frozen=True)
 class FunctionCheck:
-    """A function, of arguments of one type, that is to be looked at."""
+    """A test of a function with arguments of one type: arguments and expected values."""
 
     name: str
     """The function's name in the table."""
     dtype: DType
     """The type of its arguments."""
-    given: Array
+    arguments: Array
     """(n, 4), float32: the bits of its arguments."""
     expected: tuple[Array, ...]
-    """(n,) each: any of these may be; of floats the second is of subnormal arguments taken as 0."""
+    """Allowed values, (n,) each; for floats the second has subnormal arguments flushed to 0."""
     accuracy: Accuracy | None = None
-    """The tolerances of floats; None where every bit counts."""
+    """The tolerances of floats; None where all bits must agree."""
 
     @property
     def arity(self) -> int:
@@ -92,17 +92,17 @@ class FunctionCheck:
     @property
     def text(self) -> tuple[str, str]:
         """The GLSL of the function, and that of a float of its value for the arguments `v`."""
-        called = f"f_{self.name}"
-        made = function(_call(self.name), [self.dtype] * self.arity, called)
+        name = f"f_{self.name}"
+        definition = function(_call(self.name), [self.dtype] * self.arity, name)
         lanes = [f"v.{lane}" for lane in "xyzw"[: self.arity]]
         if self.dtype.kind == "float":
-            return made, f"float({called}({', '.join(lanes)}))"
+            return definition, f"float({name}({', '.join(lanes)}))"
         bits = [f"floatBitsToInt({lane})" for lane in lanes]
         if self.dtype is DType.bool:  # true is anything but 0
-            return made, f"float({called}({', '.join(f'7 * {one}' for one in bits)}))"
-        value = f"{called}({', '.join(bits)})"
-        whole = FUNCTIONS[self.name].gives != "float32"
-        return made, f"intBitsToFloat({value})" if whole else value
+            return definition, f"float({name}({', '.join(f'7 * {one}' for one in bits)}))"
+        value = f"{name}({', '.join(bits)})"
+        is_integer = FUNCTIONS[self.name].gives != "float32"
+        return definition, f"intBitsToFloat({value})" if is_integer else value
 
 
 def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionCheck]]:
@@ -114,8 +114,12 @@ def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionChe
         *([_of_integers(row.name, dtype) for row in integers] for dtype in INTEGERS),
         [_of_bools(row.name) for row in rows if takes(row, "bool")],
     )
-    selected = ([look for look in kind if names is None or look.name in names] for kind in kinds)
-    return [looks[i : i + SOME] for looks in selected for i in range(0, len(looks), SOME)]
+    selected = ([case for case in kind if names is None or case.name in names] for kind in kinds)
+    return [
+        cases[i : i + MOST_FUNCTIONS]
+        for cases in selected
+        for i in range(0, len(cases), MOST_FUNCTIONS)
+    ]
 
 
 def takes(row: Function, kind: str) -> bool:
@@ -126,8 +130,8 @@ def takes(row: Function, kind: str) -> bool:
     """
     if row.body is not None:
         return kind == "float"
-    alone = "bool" if row.condition else "float" if row.gives == "float16" else kind
-    return kind in row.forms and kind == alone
+    only = "bool" if row.condition else "float" if row.gives == "float16" else kind
+    return kind in row.forms and kind == only
 
 
 def _call(name: str) -> Call:
@@ -137,18 +141,16 @@ def _call(name: str) -> Call:
 @cache
 def _of_floats(name: str) -> FunctionCheck:
     row = FUNCTIONS[name]
-    some = points(row)
-    arguments = np.zeros((len(some[0]), 4), np.float32)
-    for i, one in enumerate(some):
-        arguments[:, i] = one
+    columns = points(row)
+    arguments = np.zeros((len(columns[0]), 4), np.float32)
+    for i, column in enumerate(columns):
+        arguments[:, i] = column
     flushed = np.where(np.abs(arguments) < LEAST, np.copysign(0, arguments), arguments)
-    call, doubles = (
-        _call(name),
-        (one.T[: row.arity].astype(np.float64) for one in (arguments, flushed)),
-    )
+    call = _call(name)
+    doubles = (one.T[: row.arity].astype(np.float64) for one in (arguments, flushed))
     with np.errstate(all="ignore"):
-        exact, other = (np.asarray(call.evaluate(*one), np.float64) for one in doubles)
-    return FunctionCheck(name, DType.float32, arguments, (exact, other), row.accuracy)
+        exact, of_flushed = (np.asarray(call.evaluate(*one), np.float64) for one in doubles)
+    return FunctionCheck(name, DType.float32, arguments, (exact, of_flushed), row.accuracy)
 
 
 @cache
@@ -177,8 +179,8 @@ def _evaluate(name: str, argument: Array, dtype: DType) -> Array:
 
 
 GROUP = 64  # invocations
-MOST = 1024  # of a launch: larger ones may be wrong, which no function is to blame for
-CLOSE = 1e-5  # of a result: what is off by less is not precise, and not wrong
+MOST = 1024  # invocations of a launch: larger launches may be wrong whatever the function
+CLOSE = 1e-5  # a result with a smaller relative error is imprecise, not wrong
 COMPUTE = """
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer In { vec4 x[]; };
@@ -260,45 +262,44 @@ class FunctionResult:
 
 
 def check_functions(
-    backend: GlBackend, looks: Sequence[FunctionCheck], checks: Checks
+    backend: GlBackend, cases: Sequence[FunctionCheck], checks: Checks
 ) -> list[FunctionResult]:
-    """Run the checks `looks` in one program, or each in its own where that fails, and return the
-    results.
+    """Run all `cases` in one program, or each in its own where that fails, and return the results.
 
-    Only in the thread that opened the device. checks: run the single ones. Raises DeviceError
+    Only in the thread that opened the device. checks: runs the cases one by one. Raises DeviceError
     where the device is lost, and MemoryError, which says nothing of a function.
     """
     try:
-        values = run(backend, [look.text for look in looks], [look.given for look in looks])
-    except Exception as error:  # a driver may fail at anything; each is looked at by itself then
+        values = run(backend, [case.text for case in cases], [case.arguments for case in cases])
+    except Exception as error:  # a driver may fail at anything; then each case runs by itself
         if backend.device.lost is not None:
             raise
-        if len(looks) > 1:
-            return list(_one_by_one(backend, looks, checks))
+        if len(cases) > 1:
+            return list(_one_by_one(backend, cases, checks))
         if isinstance(error, MemoryError):
             raise
         refused = isinstance(error, ShaderError)
         why = f"it does not compile: {first_line(error)}" if refused else raised(error)
-        return [_result(backend.name, looks[0], 0.0, False, None, why)]
-    return [_judge(backend.name, look, got) for look, got in zip(looks, values, strict=True)]
+        return [_result(backend.name, cases[0], 0.0, False, None, why)]
+    return [_judge(backend.name, case, got) for case, got in zip(cases, values, strict=True)]
 
 
 def _one_by_one(
-    backend: GlBackend, looks: Sequence[FunctionCheck], checks: Checks
+    backend: GlBackend, cases: Sequence[FunctionCheck], checks: Checks
 ) -> Iterator[FunctionResult]:
-    """Run each of `looks` in a program of its own, until the device is lost."""
-    for look in looks:
-        step = step_of([look], backend.name)
-        yield from checks.run(step, partial(check_functions, backend, [look], checks), [])
+    """Run each of `cases` in a program of its own, until the device is lost."""
+    for case in cases:
+        step = step_of([case], backend.name)
+        yield from checks.run(step, partial(check_functions, backend, [case], checks), [])
         if backend.device.lost is not None:
             return
 
 
-def step_of(looks: Sequence[FunctionCheck], backend: str) -> str:
-    """Return what looking at these functions in one program is called."""
-    if len(looks) == 1:
-        return f"{looks[0].name} of {looks[0].dtype.value} on {backend}"
-    return f"{len(looks)} functions of {looks[0].dtype.value} on {backend}"
+def step_of(cases: Sequence[FunctionCheck], backend: str) -> str:
+    """Return the name of the check of these functions in one program."""
+    if len(cases) == 1:
+        return f"{cases[0].name} of {cases[0].dtype.value} on {backend}"
+    return f"{len(cases)} functions of {cases[0].dtype.value} on {backend}"
 
 
 def run(
@@ -329,8 +330,8 @@ def run(
         else:
             array = program.vertex_array({"x": (x.push(device), 4)})
         for first in range(0, count, MOST):
-            part, told = min(MOST, count - first), {"which": which, "first": first}
-            program.set({name: told[name] for name in told if name in program.uniforms})
+            part, values = min(MOST, count - first), {"which": which, "first": first}
+            program.set({name: values[name] for name in values if name in program.uniforms})
             if stage == "compute":
                 program.dispatch((part // GROUP, 1, 1))
             else:
@@ -354,54 +355,55 @@ def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: s
     return Source("functions", text, tuple((file, number) for _, file, number in lines))
 
 
-def _judge(backend: str, look: FunctionCheck, got: Array) -> FunctionResult:
+def _judge(backend: str, case: FunctionCheck, got: Array) -> FunctionResult:
     """Compare the values `got` with the expected ones."""
-    if look.accuracy is None:
-        bits = got.astype(np.int32) if look.dtype is DType.bool else got.view(np.int32)
-        wrong = bits != look.expected[0]
-        return _result(backend, look, 0.0, False, _first(look, bits, wrong))
-    exact, flushed = look.expected
-    accuracy = look.accuracy
-    error, other = ulp_error(got, exact, accuracy.least), ulp_error(got, flushed, accuracy.least)
-    away = np.minimum(error, other)
+    if case.accuracy is None:
+        bits = got.astype(np.int32) if case.dtype is DType.bool else got.view(np.int32)
+        wrong = bits != case.expected[0]
+        return _result(backend, case, 0.0, False, _worst(case, bits, wrong))
+    exact, flushed = case.expected
+    accuracy = case.accuracy
+    error = ulp_error(got, exact, accuracy.least)
+    flushed_error = ulp_error(got, flushed, accuracy.least)
+    least_error = np.minimum(error, flushed_error)
     close = np.zeros(len(got), bool)
-    if accuracy.ulps >= 1:  # of what is rounded or compared every bit counts
-        for one in look.expected:
+    if accuracy.ulps >= 1:  # functions that round or compare must be exact
+        for one in case.expected:
             with np.errstate(all="ignore"):
                 scale = np.maximum(np.abs(one), max(accuracy.least, LEAST))
                 close |= np.isfinite(got) & (np.abs(got - one) <= CLOSE * scale)
-    wrong = (away > accuracy.ulps) & ~close
-    flushes = bool(((error > accuracy.ulps) & (other <= accuracy.ulps)).any())
-    ulps = float(away[~wrong].max(initial=0.0))
-    return _result(backend, look, ulps, flushes, _first(look, got, wrong, away))
+    wrong = (least_error > accuracy.ulps) & ~close
+    flushes = bool(((error > accuracy.ulps) & (flushed_error <= accuracy.ulps)).any())
+    ulps = float(least_error[~wrong].max(initial=0.0))
+    return _result(backend, case, ulps, flushes, _worst(case, got, wrong, least_error))
 
 
 def _result(
     backend: str,
-    look: FunctionCheck,
+    case: FunctionCheck,
     ulps: float,
     flushes: bool,
     fault: FunctionFault | None,
     failure: str | None = None,
 ) -> FunctionResult:
-    allowed = look.accuracy.ulps if look.accuracy else 0.0
-    what = look.name, look.dtype.value, len(look.given)
+    allowed = case.accuracy.ulps if case.accuracy else 0.0
+    what = case.name, case.dtype.value, len(case.arguments)
     return FunctionResult(backend, *what, ulps, allowed, flushes, fault, failure)
 
 
-def _first(
-    look: FunctionCheck, got: Array, wrong: Array, away: Array | None = None
+def _worst(
+    case: FunctionCheck, got: Array, wrong: Array, errors: Array | None = None
 ) -> FunctionFault | None:
-    """Return the value with the greatest error, or the first of those that are `wrong`."""
+    """Return the `wrong` value with the greatest error, or the first without `errors`."""
     if not wrong.any():
         return None
-    place = int(np.argmax(wrong if away is None else np.where(wrong, away, -1.0)))
-    floats = look.dtype.kind == "float"
-    numbers = look.given[place] if floats else look.given.view(np.int32)[place]
-    arguments = tuple(float(one) for one in numbers[: look.arity])
-    expected = float(look.expected[0][place])
-    ulps = None if away is None or not np.isfinite(away[place]) else float(away[place])
-    return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()), ulps)
+    index = int(np.argmax(wrong if errors is None else np.where(wrong, errors, -1.0)))
+    floats = case.dtype.kind == "float"
+    numbers = case.arguments[index] if floats else case.arguments.view(np.int32)[index]
+    arguments = tuple(float(one) for one in numbers[: case.arity])
+    expected = float(case.expected[0][index])
+    ulps = None if errors is None or not np.isfinite(errors[index]) else float(errors[index])
+    return FunctionFault(arguments, float(got[index]), expected, int(wrong.sum()), ulps)
 
 
 def ulp_error(got: Array, exact: Array, least: float) -> Array:
@@ -412,10 +414,12 @@ def ulp_error(got: Array, exact: Array, least: float) -> Array:
         near = exact.astype(np.float32)
         unit = np.spacing(np.maximum(np.abs(near), np.float32(max(least, LEAST))))
         unit = np.where(np.isinf(near), 2.0**104, unit).astype(np.float64)
-        away = np.abs(got.astype(np.float64) - exact) / unit
+        ulps = np.abs(got.astype(np.float64) - exact) / unit
     tiny = (np.abs(exact) < LEAST) & (np.abs(got) <= LEAST)
-    away[tiny | (np.isinf(got) & (got == near)) | (np.isnan(got) & np.isnan(exact))] = 0.0
-    close = np.isinf(near) & np.isfinite(exact)  # rounds to infinity: the largest number is near
-    away[close] = np.where(np.abs(got[close]) >= 3.40282e38, 0.0, np.inf)
-    away[np.isnan(away)] = np.inf
-    return np.asarray(away)
+    ulps[tiny | (np.isinf(got) & (got == near)) | (np.isnan(got) & np.isnan(exact))] = 0.0
+    close = np.isinf(near) & np.isfinite(
+        exact
+    )  # it rounds to infinity, and the largest number is as good
+    ulps[close] = np.where(np.abs(got[close]) >= 3.40282e38, 0.0, np.inf)
+    ulps[np.isnan(ulps)] = np.inf
+    return np.asarray(ulps)

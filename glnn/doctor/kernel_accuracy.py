@@ -124,27 +124,27 @@ def _packed(format: str, n: int, k: int) -> TensorType:
     return TensorType((FORMATS[format].words(n, k),), DType.int32)
 
 
-Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
+Problem = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
 """An operator, its operands' shapes (types where not all are float32), perhaps an epilogue."""
 
 
-def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Small:
+def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Problem:
     op = Perceptron(widths, tuple(call(name, Arg(0)) for name in functions))
     return op, {"x": x, **op.sides(x[1])}
 
 
-def _quantized(m: int, format: str, n: int, k: int, eps: float = 0.0, gate: str = "") -> Small:
+def _quantized(m: int, format: str, n: int, k: int, eps: float = 0.0, gate: str = "") -> Problem:
     op = QuantizedMatmul(format, n, k, eps, gate)
     operands = _operands(x=(m, k), weight=_packed(format, op.rows, k))
     return op, {**operands, "norm": (k,)} if eps else operands
 
 
-def _normed(m: int, n: int, k: int, gate: str = "") -> Small:
+def _normed(m: int, n: int, k: int, gate: str = "") -> Problem:
     operands = {"x": (m, k), "weight": (n, k), "norm": (k,)}
     return NormedMatmul(1e-5, gate), {**operands, "up": (n, k)} if gate else operands
 
 
-PROBLEMS: Mapping[str, Sequence[Small]] = {
+PROBLEMS: Mapping[str, Sequence[Problem]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
@@ -413,11 +413,11 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
 
 
 COUNTS, QUICK_COUNTS = (1, 3, 7, 127, 129), (1, 3, 7)
-"""Samples, and numbers of a sum: those of a quick look as well."""
+"""Samples, and terms of a sum, that are tested; the second with --quick."""
 LARGE, QUICK_LARGE = 1 << 17, 1 << 15
-"""Numbers of a large result; of a quick look at what workgroups compute, which may take long."""
+"""Elements of a large result; the second with --quick on `compute`, which may take long."""
 EPILOGUES: Sequence[Epilogue] = (BIASED.then(RELU), RELU, BIASED, SUMMED, BIASED_TANH)
-SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
+AWKWARD: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
     "matmul": [
         (Matmul(), {"x": (1, 1), "weight": (1, 1)}),
         (Matmul(), {"x": (3, 7), "weight": (127, 7)}),
@@ -448,19 +448,19 @@ SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
         (Pool2d("average", (3, 3), (1, 1)), {"x": (3, 4, 7, 13)}),
     ],
 }
-"""More problems than PROBLEMS has, of sizes that are awkward: one, primes, one beside a tile's."""
+"""Further problems, of awkward sizes: one, primes, one more or less than a tile's."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A kernel, and a problem that it is looked at with."""
+    """A kernel, and a problem that it is tested with."""
 
     kernel: Kernel
     """The kernel, with the parameters that it would run with."""
     spec: OpSpec
     """The problem to compute."""
     plain: bool = False
-    """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
+    """Whether it has no epilogue and only float32: where it is wrong, the kernel is not used."""
     first: bool = False
     """Whether it is tested in many sizes, and in a large launch."""
     name: str | None = None
@@ -477,36 +477,36 @@ class Form:
     def specs(self, backend: GlBackend) -> Iterator[OpSpec]:
         """Yield the problem, and those of awkward sizes that the same program computes."""
         yield self.spec
-        known, offers = {self.spec}, backend.device.capabilities
+        specs, offers = {self.spec}, backend.device.capabilities
         program = program_key(self.kernel, self.spec, offers)
         counts = QUICK_COUNTS if self.quick else COUNTS
         for spec in _other_sizes(self.spec, counts) if self.first else ():
-            if spec in known or why_not(self.kernel, spec, offers) is not None:
+            if spec in specs or why_not(self.kernel, spec, offers) is not None:
                 continue
-            known.add(spec)
+            specs.add(spec)
             if program_key(self.kernel, spec, offers) == program:
                 yield spec
 
     def large(self, backend: GlBackend) -> OpSpec:
-        """Return the problem with as many samples as a large result has; unchanged where none has
-        one.
+        """Return the problem with so many samples that its result is large; unchanged where the
+        same program cannot compute that.
         """
         op, output = self.spec.op, self.spec.result_shape
         if not (self.first and op.samples and self.spec.sample_operands) or 0 in output:
             return self.spec
         large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
-        count = max(large // max(self.each, 1), output[0])
+        count = max(large // max(self.sample_elements, 1), output[0])
         larger = self.spec.of_samples(count)
         offers = backend.device.capabilities
-        able = why_not(self.kernel, larger, offers) is None
-        same = able and program_key(self.kernel, larger, offers) == program_key(
+        is_computable = why_not(self.kernel, larger, offers) is None
+        is_same = is_computable and program_key(self.kernel, larger, offers) == program_key(
             self.kernel, self.spec, offers
         )
-        return larger if same else self.spec
+        return larger if is_same else self.spec
 
     @cached_property
-    def each(self) -> int:
-        """The numbers of a sample's result."""
+    def sample_elements(self) -> int:
+        """The elements of a sample's result."""
         return prod(self.spec.result_shape[1:])
 
 
@@ -541,16 +541,14 @@ def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
     default = fitted(kernel, offers)
     if default is None:
         return []
-    made = [choice.apply(kernel) for choice in backend.tuned.choices.values()]
-    tuned = [one for one in made if one is not None and one.defaults != default.defaults]
+    versions = [choice.apply(kernel) for choice in backend.tuned.choices.values()]
+    tuned = [one for one in versions if one is not None and one.defaults != default.defaults]
     return [default, *dict.fromkeys(tuned)]
 
 
 def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
-    """Yield the forms of `kernel`, the simplest first, each program once for each way of reading
-    operands.
-    """
-    offers, known, first = backend.device.capabilities, set[object](), True
+    """Yield the forms of `kernel`, the simplest first: one for each program and known layouts."""
+    offers, yielded, first = backend.device.capabilities, set[object](), True
     for spec in _problems(kernel, full):
         try:
             adapted = spec.adapted(kernel)
@@ -560,25 +558,25 @@ def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator
             continue
         plain = spec.epilogue is None and not spec.fp16_operands and not spec.int8_operands
         if kernel.stages:
-            if spec not in known:
+            if spec not in yielded:
                 yield Form(adapted, spec, plain, name=kernel.name)
-            known.add(spec)
+            yielded.add(spec)
             continue
         try:
             key = program_key(adapted, spec, offers), spec.known_layouts
         except LimitError:
             continue
         sized = key if first or not plain else (*key, spec.operands)
-        if sized not in known:
+        if sized not in yielded:
             yield Form(adapted, spec, plain, first)
             first = False
-        known |= {key, sized}
+        yielded |= {key, sized}
 
 
 def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
     """Yield the problems that `kernel` is tested with, the simplest first."""
     problems = [(op, operands_of) for op, operands_of, *_ in PROBLEMS.get(kernel.op, ())]
-    problems += SMALL.get(kernel.op, ())
+    problems += AWKWARD.get(kernel.op, ())
     if kernel.generate:
         examples = GENERATORS[kernel.generate].examples().values()
         problems = [(op, types) for op, types in examples if op.name == kernel.op] + problems
@@ -595,15 +593,15 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
     yield from bare
     for spec in bare if full else bare[:1]:
         yield from _in_every_layout(kernel, spec)
-        smaller = [(name, DType.float16) for name in kernel.fp16_operands]
-        for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.int8_operands)):
+        narrow_types = [(name, DType.float16) for name in kernel.fp16_operands]
+        for name, dtype in (*narrow_types, *((name, DType.int8) for name in kernel.int8_operands)):
             if name in spec.types and spec.types[name].dtype is DType.float32:
                 yield spec.stored({name}, dtype)
     if kernel.epilogue:
         for spec in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:
-                if made := _with_epilogue(spec, epilogue):
-                    yield made
+                if extended := _with_epilogue(spec, epilogue):
+                    yield extended
 
 
 def _with_epilogue(spec: OpSpec, epilogue: Epilogue) -> OpSpec | None:
@@ -653,7 +651,7 @@ class KernelResult:
     wrong: dict[str, str] = field(default_factory=dict)
     """The fault of each problem that is not used."""
     whole: bool = False
-    """Whether no program of the kernel is used: it was wrong in its simplest form."""
+    """Whether no program of the kernel is used, as it was wrong in its simplest form."""
     left: dict[str, str] = field(default_factory=dict)
     """The checks that failed, with their exceptions."""
 
@@ -690,25 +688,27 @@ class KernelDoctor:
         file = backend.verdicts.file
         backend.verdicts = Verdicts(replace(file, path=None), dict(functions))
         self.results: dict[str, KernelResult] = {}
-        self.looked: set[str] = set()  # the keys of verdicts on all that was looked at to its end
+        self.looked: set[str] = set()  # keys of the verdicts on kernels that were fully examined
 
     def look(self, form: Form) -> None:
-        """Test `form` in launches of any size; the verdict is the backend's.
+        """Test `form` in launches of any size, and add the verdict to the backend's.
 
-        Only in the thread that opened the device. Raises DeviceError and MemoryError, which say
-        nothing of the kernel: there is no verdict on it then. Nor is there where the device is
-        lost, whatever was raised.
+        Only in the thread that opened the device. DeviceError and MemoryError say nothing of the
+        kernel: they are raised, and there is no verdict. Neither is there one where the device is
+        lost, whatever is raised.
         """
         kernel, spec, device = form.kernel, form.spec, self.backend.device
         result = self._result(kernel)
-        known = self.backend.verdicts.find(kernel, spec, device.capabilities)
-        if known.wrong is not None:  # a function of it, or all of the kernel
+        verdict = self.backend.verdicts.find(kernel, spec, device.capabilities)
+        if verdict.wrong is not None:  # a function that it calls, or the whole kernel
             if not result.whole:
-                result.left[form.what] = known.wrong
+                result.left[form.what] = verdict.wrong
             return
         try:
             wrong = self._check_stages(form) if form.name else self._check_program(form, result)
-        except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
+        except (
+            Exception
+        ) as error:  # whether glnn or the driver is at fault, a kernel that raises is not used
             if device.lost is not None or isinstance(error, (DeviceError, MemoryError)):
                 result.left[form.what] = raised(error)
                 raise
@@ -723,7 +723,7 @@ class KernelDoctor:
         self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
         if wrong is not None:
             result.wrong[form.what] = wrong
-            self._doubt(form, form.kernel.without_folder(wrong))
+            self._reject(form, form.kernel.without_folder(wrong))
 
     def _key(self, form: Form) -> str:
         """Return the key of a verdict on the program of `form`."""
@@ -738,14 +738,14 @@ class KernelDoctor:
         """Return the fault of a kernel that is one program; None where there is none."""
         backend, offers = self.backend, self.backend.device.capabilities
         kernel, large = form.kernel, form.large(backend)
-        told: list[Fault] = []
-        wrong = examine(backend, [(kernel, large)], lambda *of: told.append(of[2]))
+        faults: list[Fault] = []
+        wrong = examine(backend, [(kernel, large)], lambda *finding: faults.append(finding[2]))
         verdict = backend.verdicts.find(kernel, large, offers)
         if wrong or verdict.wrong is not None:
-            # In its place comes one on all of the program: see `_doubt`.
+            # A verdict on the whole program replaces it: see `_reject`.
             for key in (verdict_key, sizes_key):
                 backend.verdicts.found.pop(key(kernel, large, offers), None)
-            return told[-1].text if told else verdict.wrong
+            return faults[-1].text if faults else verdict.wrong
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
         for other in form.specs(backend):
@@ -753,7 +753,7 @@ class KernelDoctor:
             trial.look(verdict.part, verdict.pace)
             result.problems += 1
             fault = trial.fault
-            del trial  # its memory is free for the next
+            del trial  # frees its memory for the next one
             if fault is not None and wrong_again(
                 backend, kernel, other, False, verdict.part, verdict.pace
             ):
@@ -775,8 +775,8 @@ class KernelDoctor:
         most = allowed(form.kernel, form.spec)
         return None if error <= most else f"its stages together are off by {error:.1e}"
 
-    def _doubt(self, form: Form, why: str) -> None:
-        """Have what was wrong not used: the kernel, or that program of it."""
+    def _reject(self, form: Form, why: str) -> None:
+        """Add the verdict by which the kernel, or this program of it, is not used."""
         verdicts, offers = self.backend.verdicts, self.backend.device.capabilities
         whole = form.plain and not form.kernel.generate
         self._result(form.kernel).whole |= whole

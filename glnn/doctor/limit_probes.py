@@ -1,6 +1,6 @@
 """The test of each limit: it is used to its end, or up to a cap, and every number is compared.
 
-Each test gives why so much cannot be had, None where it can, or raises GlnnError.
+A test returns why a value of the limit cannot be used, None where it can, or raises GlnnError.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from glnn.gl import BufferBlock, Capabilities, DataTexture, Program
 from glnn.gl.device_info import MINIMUM
 
 GROUPS = 1 << 21
-"""Workgroups that are tried unless all is asked for: more take software renderers seconds."""
+"""Workgroups that are tried without --full: more take software renderers seconds."""
 UNIFORMS = 4096
-"""Numbers of uniforms that are tried: kernels have a hundred at the most."""
+"""Numbers of uniforms that are tried: kernels have at most a hundred."""
 AXES = "xyz"
 
-Try = Callable[[ScratchSpace, int], "str | None"]
+LimitTest = Callable[[ScratchSpace, int], "str | None"]
 
 
 @dataclass(frozen=True)
@@ -43,31 +43,31 @@ class Probe:
     """GL's name, as `Capabilities` has it."""
     what: str
     """The same for people."""
-    work: Try
-    """A function that returns why so much cannot be used; None where it can."""
+    work: LimitTest
+    """The test, which returns why a value cannot be used; None where it can."""
     axis: int | None = None
     """The axis of a limit of three numbers; None where there is one."""
     grain: int = 1
-    """The divisor of the numbers that are tested."""
+    """The values that are tested are multiples of it."""
     nbytes: float = 0.0
-    """Bytes that each one takes."""
+    """Bytes of memory that the test needs for each unit of the limit."""
     most: int | None = None
-    """The most that is tried, whatever is stated, unless all is asked for."""
+    """The largest value that is tried without --full."""
     compute: bool = True
     """Whether the test uses compute shaders, else transform feedback."""
 
     def number(self, offers: Capabilities) -> int:
-        """Return the number in `offers`."""
-        known = getattr(offers, self.limit)
-        return int(known if self.axis is None else known[self.axis])
+        """Return the value of the limit in `offers`."""
+        value = getattr(offers, self.limit)
+        return int(value if self.axis is None else value[self.axis])
 
     @property
     def guaranteed(self) -> int:
-        """The number that OpenGL ES 3.1 guarantees; 0 where it guarantees none."""
-        known = MINIMUM.get(self.limit, 0)
-        if isinstance(known, tuple):
-            return known[self.axis or 0]
-        return known
+        """The value that OpenGL ES 3.1 guarantees; 0 where it guarantees none."""
+        value = MINIMUM.get(self.limit, 0)
+        if isinstance(value, tuple):
+            return value[self.axis or 0]
+        return value
 
 
 def probes() -> tuple[Probe, ...]:
@@ -113,8 +113,8 @@ def _of_feedback() -> Iterator[Probe]:
     yield of_draws(name, what, buffer_texels, grain=1024, nbytes=4)
 
 
-WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece
-WALKING = 64  # invocations of such a workgroup
+RANGE, END = 1 << 20, 64  # words that a dispatch writes; words at either end of such a range
+GROUP_SIZE = 64  # invocations of a workgroup that writes or reads many words
 OUT = "layout(std430, binding = 0) buffer Out { uint result[]; };\n"
 SHARED = """layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;
 shared uint kept[%d];
@@ -154,46 +154,48 @@ void main() {
         result[i] = uint(given[i >> 2][i & 3u]);
 }
 """
-EXCHANGING = 3
+EXCHANGING = 3  # workgroups that exchange numbers through shared memory
 
 
-def invocations(ground: ScratchSpace, count: int) -> str | None:
+def invocations(scratch: ScratchSpace, count: int) -> str | None:
     """Test workgroups of `count` invocations, which exchange numbers."""
-    offers = ground.device.capabilities
-    shape, left = [], count
+    offers = scratch.device.capabilities
+    shape, remaining = [], count
     for most in offers.max_compute_work_group_size:
-        shape.append(next(n for n in range(min(left, most), 0, -1) if left % n == 0))
-        left //= shape[-1]
-    return _check_shared(ground, (shape[0], shape[1], shape[2]), count)
+        shape.append(next(n for n in range(min(remaining, most), 0, -1) if remaining % n == 0))
+        remaining //= shape[-1]
+    return _check_shared(scratch, (shape[0], shape[1], shape[2]), count)
 
 
-def shared_memory(ground: ScratchSpace, nbytes: int) -> str | None:
+def shared_memory(scratch: ScratchSpace, nbytes: int) -> str | None:
     """Test workgroups that fill `nbytes` of shared memory, and read them."""
-    most = ground.device.capabilities.max_compute_work_group_size[0]
-    return _check_shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
+    most = scratch.device.capabilities.max_compute_work_group_size[0]
+    return _check_shared(scratch, (min(GROUP_SIZE, most), 1, 1), nbytes // 4)
 
 
-def _check_shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
+def _check_shared(scratch: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
     x, y, z = shape
     step = x * y * z
     wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
-    program = ground.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
-    out = ground.memory(EXCHANGING * words)
-    ground.dispatch(program, (EXCHANGING, 1, 1), [out])
+    program = scratch.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
+    out = scratch.memory(EXCHANGING * words)
+    scratch.dispatch(program, (EXCHANGING, 1, 1), [out])
     expected = scatter(count_from(0, EXCHANGING * words)).reshape(EXCHANGING, words)[:, ::-1]
-    return _memory_difference(ground, out, lambda first, n: expected.reshape(-1)[first : first + n])
+    return _memory_difference(
+        scratch, out, lambda first, n: expected.reshape(-1)[first : first + n]
+    )
 
 
 def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
     """Return the test of workgroups that are long along `axis`."""
 
-    def work(ground: ScratchSpace, count: int) -> str | None:
+    def work(scratch: ScratchSpace, count: int) -> str | None:
         shape = tuple(count if i == axis else 1 for i in range(3))
-        program = ground.compute(OUT + SIZE % (*shape, AXES[axis]))
-        out = ground.memory(count)
-        ground.dispatch(program, (1, 1, 1), [out])
+        program = scratch.compute(OUT + SIZE % (*shape, AXES[axis]))
+        out = scratch.memory(count)
+        scratch.dispatch(program, (1, 1, 1), [out])
         return _memory_difference(
-            ground, out, lambda first, n: scatter(count_from(first, n)), count
+            scratch, out, lambda first, n: scatter(count_from(first, n)), count
         )
 
     return work
@@ -202,96 +204,96 @@ def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
 def count_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
     """Return the test of many workgroups along `axis`."""
 
-    def work(ground: ScratchSpace, count: int) -> str | None:
+    def work(scratch: ScratchSpace, count: int) -> str | None:
         name = AXES[axis]
-        program = ground.compute(OUT + COUNTED % (name, name))
-        out = ground.memory(count)
+        program = scratch.compute(OUT + COUNTED % (name, name))
+        out = scratch.memory(count)
         x, y, z = (count if i == axis else 1 for i in range(3))
-        ground.dispatch(program, (x, y, z), [out])
+        scratch.dispatch(program, (x, y, z), [out])
         return _memory_difference(
-            ground, out, lambda first, n: scatter(count_from(first, n)), count
+            scratch, out, lambda first, n: scatter(count_from(first, n)), count
         )
 
     return work
 
 
-def blocks(ground: ScratchSpace, count: int) -> str | None:
-    """Test a shader of `count` storage blocks, each with a buffer of its own."""
+def blocks(scratch: ScratchSpace, count: int) -> str | None:
+    """Test a shader with `count` storage blocks, each with a buffer of its own."""
     ins = count - 1
     body = OUT + "layout(local_size_x = 1) in;\n"
     for i in range(ins):
         body += f"layout(std430, binding = {i + 1}) readonly buffer In{i} {{ uint given{i}[]; }};\n"
     reads = "".join(f"    result[{i}] = given{i}[1];\n" for i in range(ins))
-    program = ground.compute(f"{body}void main() {{\n    result[{ins}] = 1u;\n{reads}}}\n")
+    program = scratch.compute(f"{body}void main() {{\n    result[{ins}] = 1u;\n{reads}}}\n")
     numbers = np.append(scatter(count_from(0, ins)), 1).astype(np.uint32)
-    inputs = [ground.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
-    out = ground.memory(count)
-    ground.dispatch(program, (1, 1, 1), [out, *inputs])
-    return _memory_difference(ground, out, lambda first, n: numbers[first : first + n], count)
+    inputs = [scratch.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
+    out = scratch.memory(count)
+    scratch.dispatch(program, (1, 1, 1), [out, *inputs])
+    return _memory_difference(scratch, out, lambda first, n: numbers[first : first + n], count)
 
 
-def block_size(ground: ScratchSpace, nbytes: int) -> str | None:
+def block_size(scratch: ScratchSpace, nbytes: int) -> str | None:
     """Test a storage block of `nbytes`: every word is written, read and written again.
 
-    Where that takes long, only the ends of most pieces are, which is noted.
+    Where that takes long, only the ends of most ranges are tested, with a note.
     """
     words = nbytes // 4
-    fill, again = (ground.compute(OUT + FILL % (WALKING, how)) for how in (FIRST, SECOND))
-    out, start = ground.memory(words), perf_counter()
+    fill, again = (scratch.compute(OUT + FILL % (GROUP_SIZE, how)) for how in (FIRST, SECOND))
+    out, start = scratch.memory(words), perf_counter()
     done: list[tuple[int, int]] = []
-    for first in range(0, words, WALKED):
-        count = min(WALKED, words - first)
+    for first in range(0, words, RANGE):
+        count = min(RANGE, words - first)
         ranges = [(first, count)]
-        if first and perf_counter() - start > ground.patience and count > 2 * END:
+        if first and perf_counter() - start > scratch.patience and count > 2 * END:
             ranges = [(first, END), (first + count - END, END)]
-            ground.note = f"of most of it only the ends of every {4 * WALKED >> 20} MiB were seen"
+            scratch.note = f"of most of it only the ends of every {4 * RANGE >> 20} MiB were seen"
         for start_word, number in ranges:
-            _walk(ground, fill, out, start_word, number, words)
+            _write_range(scratch, fill, out, start_word, number, words)
         done += ranges
-    for place, number in done:
-        _walk(ground, again, out, place, number, words)
-    for place, number in done:
-        for first, got in ground.read(out, number, place):
-            places = count_from(first, len(got))
-            expected = scatter(places) + scatter(np.uint32(words - 1) - places)
+    for start_word, number in done:
+        _write_range(scratch, again, out, start_word, number, words)
+    for start_word, number in done:
+        for first, got in scratch.read(out, number, start_word):
+            indices = count_from(first, len(got))
+            expected = scatter(indices) + scatter(np.uint32(words - 1) - indices)
             if fault := difference(got, expected, first):
                 return fault
     return None
 
 
-def _walk(
-    ground: ScratchSpace, program: Program, out: BufferBlock, first: int, count: int, words: int
+def _write_range(
+    scratch: ScratchSpace, program: Program, out: BufferBlock, first: int, count: int, words: int
 ) -> None:
-    """Let `program` write `count` of all `words` of `out`, from the `first` on."""
+    """Run `program`, which writes `count` of the `words` words of `out` from `first` on."""
     values = {"first": first, "count": count, "words": words}
-    ground.dispatch(program, (-(-count // WALKING), 1, 1), [out], values)
+    scratch.dispatch(program, (-(-count // GROUP_SIZE), 1, 1), [out], values)
 
 
-def compute_uniforms(ground: ScratchSpace, count: int) -> str | None:
+def compute_uniforms(scratch: ScratchSpace, count: int) -> str | None:
     """Test `count` numbers of uniforms, all in one array."""
     numbers = scatter(count_from(0, count))
-    program = ground.compute(OUT + COMPUTE_UNIFORMS % (WALKING, count // 4, count, WALKING))
-    out = ground.memory(count)
-    ground.dispatch(program, (1, 1, 1), [out], {"given": tuple(map(int, numbers))})
-    return _memory_difference(ground, out, lambda first, n: numbers[first : first + n], count)
+    program = scratch.compute(OUT + COMPUTE_UNIFORMS % (GROUP_SIZE, count // 4, count, GROUP_SIZE))
+    out = scratch.memory(count)
+    scratch.dispatch(program, (1, 1, 1), [out], {"given": tuple(map(int, numbers))})
+    return _memory_difference(scratch, out, lambda first, n: numbers[first : first + n], count)
 
 
-def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
-    """Test a storage block that begins `nbytes` behind the beginning of a buffer."""
+def alignment(scratch: ScratchSpace, nbytes: int) -> str | None:
+    """Test a storage block that begins at an offset of `nbytes` in a buffer."""
     count = 16
-    program = ground.compute(OUT + READ % count)
-    out, numbers = ground.memory(count), scatter(count_from(0, nbytes // 4 + count))
-    source = ground.memory(len(numbers), numbers)
+    program = scratch.compute(OUT + READ % count)
+    out, numbers = scratch.memory(count), scatter(count_from(0, nbytes // 4 + count))
+    source = scratch.memory(len(numbers), numbers)
     out.copy.bind_to_storage_buffer(0, 0, out.nbytes)
     source.copy.bind_to_storage_buffer(1, nbytes, 4 * count)
-    ground.ran(program, (1, 1, 1), {})
+    scratch.run(program, (1, 1, 1), {})
     return _memory_difference(
-        ground, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count
+        scratch, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count
     )
 
 
 def _memory_difference(
-    ground: ScratchSpace,
+    scratch: ScratchSpace,
     out: BufferBlock,
     expected: Callable[[int, int], Words],
     words: int | None = None,
@@ -299,7 +301,7 @@ def _memory_difference(
     """Describe the first difference of `out` from `expected`, a function of a first index and a
     count.
     """
-    for first, got in ground.read(out, out.size if words is None else words):
+    for first, got in scratch.read(out, out.size if words is None else words):
         if fault := difference(got, expected(first, len(got)), first):
             missing = int(np.count_nonzero(got == POISON))
             return f"{fault}; {missing} were never written" if missing else fault
@@ -329,95 +331,95 @@ NEAR = 8  # texels on either side of a power of two
 VERTICES = 65
 
 
-def captured_components(ground: ScratchSpace, count: int) -> str | None:
+def captured_components(scratch: ScratchSpace, count: int) -> str | None:
     """Test a vertex shader that captures `count` numbers."""
     lines = ""
     for i in range(count // 4):
         numbers = ", ".join(f"scatter(place + {4 * i + k}u)" for k in range(4))
         lines += f"    result[{i}] = vec4({numbers});\n"
-    program = ground.feedback(CAPTURE % (count // 4, count, lines))
-    got = ground.capture(program, VERTICES)
+    program = scratch.feedback(CAPTURE % (count // 4, count, lines))
+    got = scratch.capture(program, VERTICES)
     return difference(got, floats(scatter(count_from(0, VERTICES * count))))
 
 
-def vertex_uniforms(ground: ScratchSpace, count: int) -> str | None:
+def vertex_uniforms(scratch: ScratchSpace, count: int) -> str | None:
     """Test `count` numbers of uniforms: one is the beginning of the draw, the others are an
     array.
     """
     count = (count - 4) // 4 * 4
     numbers = scatter(count_from(0, count))
-    program = ground.feedback(VERTEX_UNIFORMS % (count // 4))
-    got = ground.capture(program, count, {"given": tuple(map(int, numbers))})
+    program = scratch.feedback(VERTEX_UNIFORMS % (count // 4))
+    got = scratch.capture(program, count, {"given": tuple(map(int, numbers))})
     return difference(got, floats(numbers))
 
 
-def texture_units(ground: ScratchSpace, count: int) -> str | None:
+def texture_units(scratch: ScratchSpace, count: int) -> str | None:
     """Test `count` textures that one vertex shader fetches from."""
     numbers = scatter(count_from(1, count))
-    kept = [ground.plane((1, 1), numbers[i : i + 1]) for i in range(count)]
+    textures = [scratch.plane((1, 1), numbers[i : i + 1]) for i in range(count)]
     body = "".join(f"uniform highp sampler2D data{i};\n" for i in range(count))
     body += "uniform int first;\nout highp float result;\nvoid main() {\n    result = -1.0;\n"
     for i in range(count):
         body += f"    if (first + gl_VertexID == {i}) "
         body += f"result = texelFetch(data{i}, ivec2(0), 0).x;\n"
-    program = ground.feedback(body + "}\n")
-    for unit, texture in enumerate(kept):
+    program = scratch.feedback(body + "}\n")
+    for unit, texture in enumerate(textures):
         texture.use(unit)
-    return difference(ground.capture(program, count, _units(count)), floats(numbers))
+    return difference(scratch.capture(program, count, _units(count)), floats(numbers))
 
 
 def _units(count: int) -> dict[str, int]:
     return {f"data{i}": i for i in range(count)}
 
 
-def texture_size(ground: ScratchSpace, side: int) -> str | None:
+def texture_size(scratch: ScratchSpace, side: int) -> str | None:
     """Test a texture `side` pixels wide, and one `side` pixels high."""
-    for size, place in (((side, 1), "ivec2(i, 0)"), ((1, side), "ivec2(0, i)")):
-        if fault := _texture(ground, size, "sampler2D", place):
+    for size, index in (((side, 1), "ivec2(i, 0)"), ((1, side), "ivec2(0, i)")):
+        if fault := _texture(scratch, size, "sampler2D", index):
             return f"a texture of {size[0]} x {size[1]}: {fault}"
     return None
 
 
-def texture_layers(ground: ScratchSpace, count: int) -> str | None:
+def texture_layers(scratch: ScratchSpace, count: int) -> str | None:
     """Test a texture of `count` layers."""
-    return _texture(ground, (1, 1, count), "sampler2DArray", "ivec3(0, 0, i)")
+    return _texture(scratch, (1, 1, count), "sampler2DArray", "ivec3(0, 0, i)")
 
 
-def _texture(ground: ScratchSpace, size: tuple[int, ...], sampler: str, place: str) -> str | None:
+def _texture(scratch: ScratchSpace, size: tuple[int, ...], sampler: str, index: str) -> str | None:
     numbers = scatter(count_from(0, max(size)))
-    at = place.replace("i)", "first + gl_VertexID)").replace("(i,", "(first + gl_VertexID,")
-    program = ground.feedback(FETCH % (sampler, f"{at}, 0"))
-    texture = ground.plane(size, numbers)
+    texel = index.replace("i)", "first + gl_VertexID)").replace("(i,", "(first + gl_VertexID,")
+    program = scratch.feedback(FETCH % (sampler, f"{texel}, 0"))
+    texture = scratch.plane(size, numbers)
     texture.use(0)
-    return difference(ground.capture(program, max(size), {"data": 0}), floats(numbers))
+    return difference(scratch.capture(program, max(size), {"data": 0}), floats(numbers))
 
 
-def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
-    """Test a buffer texture of `count` texels: its ends, and the places near powers of two.
+def buffer_texels(scratch: ScratchSpace, count: int) -> str | None:
+    """Test a buffer texture of `count` texels: its ends, and the indices near powers of two.
 
-    What a driver lets wrap is found there: the number of bits of a place, or of a byte's.
+    There a driver's index, of a texel or of a byte, wraps where it has too few bits.
     """
-    memory = ground.memory(count, np.zeros(1, np.uint32))
+    memory = scratch.memory(count, np.zeros(1, np.uint32))
     ranges = list(_ranges(count))
     for first, number in ranges:
         content = floats(scatter(count_from(first, number)))
-        ground.device.write_buffer(memory.copy, content, 4 * first)
-    texture = DataTexture(ground.device, count, "r32f", "samplerBuffer")
+        scratch.device.write_buffer(memory.copy, content, 4 * first)
+    texture = DataTexture(scratch.device, count, "r32f", "samplerBuffer")
     texture.copy_from(memory.copy)
     texture.bind(0)
-    program = ground.feedback(
+    program = scratch.feedback(
         FETCH.replace("uniform int first", "uniform int first, start")
         % ("samplerBuffer", "start + first + gl_VertexID")
     )
     for first, number in ranges:
-        got = ground.capture(program, number, {"data": 0, "start": first})
+        got = scratch.capture(program, number, {"data": 0, "start": first})
         if fault := difference(got, floats(scatter(count_from(first, number))), first):
             return fault
     return None
 
 
 def _ranges(count: int) -> list[tuple[int, int]]:
-    """Return the places to test among `count`: the first of each range, and its length."""
+    """Return the ranges of indices to test among `count`: first index and length."""
     ends = [(0, min(DRAWN, count)), (max(count - DRAWN, 0), min(DRAWN, count))]
     powers = (1 << n for n in range(DRAWN.bit_length(), count.bit_length()))
     near = [(power - NEAR, min(2 * NEAR, count - power + NEAR)) for power in powers]

@@ -31,7 +31,7 @@ class LimitFinding:
     said: int
     """The number that the driver states."""
     holds: int
-    """Up to where every number was right; below `said` where it is broken, or was not tried."""
+    """The value up to which all results were right; below `said` where more is wrong or untried."""
     why: str | None = None
     """The fault beyond `holds`; None where there is none."""
     note: str | None = None
@@ -114,55 +114,55 @@ class Limits:
 
 
 CAP = 256 << 20
-"""Bytes that a try may take, unless all is asked for."""
+"""Bytes that a test may take without --full."""
 WHOLE = 4 << 30
-"""Bytes that a try may take where all is asked for; the device may have less."""
+"""Bytes that a test may take with --full; the device may have less."""
 PATIENCE = 3.0
-"""Seconds after which a try of much memory is content with less, unless all is asked for."""
-COARSEST = 4096  # bytes at which every driver lets a block begin
+"""Seconds after which a test of much memory may skip a part, without --full."""
+COARSEST = 4096  # an offset, in bytes, at which every driver lets a block begin
 
 
 def probe_limits(
     device: Device, full: bool = False, progress: Callable[[str], None] = lambda what: None
 ) -> Limits:
-    """Try every limit of `device` that kernels rely on, and keep which do not hold.
+    """Test every limit of `device` that kernels rely on, and save those that do not hold.
 
-    full: up to what the driver states, else to 256 MiB of memory and two million workgroups.
-    progress: called with what is tried next. The device's capabilities are lowered to what holds,
-    those of devices that open later as well. Where the driver resets the context for a try,
-    `device` is lost, and the rest is tried on `device.reopen()`, where that opens. A limit whose
-    search raises an exception is left without a verdict.
+    full: test up to the stated values, else up to 256 MiB of memory and two million workgroups.
+    progress: called with the limit that is tested next. The capabilities of the device, and of
+    devices that open later, are lowered to what holds. Where the driver resets the context during a
+    test, `device` is lost, and the other limits are tested on `device.reopen()`, where that opens.
+    A limit whose test raises an exception is left without a verdict.
     """
     folder, start, checks = Settings.from_environment().cache, perf_counter(), Checks()
-    kept = LimitOverrides.load(folder, device.capabilities)
-    before, findings = dict(kept.limits), list[LimitFinding]()
+    overrides = LimitOverrides.load(folder, device.capabilities)
+    before, findings = dict(overrides.limits), list[LimitFinding]()
     for probe in probes():
         offers = device.capabilities
-        there = offers.compute if probe.compute else offers.feedback
-        if not there or not probe.number(offers):
+        is_available = offers.compute if probe.compute else offers.feedback
+        if not is_available or not probe.number(offers):
             continue
         progress(probe.what)
         search = _LimitSearch(device, probe, full)
         finding = checks.run(f"the limit of {probe.what}", search.finding, None)
         if device.lost is not None:
-            again = checks.run("a new context after a reset", device.reopen, None)
-            if again is None:
+            reopened = checks.run("a new context after a reset", device.reopen, None)
+            if reopened is None:
                 break
-            device = again
+            device = reopened
         if finding is not None:
             findings.append(finding)
         if finding is not None and not finding.ok:
-            lower = partial(_lower, device, kept, finding, offers)
+            lower = partial(_lower, device, overrides, finding, offers)
             checks.run(f"lowering the limit of {probe.what}", lower, None)
     return Limits(tuple(findings), before, perf_counter() - start, tuple(checks.failed))
 
 
 def _lower(
-    device: Device, broken: LimitOverrides, finding: LimitFinding, offers: Capabilities
+    device: Device, overrides: LimitOverrides, finding: LimitFinding, offers: Capabilities
 ) -> None:
-    """Keep a limit that does not hold, and have `device` take what does."""
-    broken.add({finding.limit: _broken_limit(finding, offers)})
-    device.capabilities = broken.lowered(device.capabilities)
+    """Save a limit that does not hold, and lower the capabilities of `device` to what holds."""
+    overrides.add({finding.limit: _broken_limit(finding, offers)})
+    device.capabilities = overrides.lowered(device.capabilities)
 
 
 def _broken_limit(finding: LimitFinding, offers: Capabilities) -> BrokenLimit:
@@ -175,12 +175,12 @@ def _broken_limit(finding: LimitFinding, offers: Capabilities) -> BrokenLimit:
 
 
 class _LimitSearch:
-    """The search for the most of a limit that is right."""
+    """The search for the largest value of a limit with right results."""
 
     def __init__(self, device: Device, probe: Probe, full: bool) -> None:
         self._device, self._probe, self._full = device, probe, full
-        self._said = probe.number(device.capabilities)
-        self._left: str | None = None  # what the last try left out
+        self._stated = probe.number(device.capabilities)
+        self._skipped: str | None = None  # the part that the last test skipped
 
     def finding(self) -> LimitFinding:
         """Test the limit by bisection, and return the result."""
@@ -197,9 +197,9 @@ class _LimitSearch:
                 if not most:
                     return self._finding(0, None, note)
         if why is None:
-            return self._finding(most, None, note if most < self._said else self._left)
+            return self._finding(most, None, note if most < self._stated else self._skipped)
         right, wrong = 0, most
-        for likely in (probe.guaranteed, probe.grain):  # most of all, what GL guarantees holds
+        for likely in (probe.guaranteed, probe.grain):  # what GL guarantees is likeliest to hold
             if right < likely < wrong:
                 if (fault := self._try_in_memory(likely)) is None:
                     right = likely
@@ -215,18 +215,18 @@ class _LimitSearch:
         return self._finding(right, why, None)
 
     def _upward(self) -> LimitFinding:
-        """Test a limit of which a larger number asks for less."""
-        why, number = self._try_in_memory(self._said), max(self._said, 4)
-        first = why
+        """Test a limit whose larger values are easier to meet, as an alignment."""
+        fault, number = self._try_in_memory(self._stated), max(self._stated, 4)
+        why = fault
         while why is not None and number < COARSEST:
             number *= 2
             why = self._try_in_memory(number)
-        return self._finding(number if first else self._said, first, None)
+        return self._finding(number if fault else self._stated, fault, None)
 
     def _greatest(self) -> tuple[int, str | None]:
-        """Return the greatest number to test, and why no greater one is tested."""
+        """Return the greatest value to test, and why no greater one is tested."""
         probe, offers = self._probe, self._device.capabilities
-        most, note = self._said, None
+        most, note = self._stated, None
         if probe.limit == "max_compute_work_group_size":
             if most > offers.max_compute_work_group_invocations:
                 most, note = offers.max_compute_work_group_invocations, "a workgroup has no more"
@@ -235,13 +235,13 @@ class _LimitSearch:
             lambda: ScratchSpace(self._device, WHOLE if self._full else CAP).most
         )
         if probe.compute and probe.limit != "max_shader_storage_block_size":
-            free = min(free, offers.max_shader_storage_block_size)  # its numbers are in a block
+            free = min(free, offers.max_shader_storage_block_size)  # results are in a storage block
         room = int(free / (probe.nbytes or 1))
         if probe.nbytes and most > room:
             most, note = room, "more memory was not tried" if self._full else "--full tries more"
         if probe.most is not None and most > probe.most and not (self._full and probe.nbytes):
             most, note = probe.most, "--full tries more" if probe.nbytes else "kernels need no more"
-        return (most, note) if most == self._said else (self._round_down(most), note)
+        return (most, note) if most == self._stated else (self._round_down(most), note)
 
     def _round_down(self, number: int) -> int:
         return number // self._probe.grain * self._probe.grain
@@ -266,25 +266,28 @@ class _LimitSearch:
             return _explain(error)
         except MemoryError:
             raise NoRoomError("there is not enough memory to try it") from None
-        except Exception as error:  # a driver may fail at anything: what raises is not had
+        except (
+            Exception
+        ) as error:  # a driver may fail at anything: a value that raises cannot be used
             if device.lost is not None:
                 self._device = device.reopen()
             return raised(error)
 
     def _run_probe(self, number: int) -> str | None:
-        ground = ScratchSpace(self._device, WHOLE, inf if self._full else PATIENCE)
-        fault = self._probe.work(ground, number)
-        self._left = ground.note
+        scratch = ScratchSpace(self._device, WHOLE, inf if self._full else PATIENCE)
+        fault = self._probe.work(scratch, number)
+        self._skipped = scratch.note
         return fault
 
     def _finding(self, holds: int, why: str | None, note: str | None) -> LimitFinding:
         one = self._probe
-        return LimitFinding(one.limit, one.axis, one.what, self._said, holds, why, note)
+        return LimitFinding(one.limit, one.axis, one.what, self._stated, holds, why, note)
 
 
 def _explain(error: GlnnError) -> str:
     """Explain an error in one line: for a shader that is refused, the driver's message."""
     if not isinstance(error, ShaderError):
         return first_line(error)
-    said = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), "")
-    return f"the driver refuses the shader{f': {said}' if said else ''}"
+    lines = (line.strip() for line in str(error).splitlines()[1:])
+    message = next(filter(None, lines), "")
+    return f"the driver refuses the shader{f': {message}' if message else ''}"

@@ -224,20 +224,20 @@ def _number(value: Any) -> str:
 
 
 ALIKE = 1.1
-"""Times that differ by less are alike: measures of the same differ as much."""
+"""Times that differ by a smaller factor count as equal: repeated measurements differ as much."""
 SLOW_BUS = 0.1
 """The part of the rate of the device's own copies below which a transfer is slow."""
 SLOW_RATE = 1e9
-"""Bytes a second: a way to the device below that is slow whatever its own copies do."""
+"""Bytes a second: a slower transfer is slow whatever the rate of the device's own copies."""
 LONG_LAUNCH = 20e-6
-"""Seconds of a launch in a chain from which on many small steps cost more than they compute."""
+"""Seconds of a launch in a chain: above, small steps cost more than their computation."""
 LONG_WAIT = 10.0
 """The ratio of a launch that is waited for to one in a chain, above which it is reported."""
 LONG_COMPILE = 0.05
-"""Seconds of a new shader from which on that is worth a word."""
+"""Seconds of a new shader above which it is reported."""
 
 BUSY = 1.25
-"""Seconds of the clock for each that a thread computes from which on others keep it waiting."""
+"""Wall seconds for each second that a thread computes: above, other programs are reported."""
 
 Rule = Callable[[Speed], Iterator[str]]
 
@@ -353,15 +353,15 @@ def transfers(speed: Speed) -> Iterator[str]:
         return
     largest = speed.transfers[-1]
     copies = largest.rate("copy")
-    for way, said, so in (
+    for way, subject, remedy in (
         ("up", "Uploads", "keep inputs on the device, and give it bytes rather than floats"),
         ("down", "Downloads", "ask for no more outputs than are needed"),
     ):
         rate_of = largest.rate(way)
         if rate_of < SLOW_RATE or rate_of < SLOW_BUS * copies:
             yield (
-                f"{said} are slow ({rate(rate_of)} for {size(largest.nbytes)}; the device copies "
-                f"{rate(copies)}): {so}."
+                f"{subject} are slow ({rate(rate_of)} for {size(largest.nbytes)}; the device "
+                f"copies {rate(copies)}): {remedy}."
             )
 
 
@@ -473,18 +473,20 @@ class Report:
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
-        seen, limits = self.examination, self.limits
+        examination, limits = self.examination, self.limits
         if self.ok:
-            looked = "here" if seen.scope.whole else "in what was looked at"
+            looked = "here" if examination.scope.whole else "in what was looked at"
             return f"Nothing is wrong {looked}."
         counts = {
-            "function": len({(one.backend, one.name) for one in seen.functions if one.wrong}),
-            "kernel": sum(bool(one.wrong) for one in seen.kernels),
+            "function": len(
+                {(one.backend, one.name) for one in examination.functions if one.wrong}
+            ),
+            "kernel": sum(bool(one.wrong) for one in examination.kernels),
             "kernel in large launches": sum(
-                one.part is not None and not one.wrong for one in seen.kernels
+                one.part is not None and not one.wrong for one in examination.kernels
             ),
             "limit": len(limits.wrong) + len(limits.before) if limits else 0,
-            "reset of the context": seen.lost is not None,
+            "reset of the context": examination.lost is not None,
         }
         said = ", ".join(count_of(int(n), what) for what, n in counts.items() if n)
         unknown = f"there is no verdict on {count_of(len(self.failed), 'check')}"
@@ -511,11 +513,11 @@ class Report:
     def text(self) -> str:
         """The text to paste where a fault is reported, without names and paths."""
         about = self.machine.lines() if self.machine else ["(no verdict)"]
-        seen, lines = self.examination, ["What follows", ""]
+        examination, lines = self.examination, ["What follows", ""]
         lines += self.sentences
         lines += ["", "Kernels", ""]
-        lines += [_line(*row) for row in rows(seen)]
-        wrong = [*_wrong(seen)]
+        lines += [_line(*row) for row in rows(examination)]
+        wrong = [*_wrong(examination)]
         if wrong:
             lines += ["", "What is wrong", "", *wrong]
         if self.limits is not None:
@@ -525,50 +527,51 @@ class Report:
         return "\n".join(["glnn doctor", "", *about, "", redact("\n".join(lines))]) + "\n"
 
 
-def rows(seen: Examination) -> list[tuple[str, ...]]:
+def rows(examination: Examination) -> list[tuple[str, ...]]:
     """Return the table of ops: backend, number of kernels that are right, split, unused or partly
     used, and why.
 
     Functions are counted once, whatever types they take.
     """
     result: list[tuple[str, ...]] = []
-    for backend in seen.scope.backends:
-        of_backend = [one for one in seen.functions if one.backend == backend]
+    for backend in examination.scope.backends:
+        of_backend = [one for one in examination.functions if one.backend == backend]
         if of_backend:
             wrong = [f"{one.name} of {one.dtype}" for one in of_backend if one.wrong]
             bad = len({one.name for one in of_backend if one.wrong})
             right = str(len(_right(of_backend)))
             result.append(("functions", backend, right, "", _count(bad), ", ".join(wrong)))
-    ops = dict.fromkeys((one.op, one.backend) for one in seen.kernels)
+    ops = dict.fromkeys((one.op, one.backend) for one in examination.kernels)
     for op, backend in sorted(ops):
-        some = [one for one in seen.kernels if (one.op, one.backend) == (op, backend)]
-        fine = sum(one.ok and bool(one.problems) for one in some)
-        parts = [one for one in some if one.part is not None and not one.wrong]
-        wrong = [f"{one.kernel}: {one.reason}" for one in some if one.wrong]
-        wrong += [f"{one.kernel} was not looked at" for one in some if one.outcome == UNSEEN]
-        counts = str(fine), _count(len(parts)), _count(sum(bool(one.wrong) for one in some))
+        kernels = [one for one in examination.kernels if (one.op, one.backend) == (op, backend)]
+        right_kernels = sum(one.ok and bool(one.problems) for one in kernels)
+        parts = [one for one in kernels if one.part is not None and not one.wrong]
+        wrong = [f"{one.kernel}: {one.reason}" for one in kernels if one.wrong]
+        wrong += [f"{one.kernel} was not looked at" for one in kernels if one.outcome == UNSEEN]
+        wrong_kernels = sum(bool(one.wrong) for one in kernels)
+        counts = str(right_kernels), _count(len(parts)), _count(wrong_kernels)
         result.append((op, backend, *counts, "; ".join(wrong)))
     return result
 
 
-def faults(seen: Examination) -> Iterator[str]:
+def faults(examination: Examination) -> Iterator[str]:
     """Yield the faults and their consequences."""
-    if seen.lost is not None:
-        yield f"The driver reset the context at {seen.lost}; what follows was not looked at."
-    for one in seen.functions:
+    if examination.lost is not None:
+        yield f"The driver reset the context at {examination.lost}; what follows was not looked at."
+    for one in examination.functions:
         if one.wrong:
             yield (
                 f"{one.backend}: {one.name} of {one.dtype} is wrong: {one.wrong}. No kernel that "
                 "calls it is used there: another backend or the host computes it, or it is refused."
             )
-    for kernel in seen.kernels:
+    for kernel in examination.kernels:
         if kernel.wrong:
             which = "It is" if kernel.whole else f"{len(kernel.wrong)} of its forms are"
             yield (
                 f"{kernel.backend}: {kernel.op} by {kernel.kernel} is wrong: {kernel.reason}. "
                 f"{which} not used here."
             )
-    yield from _split_launches(seen.kernels)
+    yield from _split_launches(examination.kernels)
 
 
 def _split_launches(kernels: Sequence[KernelResult]) -> Iterator[str]:
@@ -587,14 +590,14 @@ def _split_launches(kernels: Sequence[KernelResult]) -> Iterator[str]:
             )
 
 
-def summary(seen: Examination) -> Iterator[str]:
+def summary(examination: Examination) -> Iterator[str]:
     """Yield what is right, and where drivers differ as GL allows."""
-    for backend in seen.scope.backends:
-        if backend in seen.closed:
-            yield f"{backend} does not open: {seen.closed[backend]}."
+    for backend in examination.scope.backends:
+        if backend in examination.closed:
+            yield f"{backend} does not open: {examination.closed[backend]}."
             continue
-        functions = [one for one in seen.functions if one.backend == backend]
-        kernels = [one for one in seen.kernels if one.backend == backend and one.problems]
+        functions = [one for one in examination.functions if one.backend == backend]
+        kernels = [one for one in examination.kernels if one.backend == backend and one.problems]
         fine = sum(not one.wrong for one in functions)
         right = sum(not one.wrong for one in kernels)
         problems = sum(one.problems for one in kernels)
@@ -606,8 +609,8 @@ def summary(seen: Examination) -> Iterator[str]:
         if said:
             yield f"{backend}: {'; '.join(said)}."
         yield from _freedoms(backend, functions)
-    if seen.kept:
-        yield f"Nothing of this is kept: {seen.kept}."
+    if examination.not_kept:
+        yield f"Nothing of this is kept: {examination.not_kept}."
 
 
 def _right(functions: Sequence[FunctionResult]) -> set[str]:
@@ -629,13 +632,13 @@ def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str
             )
 
 
-def _wrong(seen: Examination) -> Iterator[str]:
+def _wrong(examination: Examination) -> Iterator[str]:
     """Yield each wrong result, and how to reproduce it."""
-    for one in seen.functions:
+    for one in examination.functions:
         if one.wrong:
             yield f"{one.backend}, function {one.name} of {one.dtype}: {one.wrong}"
             yield f"    glnn doctor --function {one.name} --backend {one.backend}"
-    for kernel in seen.kernels:
+    for kernel in examination.kernels:
         if kernel.wrong:
             parameters = " ".join(f"{name}={value}" for name, value in kernel.parameters.items())
             yield f"{kernel.backend}, {kernel.op} by {kernel.kernel} {parameters}".rstrip()

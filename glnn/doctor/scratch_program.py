@@ -16,36 +16,35 @@ if TYPE_CHECKING:
     import moderngl
 
 Words = NDArray[np.uint32]
-Given = int | tuple[int, ...]
-"""The value of a uniform."""
-PIECE = 1 << 22  # words that come to the host at once
+UniformValue = int | tuple[int, ...]
+PIECE = 1 << 22  # words that are copied to the host at once
 DRAWN = 1024  # vertices of a draw: softpipe captures wrongly from the 4,097th on
-POISON = 0xFFFFFFFF  # which no number here is: as a float, NaN
+POISON = 0xFFFFFFFF  # a word that no test writes: NaN as a float
 SCATTER = """uint scatter(uint i) {
     i = (i ^ (i >> 16)) * 0x7feb352du;
     return ((i ^ (i >> 15)) * 0x846ca68bu) >> 8;
 }
 """
-"""A number of 24 bits for each place, so that also a float has all of it."""
+"""A hash of each index to 24 bits, which a float holds exactly."""
 
 
-def scatter(places: Words) -> Words:
-    """Compute the function SCATTER for each of `places`."""
-    i = (places ^ (places >> np.uint32(16))) * np.uint32(0x7FEB352D)
+def scatter(indices: Words) -> Words:
+    """Compute the function SCATTER for each of `indices`."""
+    i = (indices ^ (indices >> np.uint32(16))) * np.uint32(0x7FEB352D)
     mixed: Words = ((i ^ (i >> np.uint32(15))) * np.uint32(0x846CA68B)) >> np.uint32(8)
     return mixed
 
 
 def count_from(first: int, number: int) -> Words:
-    """Return `number` places from `first` on."""
+    """Return `number` indices from `first` on."""
     return np.arange(first, first + number, dtype=np.uint32)
 
 
 class ScratchSpace:
-    """A device that limits are tried on. To be used inside `Device.perform`.
+    """Programs and memory on a device for tests of its limits. To be used inside `Device.perform`.
 
-    most: the bytes that one try may take. patience: seconds after which a try is content with
-    less. note: what it left out then.
+    most: the bytes that a test may take. patience: seconds after which a test may skip a part.
+    note: the part that it skipped.
     """
 
     note: str | None = None
@@ -73,40 +72,40 @@ class ScratchSpace:
         return Source("doctor", text, origin)
 
     def memory(self, words: int, content: Words | None = None) -> BufferBlock:
-        """Allocate words on the device, `content` at the beginning, or all POISON without.
+        """Allocate words on the device that begin with `content`, or are all POISON without it.
 
         Raises NoRoomError.
         """
         try:
-            made = BufferBlock(words, self.device)
+            block = BufferBlock(words, self.device)
         except DeviceError as error:
             if self.device.lost is not None:
                 raise
             raise NoRoomError(str(error)) from None
         if content is not None:
-            self.device.write_buffer(made.copy, np.ascontiguousarray(content))
+            self.device.write_buffer(block.copy, np.ascontiguousarray(content))
         else:
             piece = np.full(min(words, PIECE), POISON, np.uint32)
             for first in range(0, words, PIECE):
-                self.device.write_buffer(made.copy, piece[: words - first], 4 * first)
-        return made
+                self.device.write_buffer(block.copy, piece[: words - first], 4 * first)
+        return block
 
     def dispatch(
         self,
         program: Program,
         groups: tuple[int, int, int],
         bound: Sequence[BufferBlock],
-        uniforms: Mapping[str, Given] | None = None,
+        uniforms: Mapping[str, UniformValue] | None = None,
     ) -> None:
-        """Run a compute shader over `bound`, storage blocks 0, 1, ..., and wait for it."""
+        """Bind `bound` as storage blocks 0, 1, ..., run a compute shader, and wait for it."""
         for binding, memory in enumerate(bound):
             memory.copy.bind_to_storage_buffer(binding, 0, memory.nbytes)
-        self.ran(program, groups, uniforms or {})
+        self.run(program, groups, uniforms or {})
 
-    def ran(
-        self, program: Program, groups: tuple[int, int, int], uniforms: Mapping[str, Given]
+    def run(
+        self, program: Program, groups: tuple[int, int, int], uniforms: Mapping[str, UniformValue]
     ) -> None:
-        """Run a compute shader with what is bound, wait, and raise what GL says of it."""
+        """Run a compute shader with the buffers that are bound, wait, and raise GL's errors."""
         program.set(dict(uniforms))
         program.dispatch(groups)
         self.device.barrier()
@@ -114,27 +113,27 @@ class ScratchSpace:
         self.device.check_always("try a limit")
 
     def capture(
-        self, program: Program, vertices: int, uniforms: Mapping[str, Given] | None = None
+        self, program: Program, vertices: int, uniforms: Mapping[str, UniformValue] | None = None
     ) -> Words:
-        """Return the words that `vertices` capture, in draws of at most DRAWN each.
+        """Return the words that `vertices` vertices capture, in draws of at most DRAWN each.
 
         The shader's uniform `first` is the number of a draw's first vertex.
         """
-        each = program.stride // 4
-        result = np.empty(vertices * each, np.uint32)
-        out, array = self.memory(min(vertices, DRAWN) * each), program.vertex_array()
+        words = program.stride // 4
+        result = np.empty(vertices * words, np.uint32)
+        out, array = self.memory(min(vertices, DRAWN) * words), program.vertex_array()
         for first in range(0, vertices, DRAWN):
             count = min(DRAWN, vertices - first)
-            self.device.write_buffer(out.copy, np.full(count * each, POISON, np.uint32))
+            self.device.write_buffer(out.copy, np.full(count * words, POISON, np.uint32))
             program.set({**(uniforms or {}), "first": first})
             program.capture(array, count, 1, out.copy)
             self.device.wait()
-            part = result[first * each : (first + count) * each]
-            out.copy.read_into(part, 4 * count * each)
+            part = result[first * words : (first + count) * words]
+            out.copy.read_into(part, 4 * count * words)
         return result
 
     def read(self, memory: BufferBlock, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
-        """Yield `words` of `memory` from `start` on, in pieces, each with its first place."""
+        """Yield `words` of `memory` from `start` on, in pieces, each with its first index."""
         for first in range(start, start + words, PIECE):
             piece = np.empty(min(PIECE, start + words - first), np.uint32)
             memory.copy.read_into(piece, piece.nbytes, offset=4 * first)
@@ -144,10 +143,10 @@ class ScratchSpace:
         """Make a texture of floats of the extents `size`, two or three."""
         context: Any = self.device.context
         make = context.texture if len(size) == 2 else context.texture_array
-        made: moderngl.Texture = make(size, 1, content.astype(np.float32), dtype="f4")
-        made.filter = (0x2600, 0x2600)  # nearest: else such a texture is incomplete
+        texture: moderngl.Texture = make(size, 1, content.astype(np.float32), dtype="f4")
+        texture.filter = (0x2600, 0x2600)  # nearest: else such a texture is incomplete
         self.device.check_always(f"allocate a texture of {' x '.join(map(str, size))}")
-        return made
+        return texture
 
 
 def difference(got: Words, expected: Words, first: int = 0) -> str | None:
@@ -155,10 +154,10 @@ def difference(got: Words, expected: Words, first: int = 0) -> str | None:
     wrong = np.flatnonzero(got != expected)
     if not wrong.size:
         return None
-    at = int(wrong[0])
+    i = int(wrong[0])
     return (
-        f"{wrong.size} of {got.size} numbers are wrong, the first at {first + at}: "
-        f"expected {expected[at]}, got {got[at]}"
+        f"{wrong.size} of {got.size} numbers are wrong, the first at {first + i}: "
+        f"expected {expected[i]}, got {got[i]}"
     )
 
 

@@ -86,7 +86,7 @@ class BackendComparison:
     size: int
     """n of a product of n x n, the side of the image of a convolution, the images of LeNet."""
     flops: int
-    """Operations that it takes, as plain loops have them; 0 where nobody counted."""
+    """Operations of plain loops that compute it; 0 where unknown."""
     on_device: Mapping[str, float]
     """Seconds with all operands in place, by backend; `numpy` is NumPy in this process."""
     in_all: Mapping[str, float]
@@ -229,13 +229,13 @@ def size(nbytes: int) -> str:
 
 Array = NDArray[Any]
 ENOUGH, MOST_RUNS, LEAST_RUNS = 0.1, 50, 3
-"""Seconds of a measure that are enough; its runs at the most; and at the least."""
+"""Seconds after which a measurement ends; its most runs, and its least."""
 SIDES, IMAGE, IMAGES = (256, 512, 1024), 56, (1, 100)
 """The sides of products, of a convolution's image; the numbers of images for LeNet."""
 LONG, TOO_LONG = 0.3, 0.6
-"""Seconds of a run that is not repeated, and of one that is left out."""
+"""Seconds above which a run is not repeated; predicted seconds above which it is left out."""
 SCOUT = 64
-"""The side of products by which it is seen what takes too long."""
+"""The side of the first product, whose rate predicts which runs take too long."""
 LENET_FLOPS = 833_040
 """Operations of one image by LeNet: its convolutions and products."""
 
@@ -298,7 +298,7 @@ class BackendContest:
 
     def __init__(self, device: Device, opened: Sequence[GlBackend], checks: Checks) -> None:
         self._device, self._opened, self._checks = device, opened, checks
-        self._paces: dict[str, float] = {}  # operations a second
+        self._rates: dict[str, float] = {}  # operations a second by backend
 
     def compare(
         self,
@@ -314,32 +314,34 @@ class BackendContest:
         if op is not None:
             types = {name: TensorType.from_array(array) for name, array in operands.items()}
             flops = op.cost_of(types).flops
-        fast = [one for one in self._opened if self._is_feasible(one.name, flops)]
-        inside: dict[str, float] = {}
+        feasible = [one for one in self._opened if self._is_feasible(one.name, flops)]
+        on_device: dict[str, float] = {}
         if op is not None:
-            placed = {
+            works = {
                 one.name: partial(one.perform, partial(_on_device_seconds, one, op, operands))
-                for one in fast
+                for one in feasible
             }
-            inside = self._times(f"{what} {size}, operands in place", placed)
-            self._paces |= {name: flops / seconds for name, seconds in inside.items()}
+            on_device = self._times(f"{what} {size}, operands in place", works)
+            self._rates |= {name: flops / seconds for name, seconds in on_device.items()}
             by_numpy = {"numpy": partial(median_seconds, partial(_by_numpy, op, operands))}
-            inside |= self._times(f"{what} {size}", by_numpy)
-        names = [one.name for one in fast if self._is_feasible(one.name, flops)] if in_all else []
-        whole: dict[str, float] = {}
+            on_device |= self._times(f"{what} {size}", by_numpy)
+        names = (
+            [one.name for one in feasible if self._is_feasible(one.name, flops)] if in_all else []
+        )
+        in_all_seconds: dict[str, float] = {}
         if in_all:
             runs = {
                 name: partial(_run_seconds, self._device, name, model, operands["x"])
                 for name in (*names, "cpu")
             }
-            whole = self._times(f"{what} {size}, in all", runs)
-        left = (one.name for one in self._opened if in_all and one.name not in names)
-        return BackendComparison(what, size, flops, inside, whole, tuple(left))
+            in_all_seconds = self._times(f"{what} {size}, in all", runs)
+        left_out = (one.name for one in self._opened if in_all and one.name not in names)
+        return BackendComparison(what, size, flops, on_device, in_all_seconds, tuple(left_out))
 
     def _times(
         self, what: str, works: Mapping[str, Callable[[], float | None]]
     ) -> dict[str, float]:
-        """Return the seconds that each of `works` gives, by backend, but of those that raise."""
+        """Return the seconds that each of `works` returns, by backend, without those that raise."""
         result: dict[str, float] = {}
         for name, work in works.items():
             seconds = self._checks.run(f"speed: {what} on {name}", work, None)
@@ -348,8 +350,8 @@ class BackendContest:
 
     def _is_feasible(self, name: str, flops: int) -> bool:
         """Return True where so many operations do not take that backend too long."""
-        pace = self._paces.get(name)
-        return pace is None or flops / pace <= TOO_LONG
+        predicted = self._rates.get(name)
+        return predicted is None or flops / predicted <= TOO_LONG
 
 
 def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
@@ -379,11 +381,11 @@ def _run_seconds(device: Device, name: str, model: Model, x: Array) -> float | N
 
 T = TypeVar("T")
 CHAIN, FEW = 100, 64
-"""Launches of a chain, and the numbers of each."""
+"""Launches of a chain, and the elements of each."""
 SIZES = tuple(1 << bits for bits in (12, 16, 20, 24, 26))
 """Bytes that are moved: 4 KiB to 64 MiB."""
 ROOM, MOST_ROOM = 256 << 20, 8 << 30
-"""Bytes that are asked for, to see that they are there; the most where all is asked for."""
+"""Bytes of memory that are tested; with `full`, the most."""
 
 
 def measure_speed(
@@ -393,11 +395,11 @@ def measure_speed(
     sides: Sequence[int] = SIDES,
     sizes: Sequence[int] = SIZES,
 ) -> Speed:
-    """Measure what is slow on `device`: medians by the clock, by its timer where that is believed.
+    """Measure the speed of `device`: medians by the wall clock, or by a reliable timer of its own.
 
-    full: also try most of the memory that is free. progress: called with what is measured next.
-    sides: of the products. sizes: bytes that are moved. What a backend cannot do is left out, and
-    so is what raises an exception, which is noted.
+    full: also test most of the free memory. progress: called with what is measured next. sides: of
+    the products. sizes: bytes that are moved. Work that a backend cannot do is left out;
+    measurements that raise an exception are listed in `failed`.
     """
     start, checks, opened = perf_counter(), Checks(), list[GlBackend]()
     for name in GPU_BACKENDS:
@@ -413,12 +415,12 @@ def measure_speed(
         move = partial(device.perform, partial(_transfer, opened[0], nbytes))
         one = checks.run(f"speed: moving {nbytes} bytes", move, None)
         moved += [] if one is None else [one]
-    held = contests(device, opened, sides, progress, checks)
+    comparisons = contests(device, opened, sides, progress, checks)
     progress("compiling")
     compiling = _measure_backends(checks, device, "compiling", _compiling, opened)
     progress("memory")
-    use = partial(device.perform, partial(_room, device, full))
-    room = checks.run("speed: memory", use, None)
+    check = partial(device.perform, partial(_room, device, full))
+    room = checks.run("speed: memory", check, None)
     offers = device.capabilities
     return Speed(
         software=offers.software,
@@ -426,7 +428,7 @@ def measure_speed(
         processors=processors(),
         launches=launches,
         transfers=tuple(moved),
-        contests=held,
+        contests=comparisons,
         compiling=compiling,
         room=room,
         seconds=perf_counter() - start,
@@ -452,7 +454,7 @@ def _measure_backends(
     measure: Callable[[GlBackend], T],
     opened: Sequence[GlBackend],
 ) -> tuple[T, ...]:
-    """Return what `measure` gives of each backend, but of those where it raises."""
+    """Return the results of `measure` for each backend, without those where it raises."""
     results: list[T] = []
     for one in opened:
         step = f"speed: {what} on {one.name}"
@@ -462,11 +464,11 @@ def _measure_backends(
 
 
 def waiting(least: float = 0.1) -> float:
-    """Measure seconds by the clock for each that this thread computes, for at least `least`
+    """Return wall seconds for each second that this thread computes, over at least `least`
     seconds.
     """
-    start, begun = perf_counter(), thread_time()
-    while (computed := thread_time() - begun) < least:
+    start, thread_start = perf_counter(), thread_time()
+    while (computed := thread_time() - thread_start) < least:
         pass
     return max((perf_counter() - start) / computed, 1.0)
 
@@ -479,12 +481,12 @@ def _launching(backend: GlBackend) -> LaunchTimes:
         choice = backend.choose(spec)
     layouts = backend.layouts(choice, spec)
     ends = [backend.allocate((FEW,), layouts[name]) for name in ("x0", "out")]
-    there, back = (
+    forward, backward = (
         backend.prepare(choice, spec, {"x0": one}, other) for one, other in (ends, reversed(ends))
     )
 
-    def waited(count: int) -> float:
-        work = backend.combine([(there, back)[i % 2] for i in range(count)])
+    def launch_seconds(count: int) -> float:
+        work = backend.combine([(forward, backward)[i % 2] for i in range(count)])
 
         def run() -> None:
             work()
@@ -492,7 +494,7 @@ def _launching(backend: GlBackend) -> LaunchTimes:
 
         return median_seconds(run, warm=2)
 
-    return LaunchTimes(backend.name, waited(1), waited(CHAIN) / CHAIN, CHAIN)
+    return LaunchTimes(backend.name, launch_seconds(1), launch_seconds(CHAIN) / CHAIN, CHAIN)
 
 
 def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
@@ -501,7 +503,7 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
     content = np.random.default_rng(2026).random(words, dtype=np.float32)
     inner = Buffer((words,), layout)
     inner.push(device)
-    source, taken = (
+    source, target = (
         Buffer((words,), layout, memory=backend.memory(words, way))
         for way in (Transfer.TO_DEVICE, Transfer.TO_HOST)
     )
@@ -515,12 +517,12 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
         device.wait()
 
     def down() -> None:
-        taken.mark_written()
-        taken.fetch(returned)
+        target.mark_written()
+        target.fetch(returned)
 
     returned = np.empty(words, np.float32)
     seconds_up, seconds_copied = median_seconds(up), median_seconds(copied)
-    taken.copy_from(inner, device)
+    target.copy_from(inner, device)
     device.wait()
     seconds = TransferTimes(nbytes, seconds_up, median_seconds(down), seconds_copied)
     if not np.array_equal(returned, content):
@@ -571,24 +573,26 @@ NEW = {
 def _room(device: Device, full: bool) -> MemoryCheck:
     """Write to free memory, all of it allocated at once, and test that it keeps its content."""
     told = device.memory_available()
-    asked = ROOM if told is None else min(MOST_ROOM, told // 2) if full else min(ROOM, told // 4)
-    held: list[BufferBlock] = []
-    pieces, fault = asked // (4 * PIECE), None
+    requested = (
+        ROOM if told is None else min(MOST_ROOM, told // 2) if full else min(ROOM, told // 4)
+    )
+    blocks: list[BufferBlock] = []
+    pieces, fault = requested // (4 * PIECE), None
     try:
         for number in range(pieces):
-            held.append(BufferBlock(PIECE, device))
-            device.write_buffer(held[-1].copy, _piece_content(number))
+            blocks.append(BufferBlock(PIECE, device))
+            device.write_buffer(blocks[-1].copy, _piece_content(number))
         device.wait()
         device.check_always("use memory")
     except GlnnError as error:
         if device.lost is not None:
             raise
-        fault, held = first_line(error), held[:-1]
+        fault, blocks = first_line(error), blocks[:-1]
     right = 0
-    copied = np.empty(PIECE, np.uint32)
-    for number, memory in enumerate(held):
-        memory.copy.read_into(copied)
-        if np.array_equal(copied, _piece_content(number)):
+    content = np.empty(PIECE, np.uint32)
+    for number, block in enumerate(blocks):
+        block.copy.read_into(content)
+        if np.array_equal(content, _piece_content(number)):
             right += 1
         elif fault is None:
             fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"

@@ -35,12 +35,12 @@ from glnn.suite.decoder import CONFIG, RandomWeights
 from glnn.suite.networks import NETWORKS, SuiteNetwork
 from glnn.validation.comparison import relative_error
 
-MINUTES, MOST_MINUTES = 10.0, 24 * 60.0  # of a run: usually, and at most
-"""The time after which nothing more is begun."""
+MINUTES, MOST_MINUTES = 10.0, 24 * 60.0
+"""Minutes after which nothing more is begun: by default, and at most."""
 ENOUGH, LEAST, MOST = 1.0, 3, 50
-"""Seconds of runs that are enough; their number."""
+"""Seconds of runs after which a measurement ends; the least and the most runs."""
 LONGEST = 20.0
-"""Seconds of a first run, less what is compiled in it, from which on a network is not timed."""
+"""Seconds of a run, without compiling, above which a network is not timed."""
 PROMPT, TOKENS = 64, 32
 """Tokens of the language model's prompt, and behind it."""
 
@@ -219,7 +219,7 @@ class _Suite:
         self._progress(f"doctor: {done} of {total}, {what}")
 
     def _time(self, network: SuiteNetwork) -> None:
-        """Time one network: on the CPU first, whose results the others are held against."""
+        """Time one network: on the CPU first, with whose results the others are compared."""
         times = self._result.networks.setdefault(network.name, {})
         built: list[tuple[Model, Array]] = []
 
@@ -237,16 +237,16 @@ class _Suite:
 
             def work(engine: str = engine) -> None:
                 with self._begin(engine, model, x) as run:
-                    time, found = time_runs(run, exact[0] if exact else None)
+                    time, result = time_runs(run, exact[0] if exact else None)
                 times[engine] = time
                 if engine == "cpu":
-                    exact.append(found)
+                    exact.append(result)
 
             self._do(step, work)
 
     @contextmanager
     def _begin(self, engine: str, model: Model, x: Array) -> Iterator[Run]:
-        """Yield what runs `model` on an engine."""
+        """Yield a function that runs `model` on `engine`."""
         if engine == PEER:
             with TemporaryDirectory() as folder:
                 yield peer_run(model, Path(folder), x)
@@ -274,33 +274,33 @@ class _Suite:
 
 
 def session_run(model: Model, backend: str, device: Device | None, x: Array) -> Run:
-    """Return what runs `model` by glnn."""
+    """Return a function that runs `model` by glnn."""
     session = InferenceSession(model, backend, device=device)
     feeds = {model.inputs[0].name: x}
 
     def run() -> Array:
-        found: Array = session.run(None, feeds)[0]
-        return found
+        result: Array = session.run(None, feeds)[0]
+        return result
 
     return run
 
 
 def peer_run(model: Model, folder: Path, x: Array) -> Run:
-    """Return what runs `model` by ONNX Runtime on the CPU, by a file in `folder`."""
+    """Return a function that runs `model` by ONNX Runtime on the CPU. folder: for its file."""
     path = folder / "model.onnx"
     model.save(path)
     session = OnnxRuntime(path)
     name, feeds = model.outputs[0], {model.inputs[0].name: x}
 
     def run() -> Array:
-        found: Array = session.run(feeds)[name]
-        return found
+        result: Array = session.run(feeds)[name]
+        return result
 
     return run
 
 
 def why_no_peer() -> str | None:
-    """Return why ONNX Runtime, or onnx, which writes its files, cannot be had; None if both can."""
+    """Return why ONNX Runtime, or onnx to write its files, is missing; None if both are there."""
     try:
         import_peer()
     except Exception as error:  # whatever a broken installation raises
@@ -311,7 +311,7 @@ def why_no_peer() -> str | None:
 def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:
     """Time `run`, and return its result, too. Raises DeviceError where a run takes too long."""
     start = perf_counter()
-    found = run()
+    result = run()
     first = perf_counter() - start
     if (once := warm_up(run)) > LONGEST:
         raise DeviceError(f"a run takes {once:.0f} s")
@@ -320,5 +320,5 @@ def time_runs(run: Run, exact: Array | None) -> tuple[RunTime, Array]:
         start = perf_counter()
         run()
         times.append(perf_counter() - start)
-    error = None if exact is None else float(relative_error(found, exact))
-    return RunTime(1e3 * median(times), first, len(times), error), found
+    error = None if exact is None else float(relative_error(result, exact))
+    return RunTime(1e3 * median(times), first, len(times), error), result

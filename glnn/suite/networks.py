@@ -18,7 +18,7 @@ SEED = 2026
 
 
 class NetworkBuilder:
-    """Nodes of a network, each by default behind the one before."""
+    """A builder that appends layers to a network; a layer reads the last result by default."""
 
     def __init__(self, name: str, sample: tuple[int, ...]) -> None:
         self.name, self.input = name, TensorInfo("x", ("N", *sample))
@@ -61,23 +61,22 @@ MOBILENET_V2 = (
     *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
     *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
 )
-"""Blocks of each stage: how much wider they are inside, channels, their number, the first one's
-stride."""
+"""Stages of blocks: expansion factor, output channels, number of blocks, stride of the first."""
 
 
 def mobilenet_v2() -> Model:
     """Build the network of Sandler and others 2018, table 2."""
     net, c = NetworkBuilder("mobilenet_v2", IMAGE), 32
     net.convolve(3, c, 3, 2, 1, layers.ReLU6())
-    for wider, out, count, first in MOBILENET_V2:
-        for place in range(count):
-            before, hidden = net.last, wider * c
-            if wider > 1:
+    for expansion, out, count, first in MOBILENET_V2:
+        for block in range(count):
+            block_input, hidden = net.last, expansion * c
+            if expansion > 1:
                 net.convolve(c, hidden, 1, 1, 1, layers.ReLU6())
-            net.convolve(hidden, hidden, 3, 1 if place else first, hidden, layers.ReLU6())
+            net.convolve(hidden, hidden, 3, 1 if block else first, hidden, layers.ReLU6())
             net.convolve(hidden, out)
-            if place:
-                net.add(net.last, before)
+            if block:
+                net.add(net.last, block_input)
             c = out
     net.convolve(c, 1280, 1, 1, 1, layers.ReLU6())
     return net.classify(1280)
@@ -90,13 +89,13 @@ def resnet18() -> Model:
     net.then(layers.MaxPool2d(3, 2, 1))
     for width, first in ((64, 1), (128, 2), (256, 2), (512, 2)):
         for stride in (first, 1):
-            before = net.last
+            shortcut = net.last
             net.convolve(c, width, 3, stride, 1, layers.ReLU())
-            made = net.convolve(width, width, 3)
+            residual = net.convolve(width, width, 3)
             if stride > 1:
-                net.last = before
-                before = net.convolve(c, width, 1, stride)
-            net.add(made, before)
+                net.last = shortcut
+                shortcut = net.convolve(c, width, 1, stride)
+            net.add(residual, shortcut)
             net.then(layers.ReLU())
             c = width
     return net.classify(c)

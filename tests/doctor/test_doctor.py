@@ -133,7 +133,7 @@ def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) ->
     found = examine_device(own, NORM)
     assert (
         found.ok
-        and found.kept is None
+        and found.not_kept is None
         and "local_response_norm" in next(summary(found)) + str(rows(found))
     )
     form = forms(Compute(own), ("local_response_norm",))[0]
@@ -258,7 +258,7 @@ def test_a_kernel_that_raises_is_not_used(own, cached, monkeypatch, error) -> No
 
     monkeypatch.setattr("glnn.doctor.kernel_accuracy.examine", raising)
     seen = examine_device(own, NORM)
-    assert not seen.ok and seen.kept is None
+    assert not seen.ok and seen.not_kept is None
     assert {one.outcome for one in seen.kernels} == {"not used"}
     assert all(type(error).__name__ in one.reason for one in seen.kernels)
     assert Certificates.load(cached, own.capabilities, __version__).found

@@ -126,7 +126,7 @@ def test_what_is_listed_and_kept(own, cached, monkeypatch, stage, error) -> None
         context.setattr(LISTING[stage], _Raises(error))
         seen = examine_device(own, SCOPE)
     if isinstance(error, OSError) and stage == "fingerprints":
-        assert seen.kept and "cannot be written" in seen.kept
+        assert seen.not_kept and "cannot be written" in seen.not_kept
         return
     assert not seen.ok and seen.failed
     assert all(one.step and type(error).__name__ in one.error for one in seen.failed)

@@ -57,7 +57,7 @@ def _check(backend: GlBackend, looks: list[FunctionCheck]) -> None:
     found = check_functions(backend, looks, Checks())
     wrong = {one.name: one.wrong or one.ulps for one in found if one.wrong or one.imprecise}
     assert not wrong, backend.name
-    assert all(one.values == len(look.given) for one, look in zip(found, looks, strict=True))
+    assert all(one.values == len(look.arguments) for one, look in zip(found, looks, strict=True))
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
