@@ -15,7 +15,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.launch import FlushPolicy, GlLaunch, MemoryAccess, TextureSource
 from glnn.core.cached_property import cached_property
 from glnn.core.layout import Layout
-from glnn.core.symint import greatest, hint, is_integer, parts_of
+from glnn.core.symint import greatest, hint, is_integer, split_size
 from glnn.gl import Buffer, Device, Program, Source, confuses_values
 from glnn.gl.command_encoder import (
     END,
@@ -288,7 +288,7 @@ def split_dispatch(
     counts: list[int] = []
     for count in map(greatest, groups):  # as many as possible along x, then along y, then along z
         counts.append(max(min(count, most // prod(counts)), 1))
-    shares = [parts_of(n, most) for n, most in zip(groups, counts, strict=True)]
+    shares = [split_size(n, most) for n, most in zip(groups, counts, strict=True)]
     for i, ((z, z_end), (y, y_end), (x, x_end)) in enumerate(product(*reversed(shares))):
         launch = {"first_group": (x, y, z), "all_groups": groups}
         part_uniforms = {name: launch.get(name, value) for name, value in uniforms.items()}

@@ -10,7 +10,7 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import FlushPolicy, GlLaunch, TextureSource
-from glnn.core.symint import greatest, parts_of
+from glnn.core.symint import greatest, split_size
 from glnn.errors import ShaderError
 from glnn.gl import Buffer, DataTexture, Device, Program, Source
 from glnn.gl.command_encoder import (
@@ -193,7 +193,7 @@ class Feedback(GlBackend):
 def draws_of(vertices: int, instances: int, most: int, stride: int) -> Iterator[Draw]:
     """Yield draws of at most `most` vertices, each of which captures `stride` bytes."""
     instances_per_draw = max(most // max(greatest(vertices), 1), 1)
-    for instance, last in parts_of(instances, instances_per_draw):
-        for first, end in parts_of(vertices, most):  # several only where a draw has one instance
+    for instance, last in split_size(instances, instances_per_draw):
+        for first, end in split_size(vertices, most):  # several only where a draw has one instance
             offset = (instance * vertices + first) * stride
             yield Draw(end - first, last - instance, first, instance, offset)

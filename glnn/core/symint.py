@@ -1,12 +1,11 @@
-"""Integers that stand for sizes which differ from run to run: expressions of symbols.
+"""Symbolic integers for sizes that differ from run to run, like PyTorch's `SymInt`.
 
-A plan is made once with a `SymInt` for each open size, whose `hint` is the size at hand. Arithmetic
-makes expressions; a comparison that is not the same for all sizes between the symbols' bounds is
-answered for the hint, and the answer becomes a guard: the plan holds for the sizes that answer all
-guards alike. Whatever takes the number itself (`int`, an index, a text) makes a guard that it is
-just this one, so that nothing that follows from a number is ever taken for more.
-
-The same idea as PyTorch's `SymInt`.
+A plan is made once, with a `SymInt` for each open size. Its `hint` is the size of the run that the
+plan is made for. Arithmetic gives expressions. A comparison whose answer is not the same for all
+sizes within the symbols' bounds is answered for the hint, and the answer becomes a guard: the plan
+holds for the sizes that give all guards the same answers. Conversion to a number (`int`, an index,
+a text) adds a guard that the expression equals its hint, so that no code can treat a number that
+holds for one size as one that holds for all.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from numpy.typing import NDArray
 Atom = str | tuple["Expr", "Expr"]
 """A symbol, or the quotient of two expressions, rounded down."""
 Monomial = tuple[Atom, ...]
-"""A product of atoms, in an order; none of them is 1."""
+"""A sorted product of atoms; () is 1."""
 Expr = tuple[tuple[Monomial, int], ...]
-"""A sum of monomials with factors, none 0, in an order: equal expressions are equal tuples."""
+"""A sorted sum of monomials with factors other than 0: equal expressions are equal tuples."""
 Bounds = tuple[int, int]
 T = TypeVar("T")
 SIMPLE = (str, int, float, bytes, Enum, type(None))
 """Types whose instances contain no SymInt."""
 PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
 """Exact types of most values without a SymInt, for the fastest check."""
-WIDEST = 1 << 62  # what stands for no bound
-MOST_DEGREE, MOST_TERMS = 128, 1000  # of an expression in an executable
+WIDEST = 1 << 62  # stands for infinity in bounds
+MOST_DEGREE, MOST_TERMS = 128, 1000  # of an expression in an executable that is read from a file
 ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lambda d: d == 0}
-"""Comparisons of a difference with 0; all others are these, or not these."""
+"""Comparisons of a difference with 0; all others are these or their negations."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +56,21 @@ class Guard:
 
 @dataclass(eq=False)
 class ShapeEnv:
-    """The symbols of one plan, and the guards that its construction has added.
+    """The symbols of one plan, and the guards added while it is made.
 
-    bounds: the least and the greatest size of each symbol that is considered.
+    bounds: the least and the greatest size of each symbol.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict)
     guards: dict[Guard, None] = field(default_factory=dict)
     number: int = field(default_factory=count().__next__)
-    """A number unique to each trace of the process."""
-    known: dict[Atom, Bounds] = field(default_factory=dict)
-    """Closer bounds of symbols and quotients, which follow from the guards."""
+    """A number unique to each ShapeEnv of the process."""
+    guarded_bounds: dict[Atom, Bounds] = field(default_factory=dict)
+    """Narrower bounds of symbols and quotients, which follow from the guards."""
     pinned: bool = False
     """True where a SymInt was converted to a number, so that the plan holds for its hint alone."""
     _ranges: dict[Expr, Bounds] = field(default_factory=dict)
-    """Cache of `range`, cleared whenever bounds change."""
+    """Cache of `range`; cleared when bounds change."""
     _first_ranges: dict[Expr, Bounds] = field(default_factory=dict)
     _quotients: dict[tuple[Expr, Expr], tuple[Expr, Expr]] = field(default_factory=dict)
 
@@ -101,10 +100,10 @@ class ShapeEnv:
         return result
 
     def first_range(self, expr: Expr) -> Bounds:
-        """The range of `expr` when it was first asked for, which later guards may have narrowed.
+        """Return the range of `expr` at the first call, even if later guards narrowed it.
 
-        One question has one answer in a plan: the texture that a step's kernel was chosen with
-        must be the one that its program, which is written later, declares.
+        A plan needs one answer: the texture that a step's kernel was chosen with must be the one
+        that the step's program, which is written later, declares.
         """
         result = self._first_ranges.get(expr)
         if result is None:
@@ -112,81 +111,93 @@ class ShapeEnv:
         return result
 
     def quotient(self, lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
-        """The quotient that is certain, and the rest that is to be divided, as first found."""
+        """Return `quotient` and `dividend`, for which lhs // rhs = quotient + dividend // rhs.
+
+        `dividend` is () where it is certain to be less than `rhs`. Repeated calls give the same
+        result, even if guards narrowed ranges meanwhile.
+        """
         result = self._quotients.get((lhs, rhs))
         if result is None:
-            whole, rest = _divided(lhs, rhs)
-            low, high = self.range(rest)
-            if low >= 0 and high < self.range(rhs)[0]:  # the rest is always less
-                rest = ()
-            result = self._quotients[lhs, rhs] = whole, rest
+            quotient, dividend = _divide_terms(lhs, rhs)
+            low, high = self.range(dividend)
+            if low >= 0 and high < self.range(rhs)[0]:
+                dividend = ()
+            result = self._quotients[lhs, rhs] = quotient, dividend
         return result
 
     def _range(self, expr: Expr) -> Bounds:
-        low, high = self._sum(expr)
-        for monomial, factor in expr:  # n times a // n is a less a remainder, 0 to n - 1
+        """Return the range of `expr` from the ranges of its terms, narrowed by its quotients.
+
+        Where `expr` has the term f * (a // n), n * expr is bounded by the sum with f * a in its
+        place: n * (a // n) is a less a remainder from 0 to n - 1.
+        """
+        low, high = self._sum_range(expr)
+        for monomial, factor in expr:
             atom = monomial[0] if len(monomial) == 1 else ""
             if isinstance(atom, str) or len(atom[1]) != 1 or atom[1][0][0] != ():
                 continue
             (_, divisor), dividend = atom[1][0], atom[0]
             if divisor < 2:
                 continue
-            whole = _plus(_plus((), expr, divisor), ((monomial, -factor * divisor),))
-            ends = self._sum(_plus(whole, dividend, factor))
-            rest = -factor * (divisor - 1)
-            low = max(low, -((-ends[0] - min(rest, 0)) // divisor))
-            high = min(high, (ends[1] + max(rest, 0)) // divisor)
+            other_terms = _plus(_plus((), expr, divisor), ((monomial, -factor * divisor),))
+            least, most = self._sum_range(_plus(other_terms, dividend, factor))
+            remainder = -factor * (divisor - 1)
+            low = max(low, -((-least - min(remainder, 0)) // divisor))
+            high = min(high, (most + max(remainder, 0)) // divisor)
         return max(low, -WIDEST), min(high, WIDEST)
 
-    def _sum(self, expr: Expr) -> Bounds:
+    def _sum_range(self, expr: Expr) -> Bounds:
         """Return the range of `expr` as the sum of its monomials' ranges."""
         low = high = 0
         for monomial, factor in expr:
             least, most = 1, 1
             for atom in monomial:
-                ends = self._atom(atom)
-                products = [a * b for a in (least, most) for b in ends]
+                products = [a * b for a in (least, most) for b in self._atom_range(atom)]
                 least, most = min(products), max(products)
             ends = factor * least, factor * most
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def reduced(self, difference: Expr) -> Expr:
+    def _without_common_factors(self, difference: Expr) -> Expr:
         """Divide `difference` by its positive common factors; its relation to 0 is unchanged."""
         if not difference:
             return difference
         (first, _), *others = difference
         common = list(first)
         for monomial, _ in others:
-            left = list(monomial)
-            common = [one for one in common if one in left and not left.remove(one)]  # type: ignore[func-returns-value]
-        common = [one for one in common if self._atom(one)[0] > 0]
-        unit = gcd(*(factor for _, factor in difference))
+            atoms = list(monomial)
+            common = [one for one in common if one in atoms and not atoms.remove(one)]  # type: ignore[func-returns-value]
+        common = [one for one in common if self._atom_range(one)[0] > 0]
+        divisor = gcd(*(factor for _, factor in difference))
         terms: dict[Monomial, int] = {}
         for monomial, factor in difference:
-            left = list(monomial)
+            atoms = list(monomial)
             for one in common:
-                left.remove(one)
-            terms[tuple(left)] = factor // unit
+                atoms.remove(one)
+            terms[tuple(atoms)] = factor // divisor
         return _sorted(terms)
 
-    def decide(self, difference: Expr, relation: str, at_hint: int) -> bool:
-        """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
-        difference = self.reduced(difference)
+    def decide(self, difference: Expr, relation: str, hint_difference: int) -> bool:
+        """Return True where `difference` is in `relation` to 0.
+
+        Where that depends on the sizes, the answer is the one for `hint_difference`, the value of
+        `difference` for the hints, and becomes a guard.
+        """
+        difference = self._without_common_factors(difference)
         low, high = self.range(difference)
         if relation == "<" and (high < 0 or low >= 0):
             return high < 0
         if relation == "==" and (low > 0 or high < 0 or low == high):
             return low == high == 0
-        answer = ORDER[relation](at_hint)
-        if relation == "==" and difference[0][1] < 0:  # one guard for it and for its opposite
+        answer = ORDER[relation](hint_difference)
+        if relation == "==" and difference[0][1] < 0:  # one guard for a == b and b == a
             difference = _plus((), difference, -1)
         self.guards[Guard(difference, relation, answer)] = None
-        self._learn(difference, relation, answer)
+        self._narrow_bounds(difference, relation, answer)
         return answer
 
-    def _learn(self, difference: Expr, relation: str, answer: bool) -> None:
-        """Tighten the bounds of a symbol or quotient that a guard limits by itself."""
+    def _narrow_bounds(self, difference: Expr, relation: str, answer: bool) -> None:
+        """Narrow the bounds of the symbol or quotient that a new guard compares with a number."""
         terms = dict(difference)
         offset = terms.pop((), 0)
         if len(terms) != 1:
@@ -194,23 +205,24 @@ class ShapeEnv:
         ((monomial, factor),) = terms.items()
         if len(monomial) != 1 or abs(factor) != 1:
             return
-        low, high = self._atom(monomial[0])
-        place = -offset * factor
+        low, high = self._atom_range(monomial[0])
+        limit = -offset * factor
         if relation == "==":
-            low, high = (place, place) if answer else (low + (low == place), high - (high == place))
-        elif answer == (factor > 0):  # less than the place, or at most there
-            high = min(high, place - answer)
+            low, high = (limit, limit) if answer else (low + (low == limit), high - (high == limit))
+        elif answer == (factor > 0):  # atom < limit, or atom <= limit
+            high = min(high, limit - answer)
         else:
-            low = max(low, place + answer)
-        self.known[monomial[0]] = low, high
+            low = max(low, limit + answer)
+        self.guarded_bounds[monomial[0]] = low, high
         self._ranges.clear()
 
-    def _atom(self, atom: Atom) -> Bounds:
-        ends = self._plain(atom)
-        closer = self.known.get(atom, ends)
-        return max(ends[0], closer[0]), min(ends[1], closer[1])
+    def _atom_range(self, atom: Atom) -> Bounds:
+        low, high = self._declared_range(atom)
+        guarded = self.guarded_bounds.get(atom, (low, high))
+        return max(low, guarded[0]), min(high, guarded[1])
 
-    def _plain(self, atom: Atom) -> Bounds:
+    def _declared_range(self, atom: Atom) -> Bounds:
+        """Return the range of `atom` by the bounds of symbols, without what guards say of it."""
         if isinstance(atom, str):
             return self.bounds[atom]
         a, b = map(self.range, atom)
@@ -222,29 +234,31 @@ class ShapeEnv:
 
 def evaluate(expr: Expr, sizes: Mapping[str, int]) -> int:
     """Evaluate `expr` with these sizes of the symbols."""
-    return sum(factor * prod(_number(atom, sizes) for atom in atoms) for atoms, factor in expr)
+    return sum(
+        factor * prod(_evaluate_atom(atom, sizes) for atom in atoms) for atoms, factor in expr
+    )
 
 
 def check(expr: Expr) -> None:
-    """Raise ValueError unless its number is computed at once: what a file says may be anything."""
-    left = MOST_TERMS
+    """Raise ValueError where `expr`, read from an untrusted file, would take long to evaluate."""
+    remaining_terms = MOST_TERMS
 
     def degree(expr: Expr) -> int:
-        nonlocal left
+        nonlocal remaining_terms
         most = 0
         for atoms, factor in expr:
-            left -= 1 + len(atoms)
-            if type(factor) is not int or abs(factor) > WIDEST or left < 0:
+            remaining_terms -= 1 + len(atoms)
+            if type(factor) is not int or abs(factor) > WIDEST or remaining_terms < 0:
                 raise ValueError("an expression of too many terms, or too large a factor")
-            ends = (1 if isinstance(one, str) else 1 + sum(map(degree, one)) for one in atoms)
-            most = max(most, sum(ends))
+            degrees = (1 if isinstance(one, str) else 1 + sum(map(degree, one)) for one in atoms)
+            most = max(most, sum(degrees))
         return most
 
     if degree(expr) > MOST_DEGREE:
         raise ValueError("an expression of too high a degree")
 
 
-def _number(atom: Atom, sizes: Mapping[str, int]) -> int:
+def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
     if isinstance(atom, str):
         return sizes[atom]
     dividend, divisor = atom
@@ -257,6 +271,7 @@ def _sorted(terms: Mapping[Monomial, int]) -> Expr:
 
 @lru_cache(maxsize=1 << 12)
 def _plus(lhs: Expr, rhs: Expr, factor: int = 1) -> Expr:
+    """Return lhs + factor * rhs."""
     terms = dict(lhs)
     for monomial, times in rhs:
         terms[monomial] = terms.get(monomial, 0) + factor * times
@@ -266,62 +281,65 @@ def _plus(lhs: Expr, rhs: Expr, factor: int = 1) -> Expr:
 @lru_cache(maxsize=1 << 12)
 def _times(lhs: Expr, rhs: Expr) -> Expr:
     terms: dict[Monomial, int] = {}
-    for some, a in lhs:
-        for others, b in rhs:
-            monomial = tuple(sorted(some + others, key=repr))
+    for left, a in lhs:
+        for right, b in rhs:
+            monomial = tuple(sorted(left + right, key=repr))
             terms[monomial] = terms.get(monomial, 0) + a * b
     return _sorted(terms)
 
 
-def _divided(lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
-    """Return the exact quotient of the terms of `lhs` that `rhs` divides, and the rest."""
+def _divide_terms(lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
+    """Return the quotient of the terms of `lhs` that `rhs` divides, and the other terms.
+
+    A number is divided into its quotient and its remainder.
+    """
     if len(rhs) != 1:
         return ((((), 1),), ()) if lhs == rhs else ((), lhs)
-    ((divisor, by),) = rhs
-    whole: dict[Monomial, int] = {}
-    rest: dict[Monomial, int] = {}
+    ((divisor, divisor_factor),) = rhs
+    quotient: dict[Monomial, int] = {}
+    undivided: dict[Monomial, int] = {}
     for monomial, factor in lhs:
         atoms = list(monomial)
         try:
             for atom in divisor:
                 atoms.remove(atom)
         except ValueError:
-            rest[monomial] = factor
+            undivided[monomial] = factor
             continue
-        count, over = divmod(factor, by)
-        if over and monomial:
-            rest[monomial] = factor
+        count, remainder = divmod(factor, divisor_factor)
+        if remainder and monomial:
+            undivided[monomial] = factor
             continue
-        whole[tuple(atoms)] = whole.get(tuple(atoms), 0) + count
-        if over:
-            rest[monomial] = over
-    return _sorted(whole), _sorted(rest)
+        quotient[tuple(atoms)] = quotient.get(tuple(atoms), 0) + count
+        if remainder:
+            undivided[monomial] = remainder
+    return _sorted(quotient), _sorted(undivided)
 
 
 class SymInt:
     """An expression of symbols in the place of an int."""
 
-    __slots__ = ("expr", "hint", "trace")
+    __slots__ = ("env", "expr", "hint")
 
-    def __init__(self, trace: ShapeEnv, expr: Expr, hint: int) -> None:
-        self.trace, self.expr, self.hint = trace, expr, hint
+    def __init__(self, env: ShapeEnv, expr: Expr, hint: int) -> None:
+        self.env, self.expr, self.hint = env, expr, hint
 
     def __deepcopy__(self, _: dict[int, Any]) -> SymInt:
-        # Nothing changes it, and what is asked of a copy is to be a guard of the same trace.
+        # It is immutable, and comparisons of a copy must add guards to the same ShapeEnv.
         return self
 
-    def _made(self, expr: Expr, hint: int) -> Any:
+    def _create(self, expr: Expr, hint: int) -> Any:
         """Return `expr` as an int where it is constant, else as a SymInt."""
         if not expr:
             return 0
         if len(expr) == 1 and expr[0][0] == ():
             return expr[0][1]
-        return SymInt(self.trace, expr, hint)
+        return SymInt(self.env, expr, hint)
 
     def _as_expr(self, operand: object) -> Expr | None:
-        """Return `operand` as an expression; None where it is no integer, or of another trace."""
+        """Return `operand` as an expression; None for no integer, or one of another ShapeEnv."""
         if isinstance(operand, SymInt):
-            return operand.expr if operand.trace is self.trace else None
+            return operand.expr if operand.env is self.env else None
         if isinstance(operand, int):
             return (((), int(operand)),) if operand else ()
         return None
@@ -330,7 +348,7 @@ class SymInt:
         expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) + other
-        return self._made(_plus(self.expr, expr), self.hint + hint(other))
+        return self._create(_plus(self.expr, expr), self.hint + hint(other))
 
     __radd__ = __add__
 
@@ -338,13 +356,13 @@ class SymInt:
         expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) - other
-        return self._made(_plus(self.expr, expr, -1), self.hint - hint(other))
+        return self._create(_plus(self.expr, expr, -1), self.hint - hint(other))
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
 
     def __neg__(self) -> Any:
-        return self._made(_plus((), self.expr, -1), -self.hint)
+        return self._create(_plus((), self.expr, -1), -self.hint)
 
     def __pos__(self) -> Any:
         return self
@@ -356,31 +374,32 @@ class SymInt:
         expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) * other
-        return self._made(_times(self.expr, expr), self.hint * hint(other))
+        return self._create(_times(self.expr, expr), self.hint * hint(other))
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
         expr = self._as_expr(other)
-        return NotImplemented if expr is None else self._quotient(self.expr, expr, other)
+        return NotImplemented if expr is None else self._quotient(self.expr, expr, self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
         expr = self._as_expr(other)
-        return NotImplemented if expr is None else self._quotient(expr, self.expr, self, other)
+        return NotImplemented if expr is None else self._quotient(expr, self.expr, other, self)
 
-    def _quotient(self, lhs: Expr, rhs: Expr, by: Any, dividend: Any = None) -> Any:
-        a, b = hint(self if dividend is None else dividend), hint(by)
+    def _quotient(self, lhs: Expr, rhs: Expr, dividend: Any, divisor: Any) -> Any:
+        """Return dividend // divisor, whose expressions are `lhs` and `rhs`."""
+        a, b = hint(dividend), hint(divisor)
         if not b:
             raise ZeroDivisionError("integer division by a size of zero")
         if b < 0:
-            return int(self if dividend is None else dividend) // int(by)
-        if self.trace.range(rhs)[0] <= 0:  # a guard: it is not 0 here
-            self._is("<", _plus((), rhs, -1), -b)
-        whole, rest = self.trace.quotient(lhs, rhs)
-        if not rest:
-            return self._made(whole, a // b)
-        atom: Atom = (rest, rhs)
-        return self._made(_plus(whole, (((atom,), 1),)), a // b)
+            return int(dividend) // int(divisor)
+        if self.env.range(rhs)[0] <= 0:  # guard that the divisor is positive
+            self.env.decide(_plus((), rhs, -1), "<", -b)
+        quotient, undivided = self.env.quotient(lhs, rhs)
+        if not undivided:
+            return self._create(quotient, a // b)
+        atom: Atom = (undivided, rhs)
+        return self._create(_plus(quotient, (((atom,), 1),)), a // b)
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other
@@ -423,53 +442,49 @@ class SymInt:
 
     __ror__ = __or__
 
-    def _is(self, relation: str, difference: Expr, at_hint: int) -> bool:
-        """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
-        return self.trace.decide(difference, relation, at_hint)
-
-    def _compared(self, operand: Any, relation: str, factor: int) -> Any:
-        """Return True where `factor` times (self - other) is in `relation` to 0."""
+    def _compare(self, operand: Any, relation: str, factor: int) -> Any:
+        """Return True where `factor` times (self - operand) is in `relation` to 0."""
         if isinstance(operand, float):
             return ORDER[relation](factor * (int(self) - operand))
         expr = self._as_expr(operand)
         if expr is None:
             return NotImplemented
         difference = _plus((), _plus(self.expr, expr, -1), factor)
-        return self._is(relation, difference, factor * (self.hint - hint(operand)))
+        return self.env.decide(difference, relation, factor * (self.hint - hint(operand)))
 
     def __lt__(self, other: Any) -> Any:
-        return self._compared(other, "<", 1)
+        return self._compare(other, "<", 1)
 
     def __gt__(self, other: Any) -> Any:
-        return self._compared(other, "<", -1)
+        return self._compare(other, "<", -1)
 
     def __le__(self, other: Any) -> Any:
-        greater = self._compared(other, "<", -1)
+        greater = self._compare(other, "<", -1)
         return greater if greater is NotImplemented else not greater
 
     def __ge__(self, other: Any) -> Any:
-        less = self._compared(other, "<", 1)
+        less = self._compare(other, "<", 1)
         return less if less is NotImplemented else not less
 
     def __eq__(self, other: Any) -> Any:
-        return self._compared(other, "==", 1)
+        return self._compare(other, "==", 1)
 
     def __ne__(self, other: Any) -> Any:
-        equal = self._compared(other, "==", 1)
+        equal = self._compare(other, "==", 1)
         return equal if equal is NotImplemented else not equal
 
     def __hash__(self) -> int:
-        # Another than the hint's: what a cache knows of that number is not asked for.
-        return hash((self.trace.number, self.expr))
+        # Not the hint's hash: a lookup in a cache would compare with numbers, which adds guards.
+        return hash((self.env.number, self.expr))
 
     def __bool__(self) -> bool:
         return bool(self != 0)
 
     def __int__(self) -> int:
-        """Return the hint; the plan holds for this size alone from here on."""
-        self.trace.pinned = True
+        """Return the hint, and add the guard that it is the value: the plan holds for it alone."""
+        self.env.pinned = True
         difference = _plus(self.expr, (((), self.hint),) if self.hint else (), -1)
-        self._is("==", difference, 0)
+        self.env.decide(difference, "==", 0)
         return self.hint
 
     __index__ = __int__
@@ -484,30 +499,30 @@ class SymInt:
         return format(int(self), form)
 
     def __repr__(self) -> str:
-        return f"SymInt({self.expr!r}, trace {self.trace.number})"
+        return f"SymInt({self.expr!r}, env {self.env.number})"
 
 
 def hint(size: Any) -> int:
-    """Return the current size without a guard, for decisions that are right for any size."""
+    """Return the size at hand, adding no guard: for decisions that are correct for any size."""
     return size.hint if isinstance(size, SymInt) else int(size)
 
 
-def ends_of(size: Any) -> Bounds:
+def range_of(size: Any) -> Bounds:
     """Return the least and the greatest value of a size within its symbols' bounds."""
     if isinstance(size, SymInt):
-        return size.trace.first_range(size.expr)
+        return size.env.first_range(size.expr)
     return int(size), int(size)
 
 
 def greatest(size: Any) -> int:
     """Return the greatest value of a size within its symbols' bounds."""
-    return ends_of(size)[1]
+    return range_of(size)[1]
 
 
-def parts_of(size: Any, most: int) -> list[tuple[int, int]]:
+def split_size(size: Any, most: int) -> list[tuple[int, int]]:
     """Divide a size into as many parts of at most `most` as its greatest value needs.
 
-    Returns the two ends of each part; some parts are empty where the size is small.
+    Returns the start and end of each part; some parts are empty where the size is small.
     """
     count = max(-(-greatest(size) // most), 1)
     return list(pairwise([size * i // count for i in range(count + 1)]))
@@ -516,7 +531,7 @@ def parts_of(size: Any, most: int) -> list[tuple[int, int]]:
 def same(lhs: object, rhs: object) -> bool:
     """Return True where two sizes, or tuples of sizes, are equal whatever the symbols' sizes are.
 
-    No guard is made: it is for those who may also treat equal sizes as different ones.
+    It adds no guard: for callers that stay correct where equal sizes count as different.
     """
     if type(lhs) is int and type(rhs) is int:
         return lhs == rhs
@@ -524,11 +539,11 @@ def same(lhs: object, rhs: object) -> bool:
         return len(lhs) == len(rhs) and (lhs is rhs or all(map(same, lhs, rhs)))
     if not is_integer(lhs) or not is_integer(rhs):
         return lhs == rhs
-    if isinstance(lhs, SymInt) and isinstance(rhs, SymInt) and lhs.trace is not rhs.trace:
+    if isinstance(lhs, SymInt) and isinstance(rhs, SymInt) and lhs.env is not rhs.env:
         return False
     difference: Any = lhs - rhs
     if isinstance(difference, SymInt):
-        return difference.trace.first_range(difference.expr) == (0, 0)
+        return difference.env.first_range(difference.expr) == (0, 0)
     return bool(difference == 0)
 
 
@@ -543,8 +558,8 @@ def divides(unit: int, size: int) -> bool:
 
 def at_most(size: int, most: int) -> bool:
     """Return True where `size` is `most` or less whatever the symbols' sizes are."""
-    over: Any = size - most
-    return greatest(over) <= 0
+    excess: Any = size - most
+    return greatest(excess) <= 0
 
 
 def common_unit(size: Any, unit: int) -> int:
@@ -557,8 +572,8 @@ def common_unit(size: Any, unit: int) -> int:
 def as_constant(size: Any) -> int:
     """Return `size` as an int, adding a guard where it is a SymInt.
 
-    For small numbers that are the same for most sizes, as a count of parts: unlike `int` it does
-    not have the plan counted among those that hold for little but the sizes at hand.
+    For small numbers that are the same for most sizes, as a count of parts: unlike `int`, it does
+    not set `ShapeEnv.pinned`.
     """
     if not isinstance(size, SymInt):
         return int(size)
@@ -575,8 +590,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def integers(values: object, dtype: Any = np.int64) -> NDArray[Any]:
     """Return an array of integers: of `dtype`, or of objects where some are SymInts."""
-    result = np.array(values, object) if _any_symbolic(values) else np.asarray(values, dtype)
-    return result
+    return np.array(values, object) if _any_symbolic(values) else np.asarray(values, dtype)
 
 
 def _any_symbolic(values: object) -> bool:
@@ -606,8 +620,8 @@ def as_integer(value: Any) -> int:
 
 def plain(array: NDArray[Any]) -> NDArray[Any]:
     """Return an object `array` of plain ints as int64; any other unchanged."""
-    whole = array.dtype == object and array.size and all(type(one) is int for one in array.flat)
-    return array.astype(np.int64) if whole else array
+    are_ints = array.dtype == object and array.size and all(type(one) is int for one in array.flat)
+    return array.astype(np.int64) if are_ints else array
 
 
 class SymFloat(float):
@@ -625,8 +639,8 @@ class SymFloat(float):
         return result
 
 
-WITHOUT = "_without_sizes"
-"""The attribute that marks a frozen dataclass without any SymInt: most are checked again."""
+WITHOUT_SIZES = "_without_sizes"
+"""The attribute that marks a frozen dataclass without any SymInt, so that it is searched once."""
 
 
 class Substitution:
@@ -654,26 +668,27 @@ class Substitution:
             return cast(T, float(self._number(value.size)))
         if isinstance(value, SIMPLE):
             return value
-        known = self._done.get(id(value))
-        if known is None:
-            known = self._done[id(value)] = value, self._made(value)  # which keeps the id its own
-        return cast(T, known[1])
+        entry = self._done.get(id(value))
+        if entry is None:
+            # The entry keeps `value` alive, so that no other object gets its id.
+            entry = self._done[id(value)] = value, self._made(value)
+        return cast(T, entry[1])
 
     def _made(self, value: Any) -> Any:
         if isinstance(value, (tuple, list)):
             parts = [part if type(part) in PLAIN else self(part) for part in value]
             same = all(map(is_, parts, value))
             return value if same else type(value)(parts)
-        names, frozen = _parts(type(value))  # type: ignore[arg-type]
+        names, can_be_marked = _dataclass_fields(type(value))  # type: ignore[arg-type]
         if names:
-            memo: dict[str, Any] = vars(value) if frozen else {}
-            if WITHOUT in memo:
+            memo: dict[str, Any] = vars(value) if can_be_marked else {}
+            if WITHOUT_SIZES in memo:
                 return value
             values = [getattr(value, name) for name in names]
             changed = [part if type(part) in PLAIN else self(part) for part in values]
             if not all(map(is_, changed, values)):
                 return replace(value, **dict(zip(names, changed, strict=True)))
-            memo[WITHOUT] = True
+            memo[WITHOUT_SIZES] = True
             return value
         if isinstance(value, Mapping):
             pairs = {self(k): self(v) for k, v in value.items()}
@@ -688,7 +703,7 @@ class Substitution:
 
 
 @lru_cache(maxsize=1 << 10)
-def _parts(kind: type) -> tuple[tuple[str, ...], bool]:
+def _dataclass_fields(kind: type) -> tuple[tuple[str, ...], bool]:
     """Return the field names of the dataclass `kind`, and True where instances can be marked.
 
     Returns no names for any other type. Only frozen instances with a `__dict__` can be marked.

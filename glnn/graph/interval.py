@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from glnn.core.symint import ends_of, is_symbolic
+from glnn.core.symint import is_symbolic, range_of
 from glnn.core.types import Array, DType
 from glnn.errors import ShapeError
 
@@ -49,7 +49,7 @@ class Interval:
         if not array.size:
             return cls(0, 0)
         if is_symbolic(array):
-            ends = [*map(ends_of, array.flat)]
+            ends = [*map(range_of, array.flat)]
             return cls(min(low for low, _ in ends), max(high for _, high in ends))
         if array.dtype.kind not in "iub":
             return cls(-inf, inf)

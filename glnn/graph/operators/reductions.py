@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from glnn.core.array_functions import cum_sum, div
-from glnn.core.symint import SymFloat, ends_of, greatest
+from glnn.core.symint import SymFloat, greatest, range_of
 from glnn.core.types import Array, Dim, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
@@ -179,7 +179,7 @@ class Reduce(Operator):
         extent = self.depth({"x0": self._operands(types)[0].shape})
         interval: Interval | None = term
         if kind == "sum":
-            interval = term.times(*ends_of(extent))
+            interval = term.times(*range_of(extent))
         elif kind == "prod":
             interval = powers(term, extent)
         elif kind == "mean":
