@@ -16,7 +16,7 @@ from glnn.compiler.partitioned_graph import PartitionedGraph
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.core.cached_property import cached_property
-from glnn.core.process import THIS, out_of_memory, process_lock
+from glnn.core.process import THIS_PROCESS, out_of_memory, process_lock
 from glnn.core.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
 from glnn.core.types import UNKNOWN, Array, DType, TensorType, narrowed
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError, shown
@@ -159,8 +159,11 @@ class SessionStates:
         request = RunRequest(feeds, outputs, out, self._requests)
         try:  # recorded first: `_wait_for_requests` must know every run that was put
             with self._submitting:
-                earlier = self._submitted.get(THIS.id, [])
-                self._submitted[THIS.id] = [*(f for f in earlier if not f.done()), request.future]
+                earlier = self._submitted.get(THIS_PROCESS.id, [])
+                self._submitted[THIS_PROCESS.id] = [
+                    *(f for f in earlier if not f.done()),
+                    request.future,
+                ]
             self._requests.put(request)
         except BaseException:
             request.future.cancel()
@@ -174,7 +177,7 @@ class SessionStates:
         for itself.
         """
         if self._submitted and not self._requests.served_here:
-            wait([one for one in self._submitted.get(THIS.id, ()) if not one.done()])
+            wait([one for one in self._submitted.get(THIS_PROCESS.id, ()) if not one.done()])
 
     @cached_property
     def _requests(self) -> Requests:

@@ -1,9 +1,10 @@
-"""The cache folder: checked entries of this user, written whole or not at all.
+"""The cache folder: checksummed entries of this user, written atomically.
 
-    magic, 8 bytes | parts, each from a multiple of 64 bytes on | table, JSON | foot, 28 bytes
+    magic, 8 bytes | parts, each aligned to 64 bytes | table, JSON | footer, 28 bytes
 
-The table has the entry's name, what is said of it, and each part's place, bytes and CRC-32; the
-foot has the table's. Every byte but the padding's is under a checksum; a file cut short is none.
+The table has the entry's name and description, and the offset, bytes and CRC-32 of each part; the
+footer has the offset, bytes and CRC-32 of the table. Checksums cover every byte but the padding. A
+truncated file has no footer, and is no entry.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from glnn.core.settings import Settings
 
 try:
     import fcntl
-except ImportError:  # where files have no such locks
+except ImportError:  # systems without such locks
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -38,21 +39,21 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"glnnkpt1"
-FOOT = struct.Struct("<QQI8s")  # the table's place, bytes and CRC-32; MAGIC
-ALIGNED = 64  # bytes: what processors and drivers copy fastest
+FOOTER = struct.Struct("<QQI8s")  # the table's offset, bytes and CRC-32; MAGIC
+ALIGNMENT = 64  # bytes of a part's offset: processors and drivers copy it fastest
 NAME = re.compile(r"([a-z]{1,20})/([A-Za-z0-9_-][A-Za-z0-9._-]{0,120})", re.ASCII)
 
 
 class DamagedError(Exception):
-    """A file is not as it was written."""
+    """The content of a file is damaged."""
 
 
 class ForeignError(Exception):
-    """A file is not this user's alone."""
+    """A file belongs to another user, or others may write it."""
 
 
 def check_name(name: str) -> tuple[str, str]:
-    """Return the kind and the rest of an entry's name. Raises ValueError where it is none."""
+    """Return the kind and the rest of an entry's name. Raises ValueError for a malformed one."""
     match = NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"expected an entry's name, as in programs/0a1b2c, got {name!r}")
@@ -61,26 +62,23 @@ def check_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class EntryPart:
-    """The place of a part in its file, and its checksum."""
+    """The range of a part in its file, and its CRC-32."""
 
-    at: int
-    """Its first byte."""
+    offset: int
     nbytes: int
-    """The number of its bytes."""
     crc: int
-    """Its CRC-32."""
 
     def __post_init__(self) -> None:
-        if not all(type(n) is int and n >= 0 for n in (self.at, self.nbytes, self.crc)):
-            raise ValueError(f"expected three counts, got {self.at}, {self.nbytes}, {self.crc}")
+        if not all(type(n) is int and n >= 0 for n in (self.offset, self.nbytes, self.crc)):
+            raise ValueError(f"expected three counts, got {self.offset}, {self.nbytes}, {self.crc}")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry whose parts are mapped into memory; the file may be removed meanwhile."""
+    """An entry mapped into memory. It stays valid if the file is removed."""
 
     name: str
-    """The name by which it is looked up."""
+    """The name in `DiskCache`."""
     about: Mapping[str, str]
     """The writer's description of the entry."""
     parts: Mapping[str, EntryPart]
@@ -89,47 +87,47 @@ class CacheEntry:
     """The whole file, mapped."""
 
     @classmethod
-    def opened(cls, path: Path, name: str) -> tuple[CacheEntry, os.stat_result]:
+    def open(cls, path: Path, name: str) -> tuple[CacheEntry, os.stat_result]:
         """Return the entry called `name` in the file `path`, and the file's status.
 
         Raises OSError where it cannot be read, DamagedError where it is damaged, ForeignError where
-        others made it or may write it: the driver runs what programs hold.
+        another user owns it or may write it: the driver executes the programs in it.
         """
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            known = os.fstat(handle)
-            if not stat.S_ISREG(known.st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise DamagedError("it is no file")
-            if known.st_uid != os.geteuid():
-                raise ForeignError(f"it is of user {known.st_uid}")
-            if known.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            if status.st_uid != os.geteuid():
+                raise ForeignError(f"it is of user {status.st_uid}")
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise ForeignError("others may write it")
-            if known.st_size < len(MAGIC) + FOOT.size:
-                raise DamagedError(f"{known.st_size} bytes are too few")
-            view = memoryview(mmap.mmap(handle, known.st_size, access=mmap.ACCESS_READ))
+            if status.st_size < len(MAGIC) + FOOTER.size:
+                raise DamagedError(f"{status.st_size} bytes are too few")
+            view = memoryview(mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ))
         finally:
             os.close(handle)
-        return cls._parse(view, name), known
+        return cls._parse(view, name), status
 
     @classmethod
     def _parse(cls, view: memoryview, name: str) -> CacheEntry:
-        at, nbytes, crc, magic = FOOT.unpack_from(view, len(view) - FOOT.size)
-        table = view[at : at + nbytes]
-        whole = at >= len(MAGIC) and at + nbytes == len(view) - FOOT.size
-        if view[: len(MAGIC)] != MAGIC or magic != MAGIC or not whole:
+        start, nbytes, crc, magic = FOOTER.unpack_from(view, len(view) - FOOTER.size)
+        text = view[start : start + nbytes]
+        is_complete = start >= len(MAGIC) and start + nbytes == len(view) - FOOTER.size
+        if view[: len(MAGIC)] != MAGIC or magic != MAGIC or not is_complete:
             raise DamagedError("it is cut short, or of another form")
-        if zlib.crc32(table) != crc:
+        if zlib.crc32(text) != crc:
             raise DamagedError("the table's checksum is wrong")
         try:
-            known = json.loads(bytes(table))
-            called = known["name"]
-            about = {str(key): str(value) for key, value in known["about"].items()}
-            parts = {part: EntryPart(*place) for part, place in known["parts"].items()}
+            document = json.loads(bytes(text))
+            written_name = document["name"]
+            about = {str(key): str(value) for key, value in document["about"].items()}
+            parts = {part: EntryPart(*entry) for part, entry in document["parts"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"the table is malformed: {error}") from None
-        if called != name:
+        if written_name != name:
             raise DamagedError("it is another entry")
-        if any(part.at + part.nbytes > at for part in parts.values()):
+        if any(part.offset + part.nbytes > start for part in parts.values()):
             raise DamagedError("a part is beyond the end")
         return cls(name, about, parts, view)
 
@@ -139,39 +137,39 @@ class CacheEntry:
         return sum(part.nbytes for part in self.parts.values())
 
     def part(self, name: str) -> memoryview:
-        """Return the bytes of a part as they lie in the file, unchecked. Raises KeyError."""
+        """Return the bytes of a part, unchecked. Raises KeyError."""
         part = self.parts[name]
-        return self._view[part.at : part.at + part.nbytes]
+        return self._view[part.offset : part.offset + part.nbytes]
 
     def span(self, names: Sequence[str]) -> memoryview:
         """Return the bytes of adjacent parts. Raises KeyError, DamagedError."""
         parts = [self.parts[name] for name in names]
-        if any(one.at + one.nbytes != other.at for one, other in pairwise(parts)):
+        if any(one.offset + one.nbytes != other.offset for one, other in pairwise(parts)):
             raise DamagedError("parts do not follow one another")
-        return self._view[parts[0].at : parts[-1].at + parts[-1].nbytes]
+        return self._view[parts[0].offset : parts[-1].offset + parts[-1].nbytes]
 
     def check(self, name: str) -> bool:
-        """Return True where a part has its checksum. Raises KeyError. It releases the GIL."""
+        """Return True where a part matches its checksum. Raises KeyError. It releases the GIL."""
         return zlib.crc32(self.part(name)) == self.parts[name].crc
 
 
-def table(name: str, about: Mapping[str, str], parts: Mapping[str, EntryPart], at: int) -> bytes:
-    """Return the table and foot that follow the parts of an entry, from the byte `at` on."""
-    known: dict[str, Any] = {"name": name, "about": dict(about)}
-    known["parts"] = {key: [part.at, part.nbytes, part.crc] for key, part in parts.items()}
-    text = json.dumps(known, separators=(",", ":")).encode("ascii")
-    return text + FOOT.pack(at, len(text), zlib.crc32(text), MAGIC)
+def table(name: str, about: Mapping[str, str], parts: Mapping[str, EntryPart], start: int) -> bytes:
+    """Return an entry's table and footer, to be written at the byte `start` after its parts."""
+    document: dict[str, Any] = {"name": name, "about": dict(about)}
+    document["parts"] = {key: [part.offset, part.nbytes, part.crc] for key, part in parts.items()}
+    text = json.dumps(document, separators=(",", ":")).encode("ascii")
+    return text + FOOTER.pack(start, len(text), zlib.crc32(text), MAGIC)
 
 
 LOG = logging.getLogger(__name__)
 DRAFT_SUFFIX = ".glnn-part"
-PRIVATE, OWN = 0o700, 0o600  # of folders, of files
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 class Draft:
-    """A file beside its place, locked, that becomes the entry by `commit` and is gone otherwise.
+    """A locked temporary file that `commit` renames to the entry's; it is deleted otherwise.
 
-    For one thread at a time. What the disk refuses ends it without an error: then nothing is kept.
+    For one thread at a time. A failed write discards the draft, and raises nothing.
     """
 
     def __init__(
@@ -180,80 +178,84 @@ class Draft:
         name: str,
         about: Mapping[str, str],
         most: int,
-        wrote: Callable[[int], object],
+        count_bytes: Callable[[int], object],
     ) -> None:
-        """path: None writes nothing. most: the bytes it may have. wrote: told how many it has."""
+        """Open the file.
+
+        path: the entry's file; None writes nothing. most: the largest size in bytes. count_bytes:
+        is called with the size once the draft is committed.
+        """
         self._path, self._name, self._about = path, name, about
-        self._most, self._wrote = most, wrote
+        self._most, self._count_bytes = most, count_bytes
         self._parts: dict[str, EntryPart] = {}
-        self._at = 0
-        self._end: weakref.finalize[Any, Any] | None = None
+        self._size = 0
+        self._finalizer: weakref.finalize[Any, Any] | None = None
         self._handle = -1
         if path is not None:
             try:
-                self._begin(path)
+                self._open_file(path)
             except OSError as error:
                 self._give_up(error)
 
-    def _begin(self, path: Path) -> None:
+    def _open_file(self, path: Path) -> None:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(PRIVATE, exist_ok=True)
+        path.parent.mkdir(FOLDER_MODE, exist_ok=True)
         draft = path.with_name(f"{path.stem[:40]}.{os.urandom(8).hex()}{DRAFT_SUFFIX}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._handle = os.open(draft, flags, OWN)
+        self._handle = os.open(draft, flags, FILE_MODE)
         self._draft = draft
-        self._end = weakref.finalize(self, _discard, self._handle, draft, os.getpid())
+        self._finalizer = weakref.finalize(self, _discard, self._handle, draft, os.getpid())
         if fcntl is not None:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._put(memoryview(MAGIC))
+        self._write(memoryview(MAGIC))
 
     @property
-    def open(self) -> bool:
-        """True until it was committed, discarded or refused by the disk."""
-        return self._end is not None and self._end.alive
+    def is_open(self) -> bool:
+        """True until it is committed or discarded, or a write fails."""
+        return self._finalizer is not None and self._finalizer.alive
 
     def append(self, part: str, content: Any) -> bool:
-        """Add a part, and return True where the disk took it.
+        """Add a part; return True where it was written.
 
-        content: bytes, an array, or whatever else lies in memory without gaps.
-        Raises ValueError where there is such a part.
+        content: bytes, an array, or any other contiguous buffer. Raises ValueError where the draft
+        has such a part.
         """
         if part in self._parts:
             raise ValueError(f"{self._name}: there is a part {part!r}")
         view = memoryview(content)
         view = view.cast("B") if view.nbytes else memoryview(b"")
-        if not self.open:
+        if not self.is_open:
             return False
         try:
-            self._put(memoryview(bytes(-self._at % ALIGNED)))
-            place = EntryPart(self._at, view.nbytes, zlib.crc32(view))
-            self._put(view)
+            self._write(memoryview(bytes(-self._size % ALIGNMENT)))
+            entry_part = EntryPart(self._size, view.nbytes, zlib.crc32(view))
+            self._write(view)
         except OSError as error:
             return self._give_up(error)
-        self._parts[part] = place
+        self._parts[part] = entry_part
         return True
 
-    def _put(self, view: memoryview) -> None:
-        if self._at + view.nbytes > self._most:
+    def _write(self, view: memoryview) -> None:
+        if self._size + view.nbytes > self._most:
             raise OSError(0, f"it is larger than {self._most} bytes")
         while view:
             written = os.write(self._handle, view)
-            self._at += written
+            self._size += written
             view = view[written:]
 
     def commit(self) -> bool:
-        """Make it the entry, in place of any that there is; return True where the disk did."""
-        if not self.open:
+        """Make the draft the entry, replacing any other; return True where that succeeded."""
+        if not self.is_open:
             return False
         assert self._path is not None
         try:
-            self._put(memoryview(table(self._name, self._about, self._parts, self._at)))
+            self._write(memoryview(table(self._name, self._about, self._parts, self._size)))
             self._draft.replace(self._path)
         except OSError as error:
             return self._give_up(error)
-        self.discard()  # its name is gone: this closes it
-        LOG.debug("%s: kept, %d bytes", self._name, self._at)
-        self._wrote(self._at)
+        self.discard()  # closes the file; the draft's name no longer exists
+        LOG.debug("%s: kept, %d bytes", self._name, self._size)
+        self._count_bytes(self._size)
         return True
 
     def _give_up(self, error: OSError) -> bool:
@@ -262,9 +264,9 @@ class Draft:
         return False
 
     def discard(self) -> None:
-        """Leave nothing of it. Harmless when repeated."""
-        if self._end is not None:
-            self._end()
+        """Close and delete the draft. Harmless when repeated."""
+        if self._finalizer is not None:
+            self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -275,13 +277,13 @@ class Draft:
 
 def _discard(handle: int, draft: Path, process: int) -> None:
     os.close(handle)
-    if process == os.getpid():  # a fork has the file open, too, but it is not its own
+    if process == os.getpid():  # a fork inherits the open file, but must not delete it
         with suppress(OSError):
             draft.unlink()
 
 
 def is_abandoned(draft: Path) -> bool:
-    """Return True where nobody is writing `draft`: the system unlocks files as a process ends."""
+    """Return True where no process writes `draft`: the system unlocks it when its writer ends."""
     if fcntl is None:
         return False
     try:
@@ -297,17 +299,17 @@ def is_abandoned(draft: Path) -> bool:
     return True
 
 
-SUFFIX = ".glnn-kept"  # nobody else's: the folder may hold other things
-MOST_READ = 64 << 20  # bytes of an entry that is read at once
-STALE = 86400.0  # seconds after which the use of an entry is noted anew
-SWEPT = 60.0  # seconds that a draft has been left alone before it may be swept
-COUNTED = 16  # entries are counted anew when this part of what may be kept was written
+SUFFIX = ".glnn-kept"  # tells entries from other files in the folder
+MOST_READ = 64 << 20  # bytes of an entry that `DiskCache.read` reads
+STALE = 86400.0  # seconds after which the time of an entry's last use is updated
+SWEPT = 60.0  # seconds without a write after which an abandoned draft is deleted
+COUNTED = 16  # the bytes of all entries are counted again after writes of 1 / COUNTED of the limit
 
 
 def digest(*parts: str | bytes | int | None) -> str:
-    """Return a name for what is made of `parts`: SHA-256 in 64 hexadecimal digits.
+    """Return the SHA-256 of `parts` in 64 hexadecimal digits, as a name.
 
-    Other parts, and the same text divided in another way, have another one.
+    The same text divided into other parts has another digest.
     """
     hashed = sha256()
     for part in parts:
@@ -326,7 +328,7 @@ class EntryInfo:
     nbytes: int
     """The bytes of its file."""
     used: float
-    """When it was made or, by the day, last used: seconds since 1970."""
+    """The time when it was written or, to the day, last used: seconds since 1970."""
     about: Mapping[str, str] | None
     """The writer's description of the entry; None where it is not usable."""
 
@@ -346,17 +348,18 @@ class _Tally:
 
 @dataclass(frozen=True)
 class DiskCache:
-    """Entries by name, as in programs/0a1b2c, each a file of named parts with a checksum of each.
+    """Entries by name, as programs/0a1b2c; each is a file of named parts with checksums.
 
-    Nothing is an error: what cannot be written is not kept, what is damaged, of another owner or
-    half there is as if it was not. Any threads and processes may use the same folder at once:
-    entries come and go whole, and who has one keeps it. ValueError where a name is none.
+    Failures raise nothing: an entry that cannot be written is not kept, and one that is damaged,
+    incomplete or another user's counts as missing. Threads and processes may use the same folder at
+    once: entries are replaced atomically, and a mapped entry stays valid. A malformed name raises
+    ValueError.
     """
 
     folder: Path | None
-    """The folder with one folder for each kind; None where nothing is kept."""
+    """The folder, with one folder for each kind; None where nothing is kept."""
     most: int = 2 << 30
-    """Bytes of all entries together: what was not used for longest goes."""
+    """The most bytes of all entries together; the least recently used ones are removed first."""
     _tally: _Tally = field(default_factory=_Tally, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -387,15 +390,15 @@ class DiskCache:
     def map(self, name: str) -> CacheEntry | None:
         """Map an entry into memory, its parts unchecked; None where there is none.
 
-        Who finds one damaged calls `remove`.
+        A caller that finds a damaged part calls `remove`.
         """
         path = self._path(name)
         if path is None:
             return None
         try:
-            result, known = CacheEntry.opened(path, name)
-            if not -STALE < time.time() - known.st_mtime < STALE:
-                with suppress(OSError):  # a folder that may only be read
+            result, status = CacheEntry.open(path, name)
+            if not -STALE < time.time() - status.st_mtime < STALE:
+                with suppress(OSError):  # a read-only folder
                     os.utime(path)
             return result
         except (FileNotFoundError, NotADirectoryError):
@@ -411,26 +414,26 @@ class DiskCache:
         self.remove(name)
 
     def writer(self, name: str, **about: str) -> Draft:
-        """Return an entry to be written part by part, which is there once it is committed.
+        """Return a draft to write the entry part by part; its `commit` adds it to the cache.
 
-        about: what `entries` says of it, as device="llvmpipe".
+        about: the entry's description, as device="llvmpipe".
         """
-        draft = Draft(self._path(name), name, about, self.most, self._wrote)
-        self._wrote(0)
+        draft = Draft(self._path(name), name, about, self.most, self._count_bytes)
+        self._count_bytes(0)
         return draft
 
     def write(self, name: str, parts: Mapping[str, Any], **about: str) -> bool:
-        """Write an entry of these parts in place of any other; return True where that worked.
+        """Write an entry, replacing any other; return True where that succeeded.
 
-        parts: bytes, arrays, or whatever else lies in memory without gaps.
+        parts: bytes, arrays, or other contiguous buffers, by name.
         """
         with self.writer(name, **about) as draft:
             for part, content in parts.items():
                 draft.append(part, content)
             return draft.commit()
 
-    def _wrote(self, nbytes: int) -> None:
-        """Note that so much more is kept, and trim now and then, the first time in any case."""
+    def _count_bytes(self, nbytes: int) -> None:
+        """Count `nbytes` more; trim the cache at the first call, and again after many bytes."""
         since = self._tally.since
         if since is not None and since + nbytes <= self.most // COUNTED:
             self._tally.since = since + nbytes
@@ -446,51 +449,50 @@ class DiskCache:
                 path.unlink()
 
     def entries(self) -> list[EntryInfo]:
-        """Return all entries, the one used last first."""
+        """Return all entries, the most recently used first."""
         infos: list[EntryInfo] = []
-        for path, known in self._files(SUFFIX):
+        for path, status in self._files(SUFFIX):
             name = f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}"
             try:
-                about: Mapping[str, str] | None = CacheEntry.opened(path, name)[0].about
+                about: Mapping[str, str] | None = CacheEntry.open(path, name)[0].about
             except (OSError, DamagedError, ForeignError):
                 about = None
-            infos.append(EntryInfo(name, known.st_size, known.st_mtime, about))
+            infos.append(EntryInfo(name, status.st_size, status.st_mtime, about))
         return sorted(infos, key=lambda one: (-one.used, one.name))
 
     def clear(self, kinds: Iterable[str] | None = None) -> tuple[int, int]:
-        """Remove all entries, or those of `kinds`; return how many went, and their bytes."""
+        """Remove all entries, or those of `kinds`; return their number and bytes."""
         wanted = None if kinds is None else frozenset(kinds)
         count = nbytes = 0
-        for path, known in list(self._files(SUFFIX)):
+        for path, status in list(self._files(SUFFIX)):
             if wanted is None or path.parent.name in wanted:
                 with suppress(OSError):
                     path.unlink()
-                    count, nbytes = count + 1, nbytes + known.st_size
-        self._sweep()
+                    count, nbytes = count + 1, nbytes + status.st_size
+        self._remove_abandoned_drafts()
         return count, nbytes
 
     def trim(self) -> None:
-        """Remove what was not used for longest until all is within `most`, and drafts left over."""
-        self._sweep()
+        """Remove the least recently used entries until `most` is met, and abandoned drafts."""
+        self._remove_abandoned_drafts()
         files = sorted(self._files(SUFFIX), key=lambda one: one[1].st_mtime)
-        total = sum(known.st_size for _, known in files)
-        for path, known in files:
+        total = sum(status.st_size for _, status in files)
+        for path, status in files:
             if total <= self.most:
                 break
             LOG.debug("%s: removed from the cache, which is to have %d bytes", path, self.most)
             with suppress(OSError):
                 path.unlink()
-            total -= known.st_size
+            total -= status.st_size
 
-    def _sweep(self) -> None:
-        """Remove the drafts of processes that ended in the middle."""
-        for path, known in list(self._files(DRAFT_SUFFIX)):
-            if time.time() - known.st_mtime > SWEPT and is_abandoned(path):
+    def _remove_abandoned_drafts(self) -> None:
+        for path, status in list(self._files(DRAFT_SUFFIX)):
+            if time.time() - status.st_mtime > SWEPT and is_abandoned(path):
                 with suppress(OSError):
                     path.unlink()
 
     def _files(self, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield the files of all kinds whose names end so; some may be gone by now."""
+        """Yield the files with `suffix` of all kinds; others may remove them meanwhile."""
         if self.folder is None:
             return
         with suppress(OSError):
@@ -499,9 +501,9 @@ class DiskCache:
                     for path in kind.iterdir():
                         if path.name.endswith(suffix):
                             with suppress(OSError):
-                                known = path.lstat()
-                                if stat.S_ISREG(known.st_mode):
-                                    yield path, known
+                                status = path.lstat()
+                                if stat.S_ISREG(status.st_mode):
+                                    yield path, status
 
     def _path(self, name: str) -> Path | None:
         kind, rest = check_name(name)

@@ -18,17 +18,17 @@ from glnn.errors import DeviceError, LimitError, first_line
 
 try:
     import resource
-except ImportError:  # where there are no such limits
+except ImportError:  # systems without such limits
     resource = None  # type: ignore[assignment]
 
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files in which Linux reports a container's memory limit."""
-NICE = 10  # of a thread that steps back
+LOW_PRIORITY = 10  # nice value
 
 
 class ThisProcess:
-    """This process's `id`, asked of the system once, and once more in a fork: asking takes long."""
+    """Cache of this process's `id`, renewed in a fork: `os.getpid` takes long."""
 
     def __init__(self) -> None:
         self._ask()
@@ -39,18 +39,18 @@ class ThisProcess:
         self.id = os.getpid()
 
 
-THIS = ThisProcess()
+THIS_PROCESS = ThisProcess()
 
 
 LOCKS: WeakSet[Any] = WeakSet()
-"""The live locks of `process_lock`, renewed in a fork."""
+"""The live locks of `process_lock`, released in a fork."""
 
 
 def process_lock() -> AbstractContextManager[bool, None]:
-    """Return a reentrant lock for the threads of one process. A fork finds it free.
+    """Return a reentrant lock for the threads of one process, free again in a fork.
 
-    It is Python's own, in C: one whose `__enter__` is Python code may be interrupted by Ctrl-C once
-    it has the lock, and nobody would ever free it.
+    It is Python's own, in C: Ctrl-C may interrupt an `__enter__` that is Python code after it took
+    the lock, which would then never be released.
     """
     lock = threading.RLock()
     LOCKS.add(lock)
@@ -59,7 +59,7 @@ def process_lock() -> AbstractContextManager[bool, None]:
 
 def _free_locks() -> None:
     for lock in list(LOCKS):
-        lock._at_fork_reinit()  # as `threading` and `logging` do with theirs
+        lock._at_fork_reinit()  # as `threading` and `logging` do with their locks
 
 
 if hasattr(os, "register_at_fork"):
@@ -69,7 +69,8 @@ if hasattr(os, "register_at_fork"):
 class GlProcess:
     """The process that uses GL.
 
-    A fork of it cannot: the driver's threads are not in it, its locks may be held by them.
+    A fork of it cannot use GL: the fork lacks the driver's threads, which may hold the driver's
+    locks.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class GlProcess:
         self.forked = self._pid is not None
 
     def check(self) -> None:
-        """Raise DeviceError in a fork. To be called before any lock is taken."""
+        """Raise DeviceError in a fork. Must be called before any lock is taken."""
         if self.forked:
             raise DeviceError(
                 f"process {self._pid} used GL before this one was forked from it, and GL does not "
@@ -92,19 +93,19 @@ class GlProcess:
                 "does, or fork before GL is used"
             )
 
-    def opening(self) -> None:
-        """Note that this process begins with GL. Raises DeviceError in a fork."""
+    def begin_opening(self) -> None:
+        """Note that this process is about to open a GL context. Raises DeviceError in a fork."""
         self.check()
-        self._pid = THIS.id
+        self._pid = THIS_PROCESS.id
 
-    def opened(self, *, any: bool) -> None:
-        """Note whether a context opened: where none ever did, forks may try for themselves."""
-        self._opened |= any
-        self._pid = THIS.id if self._opened else None
+    def end_opening(self, *, success: bool) -> None:
+        """Note whether a context opened: forks may use GL where this process never opened one."""
+        self._opened |= success
+        self._pid = THIS_PROCESS.id if self._opened else None
 
 
 class Helpers:
-    """Threads of glnn's own that never want a context of GL; they live as long as the process."""
+    """glnn's own threads that never use a GL context; they live as long as the process."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -124,130 +125,131 @@ HELPERS = Helpers()
 
 
 class GarbageCollector:
-    """Python's collector of cyclic garbage, which looks rarely while many objects are made.
+    """Python's collector of cyclic garbage, run rarely while many objects are created.
 
-    By itself it looks at all of them again and again while they become more, and finds nothing:
-    without that a plan of PP-OCRv4's recogniser took 0.75 to 0.8 of the CPU time (one run on two
-    cores, widths from 200 to 480). Spans may overlap, in several threads; who turns the collector
-    off, or gives it thresholds, has it so.
+    With Python's own thresholds it scans all new objects again and again and finds nothing. Without
+    these scans, a plan of PP-OCRv4's recogniser took 0.75 to 0.8 of the CPU time (one run on two
+    cores, widths from 200 to 480). Contexts of `relaxed` may overlap, in several threads. A
+    collector that the user turned off, or gave thresholds, is left as it is.
     """
 
     RARE = 100_000
-    """Objects more than there were when it looked last, by Python 700 or 2,000."""
+    """The threshold inside `relaxed`: new objects between two scans; Python's is 700 or 2,000."""
 
     def __init__(self) -> None:
         self._lock = process_lock()
-        self._spans = 0
-        self._before = gc.get_threshold()
+        self._active = 0  # contexts of `relaxed`
+        self._thresholds = gc.get_threshold()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._ended)
+            os.register_at_fork(after_in_child=self._restore)
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
         """Make the collector run rarely inside the context."""
         with self._lock:
-            if not self._spans:
-                self._before = gc.get_threshold()
-                if 0 < self._before[0] < self.RARE:
-                    gc.set_threshold(self.RARE, *self._before[1:])
-            self._spans += 1
+            if not self._active:
+                self._thresholds = gc.get_threshold()
+                if 0 < self._thresholds[0] < self.RARE:
+                    gc.set_threshold(self.RARE, *self._thresholds[1:])
+            self._active += 1
         try:
             yield
         finally:
             with self._lock:
-                self._spans -= self._spans > 0  # none is left in a fork of a span
-                if not self._spans:
-                    self._ended()
+                self._active -= self._active > 0  # a fork inside the context reset it to 0
+                if not self._active:
+                    self._restore()
 
-    def _ended(self) -> None:
-        """Give back the thresholds, unless somebody has set others."""
-        self._spans = 0
+    def _restore(self) -> None:
+        """Restore the thresholds, unless they were changed meanwhile."""
+        self._active = 0
         if gc.get_threshold()[0] == self.RARE:
-            gc.set_threshold(*self._before)
+            gc.set_threshold(*self._thresholds)
 
 
 COLLECTOR = GarbageCollector()
 
 
-def step_back() -> None:
-    """Let other threads go before this one, and before those it starts, where the system can."""
+def lower_priority() -> None:
+    """Lower the priority of this thread and of the threads it will start, on Linux."""
     if sys.platform == "linux":
         with suppress(OSError):
-            me = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
+            thread = threading.get_native_id()
+            nice = max(LOW_PRIORITY, os.getpriority(os.PRIO_PROCESS, thread))
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def give_way() -> None:
-    """Let threads that wait for this one's processor go first, where the system can."""
+    """Let threads that wait for this one's processor run first, on Linux."""
     if sys.platform == "linux":
         os.sched_yield()
 
 
 def is_single_threaded() -> bool:
-    """Return True where Python knows no other thread than this one and `HELPERS`.
+    """Return True where Python has no threads but this one and `HELPERS`.
 
-    Python does not know threads that a C library started.
+    Threads that a C library started do not count.
     """
     helpers = HELPERS.count
     return threading.active_count() == 1 + helpers and _thread._count() == helpers
 
 
 class Releasable(Protocol):
-    """An object that a thread keeps until it must release it."""
+    """A context that can be released from the thread in which it is current."""
 
     def release(self) -> None:
-        """Let go of it. Harmless when repeated."""
+        """Release it. Harmless when repeated."""
 
 
-class Keeping:
-    """State that the process's only thread keeps until it starts another thread.
+class KeptContext:
+    """The context that stays current in the process's only thread until it starts another thread.
 
-    Python tells of that by an audit event, in the thread that starts the other and before it does:
-    from 3.12 on. Before, nothing is kept.
+    From 3.12 on, Python raises an audit event before a thread starts, in the thread that starts it.
+    Before 3.12, no context is kept.
     """
 
-    possible = sys.version_info >= (3, 12)
+    is_supported = sys.version_info >= (3, 12)
 
     def __init__(self) -> None:
-        self.kept: Releasable | None = None
-        """What is to be released."""
-        self._keeper = 0
-        self._watching = False
+        self.context: Releasable | None = None
+        """The context to release; None where none is kept."""
+        self._thread = 0
+        self._hooked = False
 
     def keep(self, context: Releasable) -> None:
         """Register `context`, to be released before this thread, the only one, starts another."""
-        if not self._watching:
-            self._watching = True
-            sys.addaudithook(self._watch())
-        self.kept, self._keeper = context, threading.get_ident()
+        if not self._hooked:
+            self._hooked = True
+            sys.addaudithook(self._audit_hook())
+        self.context, self._thread = context, threading.get_ident()
 
     def forget(self) -> None:
-        """Do not release it: nothing is kept any more."""
-        self.kept = None
+        """Forget the context without releasing it."""
+        self.context = None
 
-    def leave(self) -> None:
-        """Leave what this thread keeps, if anything."""
-        kept = self.kept
-        if kept is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
+    def release(self) -> None:
+        """Release the context that this thread keeps, if any."""
+        context = self.context
+        if context is None or self._thread != threading.get_ident() or GL_PROCESS.forked:
             return
-        kept.release()
-        if self.kept is kept:  # only now: where Ctrl-C interrupts that, the next call does it
-            self.kept = None
+        context.release()
+        if self.context is context:  # after `release`: if Ctrl-C interrupts it, it is repeated
+            self.context = None
 
-    def _watch(self) -> Callable[[str, tuple[Any, ...]], None]:
-        # All names are the function's own: at the process's end modules lose theirs before it.
-        leave = self.leave
+    def _audit_hook(self) -> Callable[[str, tuple[Any, ...]], None]:
+        # The hook uses local names only: it outlives the modules' globals at the process's end.
+        release = self.release
         starts = {"_thread.start_new_thread", "_thread.start_joinable_thread"}
 
-        def watch(event: str, details: tuple[Any, ...]) -> None:
+        def hook(event: str, details: tuple[Any, ...]) -> None:
             if event in starts or (event == "import" and details[0] == "glfw"):
-                leave()
+                release()
 
-        return watch
+        return hook
 
 
 GL_PROCESS = GlProcess()
-KEEPING = Keeping()
+KEPT_CONTEXT = KeptContext()
 
 
 def processors() -> int:
@@ -273,30 +275,30 @@ def memory_limit() -> int:
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-MIN_CHECKED = 1 << 20  # bytes: to ask the system what is free takes longer than to take so many
+MIN_CHECKED = 1 << 20  # bytes: allocating fewer takes less time than `free_memory`
 
 
 def free_memory(process: Path = PROC, groups: Path = CGROUPS) -> int:
-    """Return how many bytes of memory this process may still take.
+    """Return how many bytes of memory this process may still allocate.
 
-    That is the least of what the system has available, of what the limits of its control groups
-    leave (cgroup v1 or v2), and of what its own limit of address space leaves. A system that says
-    none of these sets no bound.
+    The least of: what the system has available, what the limits of the process's control groups
+    leave (cgroup v1 or v2), and what its limit of address space leaves. A system that reports none
+    of these sets no bound.
 
     Args:
-        process: Where the system tells about processes and memory.
-        groups: Where control groups are mounted.
+        process: The folder in which the system reports processes and memory.
+        groups: The folder at which control groups are mounted.
     """
-    rests = [*_available(process), *_left_by_groups(process, groups), *_left_by_limit(process)]
-    return max(min(rests, default=sys.maxsize), 0)
+    bounds = [*_available(process), *_left_by_groups(process, groups), *_left_by_limit(process)]
+    return max(min(bounds, default=sys.maxsize), 0)
 
 
 def check_memory(nbytes: int, what: Callable[[], str]) -> None:
     """Raise LimitError where fewer than `nbytes` are free.
 
     Args:
-        nbytes: The bytes that are about to be taken.
-        what: Gives the error's subject: what they are for.
+        nbytes: The bytes that are about to be allocated.
+        what: Function that returns the error's subject: what the memory is for.
     """
     if nbytes <= MIN_CHECKED:
         return
@@ -309,7 +311,7 @@ def check_memory(nbytes: int, what: Callable[[], str]) -> None:
 
 
 def out_of_memory(error: MemoryError) -> LimitError:
-    """Return the error that says so to a user."""
+    """Return `error` as a LimitError, for users."""
     return LimitError(f"the host has too little memory: {first_line(error)}")
 
 
@@ -321,7 +323,7 @@ def readable_bytes(nbytes: int) -> str:
 
 
 def _available(process: Path) -> Iterator[int]:
-    """Yield what the system could give without swapping."""
+    """Yield the bytes that the system can give without swapping."""
     with suppress(OSError, ValueError, IndexError):
         for line in (process / "meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -329,9 +331,9 @@ def _available(process: Path) -> Iterator[int]:
 
 
 def _left_by_groups(process: Path, groups: Path) -> Iterator[int]:
-    """Yield what the limit of each control group leaves that the process is in.
+    """Yield the bytes left by the limit of each control group that the process is in.
 
-    What was read from files counts as used there, and is given up when memory is asked for.
+    The page cache counts as used there; it is subtracted, as it is dropped when memory is needed.
     """
     try:
         lines = (process / "self" / "cgroup").read_text("utf-8").splitlines()
@@ -354,9 +356,8 @@ def _left_by_groups(process: Path, groups: Path) -> Iterator[int]:
 
 
 def _left_by_group(folder: Path, limit: str, use: str, cached: str) -> int:
-    """Return what one group's limit leaves. Raises OSError, ValueError where it has none."""
-    most = int((folder / limit).read_text("ascii"))
-    left = most - int((folder / use).read_text("ascii"))
+    """Return the bytes left by one group's limit. Raises OSError, ValueError where it has none."""
+    left = int((folder / limit).read_text("ascii")) - int((folder / use).read_text("ascii"))
     with suppress(OSError, ValueError):
         for line in (folder / "memory.stat").read_text("ascii").splitlines():
             key, _, number = line.partition(" ")
@@ -366,7 +367,7 @@ def _left_by_group(folder: Path, limit: str, use: str, cached: str) -> int:
 
 
 def _left_by_limit(process: Path) -> Iterator[int]:
-    """Yield what the process's own limit of address space leaves."""
+    """Yield the bytes left by the process's limit of address space."""
     if resource is None:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

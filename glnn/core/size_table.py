@@ -17,24 +17,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SizeIndex:
-    """A size that depends on open dimensions: the place of its expression in a `SizeTable`."""
+    """A size that depends on open dimensions: the index of its expression in a `SizeTable`."""
 
     index: int
 
 
 Size = int | SizeIndex
-"""A known number, or the place of an expression in a SizeTable."""
+"""A number, or the index of an expression in a SizeTable."""
 
 
 class SizeTable:
-    """Expressions of open dimensions, each held once."""
+    """Expressions of open dimensions, without duplicates."""
 
     def __init__(self) -> None:
         self._indices: dict[Expr, int] = {}
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """The expressions in the order of their places."""
+        """The expressions in the order of their indices."""
         return tuple(self._indices)
 
     def size(self, value: Any) -> Any:
@@ -53,10 +53,10 @@ class SizeTable:
 
 
 class Template(Generic[T]):
-    """A structure of tuples, mappings and dataclasses, filled with the numbers of a binding.
+    """A structure of tuples, mappings and dataclasses, to be filled with the numbers of a binding.
 
-    The places of sizes are found once. Filled structures are not checked again: the template was,
-    and its guards admit the numbers.
+    The sizes in it are located once, when the template is made. Filled structures are not checked:
+    the template was checked, and the plan's guards admit the numbers.
     """
 
     def __init__(self, value: T, sizes: SizeTable | None = None) -> None:
@@ -78,7 +78,7 @@ Maker = Callable[[Sequence[int]], Any]
 def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
     """Return the function that fills `value` with numbers; None where it contains no sizes.
 
-    sizes: the table of the SymInts in it, if there are some.
+    sizes: the table of the SymInts in `value`; None where it has only SizeIndexes.
     """
     if isinstance(value, SizeIndex):
         return itemgetter(value.index)
@@ -94,9 +94,10 @@ def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
     elif is_dataclass(value) and not isinstance(value, type):
         return _dataclass_maker(value, sizes)
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        change = Template(tuple(value.reshape(-1)), sizes)
-        array, is_open = value, change.is_open
-        return (lambda numbers: _filled(array, change(numbers))) if is_open else None
+        shape, elements = value.shape, Template(tuple(value.reshape(-1)), sizes)
+        if not elements.is_open:
+            return None
+        return lambda numbers: _object_array(shape, elements(numbers))
     else:
         kind = type(value)
     if not isinstance(value, (tuple, list)):
@@ -107,9 +108,9 @@ def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
     return lambda numbers: kind([one if make is None else make(numbers) for one, make in parts])
 
 
-def _filled(array: Any, numbers: Any) -> Any:
-    result = np.empty(array.shape, object)
-    result.reshape(-1)[:] = numbers
+def _object_array(shape: tuple[int, ...], elements: Any) -> Any:
+    result = np.empty(shape, object)
+    result.reshape(-1)[:] = elements
     return result
 
 
@@ -119,30 +120,31 @@ def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
     makers = {name: make for name, one in values.items() if (make := maker(one, sizes))}
     if not makers:
         return None
-    if sizes is not None and not kind.__dataclass_params__.eq:  # as values of a graph: each once
+    if sizes is not None and not kind.__dataclass_params__.eq:
+        # Values of a graph are compared by identity: a Substitution replaces each object once.
         table = sizes
         return lambda numbers: Substitution(lambda one: numbers[table.size(one).index])(value)
     others = vars(value).keys() - values.keys()
     if any(not isinstance(getattr(kind, name, None), cached_property) for name in others):
         return lambda numbers: replace(value, **{k: make(numbers) for k, make in makers.items()})
 
-    def made(numbers: Sequence[int]) -> Any:
+    def make_instance(numbers: Sequence[int]) -> Any:
         result = object.__new__(kind)
         result.__dict__.update(values)
         for name, make in makers.items():
             result.__dict__[name] = make(numbers)
         return result
 
-    return made
+    return make_instance
 
 
 def depends(value: Any) -> bool:
-    """Return True where a SizeIndex is in `value`, or in a tuple, list or mapping within it."""
+    """Return True where `value` is a SizeIndex, or contains one in tuples, lists or mappings."""
     return any(True for _ in size_indices(value))
 
 
 def size_indices(value: Any) -> Iterator[Any]:
-    """Yield the places of all expressions in `value`, also within tuples, lists and mappings."""
+    """Yield the index of each SizeIndex in `value`, also within tuples, lists and mappings."""
     if isinstance(value, SizeIndex):
         yield value.index
     elif type(value) in PLAIN:
@@ -155,7 +157,7 @@ def size_indices(value: Any) -> Iterator[Any]:
 
 
 def number(value: Any, numbers: Sequence[int]) -> Any:
-    """Return `value` with the numbers of a binding for each SizeIndex."""
+    """Return `value` with the number of a binding in the place of each SizeIndex."""
     if isinstance(value, SizeIndex):
         return numbers[value.index]
     if isinstance(value, tuple):
@@ -170,8 +172,8 @@ def compiled(
 ) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """Return a function from the sizes of `symbols`, in their order, to the expressions' numbers.
 
-    It is one Python function, so that hundreds of expressions take some ten microseconds. Raises
-    ValueError for what is no expression of these symbols, as in a damaged file.
+    It is compiled as one Python function, so that hundreds of expressions take some ten
+    microseconds. Raises ValueError where an expression, as of a damaged file, has other symbols.
     """
     writer = _Writer(symbols)
     values = [writer.text(one) for one in expressions]
@@ -186,7 +188,7 @@ def compiled(
 
 
 class _Writer:
-    """Writes expressions as Python; quotients that several have are computed once."""
+    """Writes expressions as Python, with common quotients computed once."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self._names = {symbol: f"n{i}" for i, symbol in enumerate(symbols)}
@@ -195,11 +197,11 @@ class _Writer:
 
     @property
     def names(self) -> Sequence[str]:
-        """The variables that stand for the symbols."""
+        """The Python variables of the symbols."""
         return tuple(self._names.values())
 
     def text(self, expression: Expr) -> str:
-        """An expression, in parentheses where it has several terms."""
+        """Return an expression as Python, in parentheses, adding the quotients to `lines`."""
         terms = []
         for atoms, factor in expression:
             factors = [self._atom(atom) for atom in atoms]

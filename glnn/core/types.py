@@ -22,21 +22,21 @@ Shape = tuple[int, ...]
 Dim = int | str
 """A size, or a symbol for one; equal symbols are equal sizes."""
 UNKNOWN = "?"
-"""The symbol of a size known only in a run; two such sizes may differ."""
+"""The symbol of a size known only at run time; two such sizes may differ."""
 UNRANKED = "..."
-"""The only entry of the dimensions of a tensor whose rank is known only in a run."""
-MOST = 2**31 - 1  # what a shader's int holds
+"""The only entry of the dimensions of a tensor whose rank is known only at run time."""
+MOST = 2**31 - 1  # the greatest int of a shader
 FLOAT16 = np.dtype(np.float16)
 
 
 class DType(Enum):
     """The type of a tensor's numbers, named as in NumPy.
 
-    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of the
-    latter are stored there as on the host, four in a word. Tensors stored as float16 have two
-    numbers in a word, and are computed in float32. All other types stay on the host; those that
-    NumPy lacks are from `ml_dtypes`. `object` is the type of strings, or of a single value that is
-    no tensor: a list of tensors, or an optional one.
+    On the GPU, float32, int32, uint8, int8 and bool take a word of 32 bits; only inputs of uint8,
+    int8 and bool are stored as on the host, four numbers in a word. float16 is stored two numbers
+    in a word and computed in float32. All other types stay on the host; those that NumPy lacks are
+    from `ml_dtypes`. `object` is the type of strings, and of a single value that is no tensor: a
+    list of tensors, or an optional one.
     """
 
     float32 = "float32"
@@ -66,7 +66,7 @@ class DType(Enum):
     complex128 = "complex128"
     object = "object"
 
-    __hash__ = builtins.object.__hash__  # Enum's is written in Python, and types are hashed a lot
+    __hash__ = builtins.object.__hash__  # Enum's is written in Python; types are hashed often
 
     @classmethod
     def from_array(cls, array: Array) -> DType:
@@ -77,7 +77,7 @@ class DType(Enum):
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's dtype. Raises ShapeError for one of `ml_dtypes` where that is not installed."""
+        """The NumPy dtype. Raises ShapeError where it needs `ml_dtypes`, which is not installed."""
         try:
             return np.dtype(self.value)
         except TypeError:
@@ -140,8 +140,8 @@ class TensorType:
     dims: tuple[Dim, ...]
     dtype: DType = DType.float32
     holds: str = ""
-    """ONNX Runtime's name of the type of a single object that is no string:
-    `seq(tensor(float))`, `optional(tensor(int64))`."""
+    """ONNX Runtime's name of the type of a value that is no tensor, as `seq(tensor(float))` or
+    `optional(tensor(int64))`; empty for a tensor."""
 
     def __post_init__(self) -> None:
         dims = self.dims
@@ -216,7 +216,7 @@ def _is_dim(dim: object) -> bool:
 
 
 ANYTHING = TensorType((UNRANKED,), DType.object)
-"""The type of a value of which nothing is known, not even the dtype."""
+"""The type of a value whose dtype and rank are unknown."""
 
 
 def content(array: Array) -> Any:
@@ -239,12 +239,12 @@ def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def widened(type: TensorType) -> TensorType:
-    """Return `type` as it is computed: float32 in the place of float16."""
+    """Return the type that `type` is computed in: float32 in the place of float16."""
     return TensorType(type.dims) if type.dtype is DType.float16 else type
 
 
 class ArrayTypes:
-    """The shapes and dtypes of a run's arrays, by name: the next run's are most often like them."""
+    """The shapes and dtypes of a run's arrays, by name, to recognize runs with the same types."""
 
     __slots__ = ("_types",)
 
@@ -252,7 +252,7 @@ class ArrayTypes:
         self._types = tuple([(name, one.shape, one.dtype) for name, one in arrays.items()])
 
     def match(self, arrays: Mapping[str, object]) -> bool:
-        """Return True where `arrays` has these names alone, and NumPy arrays of these types."""
+        """Return True where `arrays` are NumPy arrays of exactly these names and types."""
         if len(arrays) != len(self._types):
             return False
         for name, shape, dtype in self._types:
@@ -263,7 +263,7 @@ class ArrayTypes:
 
 
 def as_float(array: Array) -> Array:
-    """Return a float16 `array` as float32, in which it is computed; any other unchanged."""
+    """Return a float16 `array` as float32, for computation; any other unchanged."""
     return array.astype(np.float32) if array.dtype == FLOAT16 else array
 
 
@@ -274,7 +274,7 @@ def to_float16(array: Array) -> Array:
 
 
 def narrowed(name: str, array: Array) -> Array:
-    """Return an int64 `array` as int32, which a GPU has; any other unchanged.
+    """Return an int64 `array` as int32, for a GPU; any other unchanged.
 
     Raises ShapeError with the first number that int32 cannot represent.
     """
@@ -282,10 +282,10 @@ def narrowed(name: str, array: Array) -> Array:
         return array
     result = array.astype(np.int32)
     if (wrong := result != array).any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ShapeError(
             f"{name} must have int64 numbers from {-MOST - 1} to {MOST}, "
-            f"got {array[at]} at {list(at)}"
+            f"got {array[index]} at {list(index)}"
         )
     return result
 
@@ -303,7 +303,7 @@ def as_float32(name: str, array: object) -> Array:
 
 
 def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
-    """Return a NumPy `array` of one of `dtypes` as a plain ndarray: subclasses may override ops.
+    """Return a NumPy `array` of one of `dtypes` as an ndarray of no subclass.
 
     int64 is accepted for int32 where all numbers fit. Raises ShapeError for anything else, and for
     a masked array with a masked value.
@@ -357,9 +357,7 @@ def to_float32(name: str, array: object) -> Array:
 
 
 def from_bfloat16(bits: Array) -> Array:
-    """Return numbers of bfloat16, given by their 16 `bits` each as NumPy has no such type, as
-    float32.
-    """
+    """Convert bfloat16 numbers, passed as uint16 `bits` as NumPy lacks the type, to float32."""
     return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
 
 
@@ -409,13 +407,13 @@ def lies_within(array: Array, least: float, most: float) -> bool:
     """Return True where no number of `array` is below `least` or above `most`."""
     if not array.size:
         return True
-    # By its methods `min` and `max` it would take longer, which are written in Python.
+    # Faster than the array's methods `min` and `max`, which are written in Python.
     lowest, highest = np.minimum.reduce(array, None), np.maximum.reduce(array, None)
     return bool(lowest >= least and highest <= most)
 
 
 class LargeNumbersError(ShapeError):
-    """An input has numbers that are not small, as a plan takes them."""
+    """An input has numbers beyond MAX_SMALL, for a plan that takes small numbers only."""
 
 
 def check_small(name: str, array: Array) -> None:
@@ -430,10 +428,10 @@ def check_small(name: str, array: Array) -> None:
 def check_indices(called: str, array: Array, sizes: tuple[int, ...]) -> None:
     """Raise ShapeError where an index in `array` is out of range.
 
-    called: the array in the error, as "input 'ids'".
-    sizes: the sizes of the tables that it indexes, one for all numbers or one for each place
-    along the last dimension. Negative indices count from the end. Floats are converted as by a
-    Cast to integers: rounded towards 0, and 0 for NaN.
+    called: the array's name in the error, as "input 'ids'".
+    sizes: the sizes of the indexed tables: one for all numbers, or one for each position along the
+    last dimension. Negative indices count from the end. Floats are converted as by a Cast to
+    integers: rounded towards 0, and 0 for NaN.
     """
     if not array.size:
         return
@@ -444,10 +442,10 @@ def check_indices(called: str, array: Array, sizes: tuple[int, ...]) -> None:
         if part.max() < size and part.min() >= -size:
             continue
         wrong = (part < -size) | (part >= size)
-        at = [int(n) for n in np.argwhere(wrong)[0]]
-        number = part[tuple(at)]
-        at += [i] if len(sizes) > 1 else []
-        where = f" at {at}" if at else ""
+        position = [int(n) for n in np.argwhere(wrong)[0]]
+        number = part[tuple(position)]
+        position += [i] if len(sizes) > 1 else []
+        where = f" at {position}" if position else ""
         raise ShapeError(
             f"{called} must be indices from {-size} to {size - 1}, of a table of {size}, "
             f"got {number}{where}"

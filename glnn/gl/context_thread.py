@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from glnn.core.process import GL_PROCESS, KEEPING, is_single_threaded
+from glnn.core.process import GL_PROCESS, KEPT_CONTEXT, is_single_threaded
 from glnn.errors import DeviceError
 from glnn.gl.context import Context
 
@@ -262,7 +262,7 @@ class ContextLock:
         try:
             self._lock.acquire()
             if self._keeper is None:
-                KEEPING.leave()  # the context of another device
+                KEPT_CONTEXT.release()  # the context of another device
             elif self._keeper is not thread:
                 self._wait_for_keeper(self._keeper)
             if self._holder is not None and self._holder is not thread:
@@ -327,13 +327,18 @@ class ContextLock:
     def _keep_or_leave(self) -> None:
         """Keep the context, where this thread may, else leave it."""
         may_keep = self._restore is None and not self.wanted
-        # A context that is kept already stays: KEEPING leaves it where another thread begins. Both
-        # conditions are needed, as Ctrl-C may come between the two assignments.
-        if may_keep and self._keeper is not None and KEEPING.kept is self:
+        # A context that is kept already stays: KEPT_CONTEXT releases it before another thread
+        # starts. Both conditions are needed, as Ctrl-C may come between the two assignments.
+        if may_keep and self._keeper is not None and KEPT_CONTEXT.context is self:
             return
-        if may_keep and KEEPING.possible and self._context.may_stay and is_single_threaded():
+        if (
+            may_keep
+            and KEPT_CONTEXT.is_supported
+            and self._context.may_stay
+            and is_single_threaded()
+        ):
             self._keeper = threading.current_thread()
-            KEEPING.keep(self)
+            KEPT_CONTEXT.keep(self)
         else:
             self._leave()
 
@@ -349,8 +354,8 @@ class ContextLock:
     def _end_keeping(self) -> None:
         """Note that no thread keeps the context, and notify the threads that wait for it."""
         if self._keeper is not None:
-            if KEEPING.kept is self:  # first: else a thread that begins would end `hold`
-                KEEPING.forget()
+            if KEPT_CONTEXT.context is self:  # first: else a thread that begins would end `hold`
+                KEPT_CONTEXT.forget()
             self._keeper = None
             self._keeping_ended.notify_all()
 
@@ -424,7 +429,7 @@ class SharedContext:
         """
         if not self._worker.started or self.is_inside:
             return self.perform(lambda: end(begin()), ready)
-        KEEPING.leave()
+        KEPT_CONTEXT.release()
         return self._worker.overlap(
             lambda: self._work_in_worker(begin, ready),
             lambda pending: self._work_in_worker(lambda: end(pending), ready),
@@ -456,7 +461,7 @@ class SharedContext:
     def _call_worker(self, work: Callable[[], T]) -> T:
         """Call `work` in the worker's thread, started on first use, and return its result."""
         with self._start_lock:
-            KEEPING.leave()
+            KEPT_CONTEXT.release()
             self._context_lock.wanted = True
             self._worker.start()
         return self._worker.call(work)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from glnn.core.cached_property import cached_property
 from glnn.core.disk_cache import DiskCache
-from glnn.core.process import GL_PROCESS, give_way, process_lock, step_back
+from glnn.core.process import GL_PROCESS, give_way, lower_priority, process_lock
 from glnn.core.settings import Settings
 from glnn.core.trace_spans import Spans
 from glnn.errors import DeviceError, GlnnError, NoRoomError
@@ -262,7 +262,7 @@ class Device:
             self.stated = driver.with_minimum() if options.limits == MINIMUM_LIMITS else driver
             self.capabilities = LimitOverrides.load(settings.cache, driver).lowered(self.stated)
             # Not at exit: the process ends anyway, and drivers may have shut down before.
-            worker = Worker("glnn device", step_back if self.low_priority else None)
+            worker = Worker("glnn device", lower_priority if self.low_priority else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from glnn.core.process import GL_PROCESS, step_back
+from glnn.core.process import GL_PROCESS, lower_priority
 from glnn.core.settings import PRIORITIES, WAITS, Settings
 from glnn.errors import DeviceError, shown
 from glnn.gl.context import (
@@ -101,7 +101,7 @@ def gpus() -> tuple[Gpu, ...]:
 
     Raises DeviceError in a fork of a process that used GL.
     """
-    GL_PROCESS.opening()
+    GL_PROCESS.begin_opening()
     load_triton()
     result: list[Gpu] = []
     try:
@@ -119,7 +119,7 @@ def gpus() -> tuple[Gpu, ...]:
                 result.append(Gpu(index, offers.renderer, offers.vendor, cuda=number))
     except StepError:
         pass
-    GL_PROCESS.opened(any=any(gpu.error is None for gpu in result))
+    GL_PROCESS.end_opening(success=any(gpu.error is None for gpu in result))
     return tuple(result)
 
 
@@ -182,7 +182,7 @@ def open_context(
 
     The context is current. low_priority: True to let other programs go first. Raises NoDeviceError.
     """
-    GL_PROCESS.opening()
+    GL_PROCESS.begin_opening()
     load_triton()
     attempts: list[Attempt] = []
     for what, open_candidate in _candidates(gpu, platform, low_priority, attempts):
@@ -199,11 +199,11 @@ def open_context(
             attempts.append(Attempt(what, "its name", f"{offers.renderer} by {offers.vendor}"))
             context.release()
             continue
-        GL_PROCESS.opened(any=True)
+        GL_PROCESS.end_opening(success=True)
         failed = "".join(f"; this had failed: {attempt}" for attempt in attempts)
         LOG.info("opened %s, %s, by %s%s", offers.renderer, offers.version_text, what, failed)
         return context, offers, tuple(attempts)
-    GL_PROCESS.opened(any=False)
+    GL_PROCESS.end_opening(success=False)
     message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
     missing = isinstance(gpu, int) and any(one.error.startswith(INDICES) for one in attempts)
     raise NoDeviceError(message, tuple(attempts), "" if missing else _advice(attempts))
@@ -230,7 +230,7 @@ def open_low_priority_context(
     """
 
     def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
-        step_back()
+        lower_priority()
         result = open_context(gpu, version, platform, low_priority=True)
         result[0].leave_thread()
         return result

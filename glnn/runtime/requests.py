@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from glnn.core.process import GL_PROCESS, THIS, process_lock
+from glnn.core.process import GL_PROCESS, THIS_PROCESS, process_lock
 from glnn.core.types import Array
 from glnn.runtime.runner import ModelExecutor, Out, Run
 
@@ -117,7 +117,7 @@ class Requests:
     @property
     def served_here(self) -> bool:
         """Return True where this thread serves the requests, as in a future's callback."""
-        _, thread = self._queues.get(THIS.id, (None, None))
+        _, thread = self._queues.get(THIS_PROCESS.id, (None, None))
         return thread is threading.current_thread()
 
     def submit(
@@ -136,7 +136,7 @@ class Requests:
         if self.executor.device is not None:
             GL_PROCESS.check()
         with self._lock:
-            queue, _ = self._queues.get(THIS.id) or self._start()
+            queue, _ = self._queues.get(THIS_PROCESS.id) or self._start()
         queue.put(request)
 
     def _start(self) -> tuple[SimpleQueue[RunRequest | None], threading.Thread]:
@@ -144,7 +144,7 @@ class Requests:
         serving = partial(_serve, queue)
         thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
         thread.start()
-        self._queues[THIS.id] = queue, thread
+        self._queues[THIS_PROCESS.id] = queue, thread
         weakref.finalize(self, _end, queue, thread)
         return queue, thread
 

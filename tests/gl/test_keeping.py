@@ -7,10 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from glnn.core.process import KEEPING
+from glnn.core.process import KEPT_CONTEXT
 
 pytestmark = pytest.mark.skipif(
-    not KEEPING.possible, reason="Python tells of threads' starts from 3.12 on"
+    not KEPT_CONTEXT.is_supported, reason="Python tells of threads' starts from 3.12 on"
 )
 Run = Callable[..., CompletedProcess[str]]
 
