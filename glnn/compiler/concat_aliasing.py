@@ -112,8 +112,8 @@ class _Placement:
         several = 1 < len(operands) == len(set(operands))
         if out.memory in self._fixed or not (all_computed and several) or not _of_channels(entry):
             return
-        wide = out.layout.wide if isinstance(out.layout, Strip) else _padded(out.shape[1])
-        pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
+        wide = out.layout.pixel_stride if isinstance(out.layout, Strip) else _padded(out.shape[1])
+        pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.offset
         targets: list[_Target] = []
         for name in operands:
             channels = tensors[name].shape[1]
@@ -212,9 +212,9 @@ class _Placement:
         x = self.schedule.tensors[entry.lowered.operands["x"]]
         if x.memory in self._updated:
             return
-        wide = x.layout.wide if isinstance(x.layout, Strip) else _padded(x.shape[1])
+        wide = x.layout.pixel_stride if isinstance(x.layout, Strip) else _padded(x.shape[1])
         pixels = out.shape[0] * prod(out.shape[2:])
-        target = _Target(x.memory, x.layout.first + start, wide, pixels, out.shape[1])
+        target = _Target(x.memory, x.layout.offset + start, wide, pixels, out.shape[1])
         if self._place(output, target, number):
             self._replace(number, ())
 

@@ -297,7 +297,7 @@ def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Conta
     lowered, out = entry.lowered, tensors[entry.lowered.output]
     if not isinstance(lowered.op, Pointwise) or entry.host or lowered.more or lowered.epilogue:
         return False
-    layouts = (DENSE, PADDED.at(out.shape)) if len(out.shape) == 2 else (DENSE,)
+    layouts = (DENSE, PADDED.simplify(out.shape)) if len(out.shape) == 2 else (DENSE,)
     if out.type != like.type or out.layout not in layouts:
         return False
     sources = (_source(entry, name) for name in entry.spec.op_shapes)

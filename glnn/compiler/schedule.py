@@ -178,7 +178,7 @@ class Schedule:
         self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
     ) -> None:
         """Add a tensor that exists before the first step. fed: True where the host writes it."""
-        self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
+        self.tensors[name] = Tensor(type, parse(layout).simplify(type.shape), name)
         if fed:
             self._inputs.add(name)
 
@@ -300,7 +300,9 @@ class Schedule:
         self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
         source = self.tensors[self._name_in_layout(lowered.operands["x"], source_layout, lowered)]
         type = TensorType(type.dims, source.type.dtype)
-        self.tensors[lowered.output] = Tensor(type, result_layout.at(type.shape), source.memory)
+        self.tensors[lowered.output] = Tensor(
+            type, result_layout.simplify(type.shape), source.memory
+        )
 
     def _add_entry(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
         layouts = self.backend.layouts(choice, spec)
@@ -491,7 +493,7 @@ class Schedule:
         if outputs is None or "full" not in spec.extents.values():
             return False
         layout = self.backend.layouts(choice, spec)["out"]
-        return layout.at(spec.result_shape) != outputs.at(spec.result_shape)
+        return layout.simplify(spec.result_shape) != outputs.simplify(spec.result_shape)
 
     def finish(self, outputs: Iterable[str]) -> None:
         """Append the deferred moves that `outputs` need, and drop the other deferred ones."""
@@ -556,11 +558,11 @@ class Schedule:
     def _name_in_layout(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """Return the same as `_in_layout`, of a tensor whose move may still be deferred."""
         tensor = self.tensors[name]
-        layout = layout.at(tensor.shape)
+        layout = layout.simplify(tensor.shape)
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            source = name if tensor.layout.seen_as(layout, tensor.shape) else None
+            source = name if tensor.layout.is_same_memory(layout, tensor.shape) else None
             if source is None and layout == COLUMNS:
                 source = self._transposed_rows(name)
             if source is None:

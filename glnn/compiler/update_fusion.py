@@ -203,8 +203,8 @@ def _ranges(tensor: Tensor) -> Iterator[tuple[int, int]]:
     if not isinstance(layout, Strip):
         yield start, start + words
         return
-    row_words = layout.whole.words(tensor.type) // (words // layout.wide)
-    for row in range(start + layout.first, start + words, layout.wide):
+    row_words = layout.base.words(tensor.type) // (words // layout.pixel_stride)
+    for row in range(start + layout.offset, start + words, layout.pixel_stride):
         yield row, row + row_words
 
 

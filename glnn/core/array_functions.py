@@ -1,7 +1,6 @@
-"""NumPy functions that programs of arrays call by name (`runtime/array_program.py`), and those that
-NumPy lacks.
+"""Array functions that NumPy lacks, and those that `runtime/array_program.py` calls by name.
 
-Each takes arrays, and behind them the attributes of its operator, which are plain data.
+Each takes arrays, followed by the attributes of its operator, which are plain data.
 """
 
 from __future__ import annotations
@@ -19,40 +18,40 @@ from glnn.core.symint import is_integer, is_symbolic
 from glnn.core.types import Array, Shape, to_float16
 from glnn.errors import ShapeError
 
-# erf(x) = x P(x^2) / Q(x^2) up to ERF_END, from where float32 has 1. The greatest relative error is
-# 4.9e-8, found by weighted least squares in float64, and at most 8 ulp with float32's rounding.
-# Highest powers first.
-ERF_ABOVE = (
+# erf(x) = x P(x^2) / Q(x^2) for x up to ERF_END, beyond which it is 1 in float32. The coefficients,
+# highest powers first, are a weighted least-squares fit in float64. The greatest relative error is
+# 4.9e-8, and at most 8 ulp with float32's rounding.
+ERF_NUMERATOR = (
     *(2.0148016365e-8, -1.9630533137e-6, 1.4057083977e-4, 3.6311989083e-3),
     *(5.0341531646e-2, 1.9815754252e-1, 1.1283791124),
 )
-ERF_BELOW = (9.4031080531e-4, 1.4205683389e-2, 1.1427056849e-1, 5.0894429916e-1, 1.0)
+ERF_DENOMINATOR = (9.4031080531e-4, 1.4205683389e-2, 1.1427056849e-1, 5.0894429916e-1, 1.0)
 ERF_END = 3.9
 SMALL_ARRAY = 1 << 10
-"""The array size below which the overhead of a NumPy call exceeds its computation."""
+"""The array size up to which the overhead of a NumPy call exceeds its computation."""
 ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
-"""The number 1 as an array, which NumPy handles faster than a Python number."""
+"""1 as an array, which NumPy processes faster than a Python number."""
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
 _exact_normal_cdf = np.frompyfunc(lambda x: math.erfc(-x * 0.5**0.5) / 2, 1, 1)
 
 
 def overlaps_itself(array: Array) -> bool:
-    """Return True where elements of `array` share memory, as those of a window view do."""
+    """Return True where elements of `array` share memory, as in a view of sliding windows."""
     if array.flags.c_contiguous or array.flags.f_contiguous or not array.size:
         return False
-    reach = array.itemsize
+    extent = array.itemsize  # bytes of the dimensions with smaller strides
     sizes = zip(map(abs, array.strides), array.shape, strict=True)
     for stride, size in sorted((stride, size) for stride, size in sizes if size > 1):
-        if stride < reach:  # then only the places of all elements tell
+        if stride < extent:  # they may overlap: compare the offsets of all elements
             grid = np.ogrid[tuple(map(slice, array.shape))]
-            places = sum(i * step for i, step in zip(grid, array.strides, strict=True))
-            return bool(np.diff(np.sort(np.ravel(places))).min() < array.itemsize)
-        reach += (size - 1) * stride
+            offsets = sum(i * step for i, step in zip(grid, array.strides, strict=True))
+            return bool(np.diff(np.sort(np.ravel(offsets))).min() < array.itemsize)
+        extent += (size - 1) * stride
     return False
 
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """1 / (1 + exp(-x)), written to `out` where that is given."""
+    """Compute 1 / (1 + exp(-x)), in `out` unless that is None."""
     result = np.asarray(np.negative(x, out))
     np.exp(result, result)
     one = ONES.get(result.dtype, 1)
@@ -61,16 +60,16 @@ def sigmoid(x: Array, out: Array | None = None) -> Array:
 
 
 def softmax(x: Array) -> Array:
-    """exp(x) of the last axis, divided by its sum there."""
+    """Compute softmax along the last axis."""
     exps = np.exp(x - x.max(-1, keepdims=True))
     return np.asarray(exps / exps.sum(-1, keepdims=True))
 
 
 def relu(x: Array, out: Array | None = None) -> Array:
-    """The greater of x and 0, written to `out` where that is given.
+    """Compute max(x, 0), in `out` unless that is None.
 
-    `np.maximum` takes three times as long of many numbers where one operand is a number, but less
-    of few.
+    For large arrays, `np.maximum` of an array and a number takes three times as long as `clip`; for
+    small ones it takes less time.
     """
     if x.size <= SMALL_ARRAY:
         return np.asarray(np.maximum(x, np.zeros((), x.dtype), out=out))
@@ -79,9 +78,9 @@ def relu(x: Array, out: Array | None = None) -> Array:
 
 
 def clip(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
-    """The smaller of high and the greater of low and x, written to `out` where that is given.
+    """Compute min(max(x, low), high), in `out` unless that is None.
 
-    `np.clip` does the same, but takes longer of few numbers than their arithmetic.
+    `np.clip` does the same, but has more overhead than two calls for small arrays.
     """
     if x.size <= SMALL_ARRAY:
         return np.asarray(np.minimum(np.maximum(x, low, out=out), high, out=out))
@@ -89,12 +88,12 @@ def clip(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
 
 
 def writes_to(function: Callable[..., object]) -> bool:
-    """Return True where `function` writes its result to an array called `out`."""
+    """Return True where `function` takes an array `out` for its result."""
     return isinstance(function, np.ufunc) or function in (sigmoid, relu, clip)
 
 
 def rsqrt(x: Array) -> Array:
-    """1 / sqrt(x)."""
+    """Compute 1 / sqrt(x)."""
     return np.asarray(1 / np.sqrt(x))
 
 
@@ -104,13 +103,13 @@ def erf(x: Array) -> Array:
         return np.asarray(_exact_erf(x), x.dtype)
     near = np.asarray(np.clip(x.astype(np.float32, copy=False), -ERF_END, ERF_END))
     square = np.square(near)
-    near *= _polynomial(ERF_ABOVE, square)
-    near /= _polynomial(ERF_BELOW, square)
+    near *= _polynomial(ERF_NUMERATOR, square)
+    near /= _polynomial(ERF_DENOMINATOR, square)
     return np.asarray(np.clip(near, -1, 1, out=near), x.dtype)
 
 
 def normal_cdf(x: Array) -> Array:
-    """Return the standard normal distribution's cumulative function, (1 + erf(x / sqrt(2))) / 2."""
+    """Compute the normal distribution's cumulative function, (1 + erf(x / sqrt(2))) / 2."""
     if x.dtype.itemsize > 4:
         return np.asarray(_exact_normal_cdf(x), x.dtype)
     result = erf(x.astype(np.float32, copy=False) * np.float32(0.5**0.5))
@@ -119,19 +118,19 @@ def normal_cdf(x: Array) -> Array:
     return result.astype(x.dtype, copy=False)
 
 
-def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
-    """The polynomial of float32 by Horner's rule, highest powers first."""
-    first, second, *rest = (np.float32(factor) for factor in factors)
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Evaluate a polynomial in float32 by Horner's rule. coefficients: highest powers first."""
+    first, second, *others = (np.float32(factor) for factor in coefficients)
     result: Array = x * first
     result += second
-    for factor in rest:
+    for factor in others:
         result *= x
         result += factor
     return result
 
 
 def div(a: Array, b: Array) -> Array:
-    """a / b; of integers towards 0, and 0 where b is, as `numpy.floor_divide` has it."""
+    """Compute a / b, for integers rounded towards 0, and 0 where b is 0."""
     if is_symbolic(a) or is_symbolic(b):
         return np.asarray(np.frompyfunc(_quotient, 2, 1)(a, b), object)
     if a.dtype.kind not in "iu":
@@ -141,7 +140,7 @@ def div(a: Array, b: Array) -> Array:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """Return the quotient as `div` does, of numbers that may be SymInts."""
+    """Return the quotient as `div` does, for numbers that may be SymInts."""
     if not is_integer(a) or not is_integer(b):
         return a / b
     if b == 0:
@@ -151,7 +150,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def power(a: Array, b: Array) -> Array:
-    """a to the b; of integers what is left in their width, 0 for fractions."""
+    """Compute a to the power of b. Integers wrap around; a fraction is 0."""
     if a.dtype.kind not in "iu":
         return np.asarray(np.power(a, b))
     result = np.power(a, np.maximum(b, 0))
@@ -161,62 +160,67 @@ def power(a: Array, b: Array) -> Array:
 
 
 def make_cast(dtype: str | np.dtype[Any]) -> Callable[[Array], Array]:
-    """To `dtype`: floats to integers towards 0 and to the nearest that there is, NaN to 0.
+    """Return a function that converts arrays to `dtype`.
 
-    Integers to narrower ones keep their low bits.
+    Floats become integers by rounding towards 0 and saturation; NaN becomes 0. Integers converted
+    to a narrower type keep their low bits.
     """
 
-    def to(x: Array) -> Array:
+    def convert(x: Array) -> Array:
         target = np.dtype(dtype)
         if x.dtype.kind != "f" or target.kind not in "iu":
             with np.errstate(over="ignore"):
                 return np.asarray(x.astype(target))
         limits = np.iinfo(target)
-        whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
-        least, over = float(limits.min), whole >= limits.max
-        inside = np.where(over, 0, np.maximum(whole, least)).astype(target)
-        return np.asarray(np.where(over, limits.max, inside), target)
+        rounded = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
+        is_above = rounded >= limits.max
+        inside = np.where(is_above, 0, np.maximum(rounded, float(limits.min))).astype(target)
+        return np.asarray(np.where(is_above, limits.max, inside), target)
 
-    return to
+    return convert
 
 
 MIN_BLOCK = 64
-"""Boxes that are compared with one another at once, at least."""
+"""The least number of boxes that are compared with each other at once."""
 
 
 def suppress_overlaps(
     corners: Array, limit: float | np.floating, most: int, classes: Array | None = None
 ) -> NDArray[np.int64]:
-    """Return the first `most` places, the best box first, that no better one of them overlaps.
+    """Return the indices of the boxes that remain after non-maximum suppression, the best first.
 
     Args:
-        corners: (5, count), the best box first: the least of both axes, the greatest, the area.
-        limit: The intersection over union beyond which the lesser box goes.
-        most: How many places there are at most.
-        classes: (count,), where boxes of different classes do not suppress each other.
+        corners: (5, count), the best box first: the minima along both axes, the maxima, the area.
+        limit: The intersection over union above which the worse of two boxes is removed.
+        most: The greatest number of indices returned.
+        classes: (count,), the classes of boxes; those of different classes do not suppress each
+            other.
     """
-    kept = np.zeros(0, np.int64)
+    selected = np.zeros(0, np.int64)
     count = corners.shape[1]
     step = max(MIN_BLOCK, min(most + most // 4, 4 * MIN_BLOCK))
     for start in range(0, count, step):
-        places = np.arange(start, min(start + step, count))
-        if len(kept):
-            places = places[~_overlaps(corners, kept, places, limit, classes).any(0)]
-        pairs = np.triu(_overlaps(corners, places, places, limit, classes), 1)
-        alive = np.ones(len(places), bool)
+        block = np.arange(start, min(start + step, count))
+        if len(selected):
+            block = block[~_overlaps(corners, selected, block, limit, classes).any(0)]
+        pairs = np.triu(_overlaps(corners, block, block, limit, classes), 1)
+        remains = np.ones(len(block), bool)
         for i in np.flatnonzero(pairs.any(1)).tolist():
-            if alive[i]:
-                alive &= ~pairs[i]
-        kept = np.concatenate((kept, places[alive]))
-        if len(kept) >= most:
+            if remains[i]:
+                remains &= ~pairs[i]
+        selected = np.concatenate((selected, block[remains]))
+        if len(selected) >= most:
             break
-    return kept[:most]
+    return selected[:most]
 
 
 def _overlaps(
     corners: Array, a: Array, b: Array, limit: float | np.floating, classes: Array | None
 ) -> Array:
-    """Return which boxes overlap by more than `limit`: (places of a, places of b)."""
+    """Return a mask (len(a), len(b)) of pairs of boxes that overlap by more than `limit`.
+
+    a, b: indices of boxes.
+    """
     first, second = corners[:, a, None], corners[:, None, b]
     height = np.minimum(first[2], second[2])
     height -= np.maximum(first[0], second[0])
@@ -224,11 +228,11 @@ def _overlaps(
     width -= np.maximum(first[1], second[1])
     np.maximum(height, 0, out=height)
     np.maximum(width, 0, out=width)
-    shared = np.multiply(height, width, out=height)
+    intersection = np.multiply(height, width, out=height)
     union = np.add(first[4], second[4], out=width)
-    union -= shared
-    with np.errstate(all="ignore"):  # of boxes without an area nothing is shared
-        result: Array = np.divide(shared, union, out=shared) > limit
+    union -= intersection
+    with np.errstate(all="ignore"):  # 0 / 0 for boxes without an area, which do not overlap
+        result: Array = np.divide(intersection, union, out=intersection) > limit
     if classes is not None:
         result &= classes[a, None] == classes[None, b]
     return result
@@ -257,34 +261,34 @@ def reciprocal(x: Array) -> Array:
     return np.asarray(np.divide(1, x, dtype=x.dtype))
 
 
-def concat(*given: Any) -> Array:
-    """Return arrays behind one another along the axis that comes last."""
-    return np.concatenate(given[:-1], given[-1])
+def concat(*operands: Any) -> Array:
+    """Concatenate all but the last operand, arrays, along the axis that is the last operand."""
+    return np.concatenate(operands[:-1], operands[-1])
 
 
 def cut(x: Array, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> Array:
-    """Return x from `starts` on to before `ends` in `steps`, along `axes`."""
-    cuts = [slice(None)] * x.ndim
+    """Return the slice of x from `starts` to `ends` (exclusive) in `steps`, along `axes`."""
+    slices = [slice(None)] * x.ndim
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-        cuts[axis] = slice(*bounds)
-    return x[tuple(cuts)]
+        slices[axis] = slice(*bounds)
+    return x[tuple(slices)]
 
 
 def pad(x: Array, before: Ints, after: Ints, edge: str, fill: float) -> Array:
-    """Return x with more places around it, or less where a number is negative."""
-    if not x.ndim:  # np.pad takes no list of nothing
+    """Return x padded along each axis by `before` and `after`; negative numbers crop it."""
+    if not x.ndim:  # np.pad refuses an empty list
         return x
     sides = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     if edge == "constant":
         x = np.pad(x, sides, constant_values=np.asarray(fill).astype(x.dtype))
     else:
         x = np.pad(x, sides, mode=edge)  # type: ignore[call-overload]
-    cuts = zip(before, after, strict=True)
-    return x[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in cuts)]
+    crops = zip(before, after, strict=True)
+    return x[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in crops)]
 
 
 def gather(x: Array, index: Array, axis: int) -> Array:
-    """Return the slices of x along `axis` at `index`; out of range the nearest is taken."""
+    """Return the slices of x along `axis` at `index`; indices out of range are clamped."""
     size = x.shape[axis]
     if not index.size:
         return np.take(x, np.zeros(index.shape, np.intp), axis, mode="clip")
@@ -292,7 +296,7 @@ def gather(x: Array, index: Array, axis: int) -> Array:
 
 
 def cum_sum(x: Array, axis: int, exclusive: bool, reverse: bool, multiply: bool) -> Array:
-    """Return the sum, or product, of x's numbers from the first to each one along `axis`."""
+    """Return the cumulative sum, or product, of x along `axis`."""
     x = np.moveaxis(np.flip(x, axis) if reverse else x, axis, -1)
     wide = np.full((*x.shape[:-1], x.shape[-1] + 1), int(multiply), x.dtype)
     accumulate = np.cumprod if multiply else np.cumsum
@@ -303,7 +307,7 @@ def cum_sum(x: Array, axis: int, exclusive: bool, reverse: bool, multiply: bool)
 
 
 def round_to_float16(x: Array, name: str) -> Array:
-    """Return the weight `name` as float16. Raises ShapeError where that does not hold a number."""
+    """Return the weight `name` as float16. Raises ShapeError for numbers beyond its range."""
     rounded = to_float16(x)
     if (beyond := np.isinf(rounded) & np.isfinite(x)).any():
         worst = x[beyond][np.argmax(np.abs(x[beyond]))]
@@ -312,25 +316,30 @@ def round_to_float16(x: Array, name: str) -> Array:
 
 
 def nearest_table(resized: tuple[Any, ...], mode: str, nearest: str) -> Array:
-    """Return the index of the place that is nearest to each of an axis that is resized, int32."""
-    one = AxisResampling(*resized)
-    return nearest_positions(one.source_coordinates(mode), one.size, nearest)
+    """Return the index (int32) of the input position nearest to each position of a resized axis.
+
+    resized: the fields of an AxisResampling, as in the functions below.
+    """
+    axis = AxisResampling(*resized)
+    return nearest_positions(axis.source_coordinates(mode), axis.size, nearest)
 
 
 def taps_table(
     resized: tuple[Any, ...], mode: str, filter: tuple[Any, ...], index: int | None = None
 ) -> Any:
-    """Return of what each place is made: indices, int32, and weights, float32: (taps, places).
+    """Return the indices (int32) and weights (float32) of a resized axis: (taps, positions).
 
-    index: which of the two; None for both.
+    filter: the fields of an InterpolationFilter. index: 0 for the indices, 1 for the weights; None
+    for both.
     """
-    one, made = AxisResampling(*resized), InterpolationFilter(*filter)
-    both = made.taps(one.source_coordinates(mode), one.size, one.scale, reach=one.reach(made))
-    return both if index is None else both[index]
+    axis, kernel = AxisResampling(*resized), InterpolationFilter(*filter)
+    coordinates = axis.source_coordinates(mode)
+    taps = kernel.taps(coordinates, axis.size, axis.scale, reach=axis.reach(kernel))
+    return taps if index is None else taps[index]
 
 
 def inside_table(resized: tuple[Any, ...], mode: str, shape: Shape) -> Array:
-    """Return whether each place lies within the tensor that is cropped, in a shape."""
+    """Return the mask of a resized axis's positions within the cropped input, in `shape`."""
     return AxisResampling(*resized).inside(mode).reshape(shape)
 
 
@@ -344,14 +353,19 @@ def window_counts(
     after: Ints,
     counted: bool,
 ) -> Array:
-    """Return how many numbers the mean of each window is of; `counted`: in the padding, too."""
+    """Return the number of elements that each window of an average pool averages.
+
+    counted: whether elements of the padding count.
+    """
     counts = []
     for i, (size, out) in enumerate(zip(extents, outputs, strict=True)):
-        at = np.arange(out) * stride[i] - before[i]
+        starts = np.arange(out) * stride[i] - before[i]
         first, last = (-before[i], size + after[i]) if counted else (0, size)
-        # The taps before a place are as many as steps to it, rounded up.
-        less, until = (np.clip(-((at - end) // dilation[i]), 0, kernel[i]) for end in (first, last))
-        counts.append(until - less)
+        # The taps before a position: the distance to it in units of the dilation, rounded up.
+        skipped, end = (
+            np.clip(-((starts - bound) // dilation[i]), 0, kernel[i]) for bound in (first, last)
+        )
+        counts.append(end - skipped)
     return np.asarray(reduce(np.multiply.outer, counts), np.float32)
 
 
@@ -373,4 +387,4 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *(nearest_table, taps_table, inside_table, window_counts),
     )
 }
-"""The functions by their names, which files have."""
+"""The functions by name. Stored plans name them."""

@@ -18,7 +18,7 @@ MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class InterpolationFilter:
-    """Interpolation filter: how a value between input positions is computed."""
+    """Interpolation filter, which weights the input positions around a coordinate."""
 
     linear: bool
     """True for linear interpolation of two neighbours, False for cubic of four (Keys 1981)."""
@@ -30,7 +30,7 @@ class InterpolationFilter:
     """True to give positions outside no weight, instead of repeating the edge."""
 
     def reach(self, scale: float) -> int:
-        """Return the most taps of an output position for `scale`, as `taps` will compute them."""
+        """Return the greatest number of taps of an output position for `scale`."""
         scale = min(scale, 1.0) if self.antialias else 1.0
         return -2 * floor(-(1 if self.linear else 2) / scale)
 
@@ -44,13 +44,13 @@ class InterpolationFilter:
     ) -> tuple[Array, Array]:
         """Return input indices (int32) and weights (`dtype`), each of shape (taps, positions).
 
-        reach: the number of taps, including those without any weight; the fewest unless given.
+        at: the input coordinate of each output position. reach: the number of taps; None to leave
+        out those whose weights are all 0.
         """
-        scale, few = min(scale, 1.0) if self.antialias else 1.0, reach is None
+        scale, leave_out_zeros = min(scale, 1.0) if self.antialias else 1.0, reach is None
         reach = self.reach(scale) if reach is None else reach
         offsets = np.arange(1 - reach // 2, 1 + reach // 2)[:, None]
-        whole = np.floor(at).astype(np.int64)
-        index = whole + offsets
+        index = np.floor(at).astype(np.int64) + offsets
         weights = self._weights((index - at.astype(np.float64)) * scale)
         if self.exclude_outside:
             weights = np.where((index < 0) | (index >= size), 0.0, weights)
@@ -58,9 +58,9 @@ class InterpolationFilter:
             total = weights.sum(0)
             weights = weights / np.where(total == 0, 1.0, total)
         index = np.clip(index, 0, size - 1)
-        there = np.any(weights != 0, axis=1) if few else np.ones(reach, bool)
-        there[0] |= not there.any()  # one at least, where there are no places or no weights
-        return index[there].astype(np.int32), weights[there].astype(dtype)
+        used = np.any(weights != 0, axis=1) if leave_out_zeros else np.ones(reach, bool)
+        used[0] |= not used.any()  # at least one tap, also without positions or weights
+        return index[used].astype(np.int32), weights[used].astype(dtype)
 
     def _weights(self, distance: Array) -> Array:
         x = np.abs(distance)
@@ -84,7 +84,7 @@ class AxisResampling:
     """The input size."""
     count: int
     """The output size."""
-    given: float | None = None
+    explicit_scale: float | None = None
     """The scale, output over input size, where it is not count / size."""
     roi: tuple[float, float] = (0.0, 1.0)
     """The region of interest, as fractions of the distance from the first to the last position."""
@@ -97,14 +97,15 @@ class AxisResampling:
     @property
     def moves(self) -> bool:
         """Return True where resizing changes the axis."""
-        return self.count != self.size or self.given not in (None, 1.0) or self.roi != (0.0, 1.0)
+        is_scaled = self.count != self.size or self.explicit_scale not in (None, 1.0)
+        return is_scaled or self.roi != (0.0, 1.0)
 
     @property
     def scale(self) -> float:
         """The scale, output over input size."""
-        if self.given is not None:
-            return self.given
-        return self.count / self.size if self.size else 1.0  # 0 stay 0
+        if self.explicit_scale is not None:
+            return self.explicit_scale
+        return self.count / self.size if self.size else 1.0  # an empty axis stays empty
 
     def source_coordinates(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
         """Return the input coordinate of each output position. mode: of MODES."""
@@ -123,8 +124,8 @@ class AxisResampling:
             return np.zeros(1, dtype)
         centers = (at + half) / scale
         if mode == "half_pixel_symmetric":
-            share = dtype(self.count) / dtype(self._length)
-            centers = dtype(self.size) / 2 * (1 - share) + centers
+            ratio = dtype(self.count) / dtype(self._length)
+            centers = dtype(self.size) / 2 * (1 - ratio) + centers
         return np.asarray(centers - half, dtype)
 
     def inside(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
@@ -132,12 +133,12 @@ class AxisResampling:
         at = self.source_coordinates(mode, dtype)
         return np.asarray((at >= 0) & (at <= self.size - 1))
 
-    def reach(self, made: InterpolationFilter) -> int:
-        """Return the most taps of an output position with the filter `made`; may be a SymInt."""
-        if made.antialias and self.given is None and 0 < self.count < self.size:
-            half = made.reach(1.0) // 2
+    def reach(self, filter: InterpolationFilter) -> int:
+        """Return the greatest number of taps of an output position; may be a SymInt."""
+        if filter.antialias and self.explicit_scale is None and 0 < self.count < self.size:
+            half = filter.reach(1.0) // 2
             return 2 * ((half * self.size + self.count - 1) // self.count)
-        return made.reach(self.given or 1.0)
+        return filter.reach(self.explicit_scale or 1.0)
 
     @property
     def _length(self) -> float:
@@ -148,7 +149,7 @@ class AxisResampling:
     def _last(self) -> float:
         """The last output position; 1 where there is only one.
 
-        ONNX's text, ONNX Runtime and PyTorch use the length of the result, a whole number;
+        The ONNX specification, ONNX Runtime and PyTorch use the output size, an integer;
         onnx.reference, and two cases of its test suite, use `_length`.
         """
         return float(max(self.count - 1, 1))
@@ -164,5 +165,5 @@ ROUNDING: Mapping[str, Callable[[Array], Array]] = {
 
 
 def nearest_positions(at: Array, size: int, mode: str) -> Array:
-    """Return the index (int32) of the position nearest to each coordinate. mode: of ROUNDED."""
+    """Return the index (int32) of the position nearest to each coordinate. mode: of ROUNDING."""
     return np.asarray(np.minimum(np.maximum(ROUNDING[mode](at), 0), size - 1), np.int32)

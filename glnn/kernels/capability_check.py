@@ -139,7 +139,9 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
 def _takes(kernel: Kernel, spec: OpSpec, name: str, layout: str) -> bool:
     """Return True where `kernel` accepts `name` in `layout` itself, not an equivalent layout."""
     shape = spec.shape(name)
-    return parse(layout).at(shape) in [parse(text).at(shape) for text in kernel.wants(name)]
+    return parse(layout).simplify(shape) in [
+        parse(text).simplify(shape) for text in kernel.wants(name)
+    ]
 
 
 def why_not_here(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | None:

@@ -37,11 +37,11 @@ def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     All strides (`_row`, `_columns`, `_pixel`, `_matrix`) and the offset `_first` count elements,
     floats or halves. The offset is not 0 where the operand is a channel range of wider images.
     """
-    result = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
+    result = {f"{name}_size": layout.size(shape), f"{name}_first": layout.offset}
     if isinstance(layout, Strip):
-        dense = layout_uniforms(name, layout.whole, shape)
+        dense = layout_uniforms(name, layout.base, shape)
         strided = [key for key in dense if key.endswith(("_row", "_columns", "_pixel"))]
-        return {**dense, **result, **dict.fromkeys(strided, layout.wide)}
+        return {**dense, **result, **dict.fromkeys(strided, layout.pixel_stride)}
     if isinstance(layout, RowMajor):
         result[f"{name}_row"] = result[f"{name}_columns"] = layout.row(shape)
         result[f"{name}_rows"] = layout.rows(shape)
@@ -90,9 +90,9 @@ class OperandLayouts:
         """Return the layout of `name` for a kernel that accepts these: unchanged if it can be."""
         shape, texts = self.shapes[name], tuple(accepted)
         if texts == (ANY,):
-            return self._common(name).at(shape)
-        layout = parse(self.layouts.get(name, texts[0])).at(shape)
-        known = [parse(text).at(shape) for text in texts]
+            return self._common(name).simplify(shape)
+        layout = parse(self.layouts.get(name, texts[0])).simplify(shape)
+        known = [parse(text).simplify(shape) for text in texts]
         return layout if layout in known else known[0]
 
     def _common(self, name: str) -> Layout:
@@ -119,7 +119,7 @@ class OperandLayouts:
         wanted = kernel.wants(name)
         present = parse(self.layouts.get(name, "R"))
         if isinstance(present, Strip) and kernel.takes_subviews(name):
-            return (present.name,) if {ANY, present.whole.name} & {*wanted} else wanted
+            return (present.name,) if {ANY, present.base.name} & {*wanted} else wanted
         if name == "x" and prologue_of(self.op) is not None:
             return wanted[:1]
         if len(wanted) < 2 or not (stacks := self.op.stacks(self.op_shapes)):
@@ -132,8 +132,8 @@ class OperandLayouts:
     def accepts(self, name: str, layout: str, kernel: Kernel) -> bool:
         """Return True where `kernel` accepts `name` in `layout`."""
         wanted, shape = self.accepted(name, kernel), self.shapes[name]
-        present = parse(layout).at(shape)
-        return ANY in wanted or any(present.seen_as(parse(text), shape) for text in wanted)
+        present = parse(layout).simplify(shape)
+        return ANY in wanted or any(present.is_same_memory(parse(text), shape) for text in wanted)
 
     def reordered_weights(self, kernel: Kernel) -> int:
         """Return the number of computed weights that every run would reorder for `kernel`."""
@@ -157,8 +157,8 @@ class OperandLayouts:
         strips = {f"{name.upper()}_STRIP": 1 for name, one in parsed if isinstance(one, Strip)}
         return strips | {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
-                parse(text).at(self.shapes[name])
-                == without_strip(chosen[name]).at(self.shapes[name])
+                parse(text).simplify(self.shapes[name])
+                == without_strip(chosen[name]).simplify(self.shapes[name])
             )
             for name, texts in several.items()
             for text in texts
@@ -484,7 +484,7 @@ class OpSpec:
         result = dict(self.memo[key])
         result |= {name: narrowed(result[name]) for name in self.int8_operands if name in result}
         if split is not None and split.weight is not None:  # parts need the preferred layouts
-            result["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
+            result["x"] = parse(kernel.wants("x")[0]).simplify(self.shape("x"))
             result["weight"] = split.weight
         return result
 

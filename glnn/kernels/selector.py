@@ -52,7 +52,7 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
         out = types[stage.name] = widened(stage.op.results(operands)[0])
         if stage.op.view:
             layout = parse(stage.op.view_layouts(operand_layouts.get("x", "R"))[1])
-            layouts[stage.name] = layout.at(out.shape).name
+            layouts[stage.name] = layout.simplify(out.shape).name
             continue
         shapes = {operand: one.shape for operand, one in operands.items()}
         tables = operands, operand_layouts, stage.op.defines(shapes), stage.op.fixed_layouts()
@@ -76,7 +76,7 @@ def _epilogue_operands(
         if extent == "full" and view is not None:
             (type,) = view.results({"x": type})
             if layout is not None:
-                layout = parse(view.view_layouts(layout)[1]).at(type.shape).name
+                layout = parse(view.view_layouts(layout)[1]).simplify(type.shape).name
         operands[name] = type, layout
     return operands
 

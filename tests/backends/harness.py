@@ -169,7 +169,9 @@ def run_kernel(
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
     flat = memory[:used].view(layout.number(made.dtype))[: layout.size(shape)]
     if isinstance(layout, Strip):
-        others = np.delete(flat.view(np.uint32).reshape(-1, layout.wide), _own(layout, shape), 1)
+        others = np.delete(
+            flat.view(np.uint32).reshape(-1, layout.pixel_stride), _own(layout, shape), 1
+        )
         assert (others == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote beside its result"
     result = layout.unpack(flat, shape)
     if layout.name == "nChw4c":  # lanes past the last channel: conv2d multiplies them by 0
@@ -252,8 +254,10 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
     array = array if array.dtype.kind == "f" else array.astype(np.int32).view(np.float32)
     poison = POISON if array.dtype == np.float32 else np.nan
     if isinstance(layout, Strip):
-        memory = np.full((layout.size(array.shape) // layout.wide, layout.wide), POISON)
-        own = _with_poisoned_padding(layout.whole, array)
+        memory = np.full(
+            (layout.size(array.shape) // layout.pixel_stride, layout.pixel_stride), POISON
+        )
+        own = _with_poisoned_padding(layout.base, array)
         memory[:, _own(layout, array.shape)] = own.reshape(len(memory), -1)
         return memory.reshape(-1)
     if layout.name in ("nhwC4c", "nChw4c"):
@@ -274,7 +278,7 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
 
 def _own(strip: Strip, shape: tuple[int, ...]) -> slice:
     """Which numbers of a pixel an array of `shape` takes, what pads its channels too."""
-    return slice(strip.first, strip.first + -(-shape[1] // 4) * 4)
+    return slice(strip.offset, strip.offset + -(-shape[1] // 4) * 4)
 
 
 def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:

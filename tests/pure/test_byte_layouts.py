@@ -28,8 +28,8 @@ def test_every_number_is_at_its_place(name, shape) -> None:
 
 
 def test_rows_of_sixteens_are_packed() -> None:
-    assert parse("packed16").at((3, 32)) == PACKED
-    assert parse("packed16").at((3, 31)) == parse("packed16")
+    assert parse("packed16").simplify((3, 32)) == PACKED
+    assert parse("packed16").simplify((3, 31)) == parse("packed16")
     assert parse("packed16").pack(np.ones((2, 3), np.uint8)).tolist() == 2 * [*3 * [1], *13 * [0]]
 
 

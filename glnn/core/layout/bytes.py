@@ -1,6 +1,6 @@
-"""Layouts of images whose numbers are as small as on the host, for kernels that own whole words.
+"""Layouts of images with numbers as small as on the host, for kernels that write whole words.
 
-A GPU stores words of 32 bits, so what writes bytes must own those that share a word with them.
+A GPU stores words of 32 bits: the invocation that writes a byte writes all bytes of its word.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from glnn.core.layout.layout import DENSE, PACKED, Array, Dim, Layout
 from glnn.core.symint import divides
 from glnn.errors import LayoutError
 
-ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
+ALIGNMENT = 16  # numbers: 16 bytes are one uvec4, one RGBA texel
 
 
 class Narrow(Layout):
-    """A layout of numbers narrower than a word, as the host has them; padding may hold anything."""
+    """A layout whose numbers take as many bytes as on the host; padding may hold any value."""
 
     narrow = True
 
@@ -37,13 +37,13 @@ class Narrow(Layout):
 class PackedRows(Narrow):
     """`packed16`: as `packed`, each row along the last dimension padded to 16 numbers.
 
-    Where rows are whole sixteens it is `packed`.
+    Where the last dimension is a multiple of 16 it is `packed`.
     """
 
     in_rows: ClassVar[bool] = True
     name: str = "packed16"
 
-    def at(self, shape: tuple[int, ...]) -> Layout:
+    def simplify(self, shape: tuple[int, ...]) -> Layout:
         return PACKED if shape and divides(ALIGNMENT, shape[-1]) else self
 
     def row(self, shape: tuple[int, ...]) -> int:
@@ -64,7 +64,7 @@ class PackedRows(Narrow):
         return np.array(self._rows_of(flat, shape))
 
     def _rows_of(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        """Return the rows in `flat` without their padding."""
+        """Return the rows in `flat` without their padding, as a view."""
         if not shape:
             return flat[:1].reshape(())
         return flat.reshape(*shape[:-1], self.row(shape))[..., : shape[-1]]
@@ -72,60 +72,61 @@ class PackedRows(Narrow):
 
 @dataclass(frozen=True)
 class PackedTiles(Narrow):
-    """`packed HxW`, as `packed 2x8`: images (c, h, w) tile by tile, a tile of each of the c images.
+    """`packed HxW`, as `packed 2x8`: images (c, h, w) in tiles; a position's c tiles are adjacent.
 
-    One vertex captures what is in one place: so it may have several images, and several rows.
+    The outputs that transform feedback captures of one vertex are contiguous: in this layout they
+    may be of several images and several rows.
     """
 
-    high: int
-    """Rows of a tile."""
-    wide: int
-    """Numbers of each."""
+    tile_rows: int
+    tile_columns: int
 
     def __post_init__(self) -> None:
-        if self.high < 1 or self.wide < 4 or self.wide % 4:
+        if self.tile_rows < 1 or self.tile_columns < 4 or self.tile_columns % 4:
             raise LayoutError(
                 f"layout {self.name}: tiles must have rows of whole fours, at least one"
             )
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The name, as `parse` reads it."""
-        return f"packed {self.high}x{self.wide}"
+        """The text that `parse` reads."""
+        return f"packed {self.tile_rows}x{self.tile_columns}"
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return (3,)
 
     def _tiles(self, shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-        """Return tiles from top to bottom and left to right; images; a tile's rows and columns."""
+        """Return the stored shape: tiles down, tiles across, images, a tile's rows and columns."""
         if len(shape) != 3:
             raise LayoutError(f"layout {self.name} takes arrays of 3 dimensions, got shape {shape}")
         c, h, w = shape
-        return -(-h // self.high), -(-w // self.wide), c, self.high, self.wide
+        down, across = -(-h // self.tile_rows), -(-w // self.tile_columns)
+        return down, across, c, self.tile_rows, self.tile_columns
 
     def size(self, shape: tuple[int, ...]) -> int:
         return prod(self._tiles(shape))
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
         tiles = self._tiles(shape)
-        axes, steps = (1, 2, 0, 1, 2), (self.high, self.wide, 1, 1, 1)
+        axes, steps = (1, 2, 0, 1, 2), (self.tile_rows, self.tile_columns, 1, 1, 1)
         return tuple(
             Dim(axis, step, extent, prod(tiles[i + 1 :]))
             for i, (axis, step, extent) in enumerate(zip(axes, steps, tiles, strict=True))
         )
 
     def fill(self, flat: Array, array: Array) -> None:
-        down, across, c, high, wide = self._tiles(array.shape)
-        whole = np.zeros((c, down * high, across * wide), array.dtype)
-        whole[:, : array.shape[1], : array.shape[2]] = array
-        split = whole.reshape(c, down, high, across, wide)
-        flat.reshape(down, across, c, high, wide)[...] = split.transpose(1, 3, 0, 2, 4)
+        down, across, c, rows, columns = self._tiles(array.shape)
+        padded = np.zeros((c, down * rows, across * columns), array.dtype)
+        padded[:, : array.shape[1], : array.shape[2]] = array
+        split = padded.reshape(c, down, rows, across, columns)
+        flat.reshape(down, across, c, rows, columns)[...] = split.transpose(1, 3, 0, 2, 4)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        down, across, c, high, wide = tiles = self._tiles(shape)
-        whole = flat.reshape(tiles).transpose(2, 0, 3, 1, 4).reshape(c, down * high, across * wide)
-        return np.array(whole[:, : shape[1], : shape[2]])
+        down, across, c, rows, columns = tiles = self._tiles(shape)
+        split = flat.reshape(tiles).transpose(2, 0, 3, 1, 4)
+        padded = split.reshape(c, down * rows, across * columns)
+        return np.array(padded[:, : shape[1], : shape[2]])
 
 
 PACKED_ROWS = PackedRows()

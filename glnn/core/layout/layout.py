@@ -1,22 +1,22 @@
-"""The base of layouts, and the two simple kinds; `morton` has the third.
+"""The base of layouts, and the row-major and blocked kinds; `morton` has the third.
 
-`R` is row major and dense: the elements one after the other, the end of the whole array padded to
-four words, one `vec4`. Seen in another shape it is the same memory.
+`R` is row major and dense; the end of the whole array is padded to four words, one `vec4`. An array
+keeps its memory when it is reshaped.
 
-`R4` is row major with rows that begin on a `vec4`: an array of shape (N, ...) is a matrix of N
-rows, each padded to four words. An array of one dimension is a single row. Where rows are whole
-fours, and where there is but one, that is `R` (see `Layout.at`).
+`R4` is row major with rows aligned to a `vec4`: an array of shape (N, ...) is a matrix of N rows,
+each padded to four words. An array of one dimension is a single row. Where the words of a row are a
+multiple of four, and where there is a single row, `R4` is `R` (see `Layout.simplify`).
 
-`packed` is row major and dense, too, and each number takes no more than on the host: a byte, or two
-where it is float16. So lie inputs as they come up from the host; `layout.bytes` has more of these.
+`packed` is row major and dense, and each number takes as many bytes as on the host: one, or two for
+float16. Inputs that are uploaded have this layout; `layout.bytes` has more layouts of this kind.
 
-Padding may hold anything, NaN too, in what kernels read and write; in parameters it is zero.
+Padding may hold any value, also NaN, in tensors that kernels read and write; in parameters it is 0.
 
-Anything else is a blocked tag in oneDNN's notation: letters name the array's dimensions in the
-order of `dims`, an upper-case letter is a dimension split into blocks, and the blocks' sizes
-follow: `nChw4c` has its channels in groups of four, innermost;
-`nhwC4c` has them innermost, all of a pixel together; `IO4i4o` stores a matrix of shape
-(o, i) as 4 x 4 tiles, the tiles of one `i` side by side. Blocks are padded with zeros.
+Any other name is a blocked tag in oneDNN's notation: letters name the array's dimensions, outermost
+first, an upper-case letter is a dimension split into blocks, and the blocks' sizes follow. `nChw4c`
+has channels in groups of four, innermost; `nhwC4c` has all channels of a pixel together; `IO4i4o`
+stores a matrix of shape (o, i) as 4 x 4 tiles, the tiles of one `i` side by side. Blocks are padded
+with zeros.
 """
 
 from __future__ import annotations
@@ -37,45 +37,45 @@ from glnn.errors import LayoutError
 Array = NDArray[Any]
 CHANNELS_LAST = "nhwC4c"
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
-RANGE_ALIGNMENT = 64  # words: no device asks for more than 256 bytes where a range is bound
+RANGE_ALIGNMENT = 64  # words: no device requires more than 256 bytes for a bound range's offset
 
 
 def aligned(words: int) -> int:
-    """Return the words after which another range of the same memory may be bound."""
+    """Round `words` up to an offset at which a range of memory may be bound."""
     return -(-words // RANGE_ALIGNMENT) * RANGE_ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension of an array's memory: some of an axis of the array, in steps."""
+    """A dimension of an array in memory: an axis of the array, or a part of it."""
 
     axis: int
     """The axis of the array."""
     step: int
-    """The distance along the axis to the next place of this dimension."""
+    """The distance along the axis between neighbours in this dimension."""
     extent: int
-    """The number of places, padding included; but not what follows a padded row."""
+    """The number of positions, padding included, but without the padding at the end of a row."""
     stride: int
-    """Numbers of memory from one place to the next."""
+    """The distance in memory, in numbers, between neighbours in this dimension."""
 
 
 class Layout(ABC):
-    """A bijection between an array's elements and places in a flat run of numbers.
+    """A bijection between an array's elements and positions in a flat vector of numbers.
 
-    A number takes a word of 32 bits, or half of one where it is float16, unless it is packed.
+    A number takes a word of 32 bits, or half a word for float16, unless the layout is packed.
     """
 
     name: str
     in_rows: ClassVar[bool] = False
-    """Whether rows follow one another, padded or not."""
+    """Whether the array is stored row by row, with or without padding."""
     narrow: bool = False
-    """Whether numbers are as small as the host's."""
-    first: int = 0
-    """The place of the first element."""
+    """Whether numbers take as many bytes as on the host, instead of a word."""
+    offset: int = 0
+    """The position of the first element."""
 
     @property
     def unpacked(self) -> Layout:
-        """The layout of a tensor that is computed elementwise of one in this layout."""
+        """The layout of the result of an elementwise operation on a tensor in this layout."""
         return self
 
     def number(self, dtype: DType) -> np.dtype[Any]:
@@ -84,54 +84,53 @@ class Layout(ABC):
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
-        """The ranks of arrays that the layout takes; None where any."""
+        """The ranks of arrays that the layout takes; None for any rank."""
         return None
 
     @property
-    def zeros(self) -> bool:
-        """True where the padding of a result must be zero, as its readers multiply it by
+    def zero_padding(self) -> bool:
+        """True where a kernel must write zeros to a result's padding: consumers multiply it by
         weights.
         """
         return False
 
-    def at(self, shape: tuple[int, ...]) -> Layout:
+    def simplify(self, shape: tuple[int, ...]) -> Layout:
         """Return the simplest layout in which an array of `shape` is the same memory."""
         return self
 
-    def seen_as(self, layout: Layout, shape: tuple[int, ...]) -> bool:
-        """Return True where an array of `shape` is the same memory in `layout`, apart from
+    def is_same_memory(self, layout: Layout, shape: tuple[int, ...]) -> bool:
+        """Return True where an array of `shape` is the same memory in `layout`, but for its
         padding.
         """
-        return self._rows(shape) == layout._rows(shape)
+        return self._simplify_without_padding(shape) == layout._simplify_without_padding(shape)
 
-    def _rows(self, shape: tuple[int, ...]) -> Layout:
-        """Return the simplest layout in which the numbers of an array of `shape` have the same
-        places.
+    def _simplify_without_padding(self, shape: tuple[int, ...]) -> Layout:
+        """Return the simplest layout in which the elements of an array of `shape` have the same
+        positions.
         """
-        return self.at(shape)
+        return self.simplify(shape)
 
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
-        """Return the numbers that an array of `shape` takes, padding included."""
+        """Return how many numbers an array of `shape` takes, padding included."""
 
     def words(self, type: TensorType) -> int:
-        """Return the words of 32 bits that a tensor of `type` takes."""
+        """Return how many words of 32 bits a tensor of `type` takes."""
         return -(-self.size(type.shape) * self.number(type.dtype).itemsize // 4)
 
     @abstractmethod
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        """Return the dimensions of memory of an array of `shape`, outermost first."""
+        """Return the dimensions in memory of an array of `shape`, outermost first."""
 
     @abstractmethod
     def pack(self, array: Array) -> Array:
         """Return the elements of `array` in stored order, a contiguous vector; padding is 0.
 
-        They are int32 where `array` has integers or bools, 0 and 1 for these, float16 where it has
-        these, else float32.
+        The vector is int32 for integers and bools (as 0 and 1), float16 for float16, else float32.
         """
 
     def fill(self, flat: Array, array: Array) -> None:
-        """Have the vector `flat` hold `array` in stored order; what its padding holds is open."""
+        """Write `array` in stored order to the vector `flat`; its padding is unspecified."""
         flat[:] = self.pack(array)
 
     @abstractmethod
@@ -139,32 +138,32 @@ class Layout(ABC):
         """Return the array of `shape` that `flat` stores, as a new array."""
 
     def view(self, flat: Array, shape: tuple[int, ...]) -> Array | None:
-        """Return the array of `shape` that `flat` stores, in the same memory; None where its
-        numbers are in another order.
+        """Return the array of `shape` that `flat` stores, as a view; None where there is no such
+        view.
         """
         return None
 
 
 @dataclass(frozen=True)
 class RowMajor(Layout):
-    """`R` and `R4`: rows one after the other."""
+    """`R` and `R4`: row by row."""
 
     in_rows: ClassVar[bool] = True
     name: str = "R"
     alignment: int = 1
-    """Numbers to a multiple of which each row is padded."""
+    """Rows are padded to a multiple of this many numbers."""
     narrow: bool = False
 
-    def at(self, shape: tuple[int, ...]) -> Layout:
-        dense = not self.narrow and same(self.row(shape), DENSE.row(shape))
-        return DENSE if dense else self
+    def simplify(self, shape: tuple[int, ...]) -> Layout:
+        is_dense = not self.narrow and same(self.row(shape), DENSE.row(shape))
+        return DENSE if is_dense else self
 
     def rows(self, shape: tuple[int, ...]) -> int:
-        """Return the number of rows: arrays of fewer than two dimensions are one."""
+        """Return the number of rows; arrays of fewer than two dimensions are one row."""
         return shape[0] if len(shape) > 1 else 1
 
     def row(self, shape: tuple[int, ...]) -> int:
-        """Return the words from one row to the next; of a single row, all that it takes."""
+        """Return the words from one row to the next; for a single row, its size."""
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
         return _padded(inner, ROW_ALIGNMENT if same(self.rows(shape), 1) else self.alignment)
 
@@ -210,7 +209,7 @@ class RowMajor(Layout):
 
 @dataclass(frozen=True)
 class Packed(RowMajor):
-    """`packed`: as `R`, but of numbers as small as the host's."""
+    """`packed`: as `R`, but numbers take as many bytes as on the host."""
 
     name: str = "packed"
     narrow: bool = True
@@ -219,7 +218,7 @@ class Packed(RowMajor):
     def unpacked(self) -> Layout:
         return DENSE
 
-    def at(self, shape: tuple[int, ...]) -> Layout:
+    def simplify(self, shape: tuple[int, ...]) -> Layout:
         return self
 
     def pack(self, array: Array) -> Array:
@@ -235,7 +234,7 @@ PACKED = Packed()
 
 @dataclass(frozen=True)
 class Blocked(Layout):
-    """A layout named by a blocked tag. `letters` gives the array's dimensions in order."""
+    """A layout named by a blocked tag. letters: the names of the array's dimensions, in order."""
 
     name: str
     letters: str
@@ -248,20 +247,20 @@ class Blocked(Layout):
         return (len(self.letters),)
 
     @property
-    def zeros(self) -> bool:
+    def zero_padding(self) -> bool:
         return self.name == "nChw4c"
 
-    def _rows(self, shape: tuple[int, ...]) -> Layout:
-        single = self.name == CHANNELS_LAST and same(prod(shape[2:]), 1)
-        return PADDED.at(shape) if single else self
+    def _simplify_without_padding(self, shape: tuple[int, ...]) -> Layout:
+        single_pixel = self.name == CHANNELS_LAST and same(prod(shape[2:]), 1)
+        return PADDED.simplify(shape) if single_pixel else self
 
     @cached_property
-    def _units(self) -> tuple[int, ...]:
-        """For each dimension, to a multiple of what it is padded."""
+    def _block_sizes(self) -> tuple[int, ...]:
+        """The product of the block sizes of each dimension, to a multiple of which it is padded."""
         return tuple(prod(n for n, one in self.blocks if one == dim) for dim in self.letters)
 
-    def _block(self, dim: str) -> int:
-        return self._units[self.letters.index(dim)]
+    def _block_size(self, dim: str) -> int:
+        return self._block_sizes[self.letters.index(dim)]
 
     def _check_rank(self, shape: tuple[int, ...]) -> None:
         if len(shape) != len(self.letters):
@@ -273,24 +272,25 @@ class Blocked(Layout):
     def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the stored sizes of an array of `shape`."""
         self._check_rank(shape)
-        return tuple([-(-n // unit) * unit for n, unit in zip(shape, self._units, strict=True)])
+        pairs = zip(shape, self._block_sizes, strict=True)
+        return tuple([-(-n // block) * block for n, block in pairs])
 
     def size(self, shape: tuple[int, ...]) -> int:
         return prod(self.padded(shape))
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
         padded = self.padded(shape)
-        left = {d: self._block(d) for d in self.letters}
-        axes_found: list[tuple[str, int, int]] = []  # letter, step, extent
+        step = {d: self._block_size(d) for d in self.letters}
+        stored: list[tuple[str, int, int]] = []  # letter, step, extent
         for dim in self.order:
-            axes_found.append((dim, left[dim], padded[self.letters.index(dim)] // left[dim]))
+            stored.append((dim, step[dim], padded[self.letters.index(dim)] // step[dim]))
         for size, dim in self.blocks:
-            left[dim] //= size
-            axes_found.append((dim, left[dim], size))
-        extents = [extent for _, _, extent in axes_found]
+            step[dim] //= size
+            stored.append((dim, step[dim], size))
+        extents = [extent for _, _, extent in stored]
         return tuple(
-            Dim(self.letters.index(dim), step, extent, prod(extents[i + 1 :]))
-            for i, (dim, step, extent) in enumerate(axes_found)
+            Dim(self.letters.index(dim), distance, extent, prod(extents[i + 1 :]))
+            for i, (dim, distance, extent) in enumerate(stored)
         )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -300,24 +300,23 @@ class Blocked(Layout):
         return self._split(self.padded(shape)), self._axes()
 
     def _axes(self) -> list[int]:
-        """Return the place of each stored axis after every dimension is split as (outer, its
-        blocks...).
-        """
-        place: dict[tuple[str, int], int] = {}
+        """Return the stored order of the axes that `_split` makes."""
+        axis: dict[tuple[str, int], int] = {}  # by dimension, and level: 0, then its blocks
         for dim in self.letters:
             for level in range(1 + sum(letter == dim for _, letter in self.blocks)):
-                place[dim, level] = len(place)
-        seen = dict.fromkeys(self.letters, 0)
-        axes = [place[dim, 0] for dim in self.order]
-        for _, letter in self.blocks:
-            seen[letter] += 1
-            axes.append(place[letter, seen[letter]])
-        return axes
+                axis[dim, level] = len(axis)
+        level_of = dict.fromkeys(self.letters, 0)
+        order = [axis[dim, 0] for dim in self.order]
+        for _, dim in self.blocks:
+            level_of[dim] += 1
+            order.append(axis[dim, level_of[dim]])
+        return order
 
     def _split(self, padded: tuple[int, ...]) -> list[int]:
+        """Return the padded shape with each dimension split into (outer, its blocks...)."""
         shape: list[int] = []
         for n, dim in zip(padded, self.letters, strict=True):
-            shape += [n // self._block(dim), *(s for s, letter in self.blocks if letter == dim)]
+            shape += [n // self._block_size(dim), *(s for s, d in self.blocks if d == dim)]
         return shape
 
     def pack(self, array: Array) -> Array:
@@ -333,8 +332,9 @@ class Blocked(Layout):
         _check_size(self, flat, shape)
         padded = self.padded(shape)
         split, axes = self._split(padded), self._axes()
-        whole = flat.reshape([split[a] for a in axes]).transpose(np.argsort(axes)).reshape(padded)
-        return np.array(whole[tuple(slice(n) for n in shape)])
+        stored = flat.reshape([split[a] for a in axes])
+        array = stored.transpose(np.argsort(axes)).reshape(padded)
+        return np.array(array[tuple(slice(n) for n in shape)])
 
 
 def _padded(count: int, unit: int) -> int:

@@ -3,10 +3,9 @@
     Layout -> Base (Y X Base)*          as R, C, C 4 2 C, R 4 4 R 2 2 R
 
 A matrix is cut into chunks of Y rows and X columns, each of these into smaller ones, and so on.
-`Base` says in which order the chunks of a level follow each other: R row by row, C column by
-column. Underscores may stand for the blanks. The sizes of a level divide those of the one above;
-the matrix is padded with zeros to whole chunks. An array of more dimensions is a stack of matrices,
-one behind the other.
+`Base` is the order of the chunks of a level: R row by row, C column by column. Underscores may
+replace the blanks. The sizes of a level divide those of the level above; the matrix is padded with
+zeros to whole chunks. An array of more dimensions is a contiguous stack of matrices.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Morton(Layout):
 
     @classmethod
     def parse(cls, text: str) -> Morton | None:
-        """Return the layout that `text` names, None where it is none of this kind."""
+        """Return the layout that `text` names; None where it names no layout of this kind."""
         words = text.replace("_", " ").split()
         name = " ".join(words)
         if not re.fullmatch(r"[RC]( [1-9][0-9]* [1-9][0-9]* [RC])*", name):
@@ -73,22 +72,25 @@ class Morton(Layout):
         return -(-shape[-2] // high) * high, -(-shape[-1] // wide) * wide
 
     def size(self, shape: tuple[int, ...]) -> int:
-        """Return the floats that an array of `shape` takes, padding included."""
+        """Return how many numbers an array of `shape` takes, padding included."""
         return prod(shape[:-2]) * prod(self.padded(shape))
 
     def index(self, shape: tuple[int, ...], row: Any, column: Any) -> Any:
-        """Return the place of element (row, column) of a matrix of `shape`; integers or arrays."""
+        """Return the position of element (row, column) of a matrix of `shape`.
+
+        row, column: integers or arrays.
+        """
         rows, columns = self.padded(shape)
-        place = 0
+        position = 0
         for base, (high, wide) in zip(self.bases, (*self.chunks, (1, 1)), strict=True):
             down, across = row // high, column // wide
             if base == "R":
-                step = down * (columns // wide) + across
+                chunk = down * (columns // wide) + across
             else:
-                step = across * (rows // high) + down
-            place = place + step * (high * wide)
+                chunk = across * (rows // high) + down
+            position = position + chunk * (high * wide)
             row, column, rows, columns = row % high, column % wide, high, wide
-        return place
+        return position
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
         split, order = self.axes(shape)
@@ -98,8 +100,8 @@ class Morton(Layout):
         axes = [*range(stack), *[stack] * depth, *[stack + 1] * depth]
         extents = [split[i] for i in order]
         return tuple(
-            Dim(axes[i], steps[i], split[i], prod(extents[place + 1 :]))
-            for place, i in enumerate(order)
+            Dim(axes[i], steps[i], split[i], prod(extents[position + 1 :]))
+            for position, i in enumerate(order)
         )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -124,12 +126,12 @@ class Morton(Layout):
         """
         split, order = self.axes(array.shape)
         number = self.number(DType.from_array(array))
-        whole: Array = array
+        source: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:
-            whole = np.zeros(padded, number)
-            whole[..., : array.shape[-2], : array.shape[-1]] = array
-        stored = whole.reshape(split).transpose(order)
+            source = np.zeros(padded, number)
+            source[..., : array.shape[-2], : array.shape[-1]] = array
+        stored = source.reshape(split).transpose(order)
         return np.ascontiguousarray(stored, number).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
@@ -140,5 +142,5 @@ class Morton(Layout):
             )
         split, order = self.axes(shape)
         stored = flat.reshape([split[a] for a in order])
-        whole = stored.transpose(np.argsort(order)).reshape(*shape[:-2], *self.padded(shape))
-        return np.array(whole[..., : shape[-2], : shape[-1]])
+        padded = stored.transpose(np.argsort(order)).reshape(*shape[:-2], *self.padded(shape))
+        return np.array(padded[..., : shape[-2], : shape[-1]])

@@ -14,8 +14,8 @@ from glnn.core.types import Shape
 from glnn.errors import LayoutError, shown
 
 NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
-NARROW = "packed "  # before a layout's name: its numbers are as small as the host's
-MOST = 2**31 - 1  # what shaders count
+NARROW = "packed "  # prefix of a layout's name: its numbers take as many bytes as on the host
+MOST = 2**31 - 1  # the greatest int of a shader
 MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
 
@@ -23,7 +23,7 @@ MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 def parse(text: str) -> Layout:
     """Return the layout that `text` names.
 
-    Raises LayoutError where it is none of the three kinds.
+    Raises LayoutError where `text` names none.
     """
     if any(len(n) > len(str(MOST)) or int(n) > MOST for n in re.findall("[0-9]+", text)):
         raise LayoutError(f"layout {shown(text)}: expected numbers of at most {MOST}")
@@ -58,9 +58,10 @@ def parse(text: str) -> Layout:
 
 
 def narrowed(layout: Layout) -> Layout:
-    """Return `layout` with numbers as small as the host's: `packed C 4 4 C` of `C 4 4 C`.
+    """Return `layout` with numbers as small as on the host: `packed C 4 4 C` for `C 4 4 C`.
 
-    Raises LayoutError where that is none of rows, of chunks or of blocks with a word each.
+    Raises LayoutError unless `layout` is row major, blocked or a Morton order, with numbers of a
+    word each.
     """
     if layout.narrow or not isinstance(layout, RowMajor | Blocked | Morton):
         raise LayoutError(f"layout {layout.name}: its numbers are as small as the host's already")

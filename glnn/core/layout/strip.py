@@ -1,9 +1,10 @@
-"""Layouts of a part of memory: some channels of wider images, or some columns of wider rows.
+"""Strips: strided layouts of some channels of a wider image, or some columns of a wider matrix.
 
-`nhwC4c 16/64` are channels that begin at number 16 of a pixel that takes 64, `R4 16/64` the same of
-a matrix whose rows are the pixels. What makes some channels of a concatenation writes them to where
-they belong, and a slice of channels is read where it lies. The other numbers belong to somebody
-else: what writes a strip writes whole vec4 of its own, and no others.
+`nhwC4c 16/64` is a tensor whose channels begin at offset 16 of pixels of 64 numbers; `R4 16/64` is
+the same for a matrix, whose rows are the pixels. So the producer of an operand of a Concat writes
+its channels into the result's memory, and the consumer of a slice of channels reads them in place.
+The other numbers of a pixel belong to other tensors: a kernel that writes a strip writes whole vec4
+of it, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from glnn.errors import LayoutError
 
 @dataclass(frozen=True)
 class Strip(Layout):
-    """A layout of channels that are a part of each pixel's memory, as operands of a Concat are."""
+    """A layout of channels that take a part of each pixel's memory, as an operand of a Concat."""
 
-    whole: Layout
-    """The layout of the tensor that has these channels alone: `nhwC4c` or `R4`."""
-    first: int = field()  # a layout has 0
-    """The first of them, counted in numbers from where a pixel begins; whole vec4 are before it."""
-    wide: int
-    """Numbers from one pixel to the next, whole vec4."""
+    base: Layout
+    """The layout of the same tensor in memory of its own: `nhwC4c` or `R4`."""
+    offset: int = field()  # overrides the default of Layout
+    """The numbers of a pixel before the first channel, a multiple of ROW_ALIGNMENT."""
+    pixel_stride: int
+    """The numbers from one pixel to the next, a multiple of ROW_ALIGNMENT."""
 
     def __post_init__(self) -> None:
-        if self.first % ROW_ALIGNMENT or self.wide % ROW_ALIGNMENT or self.first >= self.wide:
+        aligned = self.offset % ROW_ALIGNMENT == 0 and self.pixel_stride % ROW_ALIGNMENT == 0
+        if not aligned or self.offset >= self.pixel_stride:
             raise LayoutError(
                 f"layout {self.name}: expected multiples of {ROW_ALIGNMENT}, the first less than "
                 "the second"
@@ -39,31 +41,32 @@ class Strip(Layout):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The text that `parse` reads."""
-        return f"{self.whole.name} {self.first}/{self.wide}"
+        return f"{self.base.name} {self.offset}/{self.pixel_stride}"
 
     @property
     def unpacked(self) -> Layout:
-        return self.whole
+        return self.base
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return self.whole.ranks or (2,)
+        return self.base.ranks or (2,)
 
     def resized(self, before: Shape, after: Shape) -> Strip:
-        """Return the layout for a tensor of shape `after` in the place of one of shape `before`."""
-        return replace(self, wide=self.wide + self._pixel_words(after) - self._pixel_words(before))
+        """Return the layout of a tensor of shape `after` that replaces one of shape `before`."""
+        added = self._pixel_words(after) - self._pixel_words(before)
+        return replace(self, pixel_stride=self.pixel_stride + added)
 
     def size(self, shape: Shape) -> int:
-        taken = self._pixel_words(shape)
-        if self.first + taken > self.wide:
-            raise LayoutError(f"layout {self.name} has no room for {taken} numbers of a pixel")
-        return self.whole.size(shape) // taken * self.wide if taken else 0
+        count = self._pixel_words(shape)
+        if self.offset + count > self.pixel_stride:
+            raise LayoutError(f"layout {self.name} has no room for {count} numbers of a pixel")
+        return self.base.size(shape) // count * self.pixel_stride if count else 0
 
     def dims(self, shape: Shape) -> tuple[Dim, ...]:
-        taken = self._pixel_words(shape)
+        count = self._pixel_words(shape)
         return tuple(
-            replace(dim, stride=dim.stride // taken * self.wide) if dim.axis != 1 else dim
-            for dim in self.whole.dims(shape)
+            replace(dim, stride=dim.stride // count * self.pixel_stride) if dim.axis != 1 else dim
+            for dim in self.base.dims(shape)
         )
 
     def pack(self, array: Array) -> Array:
@@ -73,8 +76,8 @@ class Strip(Layout):
 
     def fill(self, flat: Array, array: Array) -> None:
         if array.size:
-            taken = self._pixel_words(array.shape)
-            self._own_words(flat, taken)[:] = self.whole.pack(array).reshape(-1, taken)
+            count = self._pixel_words(array.shape)
+            self._own_words(flat, count)[:] = self.base.pack(array).reshape(-1, count)
 
     def unpack(self, flat: Array, shape: Shape) -> Array:
         if flat.size != self.size(shape):
@@ -84,21 +87,19 @@ class Strip(Layout):
         if not prod(shape):
             return np.zeros(shape, flat.dtype)
         words = np.ascontiguousarray(self._own_words(flat, self._pixel_words(shape))).reshape(-1)
-        return self.whole.unpack(words, shape)
+        return self.base.unpack(words, shape)
 
     def _pixel_words(self, shape: Shape) -> int:
-        """Return the numbers of a pixel that are the tensor's own, whole vec4."""
+        """Return how many numbers of a pixel the tensor takes, a multiple of ROW_ALIGNMENT."""
         if len(shape) not in self.ranks:
             raise LayoutError(f"layout {self.name} takes no array of shape {shape}")
         return -(-shape[1] // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
     def _own_words(self, flat: Array, count: int) -> Array:
-        """Return the tensor's own numbers in `flat`, pixel by pixel."""
-        return flat.reshape(-1, self.wide)[:, self.first : self.first + count]
+        """Return the tensor's `count` numbers of each pixel in `flat`, as a view."""
+        return flat.reshape(-1, self.pixel_stride)[:, self.offset : self.offset + count]
 
 
 def without_strip(layout: Layout) -> Layout:
-    """Return the layout of the tensor with memory of its own, where `layout` is a part of others'
-    memory.
-    """
-    return layout.whole if isinstance(layout, Strip) else layout
+    """Return the base of a Strip; any other layout unchanged."""
+    return layout.base if isinstance(layout, Strip) else layout

@@ -49,8 +49,8 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         ]
         legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
         walk = Walk.from_legs(legs)
-        target = layouts["out"].first + begin * writes[axis]
-        walks[name] = replace(walk, base=layouts[name].first, target=target)
+        target = layouts["out"].offset + begin * writes[axis]
+        walks[name] = replace(walk, base=layouts[name].offset, target=target)
         begin += operand_shape[axis]
     width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
     rank = max(len(walk.legs) for walk in walks.values())
@@ -473,7 +473,7 @@ def walk_of(
         channels = -(-x[1] // 4) * 4
         if (padded := index_map.padded(1, x[1], channels)) is not None:
             walk = padded.walk((x[0], channels, *x[2:]), *steps)
-    begin, target = layouts["x"].first, layouts["out"].first
+    begin, target = layouts["x"].offset, layouts["out"].offset
     return replace(walk, base=walk.base + begin, target=walk.target + target)
 
 

@@ -302,10 +302,10 @@ def generate(
     strip = out if isinstance(out, Strip) else None
     if strip is not None:
         shapes |= {"target": shapes["out"]}
-        layouts = {**layouts, "out": strip.whole, "target": strip}
+        layouts = {**layouts, "out": strip.base, "target": strip}
     geometry = Geometry.create(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
-    reads |= {k: READ_AT_OFFSET.get(read, read) for k, read in reads.items() if layouts[k].first}
+    reads |= {k: READ_AT_OFFSET.get(read, read) for k, read in reads.items() if layouts[k].offset}
     few = any(row.source in LONG for row in op.expr.expanded.functions)
     few = few or Read.EACH in reads.values() or len(geometry.places) > 3
     vectors = FEW if few else MANY
@@ -316,9 +316,9 @@ def generate(
         values |= {"place": geometry.places, "extent": geometry.extents}
         values |= {f"{name}_stride": strides for name, strides in geometry.strides.items()}
     if strip is not None:
-        values |= {"target_first": strip.first, "target_size": strip.size(shapes["out"])}
-        values |= {"out_size": strip.whole.size(shapes["out"])}
-    zeros = out.zeros and not divides(4, types["out"].shape[1])
+        values |= {"target_first": strip.offset, "target_size": strip.size(shapes["out"])}
+        values |= {"out_size": strip.base.size(shapes["out"])}
+    zeros = out.zero_padding and not divides(4, types["out"].shape[1])
     if zeros:
         _, channels, high, wide = types["out"].shape
         values |= {"channels": channels, "pixels": high * wide}

@@ -325,7 +325,7 @@ def _repeat_count(axis: AxisResampling, mode: str, nearest: str) -> int:
     times: Any = axis.count // axis.size
     if isinstance(times, SymInt) or times < 2 or not same(times * axis.size, axis.count):
         return 0
-    if axis.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
+    if axis.explicit_scale not in (None, times) or mode not in (*CENTRES, "asymmetric"):
         return 0
     index = _indices_of_largest(axis, times, mode, nearest)
     most = index.size // times
@@ -334,11 +334,11 @@ def _repeat_count(axis: AxisResampling, mode: str, nearest: str) -> int:
 
 def _strided_slice(axis: AxisResampling, mode: str, nearest: str) -> Slice | None:
     """Return the slice that selects the nearest elements for all open sizes; None without one."""
-    if axis.given is None or mode not in ("half_pixel", "asymmetric"):
+    if axis.explicit_scale is None or mode not in ("half_pixel", "asymmetric"):
         return None
-    step = round(1 / axis.given)
-    index = _indices_of_largest(axis, axis.given, mode, nearest)
-    if axis.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
+    step = round(1 / axis.explicit_scale)
+    index = _indices_of_largest(axis, axis.explicit_scale, mode, nearest)
+    if axis.explicit_scale * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
         return None
     if (np.diff(index) != step).any():
         return None
