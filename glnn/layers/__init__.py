@@ -237,7 +237,7 @@ __all__ = [
 
 
 def registry(*layers: tuple[str, type[Layer]]) -> Mapping[str, type[Layer]]:
-    """Layers by the names that files use. Raises GlnnError where a name occurs twice."""
+    """Return layers by the names that files use. Raises GlnnError where a name occurs twice."""
     table: dict[str, type[Layer]] = {}
     for name, layer in layers:
         if name in table:
@@ -246,7 +246,7 @@ def registry(*layers: tuple[str, type[Layer]]) -> Mapping[str, type[Layer]]:
     return table
 
 
-if not TYPE_CHECKING:  # for which every name would be there
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> NoReturn:
         near = {known.lower(): known for known in __all__}

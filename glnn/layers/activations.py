@@ -1,7 +1,7 @@
 """Activation layers: PyTorch's, softmaxes and gates.
 
-A layer that computes one function of every element has the name that its row of FUNCTIONS gives it;
-a function without such a layer is `Pointwise`'s.
+Most apply one function to every element; the function's row in FUNCTIONS names the layer. The layer
+`Pointwise` applies any function.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FORMULAS = {row.layer: row.call for row in FUNCTIONS.values() if row.layer}
 
 
 class Activation(Layer):
-    """A function of every element of x of any shape.
+    """A function of every element of x, which has any shape.
 
     A subclass declares its constructor's arguments with their defaults, `...` where there is none:
     `class ELU(Activation, alpha=1.0, inplace=False)`. It computes the function whose row names it
-    (`Function.layer`), or its own `formula` (see `expression.formula`): a is x, and b, c are the
-    arguments without `inplace`, which changes nothing here, where memory is planned.
+    (`Function.layer`), or its own `formula` (see `expression.formula`), in which a is x, and b and
+    c are the arguments except `inplace`. `inplace` has no effect: memory is planned.
     """
 
     __signature__: ClassVar[Signature]
@@ -96,7 +96,7 @@ class Hardshrink(Activation, lambd=0.5):
 class Hardsigmoid(
     Activation, formula="hardsigmoid(a, 0.16666666666666666, 0.5)", inplace=False
 ):  # 1 / 6
-    """x / 6 + 1 / 2, but at least 0 and at most 1."""
+    """x / 6 + 1 / 2, clamped to [0, 1]."""
 
 
 class Hardswish(Activation, inplace=False):
@@ -104,7 +104,7 @@ class Hardswish(Activation, inplace=False):
 
 
 class Hardtanh(Activation, min_val=-1.0, max_val=1.0, inplace=False):
-    """x, but at least min_val and at most max_val."""
+    """x clamped to [min_val, max_val]."""
 
 
 class LeakyReLU(Activation, negative_slope=0.01, inplace=False):
@@ -134,7 +134,7 @@ class ReLU(Activation, inplace=False):
 
 
 class ReLU6(Activation, inplace=False):
-    """x, but at least 0 and at most 6."""
+    """x clamped to [0, 6]."""
 
 
 class SELU(Activation, inplace=False):
@@ -174,7 +174,7 @@ class Threshold(Activation, formula="where(a <= b, c, a)", threshold=..., value=
 
 
 class GELU(Layer):
-    """x times the normal distribution's cumulative function of x, any shape.
+    """x times the normal distribution's cumulative function at x; x has any shape.
 
     approximate: "none", or "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
@@ -191,9 +191,9 @@ class GELU(Layer):
 
 
 class Pointwise(Layer):
-    """Any function of FUNCTIONS, by its name, of every element of its inputs, which broadcast.
+    """A function of FUNCTIONS, by name, applied to every element of the inputs, which broadcast.
 
-    arguments: numbers, which are the function's last arguments; the inputs are those before.
+    arguments: numbers for the function's last arguments; its first ones are the inputs.
     Pointwise("leaky_relu", [0.1]) has one input, Pointwise("maximum") two.
     """
 
@@ -227,7 +227,7 @@ class Pointwise(Layer):
         return scope.result(operators.Pointwise(self._expression(floats)), *inputs)
 
     def _expression(self, floats: bool) -> Expr:
-        """The call; floats: whether integers among the arguments are floats there."""
+        """Return the function call. floats: whether integer arguments become floats."""
         numbers = (
             Scalar(float(one) if floats and type(one) is int else one) for one in self.arguments
         )
@@ -240,8 +240,8 @@ class Pointwise(Layer):
 class GLU(Layer):
     """The first half of x along `dim` times the sigmoid of the second half.
 
-    dim: of an even size; negative ones count from the end. Dauphin et al. 2017, Language Modeling
-    with Gated Convolutional Networks.
+    dim: a dimension of even size; a negative one counts from the end. Dauphin et al. 2017, Language
+    Modeling with Gated Convolutional Networks.
     """
 
     def __init__(self, dim: int = -1) -> None:
@@ -249,7 +249,7 @@ class GLU(Layer):
         super().__init__(operators.Identity())
 
     def half(self, dims: tuple[int | str, ...]) -> int:
-        """Half the size along `dim` of x of `dims`. Raises ShapeError where there is none."""
+        """Return half the size along `dim` of x of `dims`. Raises ShapeError unless it is even."""
         rank = len(dims)
         size = dims[self.dim] if -rank <= self.dim < rank else None
         if not isinstance(size, int) or size % 2:
@@ -268,10 +268,10 @@ class GLU(Layer):
 
 
 class PReLU(Layer):
-    """x where it is positive, weight x where it is not, for x of shape (n, c, ...), or any.
+    """x where it is positive, weight x where it is not.
 
-    weight: (num_parameters,), initially `init`: a number for all, or one for each channel. device,
-    dtype: None and None or float32; parameters are float32.
+    x: any shape where num_parameters is 1, else (n, num_parameters, ...). weight:
+    (num_parameters,), initially `init`. device: None. dtype: None or float32.
     """
 
     weight = Parameter[Array]()
@@ -305,10 +305,10 @@ class PReLU(Layer):
 
 
 class Softmax(Layer):
-    """exp(x), scaled so that it sums to 1 along `dim`; negative ones count from the end.
+    """exp(x), scaled to sum to 1 along `dim`; a negative dim counts from the end.
 
-    dim: None is 1, and 0 where x has one dimension, as in PyTorch; where x has three, PyTorch takes
-    the batch, and here it must be given.
+    dim: None is 1, or 0 where x has one dimension, as in PyTorch. For x of three dimensions, where
+    PyTorch takes dimension 0, the batch, `dim` must not be None.
     """
 
     log: ClassVar[bool] = False
@@ -332,13 +332,13 @@ class Softmax(Layer):
 
 
 class LogSoftmax(Softmax):
-    """The logarithm of Softmax, of the same arguments."""
+    """The logarithm of Softmax, with the same arguments."""
 
     log = True
 
 
 class Softmin(Softmax):
-    """Softmax of -x, of the same arguments."""
+    """Softmax of -x, with the same arguments."""
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
@@ -346,7 +346,7 @@ class Softmin(Softmax):
 
 
 class Softmax2d(Layer):
-    """Softmax along the channels of images, x of shape (n, c, h, w) or (c, h, w)."""
+    """Softmax along the channels of images: x has shape (n, c, h, w) or (c, h, w)."""
 
     def __init__(self) -> None:
         super().__init__(operators.Softmax(axis=-3))

@@ -1,4 +1,4 @@
-"""Checks of layers' arguments, which may come from a file: ShapeError says what is wrong."""
+"""Checks of layers' arguments, which may come from a file. They raise ShapeError."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from glnn.graph.operators.windows import MOST
 
 Sizes = tuple[int, ...]
 Ints = int | Sequence[int]
-"""One number for all dimensions, or one for each."""
+"""An integer for all dimensions, or one for each."""
 IntsOrNone = int | None | Sequence[int | None]
 MANY = ("none", "a list of one", "two of them", "three of them")
 LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(what: str, value: object, least: int = 1) -> int:
-    """Return `value`, of any integer type but bool, as an int from `least` to the most that shaders
-    count.
+    """Return `value`, of any integer type but bool, as an int from `least` to a shader's greatest
+    int.
     """
     result = index(what, value, f" of at least {least}")
     if result < least:
@@ -69,7 +69,7 @@ def is_list(value: object) -> TypeGuard[Sequence[object]]:
 
 
 def sizes_or_none(what: str, value: object, count: int) -> tuple[int | None, ...]:
-    """Return `value` for each of `count` dimensions, where None may stand; one stands for all."""
+    """Return `value`, integers or None, for each of `count` dimensions; one stands for all."""
     each = value if is_list(value) else (value,) * count
     if len(each) != count:
         many = f"an integer or None, or {MANY[count]}"
@@ -83,20 +83,20 @@ def axis_names(count: int) -> str:
 
 
 def flag(what: str, value: object) -> bool:
-    """Return `value`, Python's or NumPy's True or False, as Python's."""
+    """Return `value`, a bool of Python or NumPy, as a Python bool."""
     if not isinstance(value, (bool, np.bool_)):
         raise ShapeError(f"{what} must be true or false, got {shown(value)}")
     return bool(value)
 
 
 def only(what: str, value: object, needed: bool, reason: str) -> None:
-    """Raise ShapeError unless `value`, true or false, is `needed`: the other is not supported."""
+    """Raise ShapeError unless the bool `value` is `needed`, the only one that is supported."""
     if flag(what, value) is not needed:
         raise ShapeError(f"{what} must be {str(needed).lower()}: {reason}")
 
 
 def plain(kind: str, device: object, dtype: object) -> None:
-    """Raise ShapeError unless a layer's `device` and `dtype` are what every layer's are."""
+    """Raise ShapeError unless `device` is None and `dtype` is None or float32."""
     if device is not None:
         raise ShapeError(
             f"{kind} device must be None, as the backend that runs a layer says where: "
@@ -111,9 +111,10 @@ def plain(kind: str, device: object, dtype: object) -> None:
 
 
 def with_unusual(config: Mapping[str, Any], **arguments: tuple[object, object]) -> dict[str, Any]:
-    """Return `config` with those of `arguments`, (value, default), that are not the default.
+    """Return `config` with those `arguments`, pairs (value, default), that are not the default.
 
-    As PyTorch shows them; and older versions of glnn, which do not know them, read the file.
+    PyTorch shows arguments in the same way. Older versions of glnn, which lack an argument, can
+    read files in which it has its default.
     """
-    others = {name: value for name, (value, default) in arguments.items() if value != default}
-    return {**config, **others}
+    unusual = {name: value for name, (value, default) in arguments.items() if value != default}
+    return {**config, **unusual}

@@ -38,16 +38,15 @@ PADDING_MODES: dict[str, Edge] = {
 
 
 class Conv(Layer):
-    """Convolution of x of shape (n, in_channels, ...): what Conv1d, Conv2d and Conv3d share.
+    """Convolution of x of shape (n, in_channels, ...): the base of Conv1d, Conv2d and Conv3d.
 
-    padding: places before and behind each dimension; "valid", none; "same", such that the
-    result is as large as x, which needs a stride of 1: of an odd number one more is at the end.
-    around: those before each dimension, then those behind each.
-    padding_mode: what is there: "zeros"; "reflect", "replicate", "circular", numbers of x, mirrored
-    at its edge, the edge's own, or those at the other end. device, dtype: None and None or float32;
-    parameters are float32.
-    weight: (out_channels, in_channels / groups, ...), of the kernel's sizes.
-    bias: (out_channels,), or None with `bias=False`.
+    padding: the padding on both sides of each dimension; "valid" for none; "same" for a result as
+    large as x, which needs a stride of 1 (an odd total pads one more at the end). around: the
+    padding before each dimension, then that after each.
+    padding_mode: "zeros"; or "reflect", "replicate" or "circular" for numbers of x: mirrored at its
+    edge, the edge's, or those of the opposite side.
+    weight: (out_channels, in_channels / groups, *kernel_size). bias: (out_channels,), or None with
+    `bias=False`. device: None. dtype: None or float32.
     """
 
     weight = Parameter[Array]()
@@ -96,8 +95,8 @@ class Conv(Layer):
         super().__init__(self._op(), shapes, fan_in=prod(weight[1:]), seed=seed)
 
     def _op(self) -> operators.Conv2d:
-        """Return the operator that convolves images; for one or three dimensions, a Conv2d of the
-        groups alone.
+        """Return the operator for images; for one or three dimensions, a Conv2d with only the
+        groups.
         """
         if self.count != 2:
             return operators.Conv2d(groups=self.groups)
@@ -109,7 +108,7 @@ class Conv(Layer):
         )
 
     def _sides(self) -> Sizes:
-        """Return the padding before and behind. Raises ShapeError for arguments that do not fit."""
+        """Return `around`. Raises ShapeError for a padding or a padding mode that does not fit."""
         mode, kind = self.padding_mode, type(self).__name__
         if not isinstance(mode, str) or mode not in PADDING_MODES:
             known = ", ".join(PADDING_MODES)
@@ -129,14 +128,14 @@ class Conv(Layer):
 
     @property
     def _zeros(self) -> Sizes:
-        """The zeros that the convolution itself puts around x."""
+        """The zero padding that the convolution itself applies."""
         return self.around if self.padding_mode == "zeros" else (0,) * len(self.around)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         self._check(inputs[0].type.dims)
         operands = self._padded(scope, *inputs), self.variable(scope, "weight")
-        biased = "bias" in self.shapes
-        if self.count == 2 and not biased:
+        has_bias = "bias" in self.shapes
+        if self.count == 2 and not has_bias:
             return scope.result(self.op, *operands)
         product = conv(
             scope.add,
@@ -146,13 +145,13 @@ class Conv(Layer):
             dilation=self.dilation,
             groups=self.groups,
         )
-        if not biased:
+        if not has_bias:
             return scope.named(product)
         bias = scope.channels(self.variable(scope, "bias"), product)
         return scope.result(Pointwise(SUM), product, bias)
 
     def _padded(self, scope: Scope, x: Value) -> Value:
-        """Return x with the padding that the convolution does not add itself."""
+        """Return x with the padding that the convolution does not apply itself."""
         if self.padding_mode == "zeros" or not any(self.around):
             return x
         before, after = self.around[: self.count], self.around[self.count :]
@@ -167,7 +166,7 @@ class Conv(Layer):
         return scope.add(operators.Pad((0, 0, *before), (0, 0, *after), edge), x)
 
     def _check(self, x: tuple[Dim, ...]) -> None:
-        """Raise ShapeError, with what would help, where x cannot be so."""
+        """Raise ShapeError, with a hint, where x has other dimensions or channels."""
         channels, rank = self.in_channels, self.count + 2
         wanted = f"x must have shape (n, {channels}, {axis_names(self.count)})"
         if len(x) != rank or (isinstance(x[1], int) and x[1] != channels):
@@ -192,9 +191,9 @@ class Conv(Layer):
 
 
 def same(kernel: Sizes, dilation: Sizes) -> Sizes:
-    """The padding, before and then behind each dimension, by which a result is as large as x."""
+    """Return the padding (`Conv.around`) for a result as large as x."""
     totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-    before = [n // 2 for n in totals]  # of an odd number, the greater half is at the end
+    before = [n // 2 for n in totals]  # an odd total pads one more at the end
     return (*before, *(n - b for n, b in zip(totals, before, strict=True)))
 
 
@@ -217,14 +216,13 @@ class Conv3d(Conv):
 
 
 class ConvTranspose(Layer):
-    """Transposed convolution of x of shape (n, in_channels, ...): (n, out_channels, ...).
+    """Transposed convolution of x of shape (n, in_channels, ...) to (n, out_channels, ...).
 
-    What ConvTranspose1d, ConvTranspose2d and ConvTranspose3d share. A dimension of x of `size`
+    The base of ConvTranspose1d, ConvTranspose2d and ConvTranspose3d. A dimension of x of `size`
     becomes (size - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
     output_padding: smaller than the stride or the dilation. padding_mode: "zeros".
-    weight: (in_channels, out_channels / groups, ...), of the kernel's sizes.
-    bias: (out_channels,), or None with `bias=False`.
-    device, dtype: None and None or float32; parameters are float32.
+    weight: (in_channels, out_channels / groups, *kernel_size). bias: (out_channels,), or None with
+    `bias=False`. device: None. dtype: None or float32.
     """
 
     weight = Parameter[Array]()
@@ -274,13 +272,13 @@ class ConvTranspose(Layer):
             )
         if not isinstance(padding_mode, str) or padding_mode != "zeros":
             raise ShapeError(f"{kind} padding_mode must be 'zeros', got {shown(padding_mode)}")
-        share = self.out_channels // self.groups
+        group_channels = self.out_channels // self.groups
         shapes: dict[str, tuple[int, ...]] = {
-            "weight": (self.in_channels, share, *self.kernel_size)
+            "weight": (self.in_channels, group_channels, *self.kernel_size)
         }
         if flag(f"{kind} bias", bias):
             shapes["bias"] = (self.out_channels,)
-        fan_in = share * prod(self.kernel_size)
+        fan_in = group_channels * prod(self.kernel_size)
         super().__init__(operators.Conv2d(groups=self.groups), shapes, fan_in=fan_in, seed=seed)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:

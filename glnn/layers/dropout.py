@@ -14,22 +14,22 @@ from glnn.graph.operators import Identity, Pointwise
 from glnn.layers.arguments import flag, number, with_unusual
 from glnn.layers.layer import Layer, Scope, Training
 
-MOST = 4096  # layers that have numbers of their own
-LEAST = -1.0507009873554805 * 1.6732632423543772
-"""The limit of SELU of x as x falls."""
+MOST_LAYERS = 4096  # dropout layers with different random numbers
+SELU_LIMIT = -1.0507009873554805 * 1.6732632423543772
+"""The limit of SELU(x) for x towards minus infinity."""
 
 
 class Dropout(Layer):
-    """x of any shape, unchanged; in training 0 with probability `p`, else x / (1 - p).
+    """x, unchanged; in training each element is 0 with probability `p`, else x / (1 - p).
 
-    What is dropped is told by the seed of the training, how many batches there were, the layer and
-    the place alone: it is the same on every backend. inplace: changes nothing here, where memory
-    is planned. Srivastava et al. 2014, Dropout: A simple way to prevent neural networks from
+    x has any shape. The random numbers depend only on the training's seed, the number of batches
+    before, the layer and the element's index: they are the same on every backend. inplace: has no
+    effect, as memory is planned. Srivastava et al. 2014, Dropout: A simple way to prevent neural networks from
     overfitting.
     """
 
     whole: ClassVar[bool] = False
-    """True where whole channels are dropped."""
+    """True to drop whole channels."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         kind = type(self).__name__
@@ -47,9 +47,7 @@ class Dropout(Layer):
         return scope.result(*operands)
 
     def replacements(self) -> tuple[Expr, Expr]:
-        """Return the expressions, of a number Arg(0), for one that is dropped and one that is
-        kept.
-        """
+        """Return the expressions of a dropped and of a kept element, which is Arg(0)."""
         return scale_kept(self.p)
 
     def config(self) -> dict[str, Any]:
@@ -77,18 +75,18 @@ class Dropout3d(Dropout):
 
 
 class AlphaDropout(Dropout):
-    """x of any shape, unchanged; in training with probability `p` what SELU tends to, and all of it
-    so scaled and shifted that means of 0 and variances of 1 stay.
+    """x, unchanged; in training each element is the limit of SELU with probability `p`.
 
-    See Dropout. Klambauer et al. 2017, Self-Normalizing Neural Networks.
+    The result is scaled and shifted to preserve a mean of 0 and a variance of 1. See `Dropout`.
+    Klambauer et al. 2017, Self-Normalizing Neural Networks.
     """
 
     def replacements(self) -> tuple[Expr, Expr]:
         if self.p == 1:
             return scale_kept(self.p)
-        scale = 1 / sqrt((1 - self.p) * (1 + self.p * LEAST**2))
-        shift = -scale * LEAST * self.p
-        return Scalar(scale * LEAST + shift), call("add", call("mul", Arg(0), scale), shift)
+        scale = 1 / sqrt((1 - self.p) * (1 + self.p * SELU_LIMIT**2))
+        shift = -scale * SELU_LIMIT * self.p
+        return Scalar(scale * SELU_LIMIT + shift), call("add", call("mul", Arg(0), scale), shift)
 
 
 class FeatureAlphaDropout(AlphaDropout):
@@ -98,9 +96,7 @@ class FeatureAlphaDropout(AlphaDropout):
 
 
 def scale_kept(p: float) -> tuple[Expr, Expr]:
-    """Return expressions of Arg(0): 0 where it is dropped with probability p, and its value where
-    it is kept.
-    """
+    """Return `Dropout.replacements`: 0 for a dropped element, Arg(0) / (1 - p) for a kept one."""
     return Scalar(0.0), call("mul", Arg(0), 1 / (1 - p) if p < 1 else 1.0)
 
 
@@ -113,19 +109,19 @@ def drop_operands(
     *,
     whole: bool = False,
 ) -> tuple[Pointwise, Value, Value, Value, Value]:
-    """Return the operator that drops numbers of x with probability p, and its operands.
+    """Return the operator that drops elements of x with probability p, and its operands.
 
-    training: that of `scope`. x has a dimension at least, and all sizes are known. replacements:
-    see `scale_kept`. whole: whether those of a channel are dropped together.
+    training: that of `scope`. x: has at least one dimension and known sizes. replacements: see
+    `Dropout.replacements`. whole: whether whole channels are dropped.
     """
     samples, *sizes = x.type.shape
     if whole:
         sizes = [*sizes[:1], *(1 for _ in sizes[1:])]
     layer = len(training.counting)
     training.counting.append(scope.name)
-    rows = np.arange(samples) * MOST + layer % MOST
-    places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
-    first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
-    drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
-    result = call("where", call("less", drawn, float(p)), *replacements)
-    return Pointwise(result), x, places, first, training.passes
+    streams = np.arange(samples) * MOST_LAYERS + layer % MOST_LAYERS  # one for each sample
+    index = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
+    stream = constant(streams.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
+    random = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
+    result = call("where", call("less", random, float(p)), *replacements)
+    return Pointwise(result), x, index, stream, training.passes

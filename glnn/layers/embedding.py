@@ -1,4 +1,4 @@
-"""Layers that look up rows of a table by indices, and sums of these."""
+"""Layers that look up rows of a table by indices, and combine them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from glnn.layers.layer import Layer, Parameter, Scope
 
 
 class Embedding(Layer):
-    """The rows of `weight` that x, int32 or int64 of any shape, names: (..., embedding_dim).
+    """The rows of `weight` at the indices x, int32 or int64 of any shape: (..., embedding_dim).
 
-    weight: (num_embeddings, embedding_dim), initially normal, and 0 in the row `padding_idx`,
-    which training does not change.
-    Indices out of range are the nearest one in range; negative ones count from the end. max_norm:
-    None, as weights stay as they are. norm_type, scale_grad_by_freq, sparse: for training only.
-    _weight: None, _freeze: False. device, dtype: None and None or float32; parameters are float32.
+    weight: (num_embeddings, embedding_dim), initially normal; the row `padding_idx` is initially 0,
+    and training does not change it.
+    Indices out of range are clamped; negative ones count from the end. max_norm: None, as inference
+    changes no weights. norm_type, scale_grad_by_freq, sparse: for training only. _weight: None.
+    _freeze: False. device: None. dtype: None or float32.
     """
 
     takes = (DType.int32, DType.int64)
@@ -85,14 +85,14 @@ class Embedding(Layer):
             return scope.result(self.op, weight, *inputs)
         rows = scope.add(self.op, weight, *inputs)
         (x,) = inputs
-        place = scope.add(Unsqueeze((len(x.type.dims),)), x)
-        chosen = Pointwise(call("where", self.is_padding(self.padding_idx), Arg(1), Arg(2)))
-        return scope.result(chosen, place, scope.add(Detached(), rows), rows)
+        indices = scope.add(Unsqueeze((len(x.type.dims),)), x)
+        select = Pointwise(call("where", self.is_padding(self.padding_idx), Arg(1), Arg(2)))
+        return scope.result(select, indices, scope.add(Detached(), rows), rows)
 
-    def is_padding(self, place: int) -> Expr:
-        """Return an expression: True where an index Arg(0), which may be negative, is `place`."""
-        places = place, place - self.num_embeddings
-        return call("logical_or", *(call("equal", Arg(0), one) for one in places))
+    def is_padding(self, index: int) -> Expr:
+        """Return the expression that is True where Arg(0), which may be negative, is `index`."""
+        equal_indices = index, index - self.num_embeddings
+        return call("logical_or", *(call("equal", Arg(0), one) for one in equal_indices))
 
     def config(self) -> dict[str, Any]:
         config = {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
@@ -110,13 +110,13 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 class EmbeddingBag(Embedding):
-    """The sum, the mean or the maximum of the rows of `weight` that each row of x (n, k), int32 or
-    int64, names: (n, embedding_dim).
+    """The sum, mean or maximum of the rows of `weight` at each bag of indices: (n, embedding_dim).
 
-    weight: (num_embeddings, embedding_dim), initially normal. mode: "sum", "mean" or "max".
-    padding_idx: an index that is left out; a bag of nothing else is 0. Bags are of one size, so
-    that there are no offsets. max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as
-    Embedding's. _weight: None, as `weight` is assigned. include_last_offset: of offsets only.
+    x: (n, k), int32 or int64, a bag of k indices in each row; there are no offsets. weight:
+    (num_embeddings, embedding_dim), initially normal. mode: "sum", "mean" or "max". padding_idx: an
+    index that is left out; a bag that has only this index is 0. max_norm, norm_type,
+    scale_grad_by_freq, sparse, _weight, device, dtype: as in Embedding. include_last_offset: no
+    effect, as there are no offsets.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class EmbeddingBag(Embedding):
         *,
         seed: int = 0,
     ) -> None:
-        known = next((one for one in MODES if isinstance(mode, str) and one == mode), None)
-        if known is None:
+        kind = next((one for one in MODES if isinstance(mode, str) and one == mode), None)
+        if kind is None:
             raise ShapeError(f"EmbeddingBag mode must be sum, mean or max, got {shown(mode)}")
-        self.mode = known
+        self.mode = kind
         self.include_last_offset = flag("EmbeddingBag include_last_offset", include_last_offset)
         super().__init__(
             num_embeddings,
@@ -163,19 +163,18 @@ class EmbeddingBag(Embedding):
         rows = scope.add(self.op, self.variable(scope, "weight"), x)
         if self.padding_idx is None:
             return scope.result(Reduce(self.mode, (1,)), rows)
-        return self._without(scope, self.padding_idx, x, rows)
+        return self._reduce_without_padding(scope, self.padding_idx, x, rows)
 
-    def _without(self, scope: Scope, padding: int, x: Value, rows: Value) -> Value:
-        """The result for x and its rows, of which those of `padding` are left out."""
-        kept = scope.add(Pointwise(call("where", self.is_padding(padding), 0.0, 1.0)), x)
-        mask = scope.add(Unsqueeze((2,)), kept)
-        count = scope.add(Reduce("sum", (1,), True), kept)
+    def _reduce_without_padding(self, scope: Scope, padding: int, x: Value, rows: Value) -> Value:
+        """Return the result for x and its rows without those of the index `padding`."""
+        is_used = scope.add(Pointwise(call("where", self.is_padding(padding), 0.0, 1.0)), x)
+        mask = scope.add(Unsqueeze((2,)), is_used)
+        count = scope.add(Reduce("sum", (1,), True), is_used)
         if self.mode == "max":
             lowest = call("where", call("greater", Arg(1), 0.0), Arg(0), LOWEST)
             greatest = scope.add(Reduce("max", (1,)), scope.add(Pointwise(lowest), rows, mask))
             return scope.result(Pointwise(formula("where(b > 0.0, a, 0.0)")), greatest, count)
-        chosen = formula("where(b > 0.0, a, 0.0)")
-        total = Reduce("sum", (1,), False, chosen)
+        total = Reduce("sum", (1,), False, formula("where(b > 0.0, a, 0.0)"))
         if self.mode == "sum":
             return scope.result(total, rows, mask)
         mean = formula("a / maximum(b, 1.0)")

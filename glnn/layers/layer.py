@@ -1,4 +1,4 @@
-"""The base class of layers: an operator, its parameters, and the graph that it adds nodes to."""
+"""The base class of layers, their parameters, and the scope in which a layer builds its graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 class Fixed(Mapping[str, V]):
-    """A mapping that stays as it was made; it can be copied and pickled."""
+    """An immutable mapping that can be copied and pickled."""
 
     __slots__ = ("_content",)
 
@@ -50,12 +50,12 @@ class Fixed(Mapping[str, V]):
 
 
 class ReadOnly:
-    """Attributes can be set until the constructor is done, then only by the class's own setters.
+    """Base of objects that are immutable after construction, except for their parameters.
 
-    A constructor is done when that of the object's own class is: subclasses may set their
-    attributes before and after they call the one above. Such setters are `Parameter`s and
-    properties. Raises ReadOnlyError, an AttributeError, for what is set or deleted besides.
-    shapes: of the parameters, by their names.
+    Once the constructor of the object's own class has returned, only `Parameter`s and properties
+    with a setter can be assigned; subclasses may set attributes before and after they call the base
+    class's constructor. Raises ReadOnlyError, an AttributeError, where any other attribute is
+    assigned or deleted. shapes: the shapes of the parameters, by name.
     """
 
     shapes: Mapping[str, Shape]
@@ -64,11 +64,11 @@ class ReadOnly:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if constructor := vars(cls).get("__init__"):
-            type.__setattr__(cls, "__init__", _closing(constructor))
+            type.__setattr__(cls, "__init__", _freezing(constructor))
 
     def __setattr__(self, name: str, value: object) -> None:
         if self._made and not _is_setter(getattr(type(self), name, None)):
-            raise self._refused(name)
+            raise self._read_only_error(name)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -77,7 +77,7 @@ class ReadOnly:
             raise ReadOnlyError(f"{kind} {name} cannot be deleted: a layer stays as it was made")
         super().__delattr__(name)
 
-    def _refused(self, name: str) -> ReadOnlyError:
+    def _read_only_error(self, name: str) -> ReadOnlyError:
         kind, known = type(self).__name__, [*self.shapes, *dir(self)]
         known = [one for one in known if not one.startswith("_")]
         if name in dir(self):
@@ -90,25 +90,25 @@ class ReadOnly:
         return ReadOnlyError(fault + assigned)
 
 
-def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `constructor`: nothing can be set after that of the object's own class."""
+def _freezing(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `constructor` to make objects read-only after the constructor of their own class."""
 
     @wraps(constructor)
     def construct(self: ReadOnly, *arguments: Any, **named: Any) -> None:
-        last = getattr(type(self), "__init__", None) is construct
+        is_outermost = getattr(type(self), "__init__", None) is construct
         try:
             constructor(self, *arguments, **named)
         except TypeError as error:
-            unknown = _unknown(type(self), named) if last else None
+            unknown = _unknown_argument_error(type(self), named) if is_outermost else None
             raise unknown or error from None
-        if last:
+        if is_outermost:
             vars(self)["_made"] = True
 
     return construct
 
 
-def _unknown(kind: type, named: Mapping[str, object]) -> TypeError | None:
-    """Return a TypeError where one of the arguments `named` is none of `kind`'s, else None."""
+def _unknown_argument_error(kind: type, named: Mapping[str, object]) -> TypeError | None:
+    """Return a TypeError for the first of `named` that is no argument of `kind`; None without."""
     known = signature(kind).parameters
     if any(one.kind is one.VAR_KEYWORD for one in known.values()):
         return None
@@ -135,7 +135,7 @@ T = TypeVar("T")
 class Parametrised(Protocol):
     """An object with parameters.
 
-    shapes: of those that it has, by their names. _revisions: counts the assignments to each.
+    shapes: the shapes of its parameters, by name. _revisions: the number of assignments to each.
     """
 
     shapes: Mapping[str, Shape]
@@ -145,20 +145,16 @@ class Parametrised(Protocol):
 
 
 class Parameter(Generic[T]):
-    """An attribute of a layer: a float32 array, checked when it is assigned.
+    """A parameter of a layer: a float32 array, whose shape is checked when it is assigned.
 
-    Arrays of other real numbers are converted to float32.
-
-    It reads as None where the layer has no such parameter. A parameter that was never assigned
-    gets its initial values when it is first read. What is assigned is copied, and what is read
-    cannot be written to: sessions notice a new array, not new values in an old one.
+    Arrays of other real numbers are converted to float32. It is None where the layer has no such
+    parameter, and has its initial values until it is assigned. An assigned array is copied, and the
+    array that is read is read-only: sessions notice an assignment, but not a write into an array.
     """
 
     @classmethod
     def with_name(cls, name: str) -> Parameter[T]:
-        """Return the parameter `name` of a layer whose parameters' names follow from its
-        arguments.
-        """
+        """Return the parameter `name`, for layers whose arguments decide which they have."""
         result = cls()
         result.name = name
         return result
@@ -195,33 +191,33 @@ class Parameter(Generic[T]):
 
 
 def read_only(array: Array) -> Array:
-    """Return `array`, which nobody else has, as a view that stays read-only."""
-    whole: Array = np.ascontiguousarray(array)
-    whole.flags.writeable = False
-    view: Array = whole.view()
+    """Return a view of `array`, of which there is no other reference, that stays read-only."""
+    base: Array = np.ascontiguousarray(array)
+    base.flags.writeable = False
+    view: Array = base.view()
     return view
 
 
 @dataclass(frozen=True)
 class Training:
-    """The state of training, for layers that behave otherwise then."""
+    """The state of training, for layers that behave differently in training."""
 
     seed: int
     """The seed of random numbers."""
     passes: Value
     """The number of batches before this one, int32 of shape ()."""
     updates: dict[Value, Value] = field(default_factory=dict)
-    """New values of weights that no gradient changes, as running statistics, for the next batch."""
+    """The values after this batch of weights without a gradient, such as running statistics."""
     counting: list[str] = field(default_factory=list)
-    """The layers that ask for `passes`."""
+    """The names of the layers that use `passes`."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A layer's place in a graph that is being built.
+    """The graph that is being built, and the layer that adds its nodes to it.
 
-    builder: of the graph. name: the layer's. output: the name of its result. training: None at
-    inference.
+    builder: the graph's builder. name: the layer's name. output: the name of the layer's result.
+    training: None at inference.
     """
 
     builder: Builder
@@ -230,66 +226,66 @@ class Scope:
     training: Training | None = None
 
     def add(self, operator: Operator, *inputs: Value) -> Value:
-        """Add `operator` on the way to the result, and return its value."""
-        called = self.builder.fresh(f"{self.output}: {operator.name}")
-        (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(called,))
+        """Add a node of `operator` for an intermediate value, and return that."""
+        name = self.builder.fresh(f"{self.output}: {operator.name}")
+        (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(name,))
         return value
 
     def result(self, operator: Operator, *inputs: Value) -> Value:
-        """The layer's result, which `operator` makes."""
+        """Add the node of `operator` that computes the layer's result, and return that."""
         (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(self.output,))
         return value
 
     def all(self, operator: Operator, *inputs: Value) -> tuple[Value, ...]:
-        """The results of `operator`, the first of them the layer's."""
+        """Add a node of `operator` and return its outputs, the first of which is the result."""
         count = len(operator.infer([value.type for value in inputs]))
         more = (self.builder.fresh(f"{self.output}: {operator.name} {i}") for i in range(1, count))
         names = (self.output, *more)
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
     def pieces(self, operator: Operator, x: Value) -> tuple[Value, ...]:
-        """Add `operator`, which has several results, on the way to the result, and return them."""
+        """Add a node of `operator` with several outputs, intermediate values, and return these."""
         return self._add_all(operator, (x,), len(operator.infer([x.type])))
 
     def expand(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
-        """Add a composite on the way to the result, and return all its results.
+        """Add a composite operator for intermediate values, and return all its outputs.
 
-        Where all sizes are known, as in training, its parts are added, which may have gradients.
+        Where all sizes are known, as in training, it is expanded: its parts may have gradients.
         """
         if any(value.type.symbols for value in inputs):
             return self._add_all(operator, inputs, len(operator.unknown([v.type for v in inputs])))
-        graph, here = operator.expand(inputs), dict[Value, Value]()
+        graph, copies = operator.expand(inputs), dict[Value, Value]()
         for node in graph.nodes:
-            operands = tuple(here.get(v, v) if v else None for v in node.inputs)
+            operands = tuple(copies.get(v, v) if v else None for v in node.inputs)
             values = self._add_all(node.operator, operands, len(node.outputs))
-            here |= zip(node.outputs, values, strict=True)
-        return tuple(here.get(value, value) for value in graph.outputs)
+            copies |= zip(node.outputs, values, strict=True)
+        return tuple(copies.get(value, value) for value in graph.outputs)
 
     def _add_all(
         self, operator: Operator, inputs: Sequence[Value | None], count: int
     ) -> tuple[Value, ...]:
-        """The `count` results of `operator`."""
+        """Add a node of `operator` and return its `count` outputs."""
         names = [self.builder.fresh(f"{self.output}: {operator.name}")]
         names += [self.builder.fresh(f"{names[0]} {i}") for i in range(1, count)]
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
     def extra_result(self, name: str, value: Value) -> Value:
-        """Make `value` the layer's result that is called `name` in `more`."""
-        called = f"{self.output}.{name}"
-        return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
+        """Make `value` the layer's further result `name`, one of `Layer.more`."""
+        output = f"{self.output}.{name}"
+        return self.builder.add(Identity(), value, name=self.name, outputs=(output,))[0]
 
     def named(self, value: Value) -> Value:
         """Make `value` the layer's result."""
         return self.result(Identity(), value)
 
     def weight(self, variable: Variable, name: str) -> Value:
-        """The weight of the layer that is called `name`."""
+        """Return the value of the layer's weight `name`."""
         return self.builder.variable(variable, f"{self.name}.{name}")
 
     def channels(self, value: Value, x: Value) -> Value:
-        """Return `value` of shape (c,) shaped to broadcast over axis 1 of x.
+        """Reshape `value` of shape (c,) to broadcast along axis 1 of x.
 
-        Raises ShapeError where x has other than c channels.
+        Raises ShapeError where x does not have c channels.
         """
         dims, (count,) = x.type.dims, value.type.dims
         if len(dims) < 2 or dims[1] != count:
@@ -299,7 +295,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class LayerParameter:
-    """The parameter of `layer` that is called `name`, as graphs know it (see `graph.Variable`)."""
+    """The parameter `name` of `layer` as a `graph.Variable`."""
 
     layer: Layer
     name: str
@@ -311,11 +307,11 @@ class LayerParameter:
 
     @property
     def revision(self) -> int:
-        """Counts the assignments."""
+        """The number of assignments to the parameter."""
         return self.layer.revisions[self.name]
 
     def read(self) -> Array:
-        """The parameter as it is now."""
+        """Return the current array."""
         array: Array = getattr(self.layer, self.name)
         return array
 
@@ -324,22 +320,23 @@ ANY = (
     *(DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool),
     *(DType.int64, DType.float64),
 )
-"""Dtypes that layers take which only move numbers."""
+"""The dtypes of inputs that layers take which only move numbers."""
 
 
 class Layer(ReadOnly, ABC):
-    """A layer of a model. Subclasses give their operator and the shapes of their parameters.
+    """A layer of a model. Subclasses pass their operator and the shapes of their parameters.
 
-    op: what the layer computes. shapes: the shape of each parameter that the layer has.
-    fan_in: inputs that reach one output; initial parameters are uniform within 1/sqrt(fan_in), as
-    PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
-    one seed begin alike.
-    revisions: counts the assignments to each parameter, so that sessions notice them.
-    takes: what its inputs' numbers may be. more: what its further results are called. running: the
-    parameters that no gradient changes, as training keeps statistics in them. dotted: what PyTorch
-    calls a parameter where that is a module's within the layer.
+    op: the operator that the layer applies. shapes: the shape of each of its parameters.
+    fan_in: the number of inputs that contribute to an output. Initial parameters are uniform within
+    1/sqrt(fan_in), as PyTorch's, and 0 where fan_in is 0. seed: the seed of the initial parameters;
+    layers with the same shapes and seed have the same ones.
+    revisions: the number of assignments to each parameter, by which sessions notice them.
+    takes: the dtypes that its inputs may have. more: the names of its further results. running: the
+    parameters without a gradient, in which training keeps statistics. dotted: the names that
+    PyTorch gives to parameters of a submodule, by their names here.
 
-    A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
+    Layers are immutable except for their parameters: assigning any other attribute raises
+    ReadOnlyError.
     """
 
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
@@ -370,7 +367,7 @@ class Layer(ReadOnly, ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments by name, such as JSON can hold."""
+        """Return the constructor's arguments by name, as values that JSON can represent."""
 
     @property
     def revisions(self) -> Mapping[str, int]:
@@ -379,7 +376,7 @@ class Layer(ReadOnly, ABC):
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """The parameters by name, float32; those that the layer was made without are left out."""
+        """The parameters by name, float32 arrays."""
         return {name: getattr(self, name) for name in self.shapes}
 
     @property
@@ -389,25 +386,25 @@ class Layer(ReadOnly, ABC):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of inputs that it takes: `inputs`, and others where some can be left out."""
+        """The numbers of inputs that it takes: several where some inputs are optional."""
         return (self.inputs,)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
-        """The layer's result for `inputs`: what computes it is added to the graph of `scope`."""
+        """Add the layer's nodes to the graph of `scope`, and return its result for `inputs`."""
         return scope.result(self.op, *inputs, *(self.variable(scope, name) for name in self.shapes))
 
     def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
-        """Put the layer into the graph and return all results: that of `express`, and those that
-        `more` names.
+        """Add the layer's nodes to the graph of `scope`, and return all its results: that of
+        `express`, and those that `more` names.
         """
         return (self.express(scope, *inputs),)
 
     def variable(self, scope: Scope, name: str) -> Value:
-        """The value of the parameter called `name`."""
+        """Return the value of the parameter `name` in the graph of `scope`."""
         return scope.weight(LayerParameter(self, name), name)
 
     def initial(self, name: str) -> Array:
-        """The values that the parameter called `name` has until it is assigned."""
+        """Return the initial values of the parameter `name`."""
         shape = self.shapes[name]
         if not self._fan_in:
             return np.zeros(shape, np.float32)
@@ -417,33 +414,34 @@ class Layer(ReadOnly, ABC):
         return values
 
     def begin(self, seed: int) -> None:
-        """Assign every parameter the initial values of a layer that was made with `seed`."""
+        """Assign every parameter the initial values that a layer made with `seed` has."""
         vars(self)["_seed"] = seed
         for name in self.shapes:
             setattr(self, name, self.initial(name))
         self.mark_initial()
 
     def mark_initial(self) -> None:
-        """Take the parameters that it has now for initial ones."""
+        """Treat the current parameters as initial ones."""
         self._initial_revisions.update(self._revisions)
 
     @property
     def is_initial(self) -> bool:
-        """True where it has parameters, and none was assigned but its initial values."""
+        """True where it has parameters, and all of them have their initial values."""
         return bool(self.shapes) and self._initial_revisions == self._revisions
 
     def infer(self, *shapes: Shape) -> Shape:
-        """The first result's shape for inputs of `shapes`. Raises ShapeError where they do not
-        fit.
+        """Return the shape of the first result for inputs of `shapes`. Raises ShapeError where they
+        do not fit.
         """
         types = {f"x{i}": TensorType(shape, self.takes[0]) for i, shape in enumerate(shapes)}
         return self._graph(**types).outputs[0].type.shape
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
-        """The layer's result for its inputs, arrays of what it takes, computed by `backend`.
+        """Return the layer's result for its inputs, computed by `backend`.
 
-        Tensors of PyTorch's are taken, too; results are NumPy arrays, without gradients.
-        Raises ShapeError where they do not fit, DeviceError where the backend does not open.
+        Inputs are NumPy arrays or PyTorch tensors of the dtypes in `takes`; results are NumPy
+        arrays, without gradients. Raises ShapeError where the inputs do not fit, DeviceError where
+        the backend does not open.
         """
         return self._compute(inputs, backend)[0]
 
@@ -462,14 +460,14 @@ class Layer(ReadOnly, ABC):
         return tuple(results[value.name] for value in graph.outputs)
 
     def _graph(self, **types: TensorType) -> Graph:
-        """The layer by itself, for inputs of such names and types."""
+        """Return the graph of this layer alone, for inputs of these names and types."""
         builder, kind = Builder(type(self).__name__), type(self).__name__
         inputs = [builder.input(name, type) for name, type in types.items()]
         return builder.graph(self.results(Scope(builder, kind, "out"), *inputs))
 
     def __setstate__(self, state: Any) -> None:
-        """Become a copy, or what was pickled: parameters that cannot be written to, and a count of
-        its own of their assignments.
+        """Restore a copied or pickled layer: its parameters are read-only again, and it has counts
+        of assignments of its own.
         """
         content, slots = state if isinstance(state, tuple) else (state, None)
         for name, value in (slots or {}).items():

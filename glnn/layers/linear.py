@@ -1,4 +1,4 @@
-"""Linear layers, and those that combine several inputs."""
+"""Linear layers, and layers that combine several inputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from glnn.layers.layer import ANY, Layer, Parameter, Scope
 class Linear(Layer):
     """x @ weight.T + bias, for x of shape (..., in_features).
 
-    weight: (out_features, in_features). bias: (out_features,), or None with `bias=False`.
-    device, dtype: None and None or float32; parameters are float32.
+    weight: (out_features, in_features). bias: (out_features,), or None with `bias=False`. device:
+    None. dtype: None or float32.
     """
 
     weight = Parameter[Array]()
@@ -52,15 +52,16 @@ class Linear(Layer):
         self._check(x.type.dims)
         *before, _ = x.type.dims
         if len(before) != 1:
-            result = self._product(scope, merge_dims(scope.add, x, 0, len(before)), last=False)
+            rows = merge_dims(scope.add, x, 0, len(before))
+            result = self._product(scope, rows, is_result=False)
             if before:
                 return scope.named(split_dim(scope.add, result, 0, *before))
             return scope.result(Squeeze((0,)), result)
-        return self._product(scope, x, last=True)
+        return self._product(scope, x, is_result=True)
 
-    def _product(self, scope: Scope, x: Value, *, last: bool) -> Value:
-        """Return the product with the matrix x, as the layer's result where it is the last."""
-        add = scope.result if last else scope.add
+    def _product(self, scope: Scope, x: Value, *, is_result: bool) -> Value:
+        """Return the product of the matrix x, plus the bias. is_result: as the layer's result."""
+        add = scope.result if is_result else scope.add
         operands = x, self.variable(scope, "weight")
         if "bias" not in self.shapes:
             return add(self.op, *operands)
@@ -68,14 +69,14 @@ class Linear(Layer):
         return add(Pointwise(SUM), scope.add(self.op, *operands), bias)
 
     def _check(self, x: tuple[Dim, ...]) -> None:
-        """Raise ShapeError, with what would help, where x cannot be so."""
+        """Raise ShapeError, with a hint, unless x has in_features columns."""
         if x[-1:] == (self.in_features,):
             return
-        features, fits = prod(n for n in x[1:] if isinstance(n, int)), ""
+        features, hint = prod(n for n in x[1:] if isinstance(n, int)), ""
         if len(x) > 2:
-            fits = ": put a Flatten before it"
-            fits += "" if features == self.in_features else f", and in_features must be {features}"
-        raise ShapeError(f"Linear: x must have shape (..., {self.in_features}), got {x}{fits}")
+            hint = ": put a Flatten before it"
+            hint += "" if features == self.in_features else f", and in_features must be {features}"
+        raise ShapeError(f"Linear: x must have shape (..., {self.in_features}), got {x}{hint}")
 
     def config(self) -> dict[str, Any]:
         return {
@@ -86,10 +87,10 @@ class Linear(Layer):
 
 
 class Bilinear(Layer):
-    """x^T weight[k] y + bias[k] for each k, of x (..., in1_features) and y (..., in2_features).
+    """x^T weight[k] y + bias[k] for each k, for x (..., in1_features) and y (..., in2_features).
 
     weight: (out_features, in1_features, in2_features). bias: (out_features,), or None with
-    `bias=False`. device, dtype: None and None or float32; parameters are float32.
+    `bias=False`. device: None. dtype: None or float32.
     """
 
     weight = Parameter[Array]()
@@ -129,11 +130,11 @@ class Bilinear(Layer):
             sizes = f"(..., {self.in1_features}) and (..., {self.in2_features})"
             raise ShapeError(f"Bilinear: x and y must have shapes {sizes}, got {got}")
         x, y = (merge_dims(add, one, 0, len(before)) for one in (x, y))
-        # The weight as a matrix (out in2, in1), whose product with x is a matrix for each row.
+        # The weight as a matrix (out * in2, in1): its product with x is (rows, out, in2).
         weight = add(Flatten(0, 1), add(Transpose((0, 2, 1)), self.variable(scope, "weight")))
-        made = split_dim(add, add(self.op, x, weight), 1, self.out_features, self.in2_features)
-        total = Reduce("sum", (2,), False, formula("a * b"))
-        result = add(total, made, add(Unsqueeze((1,)), y))
+        product = split_dim(add, add(self.op, x, weight), 1, self.out_features, self.in2_features)
+        dot = Reduce("sum", (2,), False, formula("a * b"))
+        result = add(dot, product, add(Unsqueeze((1,)), y))
         if "bias" in self.shapes:
             result = add(Pointwise(SUM), result, self.variable(scope, "bias"))
         if before:
@@ -168,7 +169,7 @@ class Bias(Layer):
 
 
 class Identity(Layer):
-    """x of any shape, unchanged. Arguments are taken and not used, as in PyTorch."""
+    """x of any shape, unchanged. Arguments are ignored, as in PyTorch."""
 
     takes = ANY
 
@@ -180,7 +181,7 @@ class Identity(Layer):
 
 
 class Add(Layer):
-    """x + y, two inputs of one shape, whatever it is."""
+    """x + y, for two inputs of the same shape."""
 
     def __init__(self) -> None:
         super().__init__(Pointwise(SUM))
@@ -200,7 +201,7 @@ class Add(Layer):
 
 
 class Concat(Layer):
-    """The channels of `count` inputs of shape (n, c, ...) behind one another; only c may differ."""
+    """The concatenation along channels of `count` inputs (n, c, ...); only c may differ."""
 
     takes = ANY
 
@@ -219,10 +220,9 @@ class Concat(Layer):
 
 
 class CosineSimilarity(Layer):
-    """The cosine of the angle between x and y, two inputs of one shape, along `dim`, which is left
-    out.
+    """The cosine of the angle between x and y, two inputs of the same shape, reduced along `dim`.
 
-    eps: what the norm of each is at least.
+    eps: the least norm of each, which prevents division by 0.
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
@@ -242,10 +242,10 @@ class CosineSimilarity(Layer):
         axes = (self.dim,)
         squares = Reduce("sum", axes, False, formula("square(a)"))
         product = scope.add(Reduce("sum", axes, False, formula("a * b")), x, y)
-        over = (call("maximum", call("sqrt", Arg(1 + i)), float(self.eps)) for i in range(2))
-        cosine = call("div", Arg(0), call("mul", *over))
-        norms = (scope.add(squares, one) for one in (x, y))
-        return scope.result(Pointwise(cosine), product, *norms)
+        norms = (call("maximum", call("sqrt", Arg(1 + i)), float(self.eps)) for i in range(2))
+        cosine = call("div", Arg(0), call("mul", *norms))
+        squared_norms = (scope.add(squares, one) for one in (x, y))
+        return scope.result(Pointwise(cosine), product, *squared_norms)
 
     def config(self) -> dict[str, Any]:
         return {"dim": self.dim, "eps": self.eps}

@@ -36,20 +36,20 @@ NAMES = ("query", "key", "value")
 class MultiheadAttention(Layer):
     """Attention of a query (n, l, embed_dim) to keys (n, s, kdim) and values (n, s, vdim).
 
-    Three inputs, which may be the same one; without `batch_first` n is the second dimension of all,
-    and without a batch there is none.
-    For each of num_heads heads softmax(q k^T / sqrt(d)) v, where q, k and v are projected to d =
-    embed_dim / num_heads numbers; the heads' results lie behind one another and are projected once
-    more: (n, l, embed_dim). Vaswani et al. 2017, Attention Is All You Need, section 3.2. As
-    PyTorch's with need_weights=False and no masks.
+    It takes three inputs, which may be the same. Without `batch_first`, n is the second dimension
+    of each; inputs of two dimensions have no batch.
+    Each of num_heads heads computes softmax(q k^T / sqrt(d)) v, for q, k and v projected to d =
+    embed_dim / num_heads numbers. The heads' results are concatenated and projected: (n, l,
+    embed_dim). Vaswani et al. 2017, Attention Is All You Need, section 3.2. Equivalent to PyTorch's
+    with need_weights=False and no masks.
 
-    in_proj_weight: (3 embed_dim, embed_dim), those of q, k and v; where kdim or vdim is another,
-    q_proj_weight (embed_dim, embed_dim), k_proj_weight (embed_dim, kdim) and v_proj_weight
-    (embed_dim, vdim) instead. in_proj_bias: (3 embed_dim,), out_proj_weight: (embed_dim,
-    embed_dim), out_proj_bias: (embed_dim,); with `bias=False` there are no biases, which are
-    initially 0. dropout: for training only. add_bias_kv: whether bias_k and bias_v, (1, 1,
-    embed_dim), are one more key and value, projected. add_zero_attn: whether zeros are. device,
-    dtype: None and None or float32; parameters are float32.
+    in_proj_weight: (3 embed_dim, embed_dim), the weights of q, k and v; where kdim or vdim is not
+    embed_dim, q_proj_weight (embed_dim, embed_dim), k_proj_weight (embed_dim, kdim) and
+    v_proj_weight (embed_dim, vdim) replace it. out_proj_weight: (embed_dim, embed_dim).
+    in_proj_bias: (3 embed_dim,), out_proj_bias: (embed_dim,), both initially 0, or None with
+    `bias=False`. dropout: for training only. add_bias_kv: append the parameters bias_k and bias_v,
+    (1, 1, embed_dim), to the projected keys and values. add_zero_attn: append zeros to them.
+    device: None. dtype: None or float32.
     """
 
     dotted: ClassVar[Mapping[str, str]] = Fixed(
@@ -99,7 +99,7 @@ class MultiheadAttention(Layer):
             shapes |= dict.fromkeys(("bias_k", "bias_v"), (1, 1, self.embed_dim))
         super().__init__(Identity(), shapes, fan_in=self.embed_dim, seed=seed)
 
-    def _shapes(self, biased: bool) -> dict[str, Shape]:
+    def _shapes(self, has_bias: bool) -> dict[str, Shape]:
         size = self.embed_dim
         if self.kdim == self.vdim == size:
             shapes: dict[str, Shape] = {"in_proj_weight": (3 * size, size)}
@@ -107,7 +107,7 @@ class MultiheadAttention(Layer):
             widths = zip("qkv", (size, self.kdim, self.vdim), strict=True)
             shapes = {f"{letter}_proj_weight": (size, width) for letter, width in widths}
         shapes["out_proj_weight"] = (size, size)
-        if biased:
+        if has_bias:
             shapes |= {"in_proj_bias": (3 * size,), "out_proj_bias": (size,)}
         return shapes
 
@@ -133,18 +133,17 @@ class MultiheadAttention(Layer):
         add, heads = scope.add, self.num_heads
         width = self.embed_dim // heads
         scaled = Pointwise(call("mul", Arg(0), 1 / sqrt(width)))
-        parts = []
+        operands = []
         for i, (x, projected) in enumerate(zip(inputs, self._project(scope, inputs), strict=True)):
             projected = split_dim(add, projected, 1, heads, width)
             projected = split_dim(add, projected, 0, *x.type.dims[:2])
             if i > 0:
-                projected = self._longer(scope, projected, f"bias_{'qkv'[i]}")
-            # To (n, heads, l, d), and the values to (n, heads, d, s): what is summed lies last.
-            n, places = (0, 1) if self.batch_first else (1, 0)
-            parts.append(
-                add(Transpose((n, 2, 3, places) if i == 2 else (n, 2, places, 3)), projected)
-            )
-        query, key, value = parts
+                projected = self._append_biases(scope, projected, f"bias_{'qkv'[i]}")
+            # To (n, heads, l, d), and the values to (n, heads, d, s): the summed axis is the last.
+            n, vectors = (0, 1) if self.batch_first else (1, 0)
+            order = (n, 2, 3, vectors) if i == 2 else (n, 2, vectors, 3)
+            operands.append(add(Transpose(order), projected))
+        query, key, value = operands
         weights = add(Softmax(-1), add(scaled, matmul(add, query, key, transposed=True)))
         attended = matmul(add, weights, value, transposed=True)
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
@@ -155,8 +154,9 @@ class MultiheadAttention(Layer):
         return split_dim(add, result, 0, *inputs[0].type.dims[:2])
 
     def _project(self, scope: Scope, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """The projections of the inputs, matrices of a row for each vector; of three that are the
-        same, as in self-attention, by one product.
+        """Return the projections of the inputs, matrices with a row for each vector.
+
+        In self-attention, where the three inputs are the same, one product computes all.
         """
         size, (query, key, value) = self.embed_dim, inputs
         if query is key is value and "in_proj_weight" in self.shapes:
@@ -168,9 +168,9 @@ class MultiheadAttention(Layer):
         return tuple(self._product(scope, x, letter, part) for x, letter, part in named)
 
     def _product(self, scope: Scope, x: Value, name: str, part: Slice | None) -> Value:
-        """The product of the vectors of x by the parameter `name`_proj_weight, and the bias.
+        """Return the product of the vectors of x and the parameter `name`_proj_weight, plus bias.
 
-        part: which of the rows of in_proj_weight and of in_proj_bias; None for all.
+        part: the rows used of in_proj_weight and in_proj_bias; None for all.
         """
         add = scope.add
         weight = self.variable(scope, f"{name}_proj_weight")
@@ -182,24 +182,25 @@ class MultiheadAttention(Layer):
         bias = self.variable(scope, "in_proj_bias")
         return add(Pointwise(SUM), result, bias if part is None else add(part, bias))
 
-    def _longer(self, scope: Scope, x: Value, bias: str) -> Value:
-        """Keys or values x, (n, s, heads, d) or (s, n, heads, d), with those that are always there:
-        the parameter `bias`, and zeros.
+    def _append_biases(self, scope: Scope, x: Value, bias: str) -> Value:
+        """Append the parameter `bias`, and zeros, to keys or values x where the layer has them.
+
+        x: (n, s, heads, d), or (s, n, heads, d).
         """
         axis, heads = 1 if self.batch_first else 0, x.type.dims[2:]
         parts, first = [x], Slice((0,), (1,), (axis,), (1,))
         if bias in self.shapes:
-            # As many as there are samples: a < a is never true.
-            spread = Pointwise(formula("where(a < a, a, b)"))
+            # Broadcast b to the batch of a: a < a is never true.
+            broadcast = Pointwise(formula("where(a < a, a, b)"))
             row = split_dim(scope.add, self.variable(scope, bias), 2, *heads)
-            parts.append(scope.add(spread, scope.add(first, x), row))
+            parts.append(scope.add(broadcast, scope.add(first, x), row))
         if self.add_zero_attn:
-            none = Pointwise(formula("where(a < a, a, 0.0)"))
-            parts.append(scope.add(none, scope.add(first, x)))
+            zeros = Pointwise(formula("where(a < a, a, 0.0)"))
+            parts.append(scope.add(zeros, scope.add(first, x)))
         return scope.add(Concat(axis), *parts) if len(parts) > 1 else x
 
     def _check(self, *inputs: Value) -> None:
-        """Raise ShapeError unless the three belong together."""
+        """Raise ShapeError unless query, key and value fit the layer and each other."""
         n = 0 if self.batch_first else 1
         batch = inputs[0].type.dims[n : n + 1]
         for name, x, width in zip(

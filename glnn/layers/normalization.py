@@ -24,7 +24,7 @@ SHIFT = call("sub", Arg(2), PRODUCT)
 class _ChannelNorm(Layer):
     """Normalisation of each channel of x of shape (n, num_features, ...).
 
-    Without `affine` there are no weight and bias.
+    weight and bias are None without `affine`.
     """
 
     running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
@@ -40,7 +40,7 @@ class _ChannelNorm(Layer):
         device: None,
         dtype: DTypeLike | None,
     ) -> tuple[str, ...]:
-        """Set the attributes, and return the names of weight and bias where there are such."""
+        """Check the arguments, set the attributes, and return the affine parameters' names."""
         kind = type(self).__name__
         plain(kind, device, dtype)
         self.num_features = integer(f"{kind} num_features", num_features)
@@ -56,12 +56,12 @@ class _ChannelNorm(Layer):
 class BatchNorm2d(_ChannelNorm):
     """weight (x - running_mean) / sqrt(running_var + eps) + bias, for x of shape (n, c, ...).
 
-    c is `num_features`. The parameters are of shape (c,); weight and running_var are initially 1,
-    the others 0. With `affine=False` there are no weight and bias. In training a batch's own mean
-    and variance take the place of the running ones, and `momentum` is how much of them these get
-    (of the variance, that of a sample); None: so much that they are the means of all batches.
-    track_running_stats: True, as a result must not depend on what else is in the batch. device,
-    dtype: None and None or float32; parameters are float32.
+    c is `num_features`. The parameters have shape (c,); weight and running_var are initially 1, the
+    others 0. With `affine=False`, weight and bias are None. Training normalises by the mean and
+    variance of the batch, and updates running_mean and running_var with the weight `momentum`
+    (running_var by the unbiased variance); None: to the means over all batches.
+    track_running_stats: True, as a sample's result must not depend on the rest of the batch.
+    device: None. dtype: None or float32.
     """
 
     running_mean = Parameter[Array]()
@@ -86,32 +86,34 @@ class BatchNorm2d(_ChannelNorm):
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
         if scope.training is not None:
-            return self._of_batch(scope, scope.training, x)
-        return by_running(self, scope, x, self.eps)
+            return self._normalize_by_batch(scope, scope.training, x)
+        return normalize_by_running_stats(self, scope, x, self.eps)
 
-    def _of_batch(self, scope: Scope, training: Training, x: Value) -> Value:
-        """The result by the statistics of the batch, which the running ones get a part of."""
+    def _normalize_by_batch(self, scope: Scope, training: Training, x: Value) -> Value:
+        """Return the result by the batch's statistics, and add the updates of the running ones."""
         names = ("weight", "bias") if self.affine else ()
         parameters = [self.variable(scope, name) for name in names]
         if self.affine:
-            _ = scope.channels(parameters[0], x)  # says so where x does not fit
+            _ = scope.channels(parameters[0], x)  # raises ShapeError where x does not fit
         y, mean, var = scope.all(BatchNorm(eps=self.eps), x, *parameters)
-        numbers = samples_per_channel(x.type.shape)
-        part: Expr = Scalar(self.momentum or 0.0)
-        more: tuple[Value, ...] = ()
+        samples = samples_per_channel(x.type.shape)
+        momentum: Expr = Scalar(self.momentum or 0.0)
+        passes: tuple[Value, ...] = ()
         if self.momentum is None:
             training.counting.append(scope.name)
-            more = (training.passes,)
-            part = formula("1.0 / (cast_float32(c) + 1.0)")
-        for name, now, factor in (
+            passes = (training.passes,)
+            momentum = formula("1.0 / (cast_float32(c) + 1.0)")
+        for name, batch_value, factor in (
             ("running_mean", mean, 1.0),
-            ("running_var", var, numbers / (numbers - 1)),
+            ("running_var", var, samples / (samples - 1)),
         ):
-            value = self.variable(scope, name)
-            before = training.updates.get(value, value)
-            way = call("sub", call("mul", Arg(1), factor), Arg(0))
-            moved = call("add", Arg(0), call("mul", way, part))
-            training.updates[value] = scope.add(Pointwise(moved), before, now, *more)
+            variable = self.variable(scope, name)
+            running = training.updates.get(variable, variable)
+            difference = call("sub", call("mul", Arg(1), factor), Arg(0))
+            updated = call("add", Arg(0), call("mul", difference, momentum))
+            training.updates[variable] = scope.add(
+                Pointwise(updated), running, batch_value, *passes
+            )
         return y
 
     def config(self) -> dict[str, Any]:
@@ -120,16 +122,16 @@ class BatchNorm2d(_ChannelNorm):
 
 
 class BatchNorm1d(BatchNorm2d):
-    """The same, for x of shape (n, c) or (n, c, l)."""
+    """BatchNorm2d for x of shape (n, c) or (n, c, l)."""
 
 
 class BatchNorm3d(BatchNorm2d):
-    """The same, for x of shape (n, c, d, h, w)."""
+    """BatchNorm2d for x of shape (n, c, d, h, w)."""
 
 
-def by_running(layer: Layer, scope: Scope, x: Value, eps: float) -> Value:
-    """The result of a layer that normalises x (n, c, ...) by its running_mean and running_var, each
-    (c,), and scales and shifts it by weight and bias where it has them.
+def normalize_by_running_stats(layer: Layer, scope: Scope, x: Value, eps: float) -> Value:
+    """Return the result of a layer that normalises x (n, c, ...) by its running_mean and
+    running_var, and scales and shifts it by its weight and bias, if any.
     """
     mean, var = (layer.variable(scope, name) for name in ("running_mean", "running_var"))
     deviation = call("sqrt", call("add", Arg(0), eps))
@@ -140,16 +142,16 @@ def by_running(layer: Layer, scope: Scope, x: Value, eps: float) -> Value:
     else:
         scale = scope.add(Pointwise(call("div", 1.0, deviation)), var)
         shift = scope.add(Pointwise(call("sub", 0.0, PRODUCT)), mean, scale)
-    spread = (scope.channels(value, x) for value in (scale, shift))
-    return scope.result(Pointwise(SCALE_AND_SHIFT), x, *spread)
+    operands = (scope.channels(value, x) for value in (scale, shift))
+    return scope.result(Pointwise(SCALE_AND_SHIFT), x, *operands)
 
 
 class GroupNorm(Layer):
     """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (n, num_channels, ...).
 
     mean, variance: of each of `num_groups` groups of a sample's channels. weight, initially 1, and
-    bias, initially 0: (num_channels,); with `affine=False` there are none. device, dtype: None and
-    None or float32; parameters are float32.
+    bias, initially 0: (num_channels,), or None with `affine=False`. device: None. dtype: None or
+    float32.
     """
 
     weight = Parameter["Array | None"]()
@@ -197,10 +199,9 @@ class InstanceNorm2d(_ChannelNorm):
     """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (n, num_features, h, w).
 
     mean, variance: of each channel of each sample. weight, initially 1, and bias, initially 0:
-    (num_features,), with `affine=True` only. momentum: for training only. track_running_stats:
-    whether at inference running_mean and running_var, (num_features,), initially 0 and 1, take
-    their place, as in BatchNorm2d; training leaves these as they are. device, dtype: None and None
-    or float32; parameters are float32.
+    (num_features,), or None with `affine=False`. momentum: for training only. track_running_stats:
+    whether inference uses running_mean and running_var, (num_features,), initially 0 and 1, as in
+    BatchNorm2d; training does not update them. device: None. dtype: None or float32.
     """
 
     running_mean = Parameter["Array | None"]()
@@ -232,7 +233,7 @@ class InstanceNorm2d(_ChannelNorm):
             kind, expected = type(self).__name__, f"(n, {self.num_features}, {places})"
             raise ShapeError(f"{kind}: x must have shape {expected}, got {dims}")
         if self.track_running_stats and scope.training is None:
-            return by_running(self, scope, inputs[0], self.eps)
+            return normalize_by_running_stats(self, scope, inputs[0], self.eps)
         parameters = (self.variable(scope, name) for name in ("weight", "bias") if self.affine)
         return scope.result(self.op, *inputs, *parameters)
 
@@ -247,19 +248,19 @@ class InstanceNorm2d(_ChannelNorm):
 
 
 class InstanceNorm1d(InstanceNorm2d):
-    """The same, for x of shape (n, num_features, l)."""
+    """InstanceNorm2d for x of shape (n, num_features, l)."""
 
     rank = 3
 
 
 class InstanceNorm3d(InstanceNorm2d):
-    """The same, for x of shape (n, num_features, d, h, w)."""
+    """InstanceNorm2d for x of shape (n, num_features, d, h, w)."""
 
     rank = 5
 
 
 class _Norm(Layer):
-    """Normalisation over the last dimensions of x, those of `normalized_shape`."""
+    """Normalisation over the last dimensions of x, which have the sizes `normalized_shape`."""
 
     weight = Parameter["Array | None"]()
 
@@ -282,12 +283,12 @@ class _Norm(Layer):
 class LayerNorm(_Norm):
     """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (..., *normalized_shape).
 
-    mean, variance: over the dimensions of normalized_shape, an integer or several, of which shape
-    weight, initially 1, and bias, initially 0, are. Without `elementwise_affine` there is neither,
-    without `bias` no bias. device, dtype: None and None or float32; parameters are float32.
+    mean, variance: over the dimensions of normalized_shape, an integer or several. weight,
+    initially 1, and bias, initially 0, have this shape; both are None without `elementwise_affine`,
+    and bias is None without `bias`. device: None. dtype: None or float32.
 
-    A GPU sums in float32: where the numbers of a row add up to more than 3.4e38, or their squared
-    distances from the mean do, results may be 0 or NaN. The cpu backend sums in float64.
+    A GPU sums in float32: where the sum of a row, or of its squared distances from the mean,
+    exceeds 3.4e38, results may be 0 or NaN. The cpu backend sums in float64.
     """
 
     bias = Parameter["Array | None"]()
@@ -317,9 +318,9 @@ class LayerNorm(_Norm):
 class RMSNorm(_Norm):
     """weight x / sqrt(the mean of x^2 + eps), for x of shape (..., *normalized_shape).
 
-    The mean: over the dimensions of normalized_shape, an integer or several, of which shape weight,
-    initially 1, is; without `elementwise_affine` there is none. eps: None is float32's, 2^-23.
-    device, dtype: None and None or float32; parameters are float32.
+    The mean: over the dimensions of normalized_shape, an integer or several. weight: of this shape,
+    initially 1, or None without `elementwise_affine`. eps: None is float32's, 2^-23. device: None.
+    dtype: None or float32.
     """
 
     def __init__(
@@ -354,7 +355,7 @@ def _shape(what: str, value: object) -> Shape:
 class LocalResponseNorm(Layer):
     """x / (k + alpha / size s) ** beta, for x of shape (n, c, ...).
 
-    s: the sum of the squares of `size` channels, x's own in their middle.
+    s: the sum of squares over a window of `size` channels around each channel.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""Layers that put something around x, of one to three dimensions."""
+"""Layers that pad one to three dimensions of x."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from glnn.layers.layer import ANY, Layer, Scope
 
 
 class Pad(Layer):
-    """x of shape (n, c, ...) with more around its last dimensions, or less where it is negative.
+    """x of shape (n, c, ...), padded along its last dimensions; a negative padding crops it.
 
-    padding: places before and behind the last dimension, then those of the one before that, and so
-    on; one integer stands for all. before, after: the same, a number for each dimension in x's
-    order.
+    padding: the elements to add before and after the last dimension, then those of the dimension
+    before it, and so on; one integer stands for all. before, after: the same, an integer for each
+    dimension in x's order.
     """
 
     takes = ANY
@@ -32,7 +32,7 @@ class Pad(Layer):
     edge: ClassVar[Edge]
     """The edge mode of `operators.Pad`."""
     value: float | int = 0
-    """The number that is put there, where numbers of x are not."""
+    """The number that pads x in the edge mode "constant"."""
 
     def __init__(self, padding: Ints) -> None:
         what, many = f"{type(self).__name__} padding", 2 * self.count
@@ -57,31 +57,30 @@ class Pad(Layer):
 
     @property
     def steps(self) -> tuple[tuple[Sizes, Sizes, Edge], ...]:
-        """The pads before and behind with their edge, and the cropping of negative ones by constant
-        pads.
+        """The operations that pad x: (before, after, edge) of each.
 
-        The circle closes behind what is left: there it is the other way round. A constant is one
-        step.
+        Negative paddings are a second operation, constant pads that crop; circular padding crops
+        first, as it repeats what remains. In the edge mode "constant" one operation does both.
         """
         if self.edge == "constant":
             return ((self.before, self.after, self.edge),)
-        more: tuple[Sizes, Sizes, Edge] = (_above(self.before), _above(self.after), self.edge)
-        less = tuple(min(n, 0) for n in self.before), tuple(min(n, 0) for n in self.after)
-        cut: tuple[Sizes, Sizes, Edge] = (*less, "constant")
-        return (cut, more) if self.edge == "wrap" else (more, cut)
+        pad: tuple[Sizes, Sizes, Edge] = (_positive(self.before), _positive(self.after), self.edge)
+        negative = tuple(min(n, 0) for n in self.before), tuple(min(n, 0) for n in self.after)
+        crop: tuple[Sizes, Sizes, Edge] = (*negative, "constant")
+        return (crop, pad) if self.edge == "wrap" else (pad, crop)
 
     def _fill(self, dtype: DType) -> float | int | bool:
-        """The value as a number of `dtype`. Raises ShapeError where it is none."""
+        """Return the value as a number of `dtype`. Raises ShapeError where it is none."""
         if dtype.kind == "float":
             return float(self.value)
-        whole = int(self.value) if abs(self.value) <= MOST else None
-        if whole != self.value or np.array(whole).astype(dtype.numpy) != whole:
+        integer = int(self.value) if abs(self.value) <= MOST else None
+        if integer != self.value or np.array(integer).astype(dtype.numpy) != integer:
             what = f"{type(self).__name__} value {self.value} is no number of x, {dtype.value}"
             raise ShapeError(what)
-        return bool(whole) if dtype.kind == "bool" else whole
+        return bool(integer) if dtype.kind == "bool" else integer
 
     def _check(self, x: tuple[Dim, ...]) -> None:
-        """Raise ShapeError where x has too few dimensions or places."""
+        """Raise ShapeError where x has too few dimensions or elements."""
         kind = type(self).__name__
         if len(x) <= self.count or (self.edge != "constant" and len(x) > self.count + 2):
             raise ShapeError(f"{kind}: x must have shape (n, c, {axis_names(self.count)}), got {x}")
@@ -89,8 +88,8 @@ class Pad(Layer):
         for n, before, after in zip(x[-self.count :], self.before, self.after, strict=True):
             if not isinstance(n, int):
                 continue
-            left = n + min(before, 0) + min(after, 0) if self.edge == "wrap" else n
-            if max(before, after) + reach > left:
+            source_size = n + min(before, 0) + min(after, 0) if self.edge == "wrap" else n
+            if max(before, after) + reach > source_size:
                 raise ShapeError(f"{kind}: padding {self.padding} reaches beyond x of shape {x}")
             if n + before + after < 1:
                 raise ShapeError(f"{kind}: padding {self.padding} leaves nothing of x {x}")
@@ -99,38 +98,38 @@ class Pad(Layer):
         return {"padding": self.padding}
 
 
-def _above(sides: Sizes) -> Sizes:
+def _positive(sides: Sizes) -> Sizes:
     return tuple(max(n, 0) for n in sides)
 
 
 class ZeroPad(Pad):
-    """x with zeros around it: what ZeroPad1d, ZeroPad2d and ZeroPad3d share."""
+    """x padded with zeros: the base of ZeroPad1d, ZeroPad2d and ZeroPad3d."""
 
     edge = "constant"
 
 
 class ZeroPad1d(ZeroPad):
-    """x of shape (n, c, l) with zeros around it: see `Pad`."""
+    """x of shape (n, c, l), padded with zeros: see `Pad`."""
 
     count = 1
 
 
 class ZeroPad2d(ZeroPad):
-    """x of shape (n, c, h, w) with zeros around it: see `Pad`."""
+    """x of shape (n, c, h, w), padded with zeros: see `Pad`."""
 
     count = 2
 
 
 class ZeroPad3d(ZeroPad):
-    """x of shape (n, c, d, h, w) with zeros around it: see `Pad`."""
+    """x of shape (n, c, d, h, w), padded with zeros: see `Pad`."""
 
     count = 3
 
 
 class ConstantPad(Pad):
-    """x with `value` around it: what ConstantPad1d, ConstantPad2d and ConstantPad3d share.
+    """x padded with `value`: the base of ConstantPad1d, ConstantPad2d and ConstantPad3d.
 
-    Where x has integers, it must be one of them. The rest is as `Pad` has it.
+    value: an integer where x has integers. padding: see `Pad`.
     """
 
     edge = "constant"
@@ -146,90 +145,96 @@ class ConstantPad(Pad):
 
 
 class ConstantPad1d(ConstantPad):
-    """x of shape (n, c, l) with `value` around it: see `Pad`."""
+    """x of shape (n, c, l), padded with `value`: see `Pad`."""
 
     count = 1
 
 
 class ConstantPad2d(ConstantPad):
-    """x of shape (n, c, h, w) with `value` around it: see `Pad`."""
+    """x of shape (n, c, h, w), padded with `value`: see `Pad`."""
 
     count = 2
 
 
 class ConstantPad3d(ConstantPad):
-    """x of shape (n, c, d, h, w) with `value` around it: see `Pad`."""
+    """x of shape (n, c, d, h, w), padded with `value`: see `Pad`."""
 
     count = 3
 
 
 class ReflectionPad(Pad):
-    """x mirrored at its first and last places: what those of one to three dimensions share."""
+    """x padded with its reflection at the first and last element: the base of ReflectionPad1d,
+    ReflectionPad2d and ReflectionPad3d.
+    """
 
     edge = "reflect"
 
 
 class ReflectionPad1d(ReflectionPad):
-    """x of shape (n, c, l), mirrored at its ends: see `Pad`."""
+    """x of shape (n, c, l), padded with its reflection: see `Pad`."""
 
     count = 1
 
 
 class ReflectionPad2d(ReflectionPad):
-    """x of shape (n, c, h, w), mirrored at its ends: see `Pad`."""
+    """x of shape (n, c, h, w), padded with its reflection: see `Pad`."""
 
     count = 2
 
 
 class ReflectionPad3d(ReflectionPad):
-    """x of shape (n, c, d, h, w), mirrored at its ends: see `Pad`."""
+    """x of shape (n, c, d, h, w), padded with its reflection: see `Pad`."""
 
     count = 3
 
 
 class ReplicationPad(Pad):
-    """x with its first and last places again: what those of one to three dimensions share."""
+    """x padded with its first and last element: the base of ReplicationPad1d, ReplicationPad2d and
+    ReplicationPad3d.
+    """
 
     edge = "edge"
 
 
 class ReplicationPad1d(ReplicationPad):
-    """x of shape (n, c, l) with its ends again: see `Pad`."""
+    """x of shape (n, c, l), padded with its edges: see `Pad`."""
 
     count = 1
 
 
 class ReplicationPad2d(ReplicationPad):
-    """x of shape (n, c, h, w) with its ends again: see `Pad`."""
+    """x of shape (n, c, h, w), padded with its edges: see `Pad`."""
 
     count = 2
 
 
 class ReplicationPad3d(ReplicationPad):
-    """x of shape (n, c, d, h, w) with its ends again: see `Pad`."""
+    """x of shape (n, c, d, h, w), padded with its edges: see `Pad`."""
 
     count = 3
 
 
 class CircularPad(Pad):
-    """x with what lies at its other ends: what those of one to three dimensions share."""
+    """x padded with the elements of its opposite side: the base of CircularPad1d, CircularPad2d and
+    CircularPad3d.
+    """
 
     edge = "wrap"
 
 
 class CircularPad1d(CircularPad):
-    """x of shape (n, c, l) as if its ends met: see `Pad`."""
+    """x of shape (n, c, l), padded circularly: see `Pad`."""
 
     count = 1
 
 
 class CircularPad2d(CircularPad):
-    """x of shape (n, c, h, w) as if its ends met: see `Pad`."""
+    """x of shape (n, c, h, w), padded circularly: see `Pad`."""
 
     count = 2
 
 
 class CircularPad3d(CircularPad):
-    """x of shape (n, c, d, h, w) as if its ends met: see `Pad`."""
+    """x of shape (n, c, d, h, w), padded circularly: see `Pad`."""
 
     count = 3

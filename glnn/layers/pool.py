@@ -1,4 +1,4 @@
-"""Pooling layers, also adaptive ones."""
+"""Pooling and adaptive pooling layers."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ class _Pool(Layer):
 
     @abstractmethod
     def _compose(self, scope: Scope, x: Value) -> Value:
-        """Return the result of several operators."""
+        """Add several operators, and return their result."""
 
 
 class Pool(_Pool):
     """Pooling over the windows of x of shape (n, c, ...).
 
-    windows: where they lie. stride: None takes `kernel_size`. ceil_mode: a last, partial window
-    counts too.
+    windows: the sizes and positions of the windows. stride: None is `kernel_size`. ceil_mode:
+    whether to use a last, partial window.
     """
 
     def _set_windows(
         self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil: bool
     ) -> None:
-        """Set where the windows lie. Raises ShapeError where they cannot lie so."""
+        """Set the attributes of the windows. Raises ShapeError for arguments that do not fit."""
         kind, count = type(self).__name__, self.count
         self.kernel_size = sizes(f"{kind} kernel_size", kernel_size, count)
-        steps = self.kernel_size if stride is None else stride
-        self.stride = sizes(f"{kind} stride", steps, count)
+        stride = self.kernel_size if stride is None else stride
+        self.stride = sizes(f"{kind} stride", stride, count)
         self.padding = sizes(f"{kind} padding", padding, count, 0)
         self.dilation = sizes(f"{kind} dilation", dilation, count)
         self.ceil_mode = flag(f"{kind} ceil_mode", ceil)
-        reach: Sizes = tuple(
+        extents: Sizes = tuple(
             d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True)
         )
-        if any(2 * p > n for p, n in zip(self.padding, reach, strict=True)):
+        if any(2 * p > n for p, n in zip(self.padding, extents, strict=True)):
             raise ShapeError(
-                f"{kind} padding must be at most half of what a window reaches over, {reach}, "
+                f"{kind} padding must be at most half of what a window reaches over, {extents}, "
                 f"got {self.padding}"
             )
         self.windows = Window(
@@ -80,9 +80,9 @@ class Pool(_Pool):
         )
 
     def _image_pool(self, mode: str, **more: Any) -> Pool2d | Identity:
-        """The operator that does it alone, of two dimensions; none where that takes several."""
-        at_most = zip(self.padding, self.kernel_size, strict=True)
-        if self.count != 2 or any(2 * p > k for p, k in at_most):
+        """Return the Pool2d that computes the result; Identity where `_compose` must."""
+        paddings = zip(self.padding, self.kernel_size, strict=True)
+        if self.count != 2 or any(2 * p > k for p, k in paddings):
             return Identity()
         return Pool2d(
             mode,
@@ -96,10 +96,10 @@ class Pool(_Pool):
 
 
 class MaxPool(Pool):
-    """The largest value in each window of x: what MaxPool1d, MaxPool2d and MaxPool3d share.
+    """The largest value in each window of x: the base of MaxPool1d, MaxPool2d and MaxPool3d.
 
-    stride: None takes `kernel_size`. ceil_mode: a last, partial window counts too. dilation: how
-    far apart a window's places lie. return_indices: False, as a layer has one result.
+    stride: None is `kernel_size`. ceil_mode: whether to use a last, partial window. dilation: the
+    distance between the elements of a window. return_indices: False, as a layer has one result.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class MaxPool3d(MaxPool):
 
 
 class AvgPool(Pool):
-    """The mean of each window of x: what AvgPool1d, AvgPool2d and AvgPool3d share.
+    """The mean of each window of x: the base of AvgPool1d, AvgPool2d and AvgPool3d.
 
-    stride: None takes `kernel_size`. ceil_mode: a last, partial window counts too.
-    count_include_pad: whether the zeros of the padding count in the mean.
-    divisor_override: what the sum of a window is divided by, instead of how many numbers it has.
+    stride: None is `kernel_size`. ceil_mode: whether to use a last, partial window.
+    count_include_pad: whether the zeros of the padding count in the mean. divisor_override: the
+    divisor of a window's sum, instead of the number of its elements.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class AvgPool(Pool):
 
 
 class AvgPool1d(AvgPool):
-    """The mean of each window of x of shape (n, c, l): see `AvgPool`; with no divisor."""
+    """The mean of each window of x of shape (n, c, l): see `AvgPool`; without divisor_override."""
 
     count = 1
 
@@ -218,11 +218,11 @@ class AvgPool3d(AvgPool):
 
 
 class LPPool(Pool):
-    """The root of the sum of the powers, both of `norm_type`, of the numbers in each window of x.
+    """(sum of x^p)^(1/p) over each window of x, for p = `norm_type`.
 
-    What LPPool1d, LPPool2d and LPPool3d share. Powers have their signs, as PyTorch has them: the
-    root of a negative sum is NaN. stride: None takes `kernel_size`. ceil_mode: a last, partial
-    window counts too, as much as a whole one.
+    The base of LPPool1d, LPPool2d and LPPool3d. Powers keep their signs, as in PyTorch: the root of
+    a negative sum is NaN. stride: None is `kernel_size`. ceil_mode: whether to use a last, partial
+    window, whose sum is scaled to a full one.
     """
 
     def __init__(
@@ -255,11 +255,11 @@ class LPPool(Pool):
 
 
 def power(scope: Scope, x: Value, exponent: float) -> Value:
-    """The numbers of x to the power `exponent`: square and root by functions of their own."""
+    """Return x to the power `exponent`, by the functions square and sqrt where these do."""
     if exponent == 1:
         return x
-    plain: dict[float, Expr] = {2.0: call("square", Arg(0)), 0.5: call("sqrt", Arg(0))}
-    return scope.add(Pointwise(plain.get(exponent, call("pow", Arg(0), exponent))), x)
+    faster: dict[float, Expr] = {2.0: call("square", Arg(0)), 0.5: call("sqrt", Arg(0))}
+    return scope.add(Pointwise(faster.get(exponent, call("pow", Arg(0), exponent))), x)
 
 
 class LPPool1d(LPPool):
@@ -281,11 +281,11 @@ class LPPool3d(LPPool):
 
 
 class AdaptivePool(_Pool):
-    """Pooling of x of shape (n, c, ...) over a fixed number of windows that share x.
+    """Pooling of x of shape (n, c, ...) over a fixed number of windows that cover x.
 
-    output_size: how many there are along each dimension, or one number for all; None is x's own
-    size. Of m windows the i-th has the places from floor(i size / m) up to
-    ceil((i + 1) size / m).
+    output_size: the number of windows along each dimension, or one number for all; None is x's
+    size. Of m windows along a dimension, the i-th reaches from floor(i size / m) to
+    ceil((i + 1) size / m), exclusive.
     """
 
     mode: ClassVar[str]
@@ -308,27 +308,28 @@ class AdaptivePool(_Pool):
 
 
 class AdaptiveAvgPool1d(AdaptivePool):
-    """The mean of each window that shares x of shape (n, c, l): see `AdaptivePool`."""
+    """The mean of each window of x of shape (n, c, l): see `AdaptivePool`."""
 
     count, mode = 1, "average"
 
 
 class AdaptiveAvgPool2d(AdaptivePool):
-    """The mean of each window that shares x of shape (n, c, h, w): see `AdaptivePool`."""
+    """The mean of each window of x of shape (n, c, h, w): see `AdaptivePool`."""
 
     count, mode = 2, "average"
 
 
 class AdaptiveAvgPool3d(AdaptivePool):
-    """The mean of each window that shares x of shape (n, c, d, h, w): see `AdaptivePool`."""
+    """The mean of each window of x of shape (n, c, d, h, w): see `AdaptivePool`."""
 
     count, mode = 3, "average"
 
 
 class AdaptiveMaxPool(AdaptivePool):
-    """The largest value of each window: what those of one to three dimensions share.
+    """The largest value in each window of x: the base of AdaptiveMaxPool1d, AdaptiveMaxPool2d and
+    AdaptiveMaxPool3d.
 
-    return_indices: False, as a layer has one result. The rest is as `AdaptivePool` has it.
+    output_size: see `AdaptivePool`. return_indices: False, as a layer has one result.
     """
 
     mode = "max"
@@ -340,18 +341,18 @@ class AdaptiveMaxPool(AdaptivePool):
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool):
-    """The largest of each window that shares x of shape (n, c, l): see `AdaptivePool`."""
+    """The largest value in each window of x of shape (n, c, l): see `AdaptivePool`."""
 
     count = 1
 
 
 class AdaptiveMaxPool2d(AdaptiveMaxPool):
-    """The largest of each window that shares x of shape (n, c, h, w): see `AdaptivePool`."""
+    """The largest value in each window of x of shape (n, c, h, w): see `AdaptivePool`."""
 
     count = 2
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool):
-    """The largest of each window that shares x of shape (n, c, d, h, w): see `AdaptivePool`."""
+    """The largest value in each window of x of shape (n, c, d, h, w): see `AdaptivePool`."""
 
     count = 3

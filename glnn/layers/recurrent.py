@@ -18,10 +18,9 @@ from glnn.layers.layer import Layer, Parameter, Scope
 
 
 class Stateful(Layer):
-    """A layer whose initial states can be given, and whose parameters' names follow from its
-    arguments.
+    """A layer with optional initial states, whose arguments decide its parameters' names.
 
-    states: what the initial states are called. They are zeros unless they are given.
+    states: the names of the initial states, which are zeros by default.
     """
 
     states: ClassVar[tuple[str, ...]] = ("h_0",)
@@ -33,11 +32,11 @@ class Stateful(Layer):
     def __call__(  # type: ignore[override]  # as PyTorch's: x, and then all states as one
         self, x: Array, hx: Array | Sequence[Array] | None = None, *, backend: str = "auto"
     ) -> Any:
-        """The layer's results for x and the initial states `hx`, computed by `backend`.
+        """Return the layer's results for x and the initial states `hx`, computed by `backend`.
 
-        Of an LSTM `hx` is (h_0, c_0) and what comes back is (output, (h_n, c_n)); else it is h_0
-        and (output, h_n). Raises ShapeError where they do not fit, DeviceError where the backend
-        does not open.
+        An LSTM takes (h_0, c_0) as `hx` and returns (output, (h_n, c_n)); other layers take h_0 and
+        return (output, h_n). Cells return the new states. Raises ShapeError where the inputs do not
+        fit, DeviceError where the backend does not open.
         """
         states = self._states(hx)
         return self._format_results(self._compute((x, *states), backend))
@@ -53,13 +52,11 @@ class Stateful(Layer):
         return tuple(hx)
 
     def _check_states(self, states: Sequence[Value], *expected: tuple[Dim, ...]) -> None:
-        """Raise ShapeError unless the states have the dimensions `expected`; further ones are left
-        out.
-        """
-        for called, state, dims in zip(self.states, states, expected, strict=False):
+        """Raise ShapeError unless the states have the dimensions `expected`, in order."""
+        for name, state, dims in zip(self.states, states, expected, strict=False):
             if state.type.dims != dims:
                 raise ShapeError(
-                    f"{type(self).__name__}: {called} must have shape "
+                    f"{type(self).__name__}: {name} must have shape "
                     f"({', '.join(map(str, dims))}), got {state.type.dims}"
                 )
 
@@ -68,7 +65,7 @@ class Stateful(Layer):
         return results if len(results) > 1 else results[0]
 
     def __getattr__(self, name: str) -> Array:
-        """A parameter. Raises AttributeError for any other name."""
+        """Return the parameter `name`. Raises AttributeError for any other name."""
         if name not in vars(self).get("shapes", ()):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return Parameter[Array].with_name(name).__get__(self, type(self))
@@ -92,20 +89,20 @@ def kind_of(layer: str, nonlinearity: str) -> str:
     return f"rnn_{nonlinearity}"
 
 
-MOST_LAYERS = 1000  # one within another; a file may say any number
+MOST_LAYERS = 1000  # a limit, as a file may have any number
 MOST_LAUNCHES = 4 * MOST_STEPS
 
 
 class Recurrent(Stateful):
     """The base class of LSTM, GRU and RNN.
 
-    Called with x and, unless they are zeros, the initial states `hx`, as PyTorch's are; in a model
-    a node reads x, or x and each state: `("x", "h_0", "c_0")`. It makes the output, and then the
-    last states, which are called after it: `lstm1`, `lstm1.h_n`, `lstm1.c_n`.
+    Called like PyTorch's: with x and, optionally, the initial states `hx`. In a model a node reads
+    x, or x and each state: `("x", "h_0", "c_0")`. Its results are the output and the final states,
+    as `lstm1`, `lstm1.h_n` and `lstm1.c_n`.
     """
 
     kind: str
-    """Kind of `RecurrentLayer`."""
+    """The kind of `RecurrentLayer`."""
     proj_size: int = 0
 
     def __init__(
@@ -146,7 +143,7 @@ class Recurrent(Stateful):
 
     @property
     def width(self) -> int:
-        """The size of a direction's output in a step."""
+        """The size of one direction's output of a step."""
         return self.proj_size or self.hidden_size
 
     def _shapes(self, op: RecurrentLayer) -> dict[str, Shape]:
@@ -161,8 +158,8 @@ class Recurrent(Stateful):
                 "weight_hr": (self.width, self.hidden_size),
             }
             result |= {
-                called: sizes[part]
-                for part, called in zip(op.parts * op.directions, _names(op, layer), strict=True)
+                name: sizes[part]
+                for part, name in zip(op.parts * op.directions, _names(op, layer), strict=True)
             }
         return result
 
@@ -170,12 +167,12 @@ class Recurrent(Stateful):
         x, op, add = inputs[0], self.op, scope.add
         assert isinstance(op, RecurrentLayer)
         self._check(*inputs)
-        alone, states = len(x.type.dims) == 2, list(inputs[1:])
-        if alone:
+        has_no_batch, states = len(x.type.dims) == 2, list(inputs[1:])
+        if has_no_batch:
             x, *states = (add(Unsqueeze((1,)), value) for value in inputs)
         elif self.batch_first:
             x = add(Transpose((1, 0, 2)), x)
-        ends: list[tuple[Value, ...]] = []
+        layers_final_states: list[tuple[Value, ...]] = []
         for layer in range(self.num_layers):
             if layer and scope.training is not None and self.dropout:
                 x = add(
@@ -183,19 +180,22 @@ class Recurrent(Stateful):
                 )
             weights = [self.variable(scope, name) for name in _names(op, layer)]
             layer_states = [
-                _rows(scope, one, layer, op.directions, self.num_layers) for one in states
+                _states_of_layer(scope, one, layer, op.directions, self.num_layers)
+                for one in states
             ]
             x, *last = scope.expand(op, x, *weights, *layer_states)
-            ends.append(tuple(last))
-        ends_joined = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
-        if alone:
-            x, *ends_joined = (add(Squeeze((1,)), value) for value in (x, *ends_joined))
+            layers_final_states.append(tuple(last))
+        final_states = [
+            add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*layers_final_states)
+        ]
+        if has_no_batch:
+            x, *final_states = (add(Squeeze((1,)), value) for value in (x, *final_states))
         elif self.batch_first:
             x = add(Transpose((1, 0, 2)), x)
-        return scope.named(x), *map(scope.extra_result, self.more, ends_joined)
+        return scope.named(x), *map(scope.extra_result, self.more, final_states)
 
     def _check(self, x: Value, *states: Value) -> None:
-        """Raise ShapeError unless they belong together."""
+        """Raise ShapeError unless the shapes of x and the states fit the layer and each other."""
         name, dims = type(self).__name__, x.type.dims
         if len(dims) not in (2, 3) or dims[-1] != self.input_size:
             size = self.input_size
@@ -223,16 +223,20 @@ class Recurrent(Stateful):
 
 
 class LSTM(Recurrent):
-    """Long short-term memory: x (t, n, input_size), or (n, t, input_size) with `batch_first`, or
-    (t, input_size), to the output (t, n, d p), h_n (d num_layers, n, p) and c_n (d num_layers, n,
-    hidden_size), for d = 1 direction, or 2 with `bidirectional`, and p = hidden_size.
+    """Long short-term memory of x (t, n, input_size), or (n, t, input_size) with `batch_first`, or
+    (t, input_size).
 
-    proj_size: how many numbers h is projected to, which p is then; 0 is none. Of layer l, from 0
-    on: weight_ih_l0 (4 hidden_size, its inputs), weight_hh_l0 (4 hidden_size, p), with `bias`
-    bias_ih_l0 and bias_hh_l0 (4 hidden_size,), with `proj_size` weight_hr_l0 (p, hidden_size); of
-    the second direction weight_ih_l0_reverse and so on. Gates are in the order i, f, g, o. dropout:
-    in training, between layers. device, dtype: None and None or float32; parameters are float32.
-    Sequences have from 1 to 4096 steps. Hochreiter and Schmidhuber 1997, Long Short-Term Memory.
+    Its results are the output (t, n, d p), h_n (d num_layers, n, p) and c_n (d num_layers, n,
+    hidden_size), for d = 1 direction, or 2 with `bidirectional`, and p = `proj_size`, or
+    hidden_size where that is 0.
+
+    proj_size: the number of elements that h is projected to; 0 for no projection. The parameters of
+    layer 0 are weight_ih_l0 (4 hidden_size, input_size), weight_hh_l0 (4 hidden_size, p), with
+    `bias` bias_ih_l0 and bias_hh_l0 (4 hidden_size,), and with `proj_size` weight_hr_l0 (p,
+    hidden_size); those of the second direction are weight_ih_l0_reverse and so on. Further layers
+    have d p inputs. Gates are in the order i, f, g, o. dropout: in training, between layers.
+    device: None. dtype: None or float32. Sequences have from 1 to 4096 steps. Hochreiter and
+    Schmidhuber 1997, Long Short-Term Memory.
     """
 
     kind = "lstm"
@@ -269,15 +273,18 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """Gated recurrent units: x (t, n, input_size), or (n, t, input_size) with `batch_first`, or
-    (t, input_size), to the output (t, n, d hidden_size) and h_n (d num_layers, n, hidden_size), for
+    """Gated recurrent units of x (t, n, input_size), or (n, t, input_size) with `batch_first`, or
+    (t, input_size).
+
+    Its results are the output (t, n, d hidden_size) and h_n (d num_layers, n, hidden_size), for
     d = 1 direction, or 2 with `bidirectional`.
 
-    Of layer l, from 0 on: weight_ih_l0 (3 hidden_size, its inputs), weight_hh_l0 (3 hidden_size,
-    hidden_size), with `bias` bias_ih_l0 and bias_hh_l0 (3 hidden_size,); of the second direction
-    weight_ih_l0_reverse and so on. Gates are in the order r, z, n, and r follows the product.
-    dropout: in training, between layers. device, dtype: None and None or float32; parameters are
-    float32. Sequences have from 1 to 4096 steps. Cho et al. 2014, Learning Phrase Representations.
+    The parameters of layer 0 are weight_ih_l0 (3 hidden_size, input_size), weight_hh_l0 (3
+    hidden_size, hidden_size), and with `bias` bias_ih_l0 and bias_hh_l0 (3 hidden_size,); those of
+    the second direction are weight_ih_l0_reverse and so on. Further layers have d hidden_size
+    inputs. Gates are in the order r, z, n; r is applied after the product with weight_hh. dropout:
+    in training, between layers. device: None. dtype: None or float32. Sequences have from 1 to 4096
+    steps. Cho et al. 2014, Learning Phrase Representations.
     """
 
     kind = "gru"
@@ -285,14 +292,15 @@ class GRU(Recurrent):
 
 
 class RNN(Recurrent):
-    """Elman's: x (t, n, input_size), or (n, t, input_size) with `batch_first`, or (t, input_size),
-    to the output (t, n, d hidden_size) and h_n (d num_layers, n, hidden_size), for d = 1 direction,
-    or 2 with `bidirectional`.
+    """Elman's recurrent network of x (t, n, input_size), or (n, t, input_size) with `batch_first`,
+    or (t, input_size).
 
-    nonlinearity: "tanh" or "relu", of W_ih x + b_ih + W_hh h + b_hh. Parameters are called as GRU's
-    are, with hidden_size rows. dropout: in training, between layers. device, dtype: None and None
-    or float32; parameters are float32. Sequences have from 1 to 4096 steps. Elman 1990, Finding
-    Structure in Time.
+    Its results are the output (t, n, d hidden_size) and h_n (d num_layers, n, hidden_size), for
+    d = 1 direction, or 2 with `bidirectional`.
+
+    nonlinearity: "tanh" or "relu", applied to W_ih x + b_ih + W_hh h + b_hh. Parameters have the
+    names of GRU's, and hidden_size rows. dropout: in training, between layers. device: None. dtype:
+    None or float32. Sequences have from 1 to 4096 steps. Elman 1990, Finding Structure in Time.
     """
 
     more: ClassVar[tuple[str, ...]] = ("h_n",)
@@ -324,13 +332,15 @@ class RNN(Recurrent):
 
 
 def _names(op: RecurrentLayer, layer: int) -> list[str]:
-    """The parameters of a layer, as PyTorch calls and orders them."""
-    ends = ("", "_reverse")[: op.directions]
-    return [f"{part}_l{layer}{end}" for end in ends for part in op.parts]
+    """Return the names of a layer's parameters, in PyTorch's order."""
+    suffixes = ("", "_reverse")[: op.directions]
+    return [f"{part}_l{layer}{suffix}" for suffix in suffixes for part in op.parts]
 
 
-def _rows(scope: Scope, states: Value, layer: int, directions: int, layers: int) -> Value:
-    """Slice the states of one layer from the states of all layers."""
+def _states_of_layer(
+    scope: Scope, states: Value, layer: int, directions: int, layers: int
+) -> Value:
+    """Slice the states of one layer from the states of all `layers`."""
     if layers == 1:
         return states
     start = layer * directions
@@ -340,15 +350,15 @@ def _rows(scope: Scope, states: Value, layer: int, directions: int, layers: int)
 class Cell(Stateful):
     """The base class of LSTMCell, GRUCell and RNNCell.
 
-    They take x (n, input_size), or (input_size,), and the states before, each (n, hidden_size), and
-    return the states after; the first of these is the layer's output.
+    They take x (n, input_size), or (input_size,), and the previous states, each (n, hidden_size),
+    and return the new states, the first of which is the layer's output.
 
     weight_ih: (g hidden_size, input_size), weight_hh: (g hidden_size, hidden_size), bias_ih and
-    bias_hh: (g hidden_size,), for g gates; the last two only with `bias`.
+    bias_hh: (g hidden_size,), for g gates; the biases only with `bias`.
     """
 
     kind: str
-    """Kind of `RecurrentLayer`."""
+    """The kind of `RecurrentLayer`."""
 
     def __init__(
         self,
@@ -379,15 +389,15 @@ class Cell(Stateful):
         op, add = self.op, scope.add
         assert isinstance(op, RecurrentLayer)
         self._check(*inputs)
-        more = (0, 1) if len(inputs[0].type.dims) == 1 else (0,)  # a step, and one sample
-        operands = [add(Unsqueeze(more), value) for value in inputs]
+        axes = (0, 1) if len(inputs[0].type.dims) == 1 else (0,)  # steps, and the batch
+        operands = [add(Unsqueeze(axes), value) for value in inputs]
         weights = (self.variable(scope, name) for name in self.shapes)
-        _, *ends = scope.expand(op, operands[0], *weights, *operands[1:])
-        h, *others = (add(Squeeze(more), value) for value in ends)
+        _, *final_states = scope.expand(op, operands[0], *weights, *operands[1:])
+        h, *others = (add(Squeeze(axes), value) for value in final_states)
         return scope.named(h), *map(scope.extra_result, self.more, others)
 
     def _check(self, x: Value, *states: Value) -> None:
-        """Raise ShapeError unless they belong together."""
+        """Raise ShapeError unless the shapes of x and the states fit the cell and each other."""
         name, dims = type(self).__name__, x.type.dims
         if len(dims) not in (1, 2) or dims[-1] != self.input_size:
             size = self.input_size
@@ -401,10 +411,10 @@ class Cell(Stateful):
 
 
 class LSTMCell(Cell):
-    """A step of an LSTM: x and, unless they are zeros, (h_0, c_0) to (h_1, c_1).
+    """One step of an LSTM: x and, optionally, (h_0, c_0) to (h_1, c_1).
 
-    See `Cell`; four gates in the order i, f, g, o. Hochreiter and Schmidhuber 1997, Long Short-Term
-    Memory. device, dtype: None and None or float32; parameters are float32.
+    See `Cell`; it has four gates, in the order i, f, g, o. device: None. dtype: None or float32.
+    Hochreiter and Schmidhuber 1997, Long Short-Term Memory.
     """
 
     kind = "lstm"
@@ -413,20 +423,20 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """A step of a GRU: x and, unless it is zeros, h_0 to h_1.
+    """One step of a GRU: x and, optionally, h_0 to h_1.
 
-    See `Cell`; three gates in the order r, z, n. Cho et al. 2014, Learning Phrase Representations.
-    device, dtype: None and None or float32; parameters are float32.
+    See `Cell`; it has three gates, in the order r, z, n. device: None. dtype: None or float32. Cho
+    et al. 2014, Learning Phrase Representations.
     """
 
     kind = "gru"
 
 
 class RNNCell(Cell):
-    """A step of an RNN: x and, unless it is zeros, h_0 to h_1.
+    """One step of an RNN: x and, optionally, h_0 to h_1.
 
-    See `Cell`; one gate. nonlinearity: "tanh" or "relu". Elman 1990, Finding Structure in Time.
-    device, dtype: None and None or float32; parameters are float32.
+    See `Cell`; it has one gate. nonlinearity: "tanh" or "relu". device: None. dtype: None or
+    float32. Elman 1990, Finding Structure in Time.
     """
 
     def __init__(

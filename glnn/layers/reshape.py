@@ -1,4 +1,4 @@
-"""Layers that move numbers: flattened, shuffled, cut into windows and put together again."""
+"""Layers that reshape and reorder elements: flattening, shuffling, unfolding and folding."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from glnn.layers.layer import ANY, Layer, Scope
 
 
 class Flatten(Layer):
-    """x of shape (n, ...) with the dimensions from `start_dim` to `end_dim` as a single one.
+    """x of shape (n, ...) with the dimensions from `start_dim` to `end_dim` merged into one.
 
-    Negative ones count from the end. The batch stays by itself.
+    Negative dimensions count from the end. The batch, dimension 0, cannot be merged.
     """
 
     takes = ANY
@@ -41,9 +41,9 @@ class Flatten(Layer):
 
 
 class Unflatten(Layer):
-    """x with its dimension `dim` as several, of sizes `unflattened_size`, one of which may be -1.
+    """x with dimension `dim` split into the sizes `unflattened_size`, one of which may be -1.
 
-    A negative dim counts from the end. The numbers stay in their order.
+    A negative dim counts from the end.
     """
 
     takes = ANY
@@ -64,7 +64,7 @@ class Unflatten(Layer):
 class PixelShuffle(Layer):
     """x of shape (..., c r², h, w) as (..., c, h r, w r), r being `upscale_factor`.
 
-    The r² channels of a channel are the places of a square, row by row.
+    Each r² consecutive channels become the r x r squares of one channel, row by row.
     """
 
     takes = ANY
@@ -78,11 +78,13 @@ class PixelShuffle(Layer):
         c, _, _ = _image("PixelShuffle", x.type.dims)
         if c % r**2:
             raise ShapeError(f"PixelShuffle: {r} * {r} must divide the channels of x {x.type.dims}")
-        at = len(x.type.dims) - 3
-        x = split_dim(scope.add, x, at, c // r**2, r, r)
-        order = (*range(at + 1), at + 3, at + 1, at + 4, at + 2)
+        axis = len(x.type.dims) - 3
+        x = split_dim(scope.add, x, axis, c // r**2, r, r)
+        order = (*range(axis + 1), axis + 3, axis + 1, axis + 4, axis + 2)
         x = scope.add(Transpose(order), x)
-        return scope.named(merge_dims(scope.add, merge_dims(scope.add, x, at + 3, 2), at + 1, 2))
+        return scope.named(
+            merge_dims(scope.add, merge_dims(scope.add, x, axis + 3, 2), axis + 1, 2)
+        )
 
     def config(self) -> dict[str, Any]:
         return {"upscale_factor": self.upscale_factor}
@@ -91,7 +93,7 @@ class PixelShuffle(Layer):
 class PixelUnshuffle(Layer):
     """x of shape (..., c, h r, w r) as (..., c r², h, w), r being `downscale_factor`.
 
-    What PixelShuffle does, backwards.
+    The inverse of PixelShuffle.
     """
 
     takes = ANY
@@ -106,17 +108,18 @@ class PixelUnshuffle(Layer):
         if h % r or w % r:
             what = f"PixelUnshuffle: {r} must divide the height and width of x {x.type.dims}"
             raise ShapeError(what)
-        at = len(x.type.dims) - 3
-        x = split_dim(scope.add, split_dim(scope.add, x, at + 2, w // r, r), at + 1, h // r, r)
-        order = (*range(at + 1), at + 2, at + 4, at + 1, at + 3)
-        return scope.named(merge_dims(scope.add, scope.add(Transpose(order), x), at, 3))
+        axis = len(x.type.dims) - 3
+        x = split_dim(scope.add, x, axis + 2, w // r, r)
+        x = split_dim(scope.add, x, axis + 1, h // r, r)
+        order = (*range(axis + 1), axis + 2, axis + 4, axis + 1, axis + 3)
+        return scope.named(merge_dims(scope.add, scope.add(Transpose(order), x), axis, 3))
 
     def config(self) -> dict[str, Any]:
         return {"downscale_factor": self.downscale_factor}
 
 
 class ChannelShuffle(Layer):
-    """x of shape (n, c, ...) with the channels of `groups` groups in turn, one of each."""
+    """x of shape (n, c, ...) with the channels of `groups` groups interleaved."""
 
     takes = ANY
 
@@ -140,7 +143,7 @@ class ChannelShuffle(Layer):
 
 
 def _image(kind: str, x: tuple[Dim, ...]) -> tuple[int, int, int]:
-    """The channels, the height and the width of x. Raises ShapeError where it has none."""
+    """Return the channels, height and width of x. Raises ShapeError where these are not known."""
     if len(x) < 3 or not all(isinstance(dim, int) for dim in x[-3:]):
         raise ShapeError(f"{kind}: x must have shape (..., c, h, w), got {x}")
     c, h, w = x[-3:]
@@ -148,10 +151,10 @@ def _image(kind: str, x: tuple[Dim, ...]) -> tuple[int, int, int]:
 
 
 class Unfold(Layer):
-    """The windows of x of shape (n, c, h, w): (n, c kh kw, windows).
+    """The sliding windows of x of shape (n, c, h, w) as columns: (n, c kh kw, windows).
 
-    The numbers of a channel follow one another as they lie in a window, row by row, and windows as
-    they lie in x. padding: zeros around x.
+    A column has the elements of a window channel by channel, row by row; windows are in the order
+    of x, row by row. padding: zeros around x.
     """
 
     def __init__(
@@ -173,9 +176,10 @@ class Unfold(Layer):
 
 
 class Fold(Layer):
-    """The sums of windows where they lie in an image of `output_size`: (n, c, oh, ow).
+    """The sums of overlapping windows in an image of `output_size`: (n, c, oh, ow).
 
-    x: (n, c kh kw, windows), as Unfold makes it. padding: around the image, and left out of it.
+    x: (n, c kh kw, windows), as Unfold returns it. padding: the padding of the image that the
+    windows cover; the result is without it.
     """
 
     def __init__(

@@ -19,26 +19,25 @@ from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, w
 from glnn.layers.layer import ANY, Layer, Parameter, Scope
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
-"""The rank of x for modes that interpolate between two elements of a dimension."""
+"""The rank of x for modes that interpolate two elements along each dimension."""
 BETWEEN = {**LINEAR, "bicubic": 4}
-"""The rank of x for modes that interpolate between two or four elements."""
+"""The rank of x for modes that interpolate two or four elements along each dimension."""
 MODES = ("nearest", "nearest-exact", *BETWEEN)
 CUBIC = InterpolationFilter(linear=False)
 MOST_PLACES = 1 << 24
-"""The most elements of a dimension: float32, in which they are counted, has no more whole numbers
-in a row.
-"""
+"""The most elements of a dimension: coordinates are float32, which has all integers up to here."""
 
 
 class Upsample(Layer):
-    """x of shape (n, c, ...) with the dimensions behind c of another size.
+    """x of shape (n, c, ...), resized along the dimensions after c.
 
-    size: theirs, an integer for all or one for each. scale_factor: or what their sizes are
-    multiplied by, rounded down. mode: "nearest", the number at or before a place; "nearest-exact",
-    the one with the nearest middle; "linear", "bilinear", "trilinear" for one, two and three
-    dimensions, between two numbers along each; "bicubic" for two, between four. align_corners:
-    whether there the first and last places lie upon those of x, instead of the edges.
-    recompute_scale_factor: whether places follow from the sizes instead of `scale_factor`.
+    size: the output sizes, an integer for all dimensions or one for each. scale_factor: what the
+    sizes are multiplied by (the products are rounded down), instead of `size`. mode: "nearest", the
+    element at or before a coordinate; "nearest-exact", the one with the nearest centre; "linear",
+    "bilinear" and "trilinear" for one, two and three dimensions interpolate two elements along
+    each; "bicubic" for two dimensions interpolates four. align_corners: whether interpolation
+    aligns the centres of the first and last elements, instead of the outer edges.
+    recompute_scale_factor: whether coordinates follow from the sizes instead of `scale_factor`.
     """
 
     takes = ANY
@@ -83,38 +82,39 @@ class Upsample(Layer):
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
             coordinates[axis] = self.source_coordinates(size, axis - 2, len(dims) - 2)
-        sizes = tuple(places.count for places in coordinates.values())
+        sizes = tuple(positions.count for positions in coordinates.values())
         if max(sizes) > MOST_PLACES:
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST_PLACES} along one side")
-        if prod(sizes) > MOST:  # more than there is memory for
+        if prod(sizes) > MOST:  # no device has memory for it
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST}")
-        for axis, places in coordinates.items():
-            x = self._along(scope, x, axis, places)
+        for axis, positions in coordinates.items():
+            x = self._resize_axis(scope, x, axis, positions)
         return scope.named(x)
 
-    def _along(self, scope: Scope, x: Value, axis: int, places: SamplePositions) -> Value:
+    def _resize_axis(self, scope: Scope, x: Value, axis: int, positions: SamplePositions) -> Value:
         if self.mode in LINEAR:
-            return interpolate(scope.add, x, axis, places)
+            return interpolate(scope.add, x, axis, positions)
         if self.mode == "bicubic":
-            taps = CUBIC.taps(places.middles, places.size, 1.0)
+            taps = CUBIC.taps(positions.middles, positions.size, 1.0)
             return weighted_sum(scope.add, x, axis, *taps)
-        index = places.nearest if self.mode == "nearest" else places.nearest_exact
+        index = positions.nearest if self.mode == "nearest" else positions.nearest_exact
         return gather_constant(scope.add, x, axis, index)
 
     def source_coordinates(self, size: int, number: int, count: int) -> SamplePositions:
-        """Return the source coordinates along dimension `number` of `count`, which has `size`
-        elements.
+        """Return the source coordinates along the spatial dimension `number` of `count`, which has
+        `size` elements.
         """
         align = bool(self.align_corners)
         if self.size is not None:
             return SamplePositions(size, int(_one(self.size, number, count)), align_corners=align)
         assert self.scale_factor is not None
         scale = _one(self.scale_factor, number, count)
-        wanted = floor(size * scale)
-        if wanted < 1:
+        output_size = floor(size * scale)
+        if output_size < 1:
             what = f"{type(self).__name__} scale_factor {scale:g}"
             raise ShapeError(f"{what} leaves nothing of {size} places")
-        return SamplePositions(size, wanted, None if self.recompute_scale_factor else scale, align)
+        explicit_scale = None if self.recompute_scale_factor else scale
+        return SamplePositions(size, output_size, explicit_scale, align)
 
     def config(self) -> dict[str, Any]:
         arguments = {
@@ -128,7 +128,7 @@ class Upsample(Layer):
 
 
 class UpsamplingNearest2d(Upsample):
-    """`Upsample` of images, each place having the number at or before it."""
+    """`Upsample` of images in the mode "nearest"."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """`Upsample` of images between two numbers along each dimension, corners upon corners."""
+    """`Upsample` of images in the mode "bilinear" with align_corners."""
 
     def __init__(
         self,
@@ -166,12 +166,12 @@ def _optional(what: str, value: bool | None) -> bool | None:
 
 
 def _each(value: Any, check: Any) -> Any:
-    """Return `value`, or each where there are several, as `check` returns it."""
+    """Return `value`, or each of its elements where it is a list, as `check` returns it."""
     return tuple(map(check, value)) if is_list(value) else check(value)
 
 
 def _one(value: Any, number: int, count: int) -> float:
-    """Return the number of `value` for dimension `number` of `count`."""
+    """Return the element of `value` for dimension `number` of `count`."""
     if not isinstance(value, tuple):
         return value  # type: ignore[no-any-return]
     if len(value) != count:
@@ -182,7 +182,7 @@ def _one(value: Any, number: int, count: int) -> float:
 class Subsample2d(Layer):
     """The mean of each window of x of shape (n, channels, h, w), times `weight`, plus `bias`.
 
-    Windows lie side by side. weight: (channels,), initially 1. bias: (channels,), initially 0.
+    Windows do not overlap. weight: (channels,), initially 1. bias: (channels,), initially 0.
     """
 
     weight = Parameter[Array]()
