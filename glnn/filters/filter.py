@@ -1,4 +1,4 @@
-"""The base of filters: checked arguments, from which a graph is made for each kind of image."""
+"""The base of image filters: checked arguments, and a plan for each image type."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from glnn.kernels.library import revision
 
 PLANS_KEPT = 16
 ROUNDED = call("round", Arg(0))
-"""Rounding to the nearest integer, halves to the even one."""
+"""Round to the nearest integer, halves to even."""
 HALF_UP = call("floor", call("add", Arg(0), 0.5))
-"""Rounding to the nearest integer, halves to the greater one."""
+"""Round to the nearest integer, halves up."""
 
 
 class Sketch:
-    """The graph of a filter while it is made."""
+    """Builder of a filter's graph."""
 
     def __init__(self, name: str) -> None:
         self._builder, self._count = Builder(name), 0
@@ -52,41 +52,39 @@ class Sketch:
         return self.add(Pointwise(call("cast_float32", Arg(0))), x)
 
     def convert_like(self, x: Value, y: Value, rounding: Expr = ROUNDED) -> Value:
-        """Convert y, of float32, to the type of x: for uint8 rounded by `rounding`, and
-        saturated.
-        """
+        """Convert y, float32, to the type of x: to uint8 by `rounding` and saturation."""
         if x.type.dtype is DType.float32:
             return y
         return self.add(Pointwise(call("cast_uint8", call("clip", rounding, 0.0, 255.0))), y)
 
     def graph(self, outputs: tuple[Value, ...]) -> Graph:
-        """Return the whole graph."""
+        """Return the graph with these outputs."""
         return self._builder.graph(outputs)
 
 
 @dataclass(frozen=True)
 class Filter(ABC):
-    """A filter with its parameters: equal ones share their plans."""
+    """A filter with its parameters. Equal filters share plans."""
 
     name: ClassVar[str]
 
     @property
     def kernels(self) -> Mapping[str, str]:
-        """The kernels to take, by the operators' names; others are chosen."""
+        """The kernels to use, by the operators' names; for other operators they are selected."""
         return {}
 
     @abstractmethod
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         """Add the filter's operators on the image x to `sketch`, and return their results.
 
-        Raises ShapeError where it takes no such image.
+        Raises ShapeError for an image that the filter does not take.
         """
 
     def __call__(self, image: Array, backend: str | Backend) -> tuple[Array, ...]:
-        """Filter `image`, and return new arrays; the plan is made once.
+        """Filter `image`, and return new arrays. Plans are cached.
 
-        An image that is too large for the device is filtered in parts, where it has several.
-        Raises ShapeError where it does not fit, DeviceError where the backend does not open,
+        Images too large for the device are filtered in parts along `split_axis`. Raises ShapeError
+        for an image that the filter does not take, DeviceError where the backend does not open,
         LimitError where the device has too little memory.
         """
         return self._results(as_image(self.name, image), opened(backend))
@@ -105,8 +103,8 @@ class Filter(ABC):
         return tuple(result[name] for name in plan.outputs)
 
     def split_axis(self, shape: Shape) -> int | None:
-        """Return the axis along which an image of `shape` can be filtered in parts: images or
-        channels; None where there is but one part.
+        """Return the axis along which an image of `shape` can be filtered in parts: that of images
+        or channels; None where its size is 1.
         """
         if len(shape) == 4 and shape[0] > 1:
             return 0
@@ -114,16 +112,16 @@ class Filter(ABC):
         return last if last > 1 and shape[last] > 1 else None
 
     def plan(self, type: TensorType, backend: str | Backend) -> Plan:
-        """Return the plan for images of `type`, made where there is none yet.
+        """Return the plan for images of `type`, made on first use.
 
         Raises what `__call__` does.
         """
-        chosen = opened(backend)
-        return chosen.perform(lambda: _plans.plan(self, type, chosen))
+        device = opened(backend)
+        return device.perform(lambda: _plans.plan(self, type, device))
 
 
 class _Plans:
-    """The plans of filters that were used last, for all threads."""
+    """Cache of the most recently used plans, for all threads."""
 
     def __init__(self) -> None:
         self.lock = process_lock()
@@ -131,11 +129,11 @@ class _Plans:
         self.kept = OrderedDict()
 
     def plan(self, filter: Filter, type: TensorType, backend: Backend) -> Plan:
-        """Return the plan of `filter` for images of `type`; make it where there is none yet.
+        """Return the plan of `filter` for images of `type`, made on first use.
 
-        To be called inside `Backend.perform`, as whoever is in there may wait for the lock.
+        Call it inside `Backend.perform`, as a thread that is inside may wait for the lock.
         """
-        # All CPUs are alike; where there are other kernels, they are chosen anew.
+        # CPU backends share plans; a new revision of the kernels needs new plans.
         key = filter, type, backend if backend.device else None, revision()
         with self.lock:
             plan = self.kept.pop(key, None)
@@ -150,7 +148,7 @@ class _Plans:
             return plan
 
     def _make_room(self, backend: Backend) -> None:
-        """Drop the oldest plans while those on `backend` take more memory than what it has left."""
+        """Drop the oldest plans while those on `backend` take more memory than it has free."""
         while self.kept and (free := backend.available()) is not None:
             of_backend = (plan for plan in self.kept.values() if plan.backend is backend)
             if sum(plan.nbytes for plan in of_backend) <= free:
@@ -162,20 +160,20 @@ _plans = _Plans()
 
 
 BORDERS = ("reflect", "replicate", "constant")
-"""The pixels beyond an image: mirrored at the last pixel, the last pixel repeated, or 0."""
+"""The values of pixels beyond an image: mirrored at the last pixel, that pixel repeated, or 0."""
 DTYPES = (DType.uint8, DType.float32)
 RANKS = (2, 3, 4)
 MAX_KERNEL_SIDE = 1 << 15
-"""The most pixels of a side of a kernel."""
+"""The greatest width and height of a kernel, in pixels."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 Pair = tuple[int, int]
-"""The numbers of the width and of the height."""
+"""A number for the width and one for the height."""
 
 
 def as_image(name: str, image: object) -> Array:
     """Return `image` if it is uint8 or float32, H x W, H x W x C or N x H x W x C, and not empty.
 
-    Raises ShapeError, which says that it is an argument of the filter `name`.
+    name: the filter's name in errors. Raises ShapeError.
     """
     array = as_one_of(f"{name}: image", image, DTYPES)
     if array.ndim not in RANKS or 0 in array.shape:
@@ -188,8 +186,8 @@ def as_image(name: str, image: object) -> Array:
 
 def axes(shape: Shape) -> Pair:
     """Return the axes of columns and of rows in an image of `shape`."""
-    first = len(shape) == 4
-    return 1 + first, 0 + first
+    has_batch = len(shape) == 4
+    return 1 + has_batch, 0 + has_batch
 
 
 def check_border(name: str, border: object) -> str:
@@ -208,8 +206,8 @@ def check_sizes(
     """
     what = "odd numbers" if odd else "numbers"
     result = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in result)
-    fits = len(result) == 2 and whole and all(1 <= n <= most for n in result)
+    are_integers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in result)
+    fits = len(result) == 2 and are_integers and all(1 <= n <= most for n in result)
     if not fits or (odd and not all(n % 2 for n in result)):
         raise ShapeError(
             f"{name}: {argument} must be one or two whole {what} from 1 to {most}, width first, "
@@ -219,7 +217,7 @@ def check_sizes(
 
 
 def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:
-    """Return `values` as floats that are finite as float32, at least one. Raises ShapeError."""
+    """Return `values`, at least one, as floats that are finite in float32. Raises ShapeError."""
     sequence: Any = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(sequence, (list, tuple)) and sequence and all(is_number(n) for n in sequence):
         return tuple(map(float, sequence))
@@ -227,6 +225,6 @@ def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]
 
 
 def is_number(value: object) -> bool:
-    """Return True where `value` is a real number that is finite as float32."""
+    """Return True where `value` is a real number that is finite in float32."""
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return real and abs(value) <= MAX_FLOAT32  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Linear filters: weighted sums along rows, columns and channels, also resizing and luminance."""
+"""Linear filters: correlations, resizing and luminance."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise, Resample, Squeeze
 
 Taps = tuple[Array, Array]
-"""Places, int32, and their weights, float32, both (taps, places of the result)."""
+"""Indices of pixels, int32, and their weights, float32, both (taps, pixels of the result)."""
 CUBIC_A = -0.75
-"""The coefficient of Keys 1981's cubic that OpenCV and PyTorch take."""
+"""The coefficient of Keys 1981's cubic that OpenCV and PyTorch use."""
 
 
 def apply_taps(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
-    """Return x, of float32, resampled along `axis` by the weighted sums of `taps`."""
+    """Return the weighted sums of x, float32, along `axis`, by `taps`."""
     index, weight = taps
     size = x.type.shape[axis]
     if len(index) == 1 and np.array_equal(index[0], np.arange(size)) and (weight == 1).all():
@@ -46,41 +46,41 @@ def apply_taps(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
 
 
 def window(size: int, weights: Sequence[float], border: str) -> Taps:
-    """Return the taps of a correlation by `weights`, whose middle one is at each place.
+    """Return the taps of a correlation by `weights`, centred on each of `size` pixels.
 
-    border: one of BORDERS, for what lies beyond the `size` places.
+    border: one of BORDERS.
     """
-    at = np.arange(size) + (np.arange(len(weights)) - len(weights) // 2)[:, None]
-    outside = (at < 0) | (at >= size)
+    index = np.arange(size) + (np.arange(len(weights)) - len(weights) // 2)[:, None]
+    outside = (index < 0) | (index >= size)
     if border == "reflect":
         period = max(1, 2 * (size - 1))
-        at = np.minimum(at % period, -at % period)
-    spread = np.broadcast_to(np.array(weights, np.float32)[:, None], at.shape)
+        index = np.minimum(index % period, -index % period)
+    weight = np.broadcast_to(np.array(weights, np.float32)[:, None], index.shape)
     if border == "constant":
-        spread = np.where(outside, np.float32(0), spread)
-    return _drop_zero_taps(np.clip(at, 0, size - 1), spread)
+        weight = np.where(outside, np.float32(0), weight)
+    return _drop_zero_taps(np.clip(index, 0, size - 1), weight)
 
 
 def _drop_zero_taps(index: Array, weight: Array) -> Taps:
-    """Remove the taps whose weights are all 0; one is left in any case."""
+    """Remove the taps whose weights are all 0, but leave at least one tap."""
     needed = np.asarray(weight.any(axis=1))
     needed[0] |= not needed.any()
     return index[needed].astype(np.int32), weight[needed].astype(np.float32)
 
 
 def nearest(size: int, count: int) -> Array:
-    """Return the place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
-    at = np.floor(np.arange(count) * (1 / (count / size)))
-    return np.asarray(np.minimum(at, size - 1), np.int32)
+    """Return the index (int32) of the nearest of `size` pixels for each of `count`, as OpenCV."""
+    coordinate = np.floor(np.arange(count) * (1 / (count / size)))
+    return np.asarray(np.minimum(coordinate, size - 1), np.int32)
 
 
 def linear(size: int, count: int) -> Taps:
-    """Return the taps of linear interpolation of `size` pixels at `count` places."""
+    """Return the taps of linear interpolation of `size` pixels to `count`."""
     return _taps_around(size, count, 1, lambda x: np.clip(1 - x, 0, 1))
 
 
 def cubic(size: int, count: int) -> Taps:
-    """Return the taps of cubic interpolation of `size` pixels at `count` places (Keys 1981)."""
+    """Return the taps of cubic interpolation of `size` pixels to `count` (Keys 1981)."""
 
     def weight(x: Array) -> Array:
         near = ((CUBIC_A + 2) * x - (CUBIC_A + 3)) * x * x + 1
@@ -91,10 +91,10 @@ def cubic(size: int, count: int) -> Taps:
 
 
 def area(size: int, count: int) -> Taps:
-    """Return the taps of averaging `size` pixels over the area of each of `count` places."""
-    ends = np.arange(count + 1) * (size / count)
-    first, last = ends[:-1], ends[1:]
-    most = ceil(size / count) + 1  # places that one may touch
+    """Return the taps that average `size` pixels over the area of each of `count` pixels."""
+    edges = np.arange(count + 1) * (size / count)
+    first, last = edges[:-1], edges[1:]
+    most = ceil(size / count) + 1  # input pixels that an output pixel may cover
     index = np.floor(first).astype(np.int64) + np.arange(most)[:, None]
     covered = np.clip(np.minimum(index + 1, last) - np.maximum(index, first), 0, None)
     covered = np.where(index < size, covered, 0.0)
@@ -102,10 +102,10 @@ def area(size: int, count: int) -> Taps:
 
 
 def _taps_around(size: int, count: int, reach: int, weight: Callable[[Array], Array]) -> Taps:
-    """Return the taps within `reach` places of each, with the `weight` of their distance."""
-    at = (np.arange(count) + 0.5) * (size / count) - 0.5
-    index = np.floor(at).astype(np.int64) + np.arange(1 - reach, 1 + reach)[:, None]
-    return _drop_zero_taps(np.clip(index, 0, size - 1), weight(np.abs(index - at)))
+    """Return the taps of `reach` pixels to each side, weighted by `weight` of their distance."""
+    centre = (np.arange(count) + 0.5) * (size / count) - 0.5
+    index = np.floor(centre).astype(np.int64) + np.arange(1 - reach, 1 + reach)[:, None]
+    return _drop_zero_taps(np.clip(index, 0, size - 1), weight(np.abs(index - centre)))
 
 
 Weights = tuple[float, ...]
@@ -113,7 +113,7 @@ ONCE: Weights = (1.0,)
 FIRST: Weights = (-1.0, 0.0, 1.0)
 SECOND: Weights = (1.0, -2.0, 1.0)
 SMOOTHING: dict[int, Weights] = {1: ONCE, 3: (1.0, 2.0, 1.0)}
-"""Across the second derivatives of a Laplacian, by its size."""
+"""The smoothing across the second derivatives of a Laplacian, by its kernel size."""
 OPENCV_KERNELS: dict[int, tuple[float, ...]] = {
     1: (1.0,),
     3: (0.25, 0.5, 0.25),
@@ -121,14 +121,14 @@ OPENCV_KERNELS: dict[int, tuple[float, ...]] = {
     7: (0.03125, 0.109375, 0.21875, 0.28125, 0.21875, 0.109375, 0.03125),
     9: tuple(n / 256 for n in (4, 13, 30, 51, 60, 51, 30, 13, 4)),
 }
-"""OpenCV's kernels by their size, where no sigma is given."""
+"""OpenCV's Gaussian kernels by size, where sigma is None."""
 WEIGHT_UNITS = 256
-"""Into how many parts the weights for uint8 are rounded, which makes all sums exact."""
+"""Weights for uint8 are rounded to multiples of 1 / WEIGHT_UNITS, which makes all sums exact."""
 
 
 @dataclass(frozen=True)
 class Correlation(Filter):
-    """A correlation along rows, then along columns, in the type of the image."""
+    """A correlation along rows, then along columns, whose result has the image's type."""
 
     name: ClassVar[str] = "separable"
     across: Weights
@@ -155,7 +155,7 @@ class Gaussian(Correlation):
     def from_arguments(
         cls, of_bytes: bool, kernel_size: object, sigma: object, border: object
     ) -> Gaussian:
-        """Make the filter of the arguments of `gaussian_blur`, for uint8 or for float32."""
+        """Return the filter for arguments of `gaussian_blur`. of_bytes: uint8 or float32."""
         kernels = []
         for size, spread in gaussian_parameters(kernel_size, sigma, of_bytes):
             weights = gaussian_kernel(size, spread)
@@ -165,13 +165,13 @@ class Gaussian(Correlation):
 
 @dataclass(frozen=True)
 class Box(Correlation):
-    """The means of boxes: of bytes, of sums that are exact for up to 2^16 pixels."""
+    """Box means. Sums of bytes are exact for up to 2^16 pixels."""
 
     name: ClassVar[str] = "box"
 
     @classmethod
     def from_arguments(cls, of_bytes: bool, kernel_size: object, border: object) -> Box:
-        """Make the filter of the arguments of `box`, for uint8 or for float32."""
+        """Return the filter for arguments of `box`. of_bytes: uint8 or float32."""
         across, down = check_sizes(cls.name, "kernel_size", kernel_size)
         mean = HALF_UP(call("quotient", Arg(0), float(across * down)))
         row, column = ((1.0 if of_bytes else 1 / n,) * n for n in (across, down))
@@ -198,7 +198,7 @@ class Laplacian(Filter):
 
     name: ClassVar[str] = "laplacian"
     kernel_size: int
-    """1 or 3, which smooths across each derivative."""
+    """1, or 3 to smooth across each derivative."""
     border: str
     """A name of BORDERS."""
 
@@ -210,7 +210,7 @@ class Laplacian(Filter):
 
 
 def passes(sketch: Sketch, x: Value, across: Weights, down: Weights, border: str) -> Value:
-    """Correlate x, of float32, by `across` along rows, then by `down` along columns."""
+    """Correlate x, float32, by `across` along rows, then by `down` along columns."""
     for axis, weights in zip(axes(x.type.shape), (across, down), strict=True):
         x = apply_taps(sketch, x, axis, window(x.type.shape[axis], weights, border))
     return x
@@ -225,10 +225,10 @@ def separable(
 ) -> Array:
     """Correlate `image` with the row `kernel_x`, then with the column `kernel_y`.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
-    rounded to the nearest, halves to the even one, and saturated. kernel_x, kernel_y: numbers, the
-    one at half of how many there are upon each pixel. OpenCV's `sepFilter2D`. Raises ShapeError
-    for other arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape and dtype,
+    for uint8 rounded to the nearest, halves to even, and saturated. kernel_x, kernel_y: weights;
+    that at index length // 2 is centred on the pixel. Equal to OpenCV's `sepFilter2D`. Raises
+    ShapeError for other arguments.
     """
     across = check_numbers("separable", "kernel_x", kernel_x)
     down = check_numbers("separable", "kernel_y", kernel_y)
@@ -242,14 +242,14 @@ def gaussian_blur(
     border: str = "reflect",
     backend: str | Backend = "auto",
 ) -> Array:
-    """Blur `image` by a Gaussian: OpenCV's `GaussianBlur`.
+    """Blur `image` by a Gaussian, as OpenCV's `GaussianBlur`.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it.
-    kernel_size: odd, in pixels, or two of (width, height); None follows from sigma. sigma: the
-    standard deviation in pixels, or two; None follows from the size, both as OpenCV has it. One of
-    the two must be given. Of uint8 the weights are rounded to parts of 256, as OpenCV rounds them,
-    and the sums are exact: results are OpenCV's on every backend. Raises ShapeError for other
-    arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape and dtype.
+    kernel_size: an odd number of pixels, or (width, height); None derives it from sigma. sigma: the
+    standard deviation in pixels, or (width, height); None derives it from the size, both as OpenCV.
+    One of the two must not be None. For uint8, weights are rounded to multiples of 1/256, as OpenCV
+    rounds them, and sums are exact: results are OpenCV's on every backend. Raises ShapeError for
+    other arguments.
     """
     of_bytes = as_image("gaussian_blur", image).dtype == np.uint8
     return Gaussian.from_arguments(of_bytes, kernel_size, sigma, border)(image, backend)[0]
@@ -261,11 +261,12 @@ def box(
     border: str = "reflect",
     backend: str | Backend = "auto",
 ) -> Array:
-    """The means of boxes of `image`: OpenCV's `blur`, scipy's `uniform_filter`.
+    """Return the box means of `image`, as OpenCV's `blur` and scipy's `uniform_filter`.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
-    rounded to the nearest, halves up. kernel_size: in pixels, or two of (width, height); of an
-    even one the pixel is the first behind the middle. Raises ShapeError for other arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape and dtype,
+    for uint8 rounded to the nearest, halves up. kernel_size: in pixels, or (width, height); the
+    result of a box of even size is at the first pixel after its middle. Raises ShapeError for other
+    arguments.
     """
     of_bytes = as_image("box", image).dtype == np.uint8
     return Box.from_arguments(of_bytes, kernel_size, border)(image, backend)[0]
@@ -274,11 +275,12 @@ def box(
 def scharr(
     image: Array, border: str = "reflect", backend: str | Backend = "auto"
 ) -> tuple[Array, Array]:
-    """The derivatives (dx, dy) of `image` by Scharr's kernel, float32: OpenCV's `Scharr`.
+    """Return the derivatives (dx, dy) of `image` by Scharr's kernel, as OpenCV's `Scharr`.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; both results have its shape. dx is
-    3, 10, 3 times the pixel to the right less the one to the left, dy likewise of those below and
-    above: of uint8 whole numbers from -4080 to 4080. Raises ShapeError for other arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; both results are float32 of its
+    shape. dx is the right neighbours minus the left ones, with the weights 3, 10, 3 down a column;
+    dy is the lower minus the upper ones: for uint8, integers from -4080 to 4080. Raises ShapeError
+    for other arguments.
     """
     dx, dy = Scharr(check_border("scharr", border))(image, backend)
     return dx, dy
@@ -290,46 +292,46 @@ def laplacian(
     border: str = "reflect",
     backend: str | Backend = "auto",
 ) -> Array:
-    """The Laplacian of `image`, float32: OpenCV's `Laplacian`, scipy's `laplace` for size 1.
+    """Return the Laplacian of `image`, as OpenCV's `Laplacian` and scipy's `laplace` (size 1).
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape.
-    kernel_size: 1, the four neighbours less four times the pixel, or 3, twice the four that touch
-    its corners less eight times it. Raises ShapeError for other arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is float32 of its shape.
+    kernel_size: 1, the four neighbours minus four times the pixel; or 3, twice the four diagonal
+    neighbours minus eight times the pixel. Raises ShapeError for other arguments.
     """
-    whole = isinstance(kernel_size, (int, np.integer)) and not isinstance(kernel_size, bool)
-    if not whole or kernel_size not in SMOOTHING:
+    is_integer = isinstance(kernel_size, (int, np.integer)) and not isinstance(kernel_size, bool)
+    if not is_integer or kernel_size not in SMOOTHING:
         raise ShapeError(f"laplacian: kernel_size must be 1 or 3, got {shown(kernel_size)}")
     return Laplacian(int(kernel_size), check_border("laplacian", border))(image, backend)[0]
 
 
 def gaussian_kernel(size: int, sigma: float | None) -> Array:
-    """Return the weights of a Gaussian over `size` pixels, float64, which add up to 1.
+    """Return the weights of a Gaussian over `size` pixels, float64, whose sum is 1.
 
-    sigma: the standard deviation in pixels; None takes OpenCV's for the size.
+    sigma: the standard deviation in pixels; None for OpenCV's for the size.
     """
     if sigma is None:
         if size in OPENCV_KERNELS:
             return np.array(OPENCV_KERNELS[size])
         sigma = 0.15 * size + 0.35
-    at = np.arange(size) - (size - 1) / 2
-    with np.errstate(over="ignore"):  # beside the middle one they are 0 then
-        weights: Array = np.exp(-0.5 * (at / sigma) ** 2)
+    distance = np.arange(size) - (size - 1) / 2
+    with np.errstate(over="ignore"):  # a weight is 0 where the square overflows
+        weights: Array = np.exp(-0.5 * (distance / sigma) ** 2)
     return np.asarray(weights / weights.sum())
 
 
 def round_weights(weights: Array) -> Array:
     """Round an odd number of `weights` to multiples of 1 / WEIGHT_UNITS that still add up to 1.
 
-    The rounding error of one is added to the next, from the ends to the middle, which takes the
-    rest: as OpenCV rounds the weights for images of bytes.
+    As OpenCV's for images of bytes: from the ends to the middle, each weight's rounding error is
+    added to the next weight, and the middle one makes up the sum.
     """
-    half = len(weights) // 2
-    rounded, rest = np.zeros(len(weights)), 0.0
-    for i in range(half):
-        wanted = weights[i] * WEIGHT_UNITS + rest
-        rounded[i] = rounded[-1 - i] = np.rint(wanted)
-        rest = wanted - rounded[i]
-    rounded[half] = WEIGHT_UNITS - rounded.sum()
+    middle = len(weights) // 2
+    rounded, error = np.zeros(len(weights)), 0.0
+    for i in range(middle):
+        exact = weights[i] * WEIGHT_UNITS + error
+        rounded[i] = rounded[-1 - i] = np.rint(exact)
+        error = exact - rounded[i]
+    rounded[middle] = WEIGHT_UNITS - rounded.sum()
     return np.asarray(rounded / WEIGHT_UNITS)
 
 
@@ -338,19 +340,19 @@ def gaussian_parameters(
 ) -> tuple[tuple[int, float | None], tuple[int, float | None]]:
     """Return the size and sigma of the kernels along rows and along columns.
 
-    A size of None follows from sigma: it spans 3 sigma to each side for bytes, else 4, as
-    OpenCV's. Raises ShapeError where neither is given, or one is wrong.
+    Without a size it is 3 sigma to each side for bytes, else 4 sigma, as OpenCV's. Raises
+    ShapeError where both are None, or one does not fit.
     """
-    spread = _sigmas(sigma)
+    sigmas = _sigmas(sigma)
     if kernel_size is not None:
         sizes = check_sizes("gaussian_blur", "kernel_size", kernel_size, odd=True)
-        return (sizes[0], spread[0]), (sizes[1], spread[1])
-    if spread[0] is None or spread[1] is None:
+        return (sizes[0], sigmas[0]), (sizes[1], sigmas[1])
+    if sigmas[0] is None or sigmas[1] is None:
         raise ShapeError("gaussian_blur: kernel_size or sigma must be given, got neither")
     reach = 3 if of_bytes else 4
-    needed = tuple(int(np.rint(2 * reach * s + 1)) | 1 for s in spread if s is not None)
-    across, down = check_sizes("gaussian_blur", "kernel_size, by sigma,", needed, odd=True)
-    return (across, spread[0]), (down, spread[1])
+    derived = tuple(int(np.rint(2 * reach * s + 1)) | 1 for s in sigmas if s is not None)
+    across, down = check_sizes("gaussian_blur", "kernel_size, by sigma,", derived, odd=True)
+    return (across, sigmas[0]), (down, sigmas[1])
 
 
 def _sigmas(sigma: object) -> tuple[float | None, float | None]:
@@ -368,12 +370,12 @@ def _sigmas(sigma: object) -> tuple[float | None, float | None]:
 WEIGHTED: dict[str, Callable[[int, int], Taps]] = {"linear": linear, "cubic": cubic, "area": area}
 INTERPOLATIONS = ("nearest", *WEIGHTED)
 MAX_SIDE = 1 << 20
-"""The most pixels of a side."""
+"""The greatest width and height, in pixels."""
 
 
 @dataclass(frozen=True)
 class Resize(Filter):
-    """An image of `width` x `height` pixels."""
+    """Resizing to `width` x `height` pixels."""
 
     name: ClassVar[str] = "resize"
     width: int
@@ -383,13 +385,13 @@ class Resize(Filter):
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         shape = x.type.shape
-        wanted = dict(zip(axes(shape), (self.width, self.height), strict=True))
+        sizes = dict(zip(axes(shape), (self.width, self.height), strict=True))
         if self.interpolation == "nearest":
             return (
-                gather_axes(sketch.add, x, {a: nearest(shape[a], n) for a, n in wanted.items()}),
+                gather_axes(sketch.add, x, {a: nearest(shape[a], n) for a, n in sizes.items()}),
             )
         y = sketch.floats(x)
-        for axis, count in wanted.items():
+        for axis, count in sizes.items():
             y = apply_taps(sketch, y, axis, WEIGHTED[self.interpolation](shape[axis], count))
         return (sketch.convert_like(x, y),)
 
@@ -400,13 +402,13 @@ def resize(
     interpolation: str = "linear",
     backend: str | Backend = "auto",
 ) -> Array:
-    """`image` in another size: OpenCV's `resize`.
+    """Resize `image`, as OpenCV's `resize`.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its dtype, for uint8
     rounded to the nearest and saturated. size: (width, height) in pixels, or one for both.
-    interpolation: "nearest"; "linear" or "cubic" between the middles of pixels, without smoothing
-    where it shrinks, as OpenCV and PyTorch have it; or "area", the mean of what a pixel covers,
-    for smaller pictures. Raises ShapeError for other arguments.
+    interpolation: "nearest"; "linear" or "cubic" between the centres of pixels, without
+    anti-aliasing, as in OpenCV and PyTorch; or "area", the mean of the area that a pixel covers, to
+    shrink images. Raises ShapeError for other arguments.
     """
     width, height = check_sizes("resize", "size", size, most=MAX_SIDE)
     if not isinstance(interpolation, str) or interpolation not in INTERPOLATIONS:
@@ -418,7 +420,7 @@ def resize(
 LUMA = (0.299, 0.587, 0.114)
 """The weights of red, green and blue: ITU-R BT.601."""
 LUMA_OF_BYTES = (9798 / 32768, 19235 / 32768, 3735 / 32768)
-"""The same as OpenCV rounds them, so that sums of bytes are exact."""
+"""LUMA as OpenCV rounds it, so that sums of bytes are exact."""
 
 
 @dataclass(frozen=True)
@@ -440,16 +442,16 @@ class Grey(Filter):
         return (sketch.convert_like(x, sums, HALF_UP),)
 
     def split_axis(self, shape: Shape) -> int | None:
-        """Return the axis of images or rows: a pixel needs all of its channels."""
+        """Return the axis of images or rows: a result reads all channels of a pixel."""
         axis = 0 if len(shape) == 3 or shape[0] > 1 else 1
         return axis if shape[axis] > 1 else None
 
 
 def grey(image: Array, backend: str | Backend = "auto") -> Array:
-    """The grey values of a picture of red, green, blue and perhaps alpha, which does not count.
+    """Return the grey values of an RGB or RGBA image: 0.299 R + 0.587 G + 0.114 B.
 
-    image: uint8 or float32, H x W x C or N x H x W x C with C 3 or 4; the result is like it
-    without its last dimension: 0.299 R + 0.587 G + 0.114 B. OpenCV's `cvtColor` with
+    image: uint8 or float32, H x W x C or N x H x W x C with C 3 or 4; the result has its dtype, and
+    its shape without the last dimension. Alpha is ignored. Equal to OpenCV's `cvtColor` with
     `COLOR_RGB2GRAY`, exactly for uint8. Raises ShapeError for another image.
     """
     return Grey()(image, backend)[0]

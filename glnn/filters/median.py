@@ -14,14 +14,14 @@ from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pad, Pointwise, Slice
 
 EDGE: dict[str, Edge] = {"reflect": "reflect", "replicate": "edge", "constant": "constant"}
-"""The names that a Pad has for BORDERS."""
+"""Edge modes of `Pad`, by BORDERS."""
 LOW, HIGH = call("minimum", Arg(0), Arg(1)), call("maximum", Arg(0), Arg(1))
 SORTED = (
     call("minimum", LOW, Arg(2)),
     call("maximum", LOW, call("minimum", HIGH, Arg(2))),
     call("maximum", HIGH, Arg(2)),
 )
-"""The least, the middle one and the greatest of three."""
+"""The least, middle and greatest of three values."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Median(Filter):
     """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
-        shape, along = x.type.shape, axes(x.type.shape)
-        of_bytes = x.type.dtype is DType.uint8
-        wide = sketch.add(Pointwise(call("cast_int32", Arg(0))), x) if of_bytes else x
-        around = tuple(int(axis in along) for axis in range(len(shape)))
-        padded = sketch.add(Pad(around, around, EDGE[self.border]), wide)
-        columns, rows = along
-        met = [
+        shape = x.type.shape
+        columns, rows = axes(shape)
+        is_bytes = x.type.dtype is DType.uint8
+        wide = sketch.add(Pointwise(call("cast_int32", Arg(0))), x) if is_bytes else x
+        padding = tuple(int(axis in (columns, rows)) for axis in range(len(shape)))
+        padded = sketch.add(Pad(padding, padding, EDGE[self.border]), wide)
+        neighbours = [
             sketch.add(
                 Slice(
                     (top, left), (top + shape[rows], left + shape[columns]), (rows, columns), (1, 1)
@@ -49,33 +49,33 @@ class Median(Filter):
             for top in range(3)
             for left in range(3)
         ]
-        result = median_of_nine(sketch, met)
-        return (sketch.add(Pointwise(call("cast_uint8", Arg(0))), result) if of_bytes else result,)
+        result = median_of_nine(sketch, neighbours)
+        return (sketch.add(Pointwise(call("cast_uint8", Arg(0))), result) if is_bytes else result,)
 
 
 def median_of_nine(sketch: Sketch, pixels: list[Value]) -> Value:
-    """Return the median of three rows of three: where columns are sorted, only three values are
-    candidates.
+    """Return the median of three rows of three.
 
-    No step has more than three operands, which is all that some devices bind at once; on others
-    a plan makes one step of them.
+    Once columns are sorted, it is the median of three candidates: the greatest minimum, the middle
+    median and the least maximum of the columns. No operator has more than three operands, as some
+    devices bind no more; on other devices the plan fuses them.
     """
     columns = [pixels[i::3] for i in range(3)]
-    least, middle, most = (
-        [sketch.add(Pointwise(place), *column) for column in columns] for place in SORTED
+    minima, medians, maxima = (
+        [sketch.add(Pointwise(ranked), *column) for column in columns] for ranked in SORTED
     )
-    greatest_least = sketch.add(Pointwise(SORTED[2]), *least)
-    least_greatest = sketch.add(Pointwise(SORTED[0]), *most)
-    central = sketch.add(Pointwise(SORTED[1]), *middle)
-    return sketch.add(Pointwise(SORTED[1]), greatest_least, central, least_greatest)
+    greatest_minimum = sketch.add(Pointwise(SORTED[2]), *minima)
+    least_maximum = sketch.add(Pointwise(SORTED[0]), *maxima)
+    middle_median = sketch.add(Pointwise(SORTED[1]), *medians)
+    return sketch.add(Pointwise(SORTED[1]), greatest_minimum, middle_median, least_maximum)
 
 
 def median(image: Array, border: str = "replicate", backend: str | Backend = "auto") -> Array:
-    """The median of each pixel of `image` and its eight neighbours, channel by channel.
+    """Return the median of each pixel of `image` and its eight neighbours, channel by channel.
 
-    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it. OpenCV's
-    `medianBlur` of size 3, which has no other border than "replicate"; scipy's `median_filter` of
-    size 3 with `mode` "mirror" (reflect), "nearest" (replicate) or "constant". A NaN makes all
-    that it is in NaN. Raises ShapeError for other arguments.
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape and dtype.
+    Equal to OpenCV's `medianBlur` of size 3, which has only the border "replicate", and to scipy's
+    `median_filter` of size 3 with `mode` "mirror" (reflect), "nearest" (replicate) or "constant". A
+    NaN makes each result that reads it NaN. Raises ShapeError for other arguments.
     """
     return Median(check_border("median", border))(image, backend)[0]

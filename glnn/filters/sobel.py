@@ -25,7 +25,7 @@ class Edges(Filter):
 
     name: ClassVar[str] = "sobel"
     kernel: str | None
-    """The name of the operator's kernel; None for one that is chosen."""
+    """The name of the operator's kernel; None to select one."""
 
     @property
     def kernels(self) -> Mapping[str, str]:
@@ -41,13 +41,13 @@ def sobel(
     kernel: str | None = None,
     out: Gradients | None = None,
 ) -> Gradients:
-    """The gradients (dx, dy) of `image`, over 8 and rounded down: two int8 arrays H x W.
+    """Return the gradients (dx, dy) of `image`, divided by 8 and rounded down: two int8 arrays.
 
-    image: uint8 H x W. dx is the right neighbours less the left ones; dy is the row above less the
-    row below, so it grows upwards. Sums of 16 bits, as in Gronqvist and Lokhmotov, section 1.3.
-    Pixels at the border have 0. out: two int8 arrays H x W, which are written and returned, but for
-    their borders, which stay. kernel: one of the operator `sobel`. Raises ShapeError for other
-    arrays, UnsupportedOpError where there is no such kernel.
+    image: uint8 H x W; the results have its shape. dx is the right neighbours minus the left ones;
+    dy is the row above minus the row below, so that it grows upwards. Sums have 16 bits, as in
+    Gronqvist and Lokhmotov, section 1.3. The gradients of border pixels are 0. out: two int8 arrays
+    H x W to write and return; their borders are not written. kernel: the name of a kernel of the
+    operator `sobel`. Raises ShapeError for other arrays, UnsupportedOpError for an unknown kernel.
     """
     image = as_one_of("sobel: image", image, (DType.uint8,))
     if image.ndim != 2 or 0 in image.shape:
@@ -59,13 +59,13 @@ def sobel(
     ((dx, dy),) = Edges(kernel)(image, backend)
     if out is None:
         return dx, dy
-    for into, result in zip(out, (dx, dy), strict=True):
-        into[1:-1, 1:-1] = result[1:-1, 1:-1]
+    for target, result in zip(out, (dx, dy), strict=True):
+        target[1:-1, 1:-1] = result[1:-1, 1:-1]
     return out[0], out[1]
 
 
 def _check_out(out: object, shape: tuple[int, ...]) -> None:
-    """Raise ShapeError where `out` is no place for the gradients of an image of `shape`."""
+    """Raise ShapeError where the gradients of an image of `shape` cannot be written to `out`."""
     if not isinstance(out, (tuple, list)) or len(out) != 2:
         raise ShapeError(f"sobel: out must be two arrays, for dx and dy, got {shown(out)}")
     for name, array in zip(("dx", "dy"), out, strict=True):

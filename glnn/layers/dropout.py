@@ -24,8 +24,8 @@ class Dropout(Layer):
 
     x has any shape. The random numbers depend only on the training's seed, the number of batches
     before, the layer and the element's index: they are the same on every backend. inplace: has no
-    effect, as memory is planned. Srivastava et al. 2014, Dropout: A simple way to prevent neural networks from
-    overfitting.
+    effect, as memory is planned. Srivastava et al. 2014, Dropout: A simple way to prevent neural
+    networks from overfitting.
     """
 
     whole: ClassVar[bool] = False

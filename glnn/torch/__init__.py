@@ -1,8 +1,8 @@
 """`torch.compile(model, backend="glnn")`: graphs of PyTorch's compiler, run by glnn.
 
-PyTorch finds `compile` by the entry point group `torch_dynamo_backends`. Inference only: what needs
-gradients, and whatever glnn does not take, is left to PyTorch with a warning that says why. Nothing
-else of glnn imports torch.
+PyTorch finds `compile` by the entry point group `torch_dynamo_backends`. Inference only: graphs
+that need gradients, and graphs that glnn does not support, are left to PyTorch with a warning that
+gives the reason. No other part of glnn imports torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LeftToPyTorch", "compile"]
 LOG = logging.getLogger(__name__)
 Result = Callable[..., Sequence[Any]]
 OTHER_OPTIONS = ("check",)
-"""Options that are not InferenceSession's."""
+"""Options that are not passed to InferenceSession."""
 
 
 def compile(
@@ -38,14 +38,12 @@ def compile(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Result:
-    """Return a function that computes `graph` for inputs like `inputs`, as `torch.compile` wants it
-    of a backend.
+    """Compile `graph` for inputs like `inputs`: the backend function of `torch.compile`.
 
-    options: those of `torch.compile`, passed on to InferenceSession, as {"backend": "compute"};
-    and `check`, whether the first result for each set of sizes is held against PyTorch's (True).
-    mode: not looked at, since its words are for PyTorch's own backend. What cannot be computed is
-    given back as PyTorch's, with a warning of LeftToPyTorch. Raises GlnnError for an unknown
-    option.
+    options: those of `torch.compile`, passed to InferenceSession, as {"backend": "compute"}; and
+    `check`, whether the first result for each set of sizes is compared with PyTorch's (default
+    True). mode: ignored, as its values are for PyTorch's own backend. Returns `graph` itself, with
+    a LeftToPyTorch warning, where glnn cannot compute it. Raises GlnnError for an unknown option.
     """
     session_options = dict(options or {})
     known = [*list(signature(InferenceSession).parameters)[1:], *OTHER_OPTIONS]
@@ -61,6 +59,6 @@ def compile(
         warn_left_to_pytorch(graph, str(error))
         return graph  # type: ignore[no-any-return]
     if not captured.computed:
-        LOG.debug("a graph computes nothing: it is PyTorch's")
+        LOG.debug("a graph computes nothing: left to PyTorch")
         return graph  # type: ignore[no-any-return]
     return CompiledGraph(captured, session_options, check)

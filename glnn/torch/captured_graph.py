@@ -1,4 +1,4 @@
-"""A graph as PyTorch's compiler hands it over, and the warning where it is left to PyTorch."""
+"""A graph captured by PyTorch's compiler, and the warning where it is left to PyTorch."""
 
 from __future__ import annotations
 
@@ -18,39 +18,40 @@ TYPES = (
     *(torch.float32, torch.float16, torch.bool),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 )
-"""Types of tensors that are taken as inputs and weights."""
-STATIC = "_dynamo_static_input_type"  # how the compiler marks the tensors of modules
+"""Dtypes of tensors that are accepted as inputs and weights."""
+STATIC = "_dynamo_static_input_type"  # the compiler's mark of tensors of modules
 
 
 @dataclass(frozen=True, eq=False)
 class CapturedGraph:
-    """A graph, and what each position of its inputs and outputs is."""
+    """A graph, with a classification of its inputs and outputs by position."""
 
     graph: fx.GraphModule
-    """The graph to compute: a function of all inputs, which returns a sequence."""
+    """The graph to compute: a function of all inputs that returns a sequence."""
     weights: tuple[int, ...]
-    """Inputs that are a module's parameters and buffers: constants until somebody changes them."""
+    """Inputs that are a module's parameters and buffers: constants until they are changed."""
     tensors: tuple[int, ...]
-    """Positions of all other inputs that are tensors."""
+    """Other inputs that are tensors."""
     sizes: Mapping[int, tuple[int, int]]
-    """Inputs that are integers: the tensor's position, and the axis, whose size each is."""
+    """Inputs that are sizes of tensors: the tensor's position, and the axis."""
     numbers: tuple[int, ...]
-    """Other inputs that are numbers: integers, and a module's floats, of which the compiler makes
-    float64 tensors of no dimensions with `dynamic=True`. Constants of what is exported."""
+    """Other inputs that are numbers: integers, and a module's floats, which the compiler turns into
+    float64 tensors without dimensions with `dynamic=True`. Constants in an export."""
     free: Mapping[int, tuple[int, ...]]
-    """The axes of tensors whose sizes may differ from call to call."""
+    """The axes of tensors whose sizes may differ from call to call, by the tensor's position."""
     computed: tuple[int, ...]
-    """Outputs to compute."""
+    """Outputs that glnn computes."""
     rest: fx.GraphModule | None
-    """Function that returns the other outputs, in order: views of inputs, sizes, None. PyTorch
-    computes it.
+    """The function by which PyTorch computes the other outputs, in order: views of inputs, sizes,
+    None. None where there are no others.
     """
 
     @classmethod
     def from_graph(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> CapturedGraph:
-        """Return the captured graph.
+        """Classify the inputs and outputs of `graph`.
 
-        inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not.
+        inputs: examples, one for each placeholder. Raises RefusedError for a graph that glnn does
+        not support.
         """
         if torch.is_autocast_enabled("cpu"):
             raise RefusedError("autocast is on, and glnn computes in the types that the graph says")
@@ -61,18 +62,18 @@ class CapturedGraph:
                 _check(node, value)
         _check_attributes(graph)
         _check_gradients(graph)
-        of_tensors = (i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor))
-        tensors = [i for i in of_tensors if i not in floats]
+        is_tensor = [isinstance(value, torch.Tensor) for value in inputs]
+        tensors = [i for i in range(len(inputs)) if is_tensor[i] and i not in floats]
         weights = tuple(i for i in tensors if _is_weight(nodes[i], inputs[i]))
         others = tuple(i for i in tensors if i not in weights)
         shapes = {i: [_symbol(n) for n in _example(nodes[i], inputs[i]).shape] for i in others}
-        places: dict[Any, tuple[int, int]] = {}
+        axis_of_size: dict[Any, tuple[int, int]] = {}
         for i, shape in shapes.items():
             for axis, size in enumerate(shape):
-                places.setdefault(size, (i, axis))
+                axis_of_size.setdefault(size, (i, axis))
         integers = [i for i in range(len(inputs)) if i not in tensors and i not in floats]
-        result = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
-        sizes = {i: place for i, place in result.items() if place is not None}
+        axes = {i: axis_of_size.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
+        sizes = {i: axis for i, axis in axes.items() if axis is not None}
         free = {
             i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()
         }
@@ -86,18 +87,18 @@ class CapturedGraph:
         return str(nodes[position].name)
 
     def with_inputs(self, positions: Iterable[int]) -> CapturedGraph:
-        """The same, but that the weights at `positions` are inputs like others."""
-        moved = set(positions)
-        weights = tuple(i for i in self.weights if i not in moved)
-        tensors = tuple(sorted({*self.tensors, *moved}))
+        """Return the graph with the weights at `positions` as ordinary inputs."""
+        inputs = set(positions)
+        weights = tuple(i for i in self.weights if i not in inputs)
+        tensors = tuple(sorted({*self.tensors, *inputs}))
         return replace(self, weights=weights, tensors=tensors)
 
 
 class FrozenGraph(torch.nn.Module):  # type: ignore[misc]
-    """A captured graph as a module of its tensors alone, with its weights as buffers."""
+    """A captured graph as a module of `captured.tensors`, with its weights as buffers."""
 
     def __init__(self, captured: CapturedGraph, inputs: Sequence[Any]) -> None:
-        """Freeze the weights and numbers among `inputs`, those of a call."""
+        """Freeze the weights and numbers among `inputs`, the inputs of a call."""
         super().__init__()
         self.captured = captured
         self.numbers = {i: number(inputs[i]) for i in captured.numbers}
@@ -106,11 +107,11 @@ class FrozenGraph(torch.nn.Module):  # type: ignore[misc]
             self.register_buffer(weight_name(i), inputs[i].detach())
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
-        """Return the outputs to compute, for the tensors at `captured.tensors`."""
-        known = {**dict(zip(self.captured.tensors, tensors, strict=True)), **self.numbers}
-        known |= {i: getattr(self, weight_name(i)) for i in self.captured.weights}
-        known |= {i: known[t].shape[axis] for i, (t, axis) in self.captured.sizes.items()}
-        outputs = self.graph(*(known[i] for i in sorted(known)))
+        """Return the outputs at `captured.computed` for the tensors at `captured.tensors`."""
+        inputs = {**dict(zip(self.captured.tensors, tensors, strict=True)), **self.numbers}
+        inputs |= {i: getattr(self, weight_name(i)) for i in self.captured.weights}
+        inputs |= {i: inputs[t].shape[axis] for i, (t, axis) in self.captured.sizes.items()}
+        outputs = self.graph(*(inputs[i] for i in sorted(inputs)))
         return tuple(outputs[i] for i in self.captured.computed)
 
 
@@ -120,12 +121,12 @@ def weight_name(position: int) -> str:
 
 
 def number(value: Any) -> int | float:
-    """Return the number that an input of `CapturedGraph.numbers` is."""
+    """Return the value of an input of `CapturedGraph.numbers` as a number."""
     return float(value) if isinstance(value, torch.Tensor) else value
 
 
 def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, int | float]) -> fx.GraphModule:
-    """Put the floats among `numbers`, by the inputs' positions, where `graph` reads them."""
+    """Replace the inputs of `graph` that are floats by constants. numbers: by input position."""
     for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
         if isinstance(numbers.get(i), float):
             for item in list(node.users):
@@ -136,7 +137,7 @@ def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, int | float]) -> f
 
 
 def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
-    """Return `graph` without its switches of gradients, of which there are none at inference."""
+    """Return `graph` without nodes that switch gradients on or off."""
     copied = fx.Graph()
     copied.output(copied.graph_copy(graph.graph, {}))
     for node in list(copied.nodes):
@@ -146,13 +147,13 @@ def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def _is_float(node: fx.Node, value: Any) -> bool:
-    """Return whether an input is a Python float that the compiler made a tensor of."""
+    """Return True where an input is a Python float that the compiler turned into a tensor."""
     scalar = isinstance(value, torch.Tensor) and value.dtype is torch.float64 and not value.shape
     return scalar and all(n.op == "call_method" and n.target == "item" for n in node.users)
 
 
 def _check(node: fx.Node, value: Any) -> None:
-    """Raise RefusedError if an input is not what glnn takes."""
+    """Raise RefusedError for an input that glnn does not take."""
     if isinstance(value, (int, torch.SymInt)):
         return
     if not isinstance(value, torch.Tensor):
@@ -169,7 +170,7 @@ def _check(node: fx.Node, value: Any) -> None:
 
 
 def _check_attributes(graph: fx.GraphModule) -> None:
-    """Raise RefusedError where weights are no inputs, so that nobody would see them change."""
+    """Raise RefusedError where weights are attributes and not inputs: changes go unnoticed."""
     names = {name for name, _ in (*graph.named_parameters(), *graph.named_buffers())}
     for node in graph.graph.nodes:
         if node.op == "get_attr" and node.target in names:
@@ -179,7 +180,7 @@ def _check_attributes(graph: fx.GraphModule) -> None:
 
 
 def _check_gradients(graph: fx.GraphModule) -> None:
-    """Raise RefusedError where gradients of an output may be asked for."""
+    """Raise RefusedError where an output requires gradients."""
     for value in map(_value, _graph_results(graph)):
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise RefusedError(
@@ -188,22 +189,22 @@ def _check_gradients(graph: fx.GraphModule) -> None:
 
 
 def _is_weight(node: fx.Node, value: Any) -> bool:
-    marked = STATIC in node.meta.get("tensor_dict", {})
-    return marked or isinstance(value, torch.nn.Parameter)
+    is_static = STATIC in node.meta.get("tensor_dict", {})
+    return is_static or isinstance(value, torch.nn.Parameter)
 
 
 def _example(node: fx.Node, value: Any) -> Any:
-    """The placeholder's value as the compiler traced it, which has symbols for sizes."""
+    """Return the placeholder's traced value, with symbolic sizes; `value` where there is none."""
     return node.meta.get("example_value", value)
 
 
 def _symbol(size: Any) -> Any:
-    """A size: an int, or the expression that it is."""
+    """Return a size as an int, or as the expression of a SymInt."""
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _graph_results(graph: fx.GraphModule) -> list[Any]:
-    """Return the graph's results: nodes, and values that are the same each time."""
+    """Return the graph's results: nodes and constants."""
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
     (results,) = output.args
     return list(results)
@@ -214,24 +215,27 @@ def _value(value: Any) -> Any:
 
 
 def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | None]:
-    """The outputs to compute, and what gives the others. Raises RefusedError."""
-    ours = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
-    theirs = {_memory(_value(node)) for node in ours} - {None}
-    returned = _graph_results(graph)
-    values = [_value(result) for result in returned]
+    """Return `CapturedGraph.computed` and `CapturedGraph.rest`. Raises RefusedError.
+
+    glnn computes the tensors that share no memory with an input or a weight.
+    """
+    inputs = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
+    input_memories = {_memory(_value(node)) for node in inputs} - {None}
+    results = _graph_results(graph)
+    values = [_value(result) for result in results]
     computed = tuple(
         i
         for i, value in enumerate(values)
-        if isinstance(value, torch.Tensor) and _memory(value) not in theirs
+        if isinstance(value, torch.Tensor) and _memory(value) not in input_memories
     )
-    others = [result for i, result in enumerate(returned) if i not in computed]
+    others = [result for i, result in enumerate(results) if i not in computed]
     if not others:
         return computed, None
-    calls = [n for n in graph.graph.nodes if n.op == "call_method"]
-    placed = [n.target for n in calls if n.target.endswith("_") and not n.target.endswith("__")]
-    if placed and any(isinstance(value, torch.Tensor) for value in map(_value, others)):
+    methods = [n.target for n in graph.graph.nodes if n.op == "call_method"]
+    in_place = [name for name in methods if name.endswith("_") and not name.endswith("__")]
+    if in_place and any(isinstance(value, torch.Tensor) for value in map(_value, others)):
         raise RefusedError(
-            f"it gives a view of an input, and changes tensors in place ({placed[0]})"
+            f"it gives a view of an input, and changes tensors in place ({in_place[0]})"
         )
     copied = fx.Graph()
     nodes: dict[Any, Any] = {}
@@ -242,9 +246,7 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
 
 
 def _memory(value: Any) -> int | None:
-    """Return a key that two tensors have in common where they share memory; None for other
-    values.
-    """
+    """Return a key of a tensor's memory, equal for tensors that share it; None for other values."""
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
@@ -254,15 +256,15 @@ MAX_REASON = 300  # letters of a reason
 
 
 class LeftToPyTorch(UserWarning):
-    """A graph, or a call of it, is computed by PyTorch itself; the text says why."""
+    """PyTorch computes a graph, or a call of it, instead of glnn; the message gives the reason."""
 
 
 class RefusedError(Exception):
-    """The reason why glnn does not run a graph: half a sentence that begins with a small letter."""
+    """glnn cannot run a graph. Its message is a clause with the reason, in lower case."""
 
 
 def warn_left_to_pytorch(graph: fx.GraphModule, reason: str) -> None:
-    """Warn that `graph` is PyTorch's, and why."""
+    """Warn that `graph` is left to PyTorch, with the reason."""
     text = printable(" ".join(reason.split()))
     text = text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 3]}..."
     message = f"{describe_graph(graph)} is left to PyTorch: {text}"
@@ -271,11 +273,9 @@ def warn_left_to_pytorch(graph: fx.GraphModule, reason: str) -> None:
 
 
 def describe_graph(graph: fx.GraphModule) -> str:
-    """Return a name for `graph`: the place in the program where it begins, and its number of
-    operators.
-    """
+    """Describe `graph` by its number of operators and the source line where it begins."""
     nodes = [node for node in graph.graph.nodes if node.op.startswith("call")]
-    places = [STACK_FRAME.findall(node.stack_trace or "") for node in nodes]
-    first = next((result[-1] for result in places if result), None)
+    frames = [STACK_FRAME.findall(node.stack_trace or "") for node in nodes]
+    first = next((result[-1] for result in frames if result), None)
     where = f" from {first[0]}:{first[1]} ({first[2]})" if first else ""
     return f"the graph of {len(nodes)} operator{'s'[: len(nodes) != 1]}{where}"

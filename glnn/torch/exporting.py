@@ -1,6 +1,6 @@
 """Conversion of a captured graph to an ONNX model, by PyTorch's exporter.
 
-Operators that PyTorch uses at inference and its exporter has not are made of others.
+Operators that the exporter lacks are decomposed into others.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from glnn.errors import extra, first_line
 from glnn.torch.captured_graph import CapturedGraph, FrozenGraph, RefusedError, number, weight_name
 
 EXPORTING = process_lock()
-"""Held while something is exported: PyTorch's exporter is for one thread at a time."""
-MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without files of its own ends at 2 GiB
+"""The lock of PyTorch's exporter, which is not thread-safe."""
+MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without external data has at most 2 GiB
 NO_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'")
 FOREIGN = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 NOISY = ("torch.onnx._internal.exporter", "torch._subclasses.fake_tensor")
-"""Loggers of what we say in one sentence, or what nobody needs to know at each export."""
+"""Loggers that `quiet` turns off."""
 
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """A captured graph as an ONNX model for some sizes, without the numbers of its weights."""
+    """A captured graph as an ONNX model, without the data of its weights."""
 
     content: bytes
-    """The ONNX model, whose weights have no numbers."""
+    """The ONNX model, whose weights have no data."""
     shapes: tuple[tuple[int | None, ...], ...]
-    """Shapes of the tensors that it takes, in order; None is any size."""
+    """The shapes of the tensors that it takes, in order; None is any size."""
     numbers: tuple[int | float, ...]
-    """The numbers that it was exported for."""
+    """The values of `CapturedGraph.numbers` that it was exported for."""
 
     def takes(self, shapes: Sequence[Sequence[int]], numbers: tuple[int | float, ...]) -> bool:
-        """Return whether it is for tensors of these shapes, and these numbers."""
+        """Return True where it is for tensors of these shapes, and for these numbers."""
         return numbers == self.numbers and all(
-            all(size in (None, n) for size, n in zip(known, shape, strict=True))
-            for known, shape in zip(self.shapes, shapes, strict=True)
+            all(size in (None, n) for size, n in zip(exported, shape, strict=True))
+            for exported, shape in zip(self.shapes, shapes, strict=True)
         )
 
     def model(self, weights: dict[int, Any]) -> bytes:
-        """The ONNX model with the numbers of the tensors `weights`, by their positions."""
+        """Return the ONNX model with the data of `weights`, tensors by input position."""
         from onnx import ModelProto
 
         proto = ModelProto.FromString(self.content)
@@ -62,36 +62,36 @@ class ExportedGraph:
 
 
 def export(captured: CapturedGraph, inputs: Sequence[Any]) -> ExportedGraph:
-    """The ONNX model of `captured`, for the sizes of `inputs` and, where these are free, others.
+    """Export `captured` for the shapes of `inputs`; sizes along `captured.free` may stay open.
 
-    Raises RefusedError, which names the operator, where PyTorch's exporter has none for it.
+    Raises RefusedError where PyTorch cannot export it; it names the operator that is missing.
     """
     nbytes = sum(inputs[i].nbytes for i in captured.weights)
     if nbytes > MOST_BYTES:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
     with EXPORTING, torch.no_grad(), quiet():
         program = attempt(lambda: _program(captured, inputs))
-        known = {weight_name(i): captured.name(i) for i in captured.weights}
-        known |= {f"tensors_{at}": captured.name(i) for at, i in enumerate(captured.tensors)}
-        check(program, lambda target: known.get(target, target))
-        names = [input_name(i) for i in captured.tensors]
+        names = {weight_name(i): captured.name(i) for i in captured.weights}
+        names |= {f"tensors_{n}": captured.name(i) for n, i in enumerate(captured.tensors)}
+        check(program, lambda target: names.get(target, target))
+        input_names = [input_name(i) for i in captured.tensors]
         proto = attempt(
             lambda: (
                 torch.onnx.export(
                     program,
                     (),
                     dynamo=True,
-                    optimize=False,  # weights stay as they are, so that they can be exchanged
+                    optimize=False,  # leaves the weights unchanged, so that they can be replaced
                     verbose=False,
-                    input_names=names,
+                    input_names=input_names,
                     output_names=[output_name(i) for i in captured.computed],
                 ).model_proto
             )
         )
     name_sizes(proto)
-    weights_named = {weight_name(i) for i in captured.weights}
+    weight_names = {weight_name(i) for i in captured.weights}
     for initializer in proto.graph.initializer:
-        if initializer.name in weights_named:
+        if initializer.name in weight_names:
             initializer.raw_data = b""
     sizes = {
         value.name: tuple(
@@ -100,16 +100,16 @@ def export(captured: CapturedGraph, inputs: Sequence[Any]) -> ExportedGraph:
         )
         for value in proto.graph.input
     }
-    anything = {i: tuple(inputs[i].shape) for i in captured.tensors}
-    shapes = tuple(sizes.get(input_name(i), anything[i]) for i in captured.tensors)
+    # An input that the model lacks, as it is unused, has its shape in this call.
+    shapes = tuple(sizes.get(input_name(i), tuple(inputs[i].shape)) for i in captured.tensors)
     numbers = tuple(number(inputs[i]) for i in captured.numbers)
     return ExportedGraph(proto.SerializeToString(), shapes, numbers)
 
 
 def name_sizes(proto: Any, names: Mapping[str, str] | None = None) -> None:
-    """Make numbers of sizes that PyTorch's exporter names "2", where an open one proved fixed.
+    """Turn symbols such as "2", the exporter's for a size that proved fixed, into numbers.
 
-    names: what to call sizes by what the exporter calls them.
+    names: new names of other symbols, by the exporter's names.
     """
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
@@ -130,7 +130,7 @@ def output_name(position: int) -> str:
 
 
 def _program(captured: CapturedGraph, inputs: Sequence[Any]) -> Any:
-    """The graph as PyTorch exports it: of ATen's operators, of which none works in place."""
+    """Return the exported program: functional ATen operators."""
     auto = torch.export.Dim.AUTO
     free = [dict.fromkeys(captured.free.get(i, ()), auto) for i in captured.tensors]
     tensors = tuple(inputs[i].detach() for i in captured.tensors)
@@ -141,9 +141,10 @@ def _program(captured: CapturedGraph, inputs: Sequence[Any]) -> Any:
 
 
 def check(program: Any, called: Callable[[str], str] = str) -> None:
-    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types.
+    """Raise RefusedError for a program that changes its inputs, draws random numbers, or computes
+    in an unsupported dtype.
 
-    called: what to call the input or the weight that the program calls so.
+    called: function from the program's name of an input or weight to its name in errors.
     """
     for output in program.graph_signature.output_specs:
         if "MUTATION" in output.kind.name:
@@ -160,7 +161,7 @@ def check(program: Any, called: Callable[[str], str] = str) -> None:
 
 
 def _is_deterministic(node: Any) -> bool:
-    """Return True where an operator that may draw random numbers does not, as a dropout at
+    """Return True where the arguments of a random operator make it deterministic, as a dropout's at
     inference.
     """
     arguments = {a.name: a for a in node.target._schema.arguments}
@@ -179,26 +180,26 @@ def attempt(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except ImportError as error:
-        needs = f"PyTorch's ONNX exporter needs {error.name}: {extra('torch')}"
-        raise RefusedError(needs) from None
+        reason = f"PyTorch's ONNX exporter needs {error.name}: {extra('torch')}"
+        raise RefusedError(reason) from None
     except Exception as error:  # the exporter raises any
-        reason: BaseException = error
-        while reason.__cause__ is not None:
-            reason = reason.__cause__
-        missing = NO_OPERATOR.search(str(reason))
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        missing = NO_OPERATOR.search(str(cause))
         if missing:
             name = f"{missing[1]}.{missing[2]}"
             raise RefusedError(f"PyTorch's ONNX exporter does not have {name}") from None
-        said = f"{type(reason).__name__}: {first_line(Exception(str(reason).strip()))}"
-        raise RefusedError(f"PyTorch does not export it to ONNX: {said}") from None
+        reason = f"{type(cause).__name__}: {first_line(Exception(str(cause).strip()))}"
+        raise RefusedError(f"PyTorch does not export it to ONNX: {reason}") from None
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress what the exporter prints, warns of and logs."""
-    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
-    loggers = [logging.getLogger(name) for name in {*NOISY, f"{NOISY[0]}._registration", *known}]
-    before = [logger.disabled for logger in loggers]
+    """Suppress the exporter's warnings and log messages."""
+    noisy = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
+    loggers = [logging.getLogger(name) for name in {*NOISY, f"{NOISY[0]}._registration", *noisy}]
+    were_disabled = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
@@ -206,12 +207,12 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
+        for logger, disabled in zip(loggers, were_disabled, strict=True):
             logger.disabled = disabled
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return functions that compute operators by others, as `run_decompositions` takes them."""
+    """Return the decompositions of operators for `run_decompositions`."""
     aten = torch.ops.aten
     return {
         aten._native_multi_head_attention.default: attention,
@@ -222,16 +223,16 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def split(x: Any, split_size: int, dim: int = 0) -> Any:
-    """Parts of `x` of the same size: the exporter makes a sequence of them, which is the host's."""
+    """Split `x` into equal parts, without ONNX sequences, which glnn runs on the host."""
     size = x.shape[dim]
     if type(size) is not int or type(split_size) is not int or not split_size:
         return NotImplemented
-    whole, last = divmod(size, split_size)
-    return split_with_sizes(x, [split_size] * whole + [last] * (last > 0) or [0], dim)
+    count, last = divmod(size, split_size)
+    return split_with_sizes(x, [split_size] * count + [last] * (last > 0) or [0], dim)
 
 
 def split_with_sizes(x: Any, split_sizes: list[int], dim: int = 0) -> Any:
-    """Parts of `x` of these sizes."""
+    """Split `x` into parts of these sizes."""
     starts = accumulate(split_sizes, initial=0)
     return [x.narrow(dim, start, size) for start, size in zip(starts, split_sizes, strict=False)]
 
@@ -254,8 +255,8 @@ def attention(
     """Compute nn.MultiheadAttention of (batch, length, embed_dim); return the result and the
     weights.
 
-    mask: what is not looked at is True, or not 0: of (length, length) where mask_type is 0, of
-    (batch, length) where it is 1, of all four dimensions where it is 2.
+    mask: True, or not 0, for positions to ignore; (length, length) where mask_type is 0, (batch,
+    length) where it is 1, all four dimensions where it is 2.
     """
     batch, size = query.shape[0], embed_dim // num_head
     projected = [
@@ -266,13 +267,13 @@ def attention(
     ]
     scores = projected[0] @ projected[1].transpose(2, 3) * size**-0.5
     if mask is not None:
-        hidden = mask.to(torch.bool)
-        hidden = hidden[:, None, None] if mask_type == 1 else hidden
-        scores = scores.masked_fill(hidden, float("-inf"))
+        ignored = mask.to(torch.bool)
+        ignored = ignored[:, None, None] if mask_type == 1 else ignored
+        scores = scores.masked_fill(ignored, float("-inf"))
     weights = scores.softmax(-1)
-    mixed = (weights @ projected[2]).transpose(1, 2).reshape(batch, -1, embed_dim)
-    shown = weights.mean(1) if average_attn_weights else weights
-    return functional.linear(mixed, proj_weight, proj_bias), shown
+    attended = (weights @ projected[2]).transpose(1, 2).reshape(batch, -1, embed_dim)
+    result = functional.linear(attended, proj_weight, proj_bias)
+    return result, weights.mean(1) if average_attn_weights else weights
 
 
 def encoder_layer(
@@ -299,19 +300,19 @@ def encoder_layer(
 ) -> Any:
     """Compute nn.TransformerEncoderLayer at inference."""
 
-    def first(x: Any) -> Any:
+    def norm_1(x: Any) -> Any:
         return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
 
-    def second(x: Any) -> Any:
+    def norm_2(x: Any) -> Any:
         return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
 
-    attended = first(src) if norm_first else src
-    packed = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-    seen, _ = attention(
-        *(attended, attended, attended, embed_dim, num_heads, *packed, mask), mask_type=mask_type
+    tokens = norm_1(src) if norm_first else src
+    weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+    attended, _ = attention(
+        *(tokens, tokens, tokens, embed_dim, num_heads, *weights, mask), mask_type=mask_type
     )
-    x = src + seen if norm_first else first(src + seen)
-    hidden = functional.linear(second(x) if norm_first else x, ffn_weight_1, ffn_bias_1)
+    x = src + attended if norm_first else norm_1(src + attended)
+    hidden = functional.linear(norm_2(x) if norm_first else x, ffn_weight_1, ffn_bias_1)
     hidden = functional.gelu(hidden) if use_gelu else functional.relu(hidden)
     result = x + functional.linear(hidden, ffn_weight_2, ffn_bias_2)
-    return result if norm_first else second(result)
+    return result if norm_first else norm_2(result)

@@ -1,4 +1,4 @@
-"""PyTorch's own files: tensors by name, and nothing that is run."""
+"""PyTorch's files of tensors by name, read without executing code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from glnn.model.files import check_inflated
 
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""First bytes of a file of torch.save before 1.6, a pickle; later files are archives."""
+"""First bytes of a pickle written by torch.save before 1.6; later files are zip archives."""
 
 
 def read(path: Path) -> Any:
     """Read a file of `torch.save` that has only tensors, numbers, texts, lists and dicts.
 
-    Tensors lie in the host's memory. Raises ModelError for every fault, and for anything else that
-    the file has.
+    Tensors are on the CPU. Raises ModelError for a damaged file, and for any other content.
     """
     check_file(path)
     try:
@@ -38,13 +37,13 @@ def read(path: Path) -> Any:
     except GlnnError:
         raise
     except Exception as error:  # PyTorch raises any
-        raise ModelError(f"{path}: {_wrong(path, error)}") from None
+        raise ModelError(f"{path}: {_describe_fault(path, error)}") from None
 
 
 def save(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write `arrays` to `path` as `torch.save` writes a state dict, whole or not at all.
+    """Write `arrays` to `path` atomically, as `torch.save` writes a state dict.
 
-    Raises ModelError where the file cannot be written, or PyTorch has no such numbers.
+    Raises ModelError where the file cannot be written, or PyTorch lacks a dtype.
     """
     try:
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
@@ -54,7 +53,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None  # type: ignore[arg-type]
 
 
-def _wrong(path: Path, error: Exception) -> str:
+def _describe_fault(path: Path, error: Exception) -> str:
     """Return a description of a file's fault, from PyTorch's error and the file's first bytes."""
     try:
         with open(path, "rb", opener=open_regular) as file:

@@ -31,9 +31,9 @@ Tensors = tuple[Any, ...]
 
 
 def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> GraphModel:
-    """The model of `module`: see `Model.from_torch`."""
-    module = getattr(module, "_orig_mod", module)  # of torch.compile
-    called = type(module).__name__
+    """Convert `module` to a model: see `Model.from_torch`."""
+    module = getattr(module, "_orig_mod", module)  # unwraps the result of torch.compile
+    kind = type(module).__name__
     if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
         raise ModelError(f"from_torch takes a torch.nn.Module, got {shown(module)}")
     if type(dynamic) is not bool:
@@ -41,22 +41,22 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
     if name is not None and not isinstance(name, str):
         raise ModelError(f"a model's name must be a text, got {shown(name)}")
     examples = _examples(example)
-    load_triton()  # before PyTorch does, for which it may be too late
+    load_triton()  # before PyTorch loads it, which may be too late
     try:
-        with _inference(module) as ours:
-            proto = _export(ours, examples, dynamic)
+        with _inference(module) as inference_module:
+            proto = _export(inference_module, examples, dynamic)
     except RefusedError as error:
-        raise ModelError(f"{called}: {error}") from None
-    proto.graph.name = name or called
+        raise ModelError(f"{kind}: {error}") from None
+    proto.graph.name = name or kind
     unused = set(module.state_dict()) - {one.name for one in proto.graph.initializer}
     try:
-        return replace(model_from_proto(proto, name or called), passed=frozenset(unused))
+        return replace(model_from_proto(proto, name or kind), passed=frozenset(unused))
     except GlnnError as error:
-        raise ModelError(f"{called} was exported to ONNX, but {error}") from None
+        raise ModelError(f"{kind} was exported to ONNX, but {error}") from None
 
 
 def _examples(example: Any) -> Tensors:
-    """The examples, one for each input, where the module is to be. Raises ModelError."""
+    """Return the examples, one for each input, as `_plain` tensors. Raises ModelError."""
     arguments = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     for one in arguments:
         if not isinstance(one, torch.Tensor):
@@ -70,32 +70,32 @@ def _examples(example: Any) -> Tensors:
 
 
 def _plain(tensor: Any) -> Any:
-    """Return `tensor` on the host, and in float32 where it is of floats."""
-    here = tensor.cpu()
-    return here.float() if here.is_floating_point() else here
+    """Return `tensor` on the CPU, and in float32 if its dtype is a float."""
+    on_cpu = tensor.cpu()
+    return on_cpu.float() if on_cpu.is_floating_point() else on_cpu
 
 
 @contextmanager
 def _inference(module: Any) -> Iterator[Any]:
-    """Set `module` to inference; afterwards each of its parts is in its former mode.
+    """Set `module` to inference, and restore the mode of each submodule afterwards.
 
-    One that is not on the host, or not of float32, is copied.
+    A module that is not on the CPU, or not float32, is copied.
     """
     tensors = [*module.parameters(), *module.buffers()]
     nbytes = sum(one.nbytes for one in tensors)
     if nbytes > MOST_BYTES:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
-    odd = {one.dtype for one in tensors if one.is_floating_point()} - {torch.float32}
-    if odd or any(one.device.type != "cpu" for one in tensors):
+    other_floats = {one.dtype for one in tensors if one.is_floating_point()} - {torch.float32}
+    if other_floats or any(one.device.type != "cpu" for one in tensors):
         original = module
         module = attempt(lambda: copy.deepcopy(original).cpu().float())
-    before = [(part, part.training) for part in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield module
     finally:
-        for part, training in before:
-            part.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 def _export(module: Any, examples: Tensors, dynamic: bool) -> Any:
@@ -103,7 +103,7 @@ def _export(module: Any, examples: Tensors, dynamic: bool) -> Any:
     with EXPORTING, torch.no_grad(), quiet():
         program = None
         if dynamic:
-            with suppress(RefusedError):  # then for as many samples as the example has
+            with suppress(RefusedError):  # falls back to the batch size of the examples
                 program = attempt(lambda: _program(module, _double_single_samples(examples), True))
         if program is None:
             program = attempt(lambda: _program(module, examples, False))
@@ -115,7 +115,7 @@ def _export(module: Any, examples: Tensors, dynamic: bool) -> Any:
                     program,
                     (),
                     dynamo=True,
-                    optimize=False,  # the parameters keep their names
+                    optimize=False,  # keeps the parameters' names
                     verbose=False,
                     output_names=outputs,
                 ).model_proto
@@ -126,36 +126,34 @@ def _export(module: Any, examples: Tensors, dynamic: bool) -> Any:
 
 
 def _program(module: Any, examples: Tensors, dynamic: bool) -> Any:
-    """The module as PyTorch exports it. dynamic: whether first sizes are open.
+    """Return the exported program. dynamic: whether the first size of each input is open.
 
-    Raises RefusedError where they are to be and it goes one way of several by them.
+    Raises RefusedError where open sizes decide branches of the program.
     """
-    free = _first_sizes(module, examples) if dynamic else None
-    program = torch.export.export(module, examples, dynamic_shapes=free, strict=False)
+    dynamic_shapes = _first_sizes(module, examples) if dynamic else None
+    program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes, strict=False)
     if dynamic:
-        _check_ways(program)
+        _check_guards(program)
     return program.run_decompositions(decompositions())
 
 
-def _check_ways(program: Any) -> None:
-    """Raise RefusedError where PyTorch asked for more of open sizes than that two are the same.
+def _check_guards(program: Any) -> None:
+    """Raise RefusedError for guards on open sizes, other than that two sizes are equal.
 
-    Only the way that the examples go was exported then.
+    With such a guard only the branch that the examples take was exported.
     """
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
-    shapes = {id(v.fake_mode): v.fake_mode.shape_env for v in values if hasattr(v, "fake_mode")}
-    for environment in shapes.values():
-        for guard in environment.guards if environment is not None else ():
-            asked = guard.expr
-            sides = [side.is_Symbol for side in asked.args]
-            if getattr(asked, "rel_op", "") != "==" or not all(sides):
-                raise RefusedError(f"it goes by whether {asked}")
+    shape_envs = {id(v.fake_mode): v.fake_mode.shape_env for v in values if hasattr(v, "fake_mode")}
+    for shape_env in shape_envs.values():
+        for guard in shape_env.guards if shape_env is not None else ():
+            condition = guard.expr
+            are_symbols = all(side.is_Symbol for side in condition.args)
+            if getattr(condition, "rel_op", "") != "==" or not are_symbols:
+                raise RefusedError(f"it goes by whether {condition}")
 
 
 def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
-    """Return dynamic shapes in which the first size of each input is open, by the arguments of
-    `forward`.
-    """
+    """Return dynamic shapes, by arguments of `forward`, with the first size of each input open."""
 
     def dims(value: Any) -> Any:
         if isinstance(value, tuple):  # of *arguments
@@ -167,18 +165,16 @@ def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
 
 
 def _double_single_samples(examples: Tensors) -> Tensors:
-    """Return examples with two samples where they have one, as PyTorch takes a size of 1 for a
-    constant.
-    """
+    """Return examples with two samples instead of one: PyTorch specializes for a size of 1."""
     return tuple(
         torch.cat([one, one]) if one.ndim and one.shape[0] == 1 else one for one in examples
     )
 
 
 def _output_names(program: Any) -> list[str]:
-    """Return names for the outputs, from the keys and positions at which forward returns them.
+    """Return names of the outputs, from their keys and positions in the result of `forward`.
 
-    One that is an input has the input's name; of None nothing is exported.
+    An output that is an input has the input's name; None is not exported.
     """
     signature = program.graph_signature
     specs = [one.arg for one in signature.output_specs if one.kind.name == "USER_OUTPUT"]
@@ -193,19 +189,19 @@ def _output_names(program: Any) -> list[str]:
 
 
 def _names(structure: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The way to each leaf of `structure`."""
+    """Yield the path to each leaf of `structure`."""
     if isinstance(structure, Mapping):
         for key, one in structure.items():
             yield from _names(one, (*path, str(key)))
     elif isinstance(structure, (tuple, list)):
-        for place, one in enumerate(structure):
-            yield from _names(one, (*(path or ("output",)), str(place)))
+        for i, one in enumerate(structure):
+            yield from _names(one, (*(path or ("output",)), str(i)))
     else:
         yield path
 
 
 def _batch(proto: Any) -> dict[str, str]:
-    """Return the new name of the first open size of an input: BATCH, as in models of layers."""
+    """Return a renaming of the first input's open first size to BATCH, as in models of layers."""
     shapes = [one.type.tensor_type.shape.dim for one in proto.graph.input]
     first = [dims[0].dim_param for dims in shapes if dims and not dims[0].dim_param.isdigit()]
     return {name: BATCH for name in first[:1] if name}

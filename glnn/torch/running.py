@@ -1,4 +1,4 @@
-"""Running a captured graph by sessions, and leaving to PyTorch what these do not take."""
+"""Running a captured graph by sessions, with PyTorch as the fallback."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from glnn.torch.captured_graph import (
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
 from glnn.validation.comparison import relative_error
 
-Mark = tuple[int, int, bytes]
-SAMPLES = 64  # numbers of a weight that are looked at in each call
+Fingerprint = tuple[int, int, bytes]
+SAMPLES = 64  # numbers of a weight in its fingerprint
 
 
 class DeviceWeights:
-    """The weights of one module, as they are on the device in the sessions of its graphs."""
+    """The weights of one module, uploaded in the sessions of its graphs."""
 
     def __init__(self, weights: Mapping[int, Any], renewed: bool = False) -> None:
-        """weights: tensors by their positions among a graph's inputs. They are not kept alive.
+        """weights: tensors by input position, referenced weakly.
 
-        renewed: whether they were others before.
+        renewed: whether the tensors were changed since sessions had them before.
         """
         self._tensors = {i: weakref.ref(tensor) for i, tensor in weights.items()}
-        self._marks = {i: mark(tensor) for i, tensor in weights.items()}
+        self._fingerprints = {i: fingerprint(tensor) for i, tensor in weights.items()}
         self.sessions: dict[ExportedGraph, InferenceSession] = {}
-        self.checked: set[object] = set()  # models and sizes whose results were PyTorch's
+        self.checked: set[object] = set()  # exports and shapes whose results were compared
         self.renewed = renewed
-        self.runs = 0  # since the weights were taken
+        self.runs = 0  # since the weights were uploaded
 
     def is_of(self, weights: Mapping[int, Any]) -> bool:
-        """Return True where `weights` are its tensors, whatever is in them."""
+        """Return True where `weights` are the same tensor objects, changed or not."""
         return all(self._tensors[i]() is tensor for i, tensor in weights.items())
 
     @property
@@ -54,14 +54,14 @@ class DeviceWeights:
         return all(tensor() is not None for tensor in self._tensors.values())
 
     def changed(self, weights: Mapping[int, Any]) -> tuple[int, ...]:
-        """The positions of the tensors that were changed since they were taken."""
-        return tuple(i for i, tensor in weights.items() if mark(tensor) != self._marks[i])
+        """Return the positions of the tensors that were changed since they were uploaded."""
+        return tuple(i for i, t in weights.items() if fingerprint(t) != self._fingerprints[i])
 
 
-def mark(tensor: Any) -> Mark:
-    """Return a fingerprint of `tensor` that changes with its numbers: its address and version.
+def fingerprint(tensor: Any) -> Fingerprint:
+    """Return the address, the version and some numbers of `tensor`.
 
-    And, as changes by way of `.data` or NumPy are not counted, some of the numbers.
+    The version does not count changes by way of `.data` or NumPy; the numbers show most of these.
     """
     version = 0 if tensor.is_inference() else tensor._version
     sample = b""
@@ -72,15 +72,15 @@ def mark(tensor: Any) -> Mark:
 
 
 LOG = logging.getLogger(__name__)
-EXPORTS = 8  # of one graph, for sizes that one model does not take together
-MODULES = 16  # that share a graph, whose sessions are kept
-FAILURES = 3  # runs behind one another that fail before no more are tried
-RESTLESS = 3  # changes behind one another before a weight is an input
+EXPORTS = 8  # the most ONNX models of one graph, for different sizes
+MODULES = 16  # the most modules that share a graph whose sessions are kept
+FAILURES = 3  # consecutive failed runs after which PyTorch computes the graph
+RESTLESS = 3  # consecutive runs with a changed weight after which it becomes an input
 TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2}
 
 
 class UncachedSession(InferenceSession):
-    """A session whose weights change in each call; nothing of it is kept on disk."""
+    """A session whose weights change often, so that nothing of it is cached on disk."""
 
     cache = None
 
@@ -88,8 +88,8 @@ class UncachedSession(InferenceSession):
 class CompiledGraph:
     """A graph that glnn computes, or PyTorch where that is not possible.
 
-    captured: the graph. options: of InferenceSession. check: whether the first result for each
-    set of sizes is held against PyTorch's. Any thread may call it.
+    captured: the graph. options: options of InferenceSession. check: whether the first result for
+    each set of sizes is compared with PyTorch's. Thread-safe.
     """
 
     def __init__(self, captured: CapturedGraph, options: Mapping[str, Any], check: bool) -> None:
@@ -104,7 +104,7 @@ class CompiledGraph:
         """The reason why PyTorch computes the graph; empty where glnn does."""
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        """Return the graph's outputs for `inputs`: tensors of their own, or views."""
+        """Return the graph's outputs for `inputs`: new tensors, or views of inputs."""
         if self._refusal:
             return self._graph(*inputs)  # type: ignore[no-any-return]
         try:
@@ -113,8 +113,8 @@ class CompiledGraph:
             return outputs
         except RefusedError as error:
             self._refusal = str(error)
-        except GlnnError as error:  # for want of memory, a lost device, a number beyond int32
-            if type(error) is GlnnError:  # an option that is none
+        except GlnnError as error:  # too little memory, a lost device, a number beyond int32
+            if type(error) is GlnnError:  # a wrong option
                 raise
             self._failures += 1
             reason = f"{type(error).__name__}: {first_line(error)}"
@@ -128,7 +128,7 @@ class CompiledGraph:
 
     @property
     def sessions(self) -> tuple[InferenceSession, ...]:
-        """The sessions, one for each module and set of sizes that shares the graph."""
+        """The sessions, one for each module that shares the graph and each of its exports."""
         with self._lock:
             return tuple(
                 one
@@ -140,7 +140,7 @@ class CompiledGraph:
         with self._lock:
             captured, exported, device_weights = self._prepare(inputs)
             session = device_weights.sessions.get(exported)
-            made = session is None
+            is_new = session is None
             if session is None:
                 weights = {i: inputs[i] for i in captured.weights}
                 kind = UncachedSession if device_weights.renewed else InferenceSession
@@ -149,9 +149,9 @@ class CompiledGraph:
         names = {info.name for info in session.get_inputs()}
         feeds = {input_name(i): _array(inputs[i]) for i in captured.tensors}
         feeds = {key: array for key, array in feeds.items() if key in names}
-        wanted = [output_name(i) for i in captured.computed]
-        results = [_tensor(array, feeds.values()) for array in session.run(wanted, feeds)]
-        if made:  # only now is it known what `auto` takes
+        output_names = [output_name(i) for i in captured.computed]
+        results = [_tensor(array, feeds.values()) for array in session.run(output_names, feeds)]
+        if is_new:  # the first run decides what `auto` is
             LOG.info("%s runs on %s", describe_graph(self._graph), session.backend.name)
         if self._check:
             shapes = tuple(tuple(inputs[i].shape) for i in captured.tensors)
@@ -161,11 +161,15 @@ class CompiledGraph:
         if captured.rest is None:
             return results
         others = list(captured.rest(*inputs))
-        known, rest = dict(zip(captured.computed, results, strict=True)), iter(others)
-        return [known[i] if i in known else next(rest) for i in range(len(known) + len(others))]
+        computed, rest = dict(zip(captured.computed, results, strict=True)), iter(others)
+        count = len(computed) + len(others)
+        return [computed[i] if i in computed else next(rest) for i in range(count)]
 
     def _prepare(self, inputs: Sequence[Any]) -> tuple[CapturedGraph, ExportedGraph, DeviceWeights]:
-        """Return the model for such inputs and the current weights. Raises RefusedError."""
+        """Return the export for the sizes of `inputs` and the current weights.
+
+        Raises RefusedError.
+        """
         captured = self._captured
         weights = {i: inputs[i] for i in captured.weights}
         device_weights = self._weights(weights)
@@ -185,9 +189,9 @@ class CompiledGraph:
         return captured, exported, device_weights
 
     def _weights(self, weights: Mapping[int, Any]) -> DeviceWeights | None:
-        """Return the device weights for these, new ones where there were none or they were changed.
+        """Return the DeviceWeights of `weights`: new ones where these are new or were changed.
 
-        None where some of them are inputs from now on.
+        None where some weights change so often that they became inputs of the graph.
         """
         key = tuple(map(id, weights.values()))
         device_weights, renewed = self._device_weights.get(key), False
@@ -201,18 +205,18 @@ class CompiledGraph:
             if device_weights.runs:
                 self._restless.clear()
             self._restless.update(changed)
-            moved = [i for i, count in self._restless.items() if count >= RESTLESS]
-            if moved:
+            restless = [i for i, count in self._restless.items() if count >= RESTLESS]
+            if restless:
                 LOG.info(
                     "%s: weights change in each call: inputs from now on",
                     describe_graph(self._graph),
                 )
-                self._captured = self._captured.with_inputs(moved)
+                self._captured = self._captured.with_inputs(restless)
                 self._exports.clear()
                 self._device_weights.clear()
                 return None
-        for other in [k for k, one in self._device_weights.items() if not one.alive]:
-            del self._device_weights[other]
+        for dead in [k for k, one in self._device_weights.items() if not one.alive]:
+            del self._device_weights[dead]
         device_weights = self._device_weights[key] = DeviceWeights(weights, renewed)
         if len(self._device_weights) > MODULES:
             self._device_weights.popitem(last=False)
@@ -221,18 +225,18 @@ class CompiledGraph:
     def _compare(
         self, captured: CapturedGraph, inputs: Sequence[Any], results: Sequence[Any]
     ) -> None:
-        """Hold `results` against PyTorch's. Raises RefusedError where they differ."""
+        """Compare `results` with PyTorch's. Raises RefusedError where they differ."""
         expected = self._graph(*inputs)
-        for place, got in zip(captured.computed, results, strict=True):
-            wrong = difference(got, expected[place], str(self._options.get("precision", "")))
+        for i, got in zip(captured.computed, results, strict=True):
+            wrong = difference(got, expected[i], str(self._options.get("precision", "")))
             if wrong:
-                raise RefusedError(f"output {place} is not PyTorch's: {wrong}")
+                raise RefusedError(f"output {i} is not PyTorch's: {wrong}")
 
 
 def difference(got: Any, expected: Any, precision: str = "") -> str:
-    """Return how `got` differs from `expected`, two tensors; empty where it does not.
+    """Describe the difference of two tensors; empty where they are equal within the tolerance.
 
-    precision: of the weights, as InferenceSession has it.
+    precision: of the weights, as InferenceSession's.
     """
     if (got.dtype, got.shape) != (expected.dtype, expected.shape):
         return f"{got.dtype} {tuple(got.shape)}, not {expected.dtype} {tuple(expected.shape)}"
@@ -247,13 +251,13 @@ def difference(got: Any, expected: Any, precision: str = "") -> str:
 
 
 def _array(tensor: Any) -> Array:
-    """The numbers of `tensor`, which are not copied."""
+    """Return `tensor` as an array that shares its memory."""
     array: Array = tensor.detach().resolve_neg().numpy()
     return array
 
 
 def _tensor(array: Array, others: Any) -> Any:
-    """Return `array` as a tensor whose memory is neither shared nor read-only."""
+    """Return `array` as a tensor with writeable memory that `others` do not share."""
     is_usable = array.flags.writeable and array.flags.c_contiguous
     if not is_usable or any(np.may_share_memory(array, other) for other in others):
         array = array.copy(order="C")
