@@ -43,10 +43,10 @@ def metadata(
     preprocessing: Preprocessing | None = None,
     labels: Mapping[int, str] | Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """Return the metadata of a model about its pictures and classes, for `Model(..., metadata=)`.
+    """Return metadata about a model's pictures and classes, for `Model(..., metadata=)`.
 
-    labels: names, the first that of class 0, or names by the numbers of classes. Raises ModelError
-    for labels that are no names.
+    labels: names in the order of classes, or by the numbers of classes. Raises ModelError for
+    labels that are no names.
     """
     result = {} if preprocessing is None else {KEY: json.dumps(preprocessing.to_json())}
     return result if labels is None else {**result, LABELS: text_of(labels)}

@@ -24,11 +24,11 @@ VIDEOS = (
     *(".avi", ".flv", ".m4v", ".mjpeg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"),
     ".wmv",
 )
-"""The endings of the names of files that are read as videos."""
+"""The file extensions that are read as videos."""
 DEVICE = re.compile(r"/dev/video[0-9]{1,3}")
-STALLED = 10.0  # seconds without a frame: OpenCV itself gives up after as many
-MISSED = 30  # frames in a row that a camera may fail to give
-PAUSE = 0.01  # seconds before it is asked again
+STALLED = 10.0  # seconds without a frame, after which OpenCV gives up, too
+MISSED = 30  # consecutive failed reads of a camera that are tolerated
+PAUSE = 0.01  # seconds after a failed read
 
 
 class VideoCapture(Protocol):
@@ -40,28 +40,26 @@ class VideoCapture(Protocol):
 
 
 def is_camera(name: str) -> bool:
-    """Return True where `name` is a camera: /dev/video0, or its number where no file has
-    that name.
-    """
+    """Return True for a camera: /dev/video0, or its number where no file has that name."""
     if re.fullmatch(r"[0-9]{1,3}", name):
         return not Path(name).exists()
     return DEVICE.fullmatch(name) is not None
 
 
 def is_video(name: str) -> bool:
-    """Return True where a file of that name is read as a video."""
+    """Return True where a file called `name` is read as a video."""
     return Path(name).suffix.lower() in VIDEOS
 
 
 class Camera:
-    """The frames of a camera or a video file, each uint8 H x W x 3, red first, as an iterator.
+    """An iterator over the frames of a camera or a video file: RGB arrays, uint8 H x W x 3.
 
-    A context manager: the camera is free again behind it. A camera gives the newest frame there is,
-    each once, and leaves out those that came while nobody asked; a thread takes them from the
-    driver, so that none waits there. A file gives every frame until its end.
+    A context manager, which releases the camera or file. A camera yields its newest frame, each
+    once, and drops the frames between; a thread reads them from the driver, so that none queues up
+    there. A file yields every frame until its end.
 
-    source: /dev/video0, the number of such a one, or the name of a file. stalled: seconds that a
-    camera may take for a frame. capture: in place of OpenCV's own for this source.
+    source: /dev/video0, its number, or the name of a file. stalled: the seconds to wait for a
+    camera's frame. capture: the capture to read instead of OpenCV's for `source`.
     """
 
     def __init__(
@@ -71,22 +69,22 @@ class Camera:
         stalled: float = STALLED,
         capture: VideoCapture | None = None,
     ) -> None:
-        """Open it.
+        """Open the camera or file.
 
-        Raises ModelError where OpenCV is missing, there is no such camera or file, nobody may open
-        it, or OpenCV cannot read it.
+        Raises ModelError where OpenCV is missing, where the camera or file does not exist or may
+        not be opened, or where OpenCV cannot read it.
         """
         name = str(source)
         self.live = isinstance(source, int) or is_camera(name)
         self.name = f"/dev/video{name}" if self.live and not DEVICE.fullmatch(name) else name
         self._capture = _open(self.name, self.live) if capture is None else capture
-        self._given = 0
+        self._frames = 0
         if not self._capture.isOpened():
             self._capture.release()
             advice = "another program may have it, or it gives no pictures"
             what = advice if self.live else "expected a video that OpenCV reads"
             raise ModelError(f"{self.name}: cannot be opened: {what}")
-        self._newest = _Newest(self._capture, stalled) if self.live else None
+        self._reader = _NewestFrameReader(self._capture, stalled) if self.live else None
 
     def __enter__(self) -> Camera:
         return self
@@ -105,62 +103,63 @@ class Camera:
     def __next__(self) -> Frame:
         """Return the next frame of a file, or the newest of a camera.
 
-        Raises ModelError where a camera gives none any more, or a file has none at all.
+        Raises ModelError where a camera yields no frames any more, or a file has none.
         """
-        if self._newest is not None:
-            frame, why = self._newest.take()
+        if self._reader is not None:
+            frame, reason = self._reader.take()
             if frame is None:
-                raise ModelError(f"{self.name}: {why}")
+                raise ModelError(f"{self.name}: {reason}")
         else:
-            there, frame = self._capture.read()
-            if not there and not self._given:
+            success, frame = self._capture.read()
+            if not success and not self._frames:
                 raise ModelError(f"{self.name}: expected a video, and there is no frame to read")
-            if not there:
+            if not success:
                 raise StopIteration
-        self._given += 1
-        return _red_first(frame, self.name)
+        self._frames += 1
+        return _to_rgb(frame, self.name)
 
     def close(self) -> None:
-        """Let go of the camera or file."""
-        if self._newest is not None:
-            self._newest.end()
+        """Release the camera or file."""
+        if self._reader is not None:
+            self._reader.end()
         else:
             self._capture.release()
 
 
-class _Newest:
-    """The newest frame of a capture, which a thread of its own reads all the time."""
+class _NewestFrameReader:
+    """Keeps the newest frame of a capture, which its thread reads all the time."""
 
     def __init__(self, capture: VideoCapture, stalled: float) -> None:
         self._capture = capture
         self._stalled = stalled
         self._changed = threading.Condition()
         self._frame: Any = None
-        self._why = ""
+        self._end_reason = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="glnn camera", daemon=True)
         self._thread.start()
 
     def take(self) -> tuple[Any, str]:
-        """Wait for a frame that was not taken before; return it, or None and why there is none."""
+        """Wait for a new frame; return it and "", or None and the reason why there is none."""
         with self._changed:
-            came = self._changed.wait_for(
-                lambda: self._frame is not None or self._why, self._stalled
+            in_time = self._changed.wait_for(
+                lambda: self._frame is not None or self._end_reason, self._stalled
             )
             frame, self._frame = self._frame, None
-            return frame, self._why if came else f"no frame came in {self._stalled:g} seconds"
+            stalled = f"no frame came in {self._stalled:g} seconds"
+            return frame, self._end_reason if in_time else stalled
 
     def end(self) -> None:
-        """Have the thread end, which lets go of the camera; a driver that hangs is left alone."""
+        """End the thread, which releases the camera; do not wait for a driver that hangs."""
         self._ended.set()
         self._thread.join(1.0)
 
     def _read(self) -> None:
-        missed, why = 0, "it gives no frames: it was unplugged, or another program has it"
+        missed, reason = 0, "it gives no frames: it was unplugged, or another program has it"
         try:
             while missed < MISSED and not self._ended.is_set():
-                there, frame = self._capture.read()
-                if there:
+                success, frame = self._capture.read()
+                if success:
                     missed = 0
                     with self._changed:
                         self._frame = frame
@@ -169,16 +168,16 @@ class _Newest:
                     missed += 1
                     self._ended.wait(PAUSE)
         except Exception as error:  # OpenCV's own, of a stream that it cannot decode
-            why = f"OpenCV cannot read on: {' '.join(str(error).split())}"
+            reason = f"OpenCV cannot read on: {' '.join(str(error).split())}"
         finally:
-            self._capture.release()  # here, as it must not go while it is read
+            self._capture.release()  # in this thread, as it must not be released during a read
             with self._changed:
-                self._why = why
+                self._end_reason = reason
                 self._changed.notify_all()
 
 
 def _open(name: str, live: bool) -> VideoCapture:
-    """Open a camera or a file that this user may read, by OpenCV."""
+    """Open a camera or a file by OpenCV. Raises ModelError where this user may not read it."""
     try:
         import cv2
     except ImportError:
@@ -191,22 +190,22 @@ def _open(name: str, live: bool) -> VideoCapture:
         if not live:
             return cv2.VideoCapture(name)
         capture = cv2.VideoCapture(int(re.sub(r"\D", "", name)), cv2.CAP_V4L2)
-        capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # where the driver knows of it
+        capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # not all drivers support it
         return capture
 
 
 @contextmanager
 def _silent(logging: Any) -> Iterator[None]:
     """Suppress the output of OpenCV and its FFmpeg within the context."""
-    former, variable = logging.getLogLevel(), "OPENCV_FFMPEG_LOGLEVEL"
-    asked = variable in os.environ
-    os.environ.setdefault(variable, "-8")  # FFmpeg's number for nothing at all
+    level, variable = logging.getLogLevel(), "OPENCV_FFMPEG_LOGLEVEL"
+    was_set = variable in os.environ
+    os.environ.setdefault(variable, "-8")  # FFmpeg's AV_LOG_QUIET
     logging.setLogLevel(logging.LOG_LEVEL_SILENT)
     try:
         yield
     finally:
-        logging.setLogLevel(former)
-        if not asked:
+        logging.setLogLevel(level)
+        if not was_set:
             del os.environ[variable]
 
 
@@ -214,14 +213,14 @@ def _check_device(name: str) -> None:
     """Raise ModelError where there is no device `name`, or this user may not open it."""
     path = Path(name)
     if not path.exists():
-        result = sorted(map(str, Path("/dev").glob("video*")))
-        there = f"there are {', '.join(result)}" if result else "there is none here"
-        raise ModelError(f"{name}: no such camera, {there}")
-    known = path.stat()
-    if not stat.S_ISCHR(known.st_mode):
+        devices = sorted(map(str, Path("/dev").glob("video*")))
+        hint = f"there are {', '.join(devices)}" if devices else "there is none here"
+        raise ModelError(f"{name}: no such camera, {hint}")
+    status = path.stat()
+    if not stat.S_ISCHR(status.st_mode):
         raise ModelError(f"{name}: expected a camera, which it is not")
     if not os.access(path, os.R_OK | os.W_OK):
-        advice = f"its group is {_group(known.st_gid)}, to which `usermod -aG` adds a user"
+        advice = f"its group is {_group(status.st_gid)}, to which `usermod -aG` adds a user"
         raise ModelError(f"{name}: this user may not open it: {advice}")
 
 
@@ -235,8 +234,8 @@ def _group(number: int) -> str:
         return str(number)
 
 
-def _red_first(frame: Any, name: str) -> Frame:
-    """Convert OpenCV's `frame`, blue first or grey, to H x W x 3."""
+def _to_rgb(frame: Any, name: str) -> Frame:
+    """Convert OpenCV's `frame`, BGR or grey, to RGB."""
     if (
         frame.dtype != np.uint8
         or frame.ndim not in (2, 3)
@@ -246,5 +245,5 @@ def _red_first(frame: Any, name: str) -> Frame:
         raise ShapeError(f"{name}: expected frames of uint8 H x W x 3, got {what}")
     if frame.ndim == 2 or frame.shape[2] == 1:
         return np.repeat(frame.reshape(*frame.shape[:2], 1), 3, axis=2)
-    # Copied channel by channel: a copy of frame[:, :, ::-1] takes NumPy eight times as long.
+    # Channel by channel: NumPy takes eight times as long to copy frame[:, :, ::-1].
     return np.stack([frame[:, :, 2], frame[:, :, 1], frame[:, :, 0]], axis=2)

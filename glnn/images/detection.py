@@ -20,24 +20,24 @@ from glnn.images.preprocessing_config import UltralyticsExport
 CONFIDENCE, OVERLAP = 0.25, 0.7
 """The least score of an object, and the most overlap (IoU) with a better one of its class."""
 MOST = 300
-"""Objects of a picture at the most, unless somebody says how many."""
+"""The default limit on the objects of a picture."""
 MOST_CANDIDATES = 30000
-"""The number of best candidates that are compared with one another."""
+"""The number of best candidates that non-maximum suppression compares."""
 
 YOLOV5, YOLOV8, NMS = "yolov5", "yolov8", "nms"
 LAYOUTS = (YOLOV5, YOLOV8, NMS)
-"""Layouts of outputs with boxes, of one picture: (n, 5 + classes + more), where the fifth number
-says that there is an object; (4 + classes + more, n), as of YOLOv8 and 11; (n, 6 + more), corners,
-score and class, as of YOLOv10 and of exports with nms, which have compared the boxes."""
+"""Layouts of outputs with boxes, of one picture: (n, 5 + classes + more), whose fifth number is the
+objectness; (4 + classes + more, n), of YOLOv8 and 11; (n, 6 + more), corners, score and class, of
+YOLOv10 and of exports with nms, whose models contain the suppression."""
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
-"""Pixels between the places where networks look for objects: as usual, of P6, of P2, of tiny."""
+"""Strides of the detection grids: the usual ones, and those of P6, P2 and tiny networks."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Mask:
-    """The pixels of an object within its box. top, left: of the box's corner in the picture."""
+    """The pixels of an object within its box. top, left: the box's corner in the picture."""
 
     top: int
     left: int
@@ -51,7 +51,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class DetectedObject:
-    """An object in a picture, all places in the picture's pixels."""
+    """An object in a picture. Coordinates are in the picture's pixels."""
 
     number: int
     """The number of its class."""
@@ -61,23 +61,23 @@ class DetectedObject:
     """Left, top, right, bottom."""
     mask: Mask | None = None
     keypoints: tuple[tuple[float, ...], ...] = ()
-    """x and y of each, and its score where the model gives one."""
+    """x and y of each, and its score if the model has one."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain dicts, lists and numbers; area: pixels of the mask."""
-        said: dict[str, Any] = {"class": self.number, "label": self.label, "score": self.score}
-        said["box"] = list(self.box)
+        """Return the object as plain dicts, lists and numbers; area: pixels of the mask."""
+        result: dict[str, Any] = {"class": self.number, "label": self.label, "score": self.score}
+        result["box"] = list(self.box)
         if self.mask is not None:
-            said["area"] = self.mask.area
+            result["area"] = self.mask.area
         if self.keypoints:
-            said["keypoints"] = [list(point) for point in self.keypoints]
-        return said
+            result["keypoints"] = [list(point) for point in self.keypoints]
+        return result
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Boxes before they are compared: (n, 4) left, top, right, bottom in the frame; their scores
-    and classes (n,), and (n, m) numbers more of each. final: whether the model compared them.
+    """Boxes before suppression: (n, 4) left, top, right, bottom in the frame; their scores and
+    classes (n,), and m further numbers of each (n, m). final: whether the model suppressed them.
     """
 
     boxes: Floats
@@ -86,8 +86,8 @@ class Candidates:
     more: Floats
     final: bool
 
-    def at(self, index: NDArray[Any]) -> Candidates:
-        """Return those that an index or a mask names."""
+    def select(self, index: NDArray[Any]) -> Candidates:
+        """Return the candidates at an index array or a mask."""
         boxes, scores = self.boxes[index], self.scores[index]
         return Candidates(boxes, scores, self.classes[index], self.more[index], self.final)
 
@@ -103,26 +103,26 @@ def layout_of(
     """Return which of LAYOUTS an output has: by its shape, and by the metadata where several fit.
 
     Args:
-        shape: The output's, of one picture.
+        shape: The shape of the output for one picture.
         classes: The number of classes.
-        more: Numbers of a box besides: coefficients of masks, keypoints.
-        export: Facts from the model's metadata.
+        more: The number of a box's further numbers: coefficients of masks, keypoints.
+        export: The model's metadata.
         frame: Height and width of the model's input.
-        layout: The layout where somebody says it.
+        layout: The layout, if the user specifies it.
 
     Raises:
-        ModelError: None of them fits, or it cannot be told which one of several.
+        ModelError: No layout fits, or several do.
     """
     rows, columns = shape
-    wanted = {YOLOV8: 4 + classes + more, YOLOV5: 5 + classes + more, NMS: 6 + more}
+    counts = {YOLOV8: 4 + classes + more, YOLOV5: 5 + classes + more, NMS: 6 + more}
     fits = [
-        name for name, count in wanted.items() if (rows if name == YOLOV8 else columns) == count
+        name for name, count in counts.items() if (rows if name == YOLOV8 else columns) == count
     ]
     if layout is not None:
         fits = [name for name in fits if name == layout]
     if not fits:
-        sizes = {YOLOV8: f"({wanted[YOLOV8]}, n)"}
-        sizes |= {name: f"(n, {wanted[name]})" for name in (YOLOV5, NMS)}
+        sizes = {YOLOV8: f"({counts[YOLOV8]}, n)"}
+        sizes |= {name: f"(n, {counts[name]})" for name in (YOLOV5, NMS)}
         listed = sizes.get(layout or "") or f"{sizes[YOLOV8]}, {sizes[YOLOV5]} or {sizes[NMS]}"
         raise ModelError(
             f"boxes of {classes} classes: expected an output of {listed} for each picture, "
@@ -137,12 +137,12 @@ def layout_of(
         fits.remove(other)
     if len(fits) == 1:
         return fits[0]
-    places = {sum((frame[0] // s) * (frame[1] // s) for s in each) for each in STRIDES}
-    complete = columns in places if fits[0] == YOLOV8 else rows in {3 * n for n in places}
-    if fits[0] == likely and complete:
+    cells = {sum((frame[0] // s) * (frame[1] // s) for s in strides) for strides in STRIDES}
+    has_all_cells = columns in cells if fits[0] == YOLOV8 else rows in {3 * n for n in cells}
+    if fits[0] == likely and has_all_cells:
         return likely
-    if fits[0] == YOLOV5 and export.task is not None and not complete:
-        return NMS  # who states a task exports no YOLOv5
+    if fits[0] == YOLOV5 and export.task is not None and not has_all_cells:
+        return NMS  # exports of YOLOv5 state no task
     raise ModelError(
         f"boxes of {classes} classes: an output of {shape} for each picture may be of "
         f"{' or '.join(fits)}, and the metadata do not say: expected that as the detector's layout "
@@ -151,19 +151,19 @@ def layout_of(
 
 
 def decode(output: Floats, layout: str, classes: int, more: int, confidence: float) -> Candidates:
-    """Read the boxes of one picture that have at least that score.
+    """Return the boxes of one picture whose score is at least `confidence`.
 
     Args:
-        output: Of that layout, one of LAYOUTS.
-        layout: As `layout_of` gives it.
+        output: The output for the picture.
+        layout: Its layout, one of LAYOUTS.
         classes: The number of classes.
-        more: Numbers of a box besides: coefficients of masks, keypoints.
+        more: The number of a box's further numbers: coefficients of masks, keypoints.
         confidence: The least score.
     """
     if layout == NMS:
-        likely = output[output[:, 4] >= confidence]
-        numbers = np.clip(np.nan_to_num(likely[:, 5]), 0, 1 << 30).astype(np.int64)
-        return _finite(Candidates(likely[:, :4], likely[:, 4], numbers, likely[:, 6:], True))
+        rows = output[output[:, 4] >= confidence]
+        numbers = np.clip(np.nan_to_num(rows[:, 5]), 0, 1 << 30).astype(np.int64)
+        return _finite(Candidates(rows[:, :4], rows[:, 4], numbers, rows[:, 6:], True))
     if layout == YOLOV8:
         boxes, scores, rest = _split(output.T, 4, classes)
     else:
@@ -171,10 +171,10 @@ def decode(output: Floats, layout: str, classes: int, more: int, confidence: flo
         scores = scores * output[:, 4:5]
     best = scores.argmax(1)
     score = np.take_along_axis(scores, best[:, None], 1)[:, 0]
-    kept = score >= confidence
-    middle, half = boxes[kept, :2], boxes[kept, 2:4] / np.float32(2)
-    corners = np.concatenate((middle - half, middle + half), 1)
-    return _finite(Candidates(corners, score[kept], best[kept], rest[kept], False))
+    likely = score >= confidence
+    centre, half = boxes[likely, :2], boxes[likely, 2:4] / np.float32(2)
+    corners = np.concatenate((centre - half, centre + half), 1)
+    return _finite(Candidates(corners, score[likely], best[likely], rest[likely], False))
 
 
 def _split(rows: Floats, start: int, classes: int) -> tuple[Floats, Floats, Floats]:
@@ -182,18 +182,20 @@ def _split(rows: Floats, start: int, classes: int) -> tuple[Floats, Floats, Floa
 
 
 def _finite(candidates: Candidates) -> Candidates:
-    return candidates.at(np.isfinite(candidates.boxes).all(1) & np.isfinite(candidates.scores))
+    return candidates.select(np.isfinite(candidates.boxes).all(1) & np.isfinite(candidates.scores))
 
 
 def suppress(candidates: Candidates, overlap: float, most: int = MOST) -> Candidates:
-    """Keep the best boxes: none that overlaps a better one of its class by more than that (IoU)."""
+    """Return the best boxes without those that overlap a better one of their class by more than
+    `overlap` (IoU).
+    """
     order = np.argsort(-candidates.scores, kind="stable")[:MOST_CANDIDATES]
     if candidates.final:
-        return candidates.at(order[:most])
+        return candidates.select(order[:most])
     boxes = candidates.boxes[order].astype(np.float64).T
     areas = np.prod(np.maximum(boxes[2:] - boxes[:2], 0), 0)
     corners = np.concatenate((boxes, areas[None]))
-    return candidates.at(
+    return candidates.select(
         order[suppress_overlaps(corners, overlap, most, candidates.classes[order])]
     )
 
@@ -205,14 +207,14 @@ def masks_of(
     place: Letterbox,
     frame: tuple[int, int],
 ) -> list[Mask]:
-    """Make the mask of each box in the picture's pixels.
+    """Return the mask of each box in the picture's pixels.
 
     Args:
-        coefficients: (n, m), of each box.
-        prototypes: (m, h, w), over the whole frame.
-        boxes: (n, 4) in the picture.
-        place: Where the picture stands in the frame.
-        frame: Its height and width.
+        coefficients: (n, m), the coefficients of each box.
+        prototypes: (m, h, w), covering the frame.
+        boxes: (n, 4), in the picture's pixels.
+        place: The place of the picture in the frame.
+        frame: Height and width of the frame.
     """
     count, tall, wide = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, tall, wide)
@@ -222,28 +224,28 @@ def masks_of(
         right, bottom = (int(n) for n in np.ceil(box[2:]))
         ys = (np.arange(top, bottom) + 0.5) * (place.height / place.picture[0]) + place.top
         xs = (np.arange(left, right) + 0.5) * (place.width / place.picture[1]) + place.left
-        between = _interpolate(logits, ys * (tall / frame[0]) - 0.5, 0)
-        result.append(Mask(top, left, _interpolate(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
+        rows = _interpolate(logits, ys * (tall / frame[0]) - 0.5, 0)
+        result.append(Mask(top, left, _interpolate(rows, xs * (wide / frame[1]) - 0.5, 1) > 0))
     return result
 
 
-def _interpolate(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArray[Any]:
-    """Return values at places between them along an axis, and beyond them the first and last."""
-    places = np.clip(places, 0, values.shape[axis] - 1)
-    before = np.floor(places).astype(np.int64)
-    behind = np.minimum(before + 1, values.shape[axis] - 1)
-    part = (places - before).reshape((-1, 1) if axis == 0 else (1, -1))
-    between: NDArray[Any] = values.take(before, axis) * (1 - part)
-    between += values.take(behind, axis) * part
-    return between
+def _interpolate(values: NDArray[Any], coordinates: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Interpolate `values` linearly at `coordinates` along an axis; coordinates are clamped."""
+    coordinates = np.clip(coordinates, 0, values.shape[axis] - 1)
+    before = np.floor(coordinates).astype(np.int64)
+    after = np.minimum(before + 1, values.shape[axis] - 1)
+    weight = (coordinates - before).reshape((-1, 1) if axis == 0 else (1, -1))
+    result: NDArray[Any] = values.take(before, axis) * (1 - weight)
+    result += values.take(after, axis) * weight
+    return result
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A model that finds objects, and what is to be read from its outputs."""
+    """How to find objects in the outputs of a model."""
 
     export: UltralyticsExport
-    """Facts from its metadata."""
+    """The model's metadata."""
     boxes: str
     """The output with boxes, (N, rows, columns)."""
     prototypes: str | None = None
@@ -253,11 +255,11 @@ class Detector:
     overlap: float = OVERLAP
     """The most overlap (IoU) with a better object of the same class."""
     labels: Labels = field(default_factory=dict)
-    """Names that stand for the export's."""
+    """Names of classes that replace the export's."""
     layout: str | None = None
-    """The layout of the boxes, one of LAYOUTS; None: as shape and metadata say."""
+    """The layout of the boxes, one of LAYOUTS; None derives it from shapes and metadata."""
     most: int = MOST
-    """Objects of a picture at the most, the best."""
+    """The most objects of a picture; the best are returned."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout not in LAYOUTS:
@@ -270,9 +272,9 @@ class Detector:
     def from_metadata(
         cls, outputs: Mapping[str, Shape | Sequence[int | str]], metadata: Mapping[str, str]
     ) -> Detector | None:
-        """Make the detector of a model; None where its metadata do not say that it is one.
+        """Return the detector for a model; None where the model is none by its metadata.
 
-        outputs: their shapes by name, in the model's order.
+        outputs: the shapes of the model's outputs by name, in the model's order.
         """
         export = UltralyticsExport.from_metadata(metadata, outputs.values())
         if export is None or export.task not in (None, "detect", "segment", "pose"):
@@ -294,15 +296,15 @@ class Detector:
         frame: tuple[int, int],
         pictures: Sequence[tuple[int, int] | None],
     ) -> list[list[DetectedObject]]:
-        """Find the objects of each picture, the best first.
+        """Return the objects in each picture, the best first.
 
         Args:
-            results: The outputs of a run by name; samples behind those of `pictures` are ignored.
+            results: The outputs of a run by name; samples after those of `pictures` are ignored.
             frame: Height and width of the model's input.
-            pictures: Height and width of each picture; None for the frame itself.
+            pictures: Height and width of each picture; None where it is as large as the frame.
 
         Raises:
-            ModelError: An output has another shape than such detectors give.
+            ModelError: An output has another shape than a detector's.
         """
         output = np.asarray(results[self.boxes])
         masks = None if self.prototypes is None else np.asarray(results[self.prototypes])
@@ -331,12 +333,13 @@ class Detector:
         more = count * numbers if prototypes is None else len(prototypes)
         layout = layout_of(output.shape, self.classes, more, self.export, frame, self.layout)
         result = decode(output, layout, self.classes, more, self.confidence)
-        result = suppress(result, self.overlap, max(self.most, MOST))  # some may be dropped
+        # More than `most`, as boxes outside the picture are dropped below.
+        result = suppress(result, self.overlap, max(self.most, MOST))
         place = Letterbox.fit(picture, frame)
         boxes = place.to_picture(result.boxes.reshape(-1, 2, 2))
         boxes = np.clip(boxes, 0, np.array((picture[1], picture[0]), np.float32)).reshape(-1, 4)
-        seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))[: self.most]
-        result, boxes = result.at(seen), boxes[seen]
+        visible = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))[: self.most]
+        result, boxes = result.select(visible), boxes[visible]
         masks: Sequence[Mask | None] = [None] * len(boxes)
         if prototypes is not None:
             masks = masks_of(result.more, prototypes, boxes, place, frame)
@@ -350,9 +353,9 @@ class Detector:
                 score,
                 (box[0], box[1], box[2], box[3]),
                 mask,
-                tuple(map(tuple, corners)),
+                tuple(map(tuple, keypoints)),
             )
-            for number, score, box, mask, corners in zip(
+            for number, score, box, mask, keypoints in zip(
                 result.classes.tolist(),
                 result.scores.tolist(),
                 boxes.tolist(),

@@ -16,21 +16,21 @@ from glnn.images.detection import DetectedObject
 if TYPE_CHECKING:
     from PIL import ImageDraw, ImageFont
 
-LEAST = 9  # pixels: letters smaller than this nobody reads
-FEW = 3  # times the size of a letter: a label that has less room is worth more than its figures
+LEAST = 9  # pixels: the smallest legible size of letters
+FEW = 3  # sizes of a letter: a label with less room is more important than its probability
 FIGURES = ("{:.1%}", "{:.0%}", "")
-"""The formats of a probability; the next one where that leaves no room for the labels."""
-PANEL, INK = 26, 255  # grey values: letters of INK on what is darkened towards PANEL
-SHADE = 0.85  # how much of the panel covers the picture: letters are read on white, too
-NOWHERE = "\U0010fffe"  # no font has a glyph for it
-HUES = 0.381966  # of a turn from one class's colour to the next, so that neighbours differ
-TINT = 0.45  # how much of its colour covers an object's mask
+"""The formats of a probability; a shorter one is used where labels have too little room."""
+PANEL, INK = 26, 255  # grey values of the panel and of letters
+SHADE = 0.85  # the opacity of the panel, which makes letters legible on white, too
+NOWHERE = "\U0010fffe"  # a character for which no font has a glyph
+HUES = 0.381966  # of a turn: the step of hue between classes, so that neighbours differ
+TINT = 0.45  # the opacity of an object's mask
 LIMBS = (
     *((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8)),
     *((7, 9), (8, 10), (1, 2), (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)),
 )
 """Pairs of COCO's 17 keypoints of people between which lines are drawn."""
-SEEN = 0.5  # the score of a keypoint that is drawn
+SEEN = 0.5  # the score above which a keypoint is drawn
 
 
 def draw_labels(
@@ -38,11 +38,11 @@ def draw_labels(
 ) -> NDArray[np.uint8]:
     """Return a copy of `picture`, uint8 H x W x 3, with `lines` written into its upper left corner.
 
-    lines: a label and its probability each, the best first, as many as there is room for. Letters
-    are white on a darkened panel, at most a twentieth of the shorter side high, at least 9 pixels:
-    a picture with no room for those stays as it is. A label that is too long ends in an ellipsis,
-    marks over letters are left out, and for a letter that Pillow's font has not stands a question
-    mark. Needs Pillow. Raises ShapeError for another picture, ModelError without Pillow.
+    lines: labels with their probabilities, the best first; as many are drawn as fit. Letters are
+    white on a darkened panel, at most a twentieth of the shorter side high, and at least 9 pixels;
+    a picture without room for these is returned unchanged. A label that is too long ends in an
+    ellipsis, accents are left out, and a question mark replaces a letter that Pillow's font lacks.
+    Needs Pillow. Raises ShapeError for another picture, ModelError without Pillow.
     """
     _check(picture)
     drawn: NDArray[np.uint8] = picture.copy()
@@ -63,8 +63,8 @@ def draw_labels(
 
 
 def _size(height: int, width: int, lines: int) -> int:
-    """Return the size of letters in pixels, so that lines take at most half of the picture, if
-    legible.
+    """Return the size of letters in pixels, at which lines take at most half of the picture, but at
+    least LEAST.
     """
     half = int(height / 2 / 1.25 / max(1, lines))
     return max(LEAST, min(min(height, width) // 20, half))
@@ -85,43 +85,46 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 def _rows(
     font: ImageFont.FreeTypeFont, lines: Sequence[tuple[str, float]], room: int
 ) -> list[tuple[str, str]]:
-    """Return label and figures of each line, in `room` pixels; the label is empty where it has no
-    room.
+    """Return the label and the probability of each line as texts that fit into `room` pixels.
+
+    A label is empty where it has no room.
     """
-    known: dict[str, bool] = {}
-    labels = [_drawable(font, label, known) for label, _ in lines]
+    glyphs: dict[str, bool] = {}
+    labels = [_drawable(font, label, glyphs) for label, _ in lines]
     longest = max((font.getlength(label) for label in labels), default=0)
     for pattern in FIGURES:
         figures = [pattern.format(probability) for _, probability in lines]
-        taken = max((font.getlength(text) for text in figures), default=0)
-        left = room - taken - (font.size / 2 if pattern else 0)
-        if left >= min(longest, FEW * font.size):
+        width = max((font.getlength(text) for text in figures), default=0)
+        label_room = room - width - (font.size / 2 if pattern else 0)
+        if label_room >= min(longest, FEW * font.size):
             break
-    return [(_cut(font, label, left), text) for label, text in zip(labels, figures, strict=True)]
+    return [
+        (_cut(font, label, label_room), text) for label, text in zip(labels, figures, strict=True)
+    ]
 
 
 def _drawable(font: ImageFont.FreeTypeFont, label: str, glyphs: dict[str, bool]) -> str:
-    """Return `label` in one line of glyphs that `font` has.
+    """Return `label` in one line, with the letters that `font` has.
 
-    glyphs: the letters it has, filled here.
+    glyphs: cache of whether `font` has a letter.
     """
     plain = unicodedata.normalize("NFKD", printable(" ".join(label.split())))
-    nothing = bytes(font.getmask(NOWHERE))
+    missing_glyph = bytes(font.getmask(NOWHERE))
     result = []
     for letter in plain:
         if unicodedata.combining(letter):
             continue
         if letter not in glyphs:
-            glyphs[letter] = letter == " " or bytes(font.getmask(letter)) != nothing
+            glyphs[letter] = letter == " " or bytes(font.getmask(letter)) != missing_glyph
         result.append(letter if glyphs[letter] else "?")
     return "".join(result) or "?"
 
 
 def _cut(font: ImageFont.FreeTypeFont, text: str, room: float) -> str:
-    """Return `text`, or as much of its beginning as `room` pixels have, and an ellipsis."""
+    """Return `text`, shortened by an ellipsis where it does not fit into `room` pixels."""
     if font.getlength(text) <= room:
         return text
-    low, high = 0, len(text)  # letters that fit, and that do not
+    low, high = 0, len(text)  # `low` letters fit, `high` do not
     while high - low > 1:
         middle = (low + high) // 2
         fits = font.getlength(f"{text[:middle].rstrip()}…") <= room
@@ -136,7 +139,7 @@ def _draw_rows(
     pad: int,
     step: int,
 ) -> NDArray[np.uint8]:
-    """Return `panel` darkened, with the rows on it: labels on the left, figures on the right."""
+    """Return `panel` darkened, with labels on the left and probabilities on the right."""
     from PIL import Image, ImageDraw
 
     darkened = np.rint(np.arange(256) * (1 - SHADE) + PANEL * SHADE).astype(np.uint8)
@@ -155,8 +158,8 @@ def draw_objects(
 ) -> NDArray[np.uint8]:
     """Return a copy of `picture`, uint8 H x W x 3, with objects drawn on it, the best on top.
 
-    Each class has a colour, for the mask, the box, its label and the keypoints. Needs Pillow.
-    Raises ShapeError for another picture, ModelError without Pillow.
+    The masks, boxes, labels and keypoints of a class have its colour. Needs Pillow. Raises
+    ShapeError for another picture, ModelError without Pillow.
     """
     _check(picture)
     drawn: NDArray[np.uint8] = picture.copy()
@@ -176,18 +179,19 @@ def draw_objects(
     image = Image.fromarray(drawn)
     draw = ImageDraw.Draw(image)
     thick = max(1, min(height, width) // 200)
-    known: dict[str, bool] = {}
+    glyphs: dict[str, bool] = {}
     for one in reversed(objects):
         colour = _colour(one.number)
         left, top, right, bottom = one.box
-        ends = (min(right, width - 1), min(bottom, height - 1))
-        draw.rectangle((left, top, max(left, ends[0]), max(top, ends[1])), None, colour, thick)
-        text = f"{_drawable(font, one.label, known)} {one.score:.0%}"
+        right, bottom = min(right, width - 1), min(bottom, height - 1)
+        draw.rectangle((left, top, max(left, right), max(top, bottom)), None, colour, thick)
+        text = f"{_drawable(font, one.label, glyphs)} {one.score:.0%}"
         tall = sum(font.getmetrics()) + 2
-        above = top - tall if top >= tall else top
-        draw.rectangle((left, above, left + font.getlength(text) + 4, above + tall), colour)
+        label_top = top - tall if top >= tall else top
+        label_right = left + font.getlength(text) + 4
+        draw.rectangle((left, label_top, label_right, label_top + tall), colour)
         ink = (0, 0, 0) if sum(colour) > 380 else (255, 255, 255)
-        draw.text((left + 2, above + 1), text, ink, font)
+        draw.text((left + 2, label_top + 1), text, ink, font)
         _draw_keypoints(draw, one.keypoints, colour, thick)
     return np.array(image)
 
@@ -198,14 +202,14 @@ def _draw_keypoints(
     colour: tuple[int, int, int],
     thick: int,
 ) -> None:
-    """Draw the points that are seen, and the limbs between those of people."""
-    seen = {i: p for i, p in enumerate(points) if len(p) < 3 or p[2] > SEEN}
+    """Draw the visible keypoints, and the limbs between those of people."""
+    visible = {i: p for i, p in enumerate(points) if len(p) < 3 or p[2] > SEEN}
     for i, j in LIMBS if len(points) == 17 else ():
-        if i in seen and j in seen:
-            draw.line((*seen[i][:2], *seen[j][:2]), colour, thick)
-    for x, y in ((p[0], p[1]) for p in seen.values()):
-        reach = 2 * thick
-        draw.ellipse((x - reach, y - reach, x + reach, y + reach), colour)
+        if i in visible and j in visible:
+            draw.line((*visible[i][:2], *visible[j][:2]), colour, thick)
+    radius = 2 * thick
+    for x, y in ((p[0], p[1]) for p in visible.values()):
+        draw.ellipse((x - radius, y - radius, x + radius, y + radius), colour)
 
 
 def _colour(number: int) -> tuple[int, int, int]:
@@ -215,7 +219,7 @@ def _colour(number: int) -> tuple[int, int, int]:
 
 
 def _check(picture: NDArray[np.uint8]) -> None:
-    """Raise ShapeError where nothing can be drawn on it."""
+    """Raise ShapeError unless `picture` is uint8 H x W x 3."""
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         what = f"{picture.dtype} of shape {picture.shape}"
         raise ShapeError(f"a picture to draw on must be uint8 H x W x 3, got {what}")

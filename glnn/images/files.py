@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""The formats that are read; Pillow knows more, and starts programs such as Ghostscript for
-some."""
+"""The formats that glnn reads; Pillow has more, and runs programs such as Ghostscript for some."""
 
 
 def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """The picture in the file `path`, upright: uint8 H x W, or H x W x 3, or 4 with transparency.
+    """Read the picture in the file `path`: uint8 H x W, H x W x 3, or H x W x 4 with transparency.
 
-    Of 16 bits a channel the upper eight are taken. Needs Pillow. Raises ModelError where the file
-    is no image of FORMATS or Pillow is missing.
+    It is rotated by its EXIF orientation. Channels of 16 bits are reduced to their upper eight.
+    Needs Pillow. Raises ModelError where the file is no image of FORMATS or Pillow is missing.
     """
     image = open_image(Path(path))
     if image.mode not in ("L", "RGB", "RGBA"):
@@ -45,16 +44,18 @@ def image_of(picture: NDArray[np.uint8]) -> Image.Image:
         from PIL import Image
     except ImportError:
         raise _missing("a picture") from None
-    known = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.size
-    if not known or not (picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] in (3, 4))):
+    is_bytes = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.size
+    if not is_bytes or not (
+        picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] in (3, 4))
+    ):
         got = f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else picture
         raise ShapeError(f"a picture is uint8 H x W, H x W x 3 or H x W x 4, got {got!s:.60}")
     return Image.fromarray(picture)
 
 
 def flatten(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
-    """Convert an image to 8-bit RGB, or grey, without transparency; return it and what was done to
-    it.
+    """Convert an image to 8-bit RGB, or grey, without transparency; return it and notes of the
+    conversions.
     """
     notes = []
     if image.has_transparency_data:
@@ -83,15 +84,15 @@ def has_picture_name(path: Path) -> bool:
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Raise ModelError where no picture is called like `path`, or Pillow is missing."""
+    """Raise ModelError where `path` has no name of a picture, or Pillow is missing."""
     if _format(Path(path)) is None:
         raise ModelError(f"{path}: expected the name of an image ({', '.join(FORMATS)})")
 
 
 def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> None:
-    """Write `picture`, uint8 H x W, H x W x 3 or H x W x 4, whole or not at all.
+    """Write `picture`, uint8 H x W, H x W x 3 or H x W x 4, atomically.
 
-    The ending of `path` says in which of FORMATS. Needs Pillow. Raises ModelError where that has
+    The extension of `path` decides the format. Needs Pillow. Raises ModelError where the format has
     no such pictures, or the file cannot be written.
     """
     target = Path(path)
@@ -101,12 +102,14 @@ def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> N
     try:
         with atomic_write(target) as stream:
             Image.fromarray(picture).save(stream, format=_format(target))
-    except (OSError, ValueError) as error:  # Pillow's own for a mode that a format has not
+    except (OSError, ValueError) as error:  # Pillow's, for a mode that the format lacks
         raise ModelError(f"{target}: cannot be written: {fault(error)}") from None
 
 
 def _format(path: Path) -> str | None:
-    """Return the format, of FORMATS, of the ending of `path`. Raises ModelError without Pillow."""
+    """Return the format, one of FORMATS, of the extension of `path`, or None. Raises ModelError
+    without Pillow.
+    """
     try:
         from PIL import Image
     except ImportError:
@@ -120,7 +123,7 @@ def check_pillow() -> None:
     try:
         from PIL import Image
 
-        Image.init()  # which threads must not do at once
+        Image.init()  # not thread-safe: before threads start
     except ImportError:
         raise ModelError(f"reading and writing images needs Pillow: {extra('images')}") from None
 
@@ -130,7 +133,7 @@ def _missing(path: Path | str) -> ModelError:
 
 
 def open_image(path: Path) -> Image.Image:
-    """Open an image, upright, of 8 bits a channel."""
+    """Open an image with 8 bits a channel, rotated by its EXIF orientation."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
@@ -143,9 +146,9 @@ def open_image(path: Path) -> Image.Image:
             Image.open(stream, formats=FORMATS) as file,
         ):
             image: Image.Image = ImageOps.exif_transpose(file)
-        if image.mode in ("F", "I"):  # nothing says what its numbers mean
+        if image.mode in ("F", "I"):  # the range of its numbers is unknown
             raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
-        if image.mode.startswith("I;16"):  # Pillow would clip, not scale
+        if image.mode.startswith("I;16"):  # Pillow would clip the numbers instead of scaling them
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     except ModelError:
         raise
@@ -157,24 +160,24 @@ def open_image(path: Path) -> Image.Image:
 
 
 class Quiet:
-    """Ignores warnings, which are of odd metadata, but raises those of pictures that are too large.
+    """Context that ignores warnings about odd metadata, but raises those of too large pictures.
 
-    Python's filters are those of all threads: the first that enters sets them, the last that leaves
-    restores them.
+    Python's warning filters are global: the first thread that enters sets them, and the last that
+    leaves restores them.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside = 0
-        self._kept = warnings.catch_warnings()
+        self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> None:
         from PIL import Image
 
         with self._lock:
             if not self._inside:
-                self._kept = warnings.catch_warnings()
-                self._kept.__enter__()
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("error", Image.DecompressionBombWarning)
             self._inside += 1
@@ -188,7 +191,7 @@ class Quiet:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                self._kept.__exit__(kind, error, trace)
+                self._filters.__exit__(kind, error, trace)
 
 
 QUIET = Quiet()

@@ -1,4 +1,4 @@
-"""The names of classes: from files, or from what a model says of itself."""
+"""The names of classes, from files or from a model's metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glnn.core.fileio import check_file, read_bytes
 from glnn.errors import ModelError, shown
 
 KEY = "labels"
-"""Under which a model's metadata have them: a JSON list, or an object of numbers and names."""
+"""glnn's key of the names in metadata: a JSON list, or an object of numbers and names."""
 KEYS = (KEY, "names", "id2label", "class_names", "classes")
 """The keys of the names in metadata: the second is Ultralytics', the third Hugging Face's."""
 MOST = 1 << 24  # bytes of a file, or characters of an entry
@@ -23,9 +23,11 @@ Labels = Mapping[int, str]
 
 
 def read_labels(path: str) -> Labels:
-    """The names in the file `path`: one a line; a .json file of a list, of an object of numbers
-    and names either way round, or Hugging Face's `id2label`; a .csv file of a number and a name in
-    each row, or of names. Raises ModelError for anything else.
+    """Read the names in the file `path`.
+
+    It has a name in each line; or is a .json file of a list, an object from numbers to names or
+    from names to numbers, or Hugging Face's `id2label`; or a .csv file with a number and a name, or
+    a name, in each row. Raises ModelError for anything else.
     """
     file = Path(path)
     check_file(file)
@@ -48,9 +50,7 @@ def read_labels(path: str) -> Labels:
 
 
 def labels_of(metadata: Mapping[str, str]) -> Labels | None:
-    """Return the names that a model's metadata have under one of KEYS; None where there are
-    none.
-    """
+    """Return the names in a model's metadata, under one of KEYS; None without any."""
     for key in KEYS:
         text = metadata.get(key, "")
         if not text.strip() or len(text) > MOST:
@@ -65,19 +65,16 @@ def labels_of(metadata: Mapping[str, str]) -> Labels | None:
 
 
 def text_of(labels: Labels | Sequence[str]) -> str:
-    """Return the text for a model's metadata of these names.
-
-    Raises ModelError for anything else.
-    """
+    """Return the names as the text for a model's metadata. Raises ModelError for anything else."""
     try:
         if isinstance(labels, str):
             raise TypeError("got one text")
         result = _labels(dict(labels) if isinstance(labels, Mapping) else list(labels))
     except (TypeError, ValueError) as error:
         raise ModelError(f"labels must be names, or numbers and names: {error}") from None
-    whole = set(result) == set(range(len(result)))
+    is_list = set(result) == set(range(len(result)))
     return json.dumps(
-        [result[i] for i in range(len(result))] if whole else result, ensure_ascii=False
+        [result[i] for i in range(len(result))] if is_list else result, ensure_ascii=False
     )
 
 
@@ -90,7 +87,7 @@ def _parse(text: str) -> object:
 
 
 def _labels(document: object) -> Labels:
-    """Return names from lists and objects. Raises ValueError for others."""
+    """Return the names in a list or an object. Raises ValueError for any other document."""
     if isinstance(document, dict):
         if isinstance(document.get("id2label"), dict):
             return _labels(document["id2label"])
@@ -122,9 +119,7 @@ def _class(number: object) -> int:
 
 
 def _name(name: object) -> str:
-    """Return a name; the last of several, as Keras' list for ImageNet has them after its own
-    identifiers.
-    """
+    """Return a name; of a list, the last element, as in Keras' list for ImageNet."""
     if isinstance(name, (list, tuple)) and name:
         name = name[-1]
     if not isinstance(name, str):
@@ -145,8 +140,8 @@ def _lines_or_commas(text: str) -> list[str]:
 
 
 def _rows(text: str) -> Labels:
-    """Parse rows of a number and a name, in either order, or of names; the first row may be
-    a head.
+    """Parse rows of a number and a name, in either order, or of names; the first row may be a
+    header.
     """
     rows = [row for row in csv.reader(StringIO(text)) if any(cell.strip() for cell in row)]
     if not rows:
@@ -158,13 +153,14 @@ def _rows(text: str) -> Labels:
     result: dict[int, str] = {}
     for row in rows:
         cells = [cell.strip() for cell in row]
-        places = [i for i, cell in enumerate(cells[:2]) if _is_number(cell)]
-        if len(cells) < 2 or not places:
+        number_columns = [i for i, cell in enumerate(cells[:2]) if _is_number(cell)]
+        if len(cells) < 2 or not number_columns:
             raise ValueError(f"expected a number and a name, got {shown(row)}")
-        number = _class(cells[places[0]])
+        column = number_columns[0]
+        number = _class(cells[column])
         if number in result:
             raise ValueError(f"class {number} has two names")
-        result[number] = cells[1 - places[0]]
+        result[number] = cells[1 - column]
     if not result:
         raise ValueError("there are none")
     return result

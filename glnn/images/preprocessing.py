@@ -1,4 +1,4 @@
-"""Pictures before a network: resizing, normalisation, the layout of its input, images of digits."""
+"""Conversion of pictures to inputs of networks: resizing, normalisation, layout; digits, too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILTERS: Mapping[str, int] = {
     "box": 4,
     "hamming": 5,
 }
-"""The interpolations between pixels, and Pillow's numbers for them."""
+"""Pillow's numbers of its interpolation filters."""
 BILINEAR = FILTERS["bilinear"]
 
 
@@ -40,7 +40,7 @@ def resize(
 ) -> Image.Image:
     """Resize an image so that the shorter side has `size` pixels, or to that height and width.
 
-    Raises ShapeError where that is more than MOST_PIXELS.
+    Raises ShapeError for a result of more than MOST_PIXELS.
     """
     if size is None:
         return image
@@ -66,22 +66,22 @@ def resize(
 
 
 def _interpolate(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Interpolate `pixels`, h x w or h x w x 3, bilinearly at other places."""
-    wide = pixels.astype(np.float32)
+    """Resize `pixels`, h x w or h x w x 3, by bilinear interpolation without anti-aliasing."""
+    result = pixels.astype(np.float32)
     for axis, size in enumerate((height, width)):
-        count = wide.shape[axis]
-        places = (np.arange(size, dtype=np.float64) + 0.5) * (count / size) - 0.5
-        places = np.maximum(places, 0)
-        before = np.minimum(places.astype(np.int64), count - 1)
-        behind = np.minimum(before + 1, count - 1)
-        part = (places - before).astype(np.float32)
-        part = part.reshape((-1,) + (1,) * (wide.ndim - 1 - axis))
-        wide = wide.take(before, axis) * (1 - part) + wide.take(behind, axis) * part
-    return np.rint(wide).astype(np.uint8)
+        count = result.shape[axis]
+        coordinates = (np.arange(size, dtype=np.float64) + 0.5) * (count / size) - 0.5
+        coordinates = np.maximum(coordinates, 0)
+        before = np.minimum(coordinates.astype(np.int64), count - 1)
+        after = np.minimum(before + 1, count - 1)
+        weight = (coordinates - before).astype(np.float32)
+        weight = weight.reshape((-1,) + (1,) * (result.ndim - 1 - axis))
+        result = result.take(before, axis) * (1 - weight) + result.take(after, axis) * weight
+    return np.rint(result).astype(np.uint8)
 
 
 def crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Return the centre of the image, of that height and width, with black where the image ends."""
+    """Return the centre of an image, of `size` (height, width), with black beyond the image."""
     width, height = image.size
     tall, wide = size
     left = _start(width, wide)
@@ -90,7 +90,7 @@ def crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _start(length: int, size: int) -> int:
-    """Return the start of the centre; half a pixel is rounded as torchvision rounds it."""
+    """Return the start of the centre, rounded as torchvision rounds it."""
     if size > length:
         return -((size - length) // 2)
     return round((length - size) / 2)
@@ -98,10 +98,10 @@ def _start(length: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Letterbox:
-    """The place of a whole picture in a frame: as large as fits, in the middle.
+    """The place of a whole picture in a frame: as large as fits, centred.
 
-    picture: its height and width. top, left, height, width: of the part of the frame that it
-    takes, in the frame's pixels.
+    picture: its height and width. top, left, height, width: the part of the frame that it takes, in
+    the frame's pixels.
     """
 
     picture: tuple[int, int]
@@ -112,16 +112,14 @@ class Letterbox:
 
     @classmethod
     def fit(cls, picture: tuple[int, int], frame: tuple[int, int]) -> Letterbox:
-        """Fit a picture of a height and width into a frame; half a pixel goes to the far side."""
+        """Fit a picture into a frame, both (height, width); an odd pixel goes below or right."""
         scale = min(frame[0] / picture[0], frame[1] / picture[1])
         height, width = (max(1, round(side * scale)) for side in picture)
-        top, left = (
-            int((side - taken) / 2) for side, taken in zip(frame, (height, width), strict=True)
-        )
+        top, left = int((frame[0] - height) / 2), int((frame[1] - width) / 2)
         return cls(picture, top, left, height, width)
 
     def to_picture(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map points (..., 2), x and y in the frame, to the picture's pixels."""
+        """Convert points (..., 2), x and y, from the frame's pixels to the picture's."""
         scale = np.array((self.picture[1] / self.width, self.picture[0] / self.height), np.float32)
         return (points - np.array((self.left, self.top), np.float32)) * scale
 
@@ -129,18 +127,18 @@ class Letterbox:
 def letterbox(
     image: Image.Image, frame: tuple[int, int], border: int, filter: int, antialias: bool
 ) -> Image.Image:
-    """Put the whole image into the middle of a frame of that height and width.
+    """Fit the whole image into the centre of a frame, (height, width).
 
-    border: the grey value of what the image leaves. Raises ShapeError where that is too large.
+    border: the grey value of the rest of the frame. Raises ShapeError for too many pixels.
     """
     from PIL import Image
 
     box = Letterbox.fit((image.height, image.width), frame)
     inner = resize(image, (box.height, box.width), filter, antialias)
     colour = border if image.mode == "L" else (border,) * 3
-    whole = Image.new(image.mode, (frame[1], frame[0]), colour)
-    whole.paste(inner, (box.left, box.top))
-    return whole
+    result = Image.new(image.mode, (frame[1], frame[0]), colour)
+    result.paste(inner, (box.left, box.top))
+    return result
 
 
 DTYPES = (DType.float32, DType.float16, DType.uint8)
@@ -171,7 +169,7 @@ class ImageInput:
 
     @classmethod
     def in_shape(cls, shape: tuple[int | str, ...]) -> ImageInput | None:
-        """Return that of an input of this shape, of any type; None where it takes no pictures."""
+        """Return the layout of an input of `shape`; None where it takes no pictures."""
         if len(shape) == 4:
             if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
                 count = shape[1] if isinstance(shape[1], int) else None
@@ -189,41 +187,39 @@ class ImageInput:
 
 
 COLOURS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
-"""The channels of a picture, and their number: red, green and blue in one order or the other,
-or grey."""
+"""The number of channels, by their order: RGB, BGR, or grey (L)."""
 MOST_SIDE = 1 << 15
 Size = int | tuple[int, int]
-"""Pixels of the shorter side, or of a square; or height and width."""
+"""The shorter side, or the side of a square, in pixels; or height and width."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The steps from a picture to numbers, as torchvision has them: resize, crop, scale, normalise.
+    """The conversion of a picture to numbers, as torchvision's: resize, crop, scale, normalise.
 
-    Each number is (byte * scale / 255 - mean) / std in float32, what Resize, CenterCrop, ToTensor
-    and Normalize give for a scale of 1. Raises ModelError for what none of that can be.
+    Each number is (byte * scale / 255 - mean) / std in float32; for a scale of 1 that is the result
+    of Resize, CenterCrop, ToTensor and Normalize. Raises ModelError for wrong arguments.
     """
 
     resize: Size | None = None
-    """The pixels of the shorter side, or height and width; None: as large as it is."""
+    """The shorter side in pixels, or height and width; None: not resized."""
     crop: Size | None = None
-    """The height and width of the centre that is kept, black where the picture ends; None: all."""
+    """The height and width of the centre, with black beyond the picture; None: not cropped."""
     interpolation: str = "bilinear"
     """Pillow's interpolation: nearest, box, bilinear, hamming, bicubic or lanczos."""
     antialias: bool = True
-    """Whether a picture that becomes smaller is averaged over; without, nearest or bilinear
-    only."""
+    """Whether shrinking averages over pixels; False only for nearest and bilinear."""
     scale: float = 1.0
-    """The number for the brightest byte, 255: 1, or 255 where the numbers stay as they are."""
+    """The number for the greatest byte, 255: 1, or 255 to leave numbers unscaled."""
     mean: tuple[float, ...] = ()
-    """The number subtracted from each channel, in the model's order; one number is for all."""
+    """The numbers subtracted from the channels, in the model's order, or one number for all."""
     std: tuple[float, ...] = ()
-    """The divisor of each channel after that; one number is for all."""
+    """The divisors of the channels after that, or one number for all."""
     colours: str = "RGB"
     """The channels: one of COLOURS."""
     letterbox: int | None = None
-    """The grey value around the whole picture, its proportions kept, in a frame of `resize`; None:
-    there is no frame."""
+    """The grey value around the whole picture, which keeps its proportions, in a frame of the size
+    `resize`; None: no frame."""
 
     def __post_init__(self) -> None:
         for name in ("resize", "crop"):
@@ -252,7 +248,7 @@ class Preprocessing:
             raise ModelError(f"scale and std must be positive, got {self.scale} and {self.std}")
 
     def _numbers(self, name: str) -> tuple[float, ...]:
-        """Return the numbers of the channels."""
+        """Return the field `name`, checked, as a tuple of numbers."""
         numbers = getattr(self, name)
         if numbers is None:
             return ()
@@ -271,22 +267,22 @@ class Preprocessing:
     def imagenet(cls, size: Size | TensorInfo = 224) -> Preprocessing:
         """Return the preprocessing of torchvision's networks for ImageNet.
 
-        The centre 224 of 256 pixels, or as large a part of other sizes, with the means and
+        Pictures are resized to 256/224 of the size and cropped to it, with the means and standard
         deviations of ImageNet's colours.
 
-        size: pixels of a square, or height and width; or the input whose size it is, 224 where that
-        is open. Raises ShapeError for an input that takes no pictures.
+        size: the side of a square in pixels, or height and width; or the input whose size it is,
+        224 where that is open. Raises ShapeError for an input that takes no pictures.
         """
         if isinstance(size, TensorInfo):
             size = ImageInput.from_info(size).fixed_size or 224
         height, width = _height_and_width(size)
-        part = height if height == width else (height, width)
+        crop = height if height == width else (height, width)
         mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-        return cls(max(height, width) * 256 // 224, part, mean=mean, std=std)
+        return cls(max(height, width) * 256 // 224, crop, mean=mean, std=std)
 
     @classmethod
     def from_json(cls, document: object) -> Preprocessing:
-        """Make a preprocessing of what `to_json` returned, as JSON reads it.
+        """Return the preprocessing that `to_json` converted.
 
         Raises ModelError for anything else.
         """
@@ -304,13 +300,13 @@ class Preprocessing:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in result.items()}
 
     def __str__(self) -> str:
-        """Describe the steps in their order."""
+        """Describe the operations in order."""
         done = []
         if self.resize is not None:
-            whole = isinstance(self.resize, tuple)
-            framed = "" if self.letterbox is None else f", its proportions kept on {self.letterbox}"
-            part = framed if whole else " (the shorter side)"
-            done.append(f"resized to {_show_size(self.resize)}{part}")
+            is_full_size = isinstance(self.resize, tuple)
+            frame = "" if self.letterbox is None else f", its proportions kept on {self.letterbox}"
+            detail = frame if is_full_size else " (the shorter side)"
+            done.append(f"resized to {_show_size(self.resize)}{detail}")
         if self.crop is not None:
             done.append(f"the centre {_show_size(self.crop)}")
         done.append({"L": "grey"}.get(self.colours, self.colours))
@@ -320,15 +316,17 @@ class Preprocessing:
         return ", ".join(done)
 
     def bytes_of(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The picture, H x W, H x W x 3 or H x W x 4, as large as the network takes it: uint8
-        h x w x C, the channels in its order. Needs Pillow. Raises ShapeError for other arrays.
+        """Resize and crop a picture to bytes: uint8 h x w x C, the channels in the model's order.
+
+        picture: uint8 H x W, H x W x 3 or H x W x 4. Needs Pillow. Raises ShapeError for other
+        arrays.
         """
         image, _ = flatten(image_of(picture), self.colours == "L")
-        how = FILTERS[self.interpolation], self.antialias
-        if self.letterbox is not None and self.resize is not None:  # as __post_init__ has it
-            image = letterbox(image, _height_and_width(self.resize), self.letterbox, *how)
+        options = FILTERS[self.interpolation], self.antialias
+        if self.letterbox is not None and self.resize is not None:  # both or none: __post_init__
+            image = letterbox(image, _height_and_width(self.resize), self.letterbox, *options)
         else:
-            image = resize(image, self.resize, *how)
+            image = resize(image, self.resize, *options)
         pixels = np.asarray(
             image if self.crop is None else crop(image, _height_and_width(self.crop))
         )
@@ -336,12 +334,13 @@ class Preprocessing:
         return pixels[..., ::-1] if self.colours == "BGR" else pixels
 
     def __call__(self, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The picture, uint8 H x W x 3 in RGB, H x W or H x W x 4, as a network takes it: float32
-        (C, h, w). What is transparent is put on white. Needs Pillow. Raises ShapeError for other
-        arrays, and where it would become too large.
+        """Convert a picture to a network's input: float32 (C, h, w).
+
+        picture: uint8 H x W x 3 in RGB, H x W or H x W x 4; transparency shows white. Needs Pillow.
+        Raises ShapeError for other arrays, and where the result would be too large.
         """
         numbers = np.ascontiguousarray(self.bytes_of(picture).transpose(2, 0, 1), np.float32)
-        if self.scale != 255:  # which leaves them
+        if self.scale != 255:  # 255 leaves bytes unscaled
             numbers /= np.float32(255 / self.scale)
         if self.mean:
             numbers -= np.array(self.mean, np.float32).reshape(-1, 1, 1)
@@ -350,8 +349,8 @@ class Preprocessing:
         return numbers
 
     def sample(self, picture: NDArray[np.uint8], info: TensorInfo) -> NDArray[Any]:
-        """The picture as one sample of the input `info`: (1, C, h, w), or (1, h, w, C) where its
-        shape has the channels last; of the input's type, bytes as they are.
+        """Convert a picture to one sample of the input `info`: (1, C, h, w), or (1, h, w, C) where
+        the input has the channels last, in its dtype. An input of uint8 gets unscaled bytes.
 
         Raises ShapeError where the input takes no such picture.
         """
@@ -371,7 +370,7 @@ class Preprocessing:
         return np.ascontiguousarray(result if place.first else result.transpose(1, 2, 0))[None]
 
     def check(self, info: TensorInfo) -> None:
-        """Raise ShapeError where the input `info` takes no pictures, or not of these channels."""
+        """Raise ShapeError where the input `info` takes no pictures, or other channels."""
         place, count = ImageInput.from_info(info), COLOURS[self.colours]
         if place.channels not in (None, count):
             raise ShapeError(
@@ -384,7 +383,7 @@ class Preprocessing:
     def read(self, path: str | os.PathLike[str], info: TensorInfo) -> NDArray[Any]:
         """Read the picture in the file `path` as one sample of the input `info`: see `sample`.
 
-        Upright, as its camera says. Raises ModelError where it cannot be read.
+        It is rotated by its EXIF orientation. Raises ModelError where it cannot be read.
         """
         return self.sample(np.asarray(flatten(open_image(Path(path)))[0]), info)
 
@@ -402,44 +401,44 @@ def _height_and_width(size: Size) -> tuple[int, int]:
 
 
 def _check_size(name: str, size: object) -> Size | None:
-    """Return a size as the dataclass has it: pairs are tuples."""
+    """Return `size` checked, a pair as a tuple."""
     sides: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
-    whole = all(
+    are_valid = all(
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 0 < n <= MOST_SIDE
         for n in sides
     )
     if size is None:
         return None
-    if not whole or len(sides) not in (1, 2):
+    if not are_valid or len(sides) not in (1, 2):
         wanted = f"1 to {MOST_SIDE} pixels, or height and width"
         raise ModelError(f"{name}: expected {wanted}, got {shown(size)}")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
 def _check_number(name: str, value: object) -> float:
-    fits = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
     try:
-        result = float(value) if fits else float("nan")  # type: ignore[arg-type]
-    except OverflowError:  # an integer that no float is
+        result = float(value) if is_number else float("nan")  # type: ignore[arg-type]
+    except OverflowError:  # an integer beyond the range of floats
         result = float("nan")
     if not isfinite(np.float32(result) if abs(result) < 1e38 else float("nan")):
         raise ModelError(f"{name}: expected numbers that float32 has, got {shown(value)}")
     return result
 
 
-LIGHT = 127  # a grey value above this is nearer to white than to black
+LIGHT = 127  # grey values above it are nearer to white than to black
 
 
 def read_image(
     path: str | os.PathLike[str], info: TensorInfo, invert: bool = True
 ) -> tuple[NDArray[Any], list[str]]:
-    """Read the image in the file `path` as the input `info`, and describe how it was converted.
+    """Read the image in the file `path` as the input `info`; return it and notes of conversions.
 
-    The result is (1, 1, h, w), white on black, floats in 0..1 or, where the input is of uint8,
-    bytes: a coloured image is turned to grey, one of another size is resized and keeps its
-    proportions, one of a light background is inverted unless `invert` is False. Needs Pillow.
-    Raises ModelError where the file is no image of FORMATS or Pillow is missing, ShapeError where
-    the input is no grey image.
+    The result is (1, 1, h, w), white on black, floats from 0 to 1, or bytes for an input of uint8.
+    A coloured image becomes grey, one of another size is resized with its proportions, and one with
+    a light background is inverted unless `invert` is False. Needs Pillow. Raises ModelError where
+    the file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey
+    image.
     """
     _picture_size(info)
     return digit_of(open_image(Path(path)), info, invert)
@@ -451,7 +450,7 @@ def digit_of(
     """Convert an image as `read_image` does. Raises ShapeError where the input is no grey image."""
     height, width = _picture_size(info)
     grey, notes = flatten(image, grey=True)
-    # The background is what most of the border shows.
+    # The background is the median of the border.
     pixels = np.asarray(grey)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     background = int(np.median(border))

@@ -1,6 +1,7 @@
-"""Metadata of models about pictures: preprocessing, and exports by Ultralytics.
+"""Preprocessing from a model's metadata or a configuration file.
 
-Configuration files are glnn's, ONNX's, Hugging Face's and timm's.
+Metadata are glnn's, ONNX's and those of exports by Ultralytics; files are glnn's, Hugging Face's
+and timm's.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from glnn.images.labels import Labels, labels_of
 from glnn.images.preprocessing import ImageInput, Preprocessing
 
 TASKS = ("detect", "segment", "pose", "classify")
-"""Tasks whose outputs are read; others, as oriented boxes (obb), are not."""
+"""The tasks whose outputs glnn reads; others, as oriented boxes (obb), it does not."""
 FRAME = (640, 640)
-"""The size where neither metadata nor the input say it."""
+"""The default size of frames, in pixels."""
 BORDER = 114
-"""The grey value around pictures in their frame."""
+"""The grey value around a picture in its frame."""
 CLASSIFIER_PREPROCESSING = Preprocessing.imagenet()
-LONGEST = 1 << 16  # characters of an entry
+LONGEST = 1 << 16  # characters of a metadata entry
 SIDES = (1, 1 << 15)
 Shapes = Collection[Sequence[int | str]]
 """The shapes of a model's outputs."""
@@ -36,32 +37,33 @@ class UltralyticsExport:
     """The metadata of an export."""
 
     task: str | None
-    """A name of TASKS or another; None where it is not stated, as by YOLOv5's detectors."""
+    """One of TASKS or another; None where the metadata lack it, as YOLOv5's detectors."""
     labels: Labels
     """Names by the numbers of classes."""
     size: tuple[int, int] | None = None
-    """Height and width of the pictures that it was exported for."""
+    """Height and width of the pictures that the model was exported for."""
     stride: int = 1
-    """Heights and widths must be multiples of it."""
+    """Heights and widths must be multiples of this number."""
     keypoints: tuple[int, int] = (0, 0)
-    """Keypoints of an object, and numbers of each: x, y, and maybe a score."""
+    """The number of keypoints of an object, and of values of each: x, y, and maybe a score."""
     compared: bool | None = None
-    """True where the model has compared the boxes (end2end, nms), None where it is not said."""
+    """Whether the model contains non-maximum suppression (end2end, nms); None where unknown."""
     yolov5: bool = False
-    """Whether it is a classifier of YOLOv5, whose colours are normalised as ImageNet's."""
+    """Whether it is a classifier of YOLOv5, whose colours are normalised by ImageNet's."""
 
     @classmethod
     def from_metadata(
         cls, metadata: Mapping[str, str], outputs: Shapes = ()
     ) -> UltralyticsExport | None:
-        """Read a model's metadata; None where they are no export's.
+        """Read a model's metadata; None where they are not those of an export by Ultralytics.
 
-        outputs: by which classifiers are told from detectors where the metadata state no task.
+        outputs: shapes, which distinguish classifiers from detectors where the metadata have no
+        task.
         """
         task, labels = metadata.get("task"), labels_of(metadata)
         stride = _value(metadata, "stride")
-        known = stride is not None if task is None else task in (*TASKS, "obb")
-        if "names" not in metadata or labels is None or not known:
+        is_export = stride is not None if task is None else task in (*TASKS, "obb")
+        if "names" not in metadata or labels is None or not is_export:
             return None
         size, keypoints = _pair(_value(metadata, "imgsz")), _pair(_value(metadata, "kpt_shape"))
         step = stride if _is_side(stride) else 1
@@ -73,8 +75,8 @@ class UltralyticsExport:
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of pictures: letterboxed, except for classifiers."""
         if self.task == "classify":
-            square = self.size is not None and self.size[0] == self.size[1]
-            resize = self.size[0] if self.size is not None and square else self.size
+            is_square = self.size is not None and self.size[0] == self.size[1]
+            resize = self.size[0] if self.size is not None and is_square else self.size
             if self.yolov5:
                 mean, std = CLASSIFIER_PREPROCESSING.mean, CLASSIFIER_PREPROCESSING.std
                 return Preprocessing(resize, resize, antialias=False, mean=mean, std=std)
@@ -83,13 +85,13 @@ class UltralyticsExport:
 
 
 def stride_of(metadata: Mapping[str, str], outputs: Shapes = ()) -> int:
-    """Return the step of heights and widths, as a model's metadata say; 1 without any."""
+    """Return the number whose multiples heights and widths must be, by a model's metadata."""
     result = UltralyticsExport.from_metadata(metadata, outputs)
     return 1 if result is None or result.task == "classify" else result.stride
 
 
 def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
-    """Raise ShapeError where a side is no multiple of `stride`, with sizes that would do."""
+    """Raise ShapeError where a side is no multiple of `stride`; it names the nearest sizes."""
     if not any(side % stride for side in size):
         return
     below = [max(stride, side // stride * stride) for side in size]
@@ -102,23 +104,24 @@ def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
 
 
 def _is_scores(outputs: Shapes, classes: int) -> bool:
-    """Return True where there is one output, scores (n, classes): boxes have other columns."""
+    """Return True where the only output is (n, classes), scores and no boxes."""
     shapes = [tuple(shape) for shape in outputs]
     return len(shapes) == 1 and len(shapes[0]) == 2 and shapes[0][1] == classes
 
 
 def _compares_boxes(metadata: Mapping[str, str]) -> bool | None:
-    """Return whether boxes are compared by the model; None where `end2end` is not there: YOLOv10
-    has no use for nms, and its exports state that there is none.
+    """Return `UltralyticsExport.compared`.
+
+    It is unknown without `end2end`: YOLOv10 needs no nms, and its exports have nms=False.
     """
-    whole, options = _value(metadata, "end2end"), _value(metadata, "args")
-    if whole is True or (isinstance(options, dict) and options.get("nms") is True):
+    end2end, options = _value(metadata, "end2end"), _value(metadata, "args")
+    if end2end is True or (isinstance(options, dict) and options.get("nms") is True):
         return True
-    return False if whole is False else None
+    return False if end2end is False else None
 
 
 def _value(metadata: Mapping[str, str], key: str) -> Any:
-    """Parse the literal of an entry; return None for any other text."""
+    """Parse the Python literal of an entry; return None for any other text."""
     text = metadata.get(key, "")
     if not 0 < len(text) <= LONGEST:
         return None
@@ -129,7 +132,7 @@ def _value(metadata: Mapping[str, str], key: str) -> Any:
 
 
 def _pair(value: object) -> tuple[int, int] | None:
-    """Return two sides, where one number stands for both."""
+    """Return two sides; one number stands for both. None for any other value."""
     sides = [value, value] if _is_side(value) else value
     if isinstance(sides, (list, tuple)) and len(sides) == 2 and all(map(_is_side, sides)):
         return int(sides[0]), int(sides[1])
@@ -141,19 +144,19 @@ def _is_side(value: object) -> bool:
 
 
 KEY = "preprocessing"
-"""Under which a model's metadata have it, as JSON."""
-MOST = 1 << 24  # bytes of a file that describes
+"""The key of the preprocessing, as JSON, in a model's metadata."""
+MOST = 1 << 24  # bytes of a configuration file
 IMAGENET = Preprocessing.imagenet()
 SHORTEST = ("bit", "chineseclip", "clip", "convnext", "levit", "mobile", "poolformer")
-"""How the names of Hugging Face's processors begin to which a size of one number is the shorter
-side; to all others it is that of a square."""
+"""Prefixes of Hugging Face's processors for which a size of one number is the shorter side; for all
+others it is the side of a square."""
 IGNORED = frozenset({"do_convert_rgb", "do_reduce_labels"})
 KNOWN = frozenset(
     {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_flip_channel_order"}
 )
-"""The `do_` entries that glnn follows, besides those of IGNORED, which change nothing."""
+"""The `do_` entries that glnn applies; those of IGNORED have no effect."""
 HUGGING_FACE = KNOWN | {"image_mean", "image_processor_type", "feature_extractor_type"}
-"""The entries that only preprocessing files have: a model's file, too, has an image_size."""
+"""Entries that only preprocessing files have; image_size is also in a model's configuration."""
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 FORMATS: Mapping[str, dict[str, Any]] = {
     "gray8": {"colours": "L"},
@@ -165,7 +168,7 @@ RANGES: Mapping[str, dict[str, Any]] = {
     "normalized_0_1": {},
     "normalized_1_1": {"mean": (0.5,), "std": (0.5,)},
 }
-"""The ranges of ONNX, in small letters."""
+"""ONNX's pixel ranges, in lower case."""
 
 
 def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessing | None:
@@ -173,7 +176,7 @@ def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessin
 
     metadata: glnn's `preprocessing`, ONNX's `Image.` entries, or those of Ultralytics' exports.
     outputs: the shapes of the model's outputs.
-    Raises ModelError where these cannot be understood.
+    Raises ModelError for metadata that glnn does not understand.
     """
     if KEY in metadata:
         try:
@@ -186,8 +189,8 @@ def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessin
             return from_config(document)
         except ModelError as error:
             raise ModelError(f"metadata {KEY!r}: {error}") from None
-    small = {key.lower(): text.lower() for key, text in metadata.items()}
-    result = _onnx({key: text for key, text in small.items() if key.startswith("image.")})
+    lower_case = {key.lower(): text.lower() for key, text in metadata.items()}
+    result = _onnx({key: text for key, text in lower_case.items() if key.startswith("image.")})
     export = None if result is not None else UltralyticsExport.from_metadata(metadata, outputs)
     return result if export is None else export.preprocessing
 
@@ -239,7 +242,7 @@ def read_json(path: Path) -> Any:
 def from_config(document: object) -> Preprocessing:
     """Convert the JSON object of a preprocessing, of glnn, Hugging Face or timm.
 
-    Raises ModelError for one that nobody of these writes.
+    Raises ModelError for any other.
     """
     if not isinstance(document, dict):
         raise ModelError(f"a preprocessing is a JSON object, got {shown(document)}")
@@ -252,39 +255,38 @@ def from_config(document: object) -> Preprocessing:
 
 
 def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
-    """Convert timm's pretrained_cfg: pictures are resized so that the crop is crop_pct of them."""
-    size, part = cfg["input_size"], cfg.get("crop_pct") or 0.875
-    if not _whole(size, 3) or not isinstance(part, (int, float)) or not 0.1 <= part <= 1:
-        raise ModelError(f"input_size and crop_pct: got {shown(size)} and {shown(part)}")
+    """Convert timm's pretrained_cfg, whose crop is crop_pct of the resized picture."""
+    size, fraction = cfg["input_size"], cfg.get("crop_pct") or 0.875
+    is_valid = isinstance(fraction, (int, float)) and 0.1 <= fraction <= 1
+    if not _are_positive_integers(size, 3) or not is_valid:
+        raise ModelError(f"input_size and crop_pct: got {shown(size)} and {shown(fraction)}")
     channels, height, width = size
-    larger = [int(n / part) for n in (height, width)]
+    resized = [int(n / fraction) for n in (height, width)]
     mode = cfg.get("crop_mode") or "center"
     if mode not in ("center", "squash") or channels not in (1, 3):
         raise ModelError(f"crop_mode {shown(mode)} of {channels} channels is none that glnn knows")
-    if mode == "center" and larger[0] != larger[1]:
+    if mode == "center" and resized[0] != resized[1]:
         raise ModelError(f"crop_mode center of {height} x {width}: expected as high as wide")
     name = cfg.get("interpolation") or "bicubic"
-    coloured = channels == 3
-    resize: Any = larger if mode == "squash" else larger[0]
+    is_rgb = channels == 3
+    resize: Any = resized if mode == "squash" else resized[0]
     return Preprocessing(
         resize,
         (height, width),
         "bilinear" if name == "random" else name,
-        mean=cfg.get("mean") or (IMAGENET.mean if coloured else ()),
-        std=cfg.get("std") or (IMAGENET.std if coloured else ()),
-        colours="RGB" if coloured else "L",
+        mean=cfg.get("mean") or (IMAGENET.mean if is_rgb else ()),
+        std=cfg.get("std") or (IMAGENET.std if is_rgb else ()),
+        colours="RGB" if is_rgb else "L",
     )
 
 
 def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
-    """Convert a preprocessor_config.json: the operations of its `do_` entries, each with its
-    default.
-    """
+    """Convert a preprocessor_config.json: the operations of its `do_` entries, with defaults."""
     factor = config.get("rescale_factor", 1 / 255)
-    normalised = config.get("do_normalize", True)
-    asked = [key for key, value in config.items() if key.startswith("do_") and value]
-    asked += [key for key in ("offset", "rescale_offset", "include_top") if config.get(key)]
-    if unknown := [key for key in asked if key not in KNOWN | IGNORED]:
+    normalises = config.get("do_normalize", True)
+    operations = [key for key, value in config.items() if key.startswith("do_") and value]
+    operations += [key for key in ("offset", "rescale_offset", "include_top") if config.get(key)]
+    if unknown := [key for key in operations if key not in KNOWN | IGNORED]:
         raise ModelError(f"{shown(unknown[0])} is not known here")
     if not isinstance(factor, (int, float)):
         raise ModelError(f"rescale_factor: expected a number, got {shown(factor)}")
@@ -293,10 +295,11 @@ def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
     crop = config.get("do_center_crop", "crop_size" in config) or None
     resize = _resize(config) if config.get("do_resize", True) else None
     crop = crop and _edges(config.get("crop_size"))
-    part = config.get("crop_pct")
-    if isinstance(resize, int) and isinstance(part, (int, float)) and not crop and 0.1 <= part <= 1:
-        # As for ConvNeXt: of small pictures the centre, larger ones in whole.
-        resize, crop = (int(resize / part), resize) if resize < 384 else ((resize,) * 2, None)
+    fraction = config.get("crop_pct")
+    crops = isinstance(resize, int) and not crop
+    if crops and isinstance(fraction, (int, float)) and 0.1 <= fraction <= 1:
+        # ConvNeXt's: below 384 pixels the centre is cropped, from there on all is resized.
+        resize, crop = (int(resize / fraction), resize) if resize < 384 else ((resize,) * 2, None)
     number = config.get("resample", 2)
     if number not in range(len(RESAMPLE)):
         raise ModelError(f"resample: expected 0 to {len(RESAMPLE) - 1}, got {shown(number)}")
@@ -305,15 +308,17 @@ def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
         crop,
         RESAMPLE[number],
         scale=255 * factor if config.get("do_rescale", True) else 255.0,
-        mean=(config.get("image_mean") or ()) if normalised else (),
-        std=(config.get("image_std") or ()) if normalised else (),
+        mean=(config.get("image_mean") or ()) if normalises else (),
+        std=(config.get("image_std") or ()) if normalises else (),
         colours="BGR" if config.get("do_flip_channel_order") else "RGB",
     )
 
 
 def _resize(config: Mapping[str, Any]) -> Any:
-    """The size that pictures get. One number, as old files have it, is that of a square, but to
-    some processors that of the shorter side.
+    """Return the size to which pictures are resized.
+
+    One number, in old files, is the side of a square, but for the processors SHORTEST the shorter
+    side.
     """
     size = _edges(config.get("size"))
     if size is None or isinstance(config.get("size"), dict):
@@ -334,12 +339,12 @@ def _edges(size: object) -> Any:
             return size["shortest_edge"]
         if {"height", "width"} <= set(size):
             return (size["height"], size["width"])
-    elif size is None or _whole([size], 1):
+    elif size is None or _are_positive_integers([size], 1):
         return size
     raise ModelError(f"a size has shortest_edge, or height and width, got {shown(size)}")
 
 
-def _whole(values: object, count: int) -> bool:
+def _are_positive_integers(values: object, count: int) -> bool:
     return (
         isinstance(values, (list, tuple))
         and len(values) == count
@@ -349,11 +354,11 @@ def _whole(values: object, count: int) -> bool:
 
 @dataclass(frozen=True)
 class PreprocessingChoice:
-    """A preprocessing, and where it comes from."""
+    """A preprocessing, and whether it is a guess."""
 
     preprocessing: Preprocessing
     assumed: bool = False
-    """Whether neither the model nor the user states anything of it."""
+    """True where neither the model nor the user specifies any of it."""
 
     @classmethod
     def for_input(
@@ -366,12 +371,12 @@ class PreprocessingChoice:
     ) -> PreprocessingChoice:
         """Choose the preprocessing of pictures for the input `info`.
 
-        metadata: the model's, which may describe it. outputs: the shapes of the model's outputs,
-        by which some metadata are understood. instead: what is taken in place of that. overrides:
-        fields of a Preprocessing that are to be others. What is left open is chosen by the input:
-        its size, and grey where it has one channel; where nothing says how large pictures are
-        made, the shorter side is as long as the input's, and the centre is kept. Raises ModelError
-        for what cannot be, ShapeError where the input takes no such pictures.
+        metadata: the model's metadata, which may describe it. outputs: the shapes of the model's
+        outputs, which some metadata need. instead: a preprocessing to use instead of the
+        metadata's. overrides: fields of the preprocessing to replace. The input decides the rest:
+        its size, and grey where it has one channel; without a size, pictures are resized to the
+        input's shorter side and cropped to the centre. Raises ModelError for options that do not
+        fit, ShapeError where the input takes no such pictures.
         """
         overrides = dict(overrides or {})
         place = ImageInput.from_info(info)
@@ -385,21 +390,22 @@ class PreprocessingChoice:
             overrides.setdefault("antialias", base.antialias)
         if overrides.get("letterbox", base.letterbox) is not None and place.fixed_size is not None:
             overrides.setdefault("resize", place.fixed_size)
-        how = replace(base, **overrides)
-        how = _fit_size(how, place.fixed_size)
-        if isinstance(how.resize, tuple) and how.letterbox is not None:
-            check_multiples(how.resize, stride_of(metadata, outputs), "the frame of pictures")
-        how.check(info)
-        _check_fixed_size(how, place.fixed_size)
-        return cls(how, assumed)
+        preprocessing = _fit_size(replace(base, **overrides), place.fixed_size)
+        if isinstance(preprocessing.resize, tuple) and preprocessing.letterbox is not None:
+            stride = stride_of(metadata, outputs)
+            check_multiples(preprocessing.resize, stride, "the frame of pictures")
+        preprocessing.check(info)
+        _check_fixed_size(preprocessing, place.fixed_size)
+        return cls(preprocessing, assumed)
 
 
-def _check_fixed_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
-    """Raise ShapeError where every picture becomes another size than the input's."""
-    made = how.resize if how.crop is None else how.crop
-    if size is None or made is None:
+def _check_fixed_size(preprocessing: Preprocessing, size: tuple[int, int] | None) -> None:
+    """Raise ShapeError where no picture gets the input's `size`."""
+    resize, crop = preprocessing.resize, preprocessing.crop
+    result_size = resize if crop is None else crop
+    if size is None or result_size is None:
         return
-    result = made if isinstance(made, tuple) else (made, made)
+    result = result_size if isinstance(result_size, tuple) else (result_size, result_size)
     if result != size:
         raise ShapeError(
             f"pictures become {result[0]} x {result[1]}, the input takes {size[0]} x {size[1]}: "
@@ -407,16 +413,17 @@ def _check_fixed_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
         )
 
 
-def _fit_size(how: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:
-    """Make pictures as large as the input where the preprocessing does not state a size."""
-    if size is None or how.crop is not None or isinstance(how.resize, tuple):
-        return how
-    square = size[0] if size[0] == size[1] else None
-    if how.resize is None:
-        return replace(how, resize=square or size, crop=square)
-    if how.resize < min(size):
+def _fit_size(preprocessing: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:
+    """Return `preprocessing` with the input's `size` where it does not specify a full size."""
+    resize = preprocessing.resize
+    if size is None or preprocessing.crop is not None or isinstance(resize, tuple):
+        return preprocessing
+    side = size[0] if size[0] == size[1] else None
+    if resize is None:
+        return replace(preprocessing, resize=side or size, crop=side)
+    if resize < min(size):
         raise ModelError(
-            f"resize {how.resize}: the input takes {size[0]} x {size[1]}: expected no less, "
+            f"resize {resize}: the input takes {size[0]} x {size[1]}: expected no less, "
             "or height and width"
         )
-    return replace(how, crop=size)
+    return replace(preprocessing, crop=size)
