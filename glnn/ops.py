@@ -35,13 +35,13 @@ def matmul(
     backend: str | Backend = "auto",
     kernel: str | None = None,
 ) -> Array:
-    """alpha op(a) op(b) + beta c, BLAS's GEMM by numpy.matmul's rules: a new float32 array.
+    """Compute alpha op(a) op(b) + beta c: BLAS's GEMM with the shapes of numpy.matmul.
 
     a: (..., m, k), or (..., k, m) with `transpose_a`. b: (..., k, n), or (..., n, k) with
-    `transpose_b`. Their stacks of matrices broadcast. Either may be a vector (k,), and then the
-    result has no m or no n. c: of the result's shape, (..., m, n), its values read only if `beta`
-    is not 0, as those of a and b only if `alpha` is not. All float32. Raises ShapeError where they
-    do not fit.
+    `transpose_b`. Batches of matrices broadcast. Either may be a vector (k,); the result then has
+    no m or no n. c: (..., m, n), the result's shape; it is read only if `beta` is not 0, and a and
+    b only if `alpha` is not 0. All are float32. Returns a new float32 array. Raises ShapeError
+    where shapes or types do not fit.
     """
     a, b = as_float32("matmul: a", a), as_float32("matmul: b", b)
     alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
@@ -59,31 +59,32 @@ def matmul(
         c = as_float32("matmul: c", c)
         if c.shape != shape:
             raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
-    if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
+    if alpha == 0.0 or k == 0 or 0 in shape:  # the product is 0, or the result is empty
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
-    x, weight = _spread(left, product.a), _spread(right, product.b)
+    x, weight = _broadcast(left, product.a), _broadcast(right, product.b)
     if product.swapped:
         x, weight = weight, x
-    (*above, m, _), (*stack, n, _) = x.shape, weight.shape
-    operands = {"x": x.reshape(-1, k), "weight": weight.reshape(-1, n, k) if stack else weight}
+    (*batch, m, _), (*weight_batch, n, _) = x.shape, weight.shape
+    matrices = weight.reshape(-1, n, k) if weight_batch else weight
+    operands = {"x": x.reshape(-1, k), "weight": matrices}
     if c is not None and beta:
-        operands["e1"] = (_transposed(c, above, n, m) if product.swapped else c).reshape(-1, n)
+        operands["e1"] = (_transpose(c, batch, n, m) if product.swapped else c).reshape(-1, n)
     epilogue = gemm(alpha, beta if "e1" in operands else None)
     result = evaluate(Matmul(), operands, backend, kernel, epilogue)
     if product.swapped:
-        result = np.ascontiguousarray(_transposed(result, above, m, n))
+        result = np.ascontiguousarray(_transpose(result, batch, m, n))
     return result.reshape(shape)
 
 
-def _spread(array: Array, dims: tuple[Dim, ...]) -> Array:
-    """Broadcast `array` to `dims`; dimensions of size 1 before them are left out."""
+def _broadcast(array: Array, dims: tuple[Dim, ...]) -> Array:
+    """Broadcast `array` to `dims`, without leading dimensions of size 1 that exceed `dims`."""
     shape = TensorType(dims).shape
     return np.broadcast_to(array.reshape(array.shape[-len(shape) :]), shape)
 
 
-def _transposed(array: Array, stack: Sequence[int], rows: int, columns: int) -> Array:
-    """Transpose each matrix of a stack."""
-    return np.asarray(array.reshape(*stack, rows, columns).swapaxes(-1, -2))
+def _transpose(array: Array, batch: Sequence[int], rows: int, columns: int) -> Array:
+    """Transpose each matrix of a batch."""
+    return np.asarray(array.reshape(*batch, rows, columns).swapaxes(-1, -2))
 
 
 def conv2d(
@@ -97,38 +98,38 @@ def conv2d(
     backend: str | Backend = "auto",
     kernel: str | None = None,
 ) -> Array:
-    """Convolve images as PyTorch's `conv2d`: a new float32 array of shape (n, o, oh, ow).
+    """Convolve images as PyTorch's `conv2d`, and return a new float32 array (n, o, oh, ow).
 
-    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,). All float32. padding: one number,
-    (vertical, horizontal), (top, left, bottom, right), "valid" or "same" (stride 1 only).
-    Raises ShapeError where they do not fit.
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,). All are float32. padding: one
+    number, (vertical, horizontal), (top, left, bottom, right), "valid" or "same" (stride 1 only).
+    Raises ShapeError where shapes or types do not fit.
     """
     operands = {"x": as_float32("conv2d: x", x), "weight": as_float32("conv2d: weight", weight)}
     if bias is not None:
         operands["e1"] = as_float32("conv2d: bias", bias)
     rank("conv2d", "weight", weight.shape, 4, "(o, c / groups, kh, kw)")
-    steps, spread = _pair(stride), _pair(dilation)
-    windows.check("conv2d", dilation=(spread, 2, 1))
-    sides = _sides(padding, weight.shape[2:], steps, spread)
-    op = Conv2d(steps, sides, spread, _plain(groups))
+    strides, dilations = _pair(stride), _pair(dilation)
+    windows.check("conv2d", dilation=(dilations, 2, 1))
+    sides = _sides(padding, weight.shape[2:], strides, dilations)
+    op = Conv2d(strides, sides, dilations, _plain(groups))
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"conv2d: bias must have shape {weight.shape[:1]}, got {bias.shape}")
     return evaluate(op, operands, backend, kernel, None if bias is None else BIASED)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    # Conv2d checks how many there are and of what kind.
+    # Conv2d checks their number and types.
     values = value if isinstance(value, (tuple, list)) else (value, value)
     return tuple(map(_plain, values))
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` as an int, if it is an integer of another type, such as NumPy's."""
+    """Return `value` as an int where it is an integer of NumPy's; unchanged otherwise."""
     return operator.index(value) if isinstance(value, np.integer) else value
 
 
 def _scalar(name: str, value: object) -> float:
-    """Return `value` as a float. Raises ShapeError unless float32 holds it as a real number."""
+    """Return `value` as a float. Raises ShapeError unless it is real and in float32's range."""
     largest = float(np.finfo(np.float32).max)
     real = isinstance(value, (int, float, np.integer, np.floating))
     if not real or largest < abs(value) < inf:  # type: ignore[arg-type]
@@ -142,7 +143,7 @@ def _sides(
     stride: tuple[int, int],
     dilation: tuple[int, int],
 ) -> tuple[int, int, int, int]:
-    """The padding at the top, left, bottom and right."""
+    """Return the padding at the top, left, bottom and right."""
     if isinstance(padding, str) and padding == "valid":
         return 0, 0, 0, 0
     if isinstance(padding, str) and padding == "same":

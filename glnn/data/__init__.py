@@ -14,14 +14,14 @@ MODELS = ("lenet",)
 
 
 def model(name: str) -> Path:
-    """The .json file of the bundled model called `name`."""
+    """Return the path of the bundled model `name`, a .json file."""
     return Path(__file__).parent / name / f"{name}.json"
 
 
 def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """1,000 handwritten digits from MNIST's test set: images (1000, 28, 28), labels (1000,).
+    """Return 1,000 digits of MNIST's test set: images (1000, 28, 28) and labels (1000,).
 
-    The digits are white (255) on black (0).
+    Digits are white (255) on black (0).
     """
     with np.load(Path(__file__).parent / "digits" / "digits.npz", allow_pickle=False) as archive:
         return archive["image"], archive["label"]

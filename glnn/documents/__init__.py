@@ -1,5 +1,5 @@
-"""Code that only the five documents need that glnn grew out of: see docs/documents.md.
+"""Code that only the five documents need on which glnn is based: see docs/documents.md.
 
-Their kernels are in `shaders/documents`. Nothing but the command line imports this part; what it
-adds is found through `glnn.registry`.
+Their kernels are in `shaders/documents`. Only the command line imports this part; other parts find
+it through `glnn.registry`.
 """

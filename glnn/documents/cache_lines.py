@@ -1,12 +1,11 @@
 """Model of the cache lines that a matrix product's concurrent invocations read.
 
-It needs the kernel's declaration alone. The model is Gronqvist and Lokhmotov's (sections 1.4.6 and
-1.4.7, table 1.2) and Rovder's after them (2017, chapter 8, table 8.1): invocations go along k
-together, workgroups that follow one another along x are in flight at once, the cache is fully
-associative, and data that several invocations read at once is read once. Between two misses of an
-operand all of a line is used up, so lines are counted in a window along k as long as the longest
-line. Part of a line counts as a fraction, as in theirs (who want workgroups of at least 4
-invocations along x).
+Its only input is the kernel's declaration. The model is Gronqvist and Lokhmotov's (sections 1.4.6
+and 1.4.7, table 1.2), and Rovder's (2017, chapter 8, table 8.1): invocations advance along k in
+step, workgroups adjacent along x are in flight at once, the cache is fully associative, and data
+that several invocations read at once is read once. A line is used completely between two misses of
+its operand, so lines are counted in a window along k as long as the longest line. Parts of a line
+count as fractions, as in their models (which require workgroups of at least 4 invocations along x).
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from glnn.kernels.kernel import Kernel
 
 LINE_BYTES = 64
 CACHE_LINES = 256  # of the L1 cache of one core of a Mali-T604, 16 KiB
-INVOCATIONS = 128  # in flight on one core of it, of kernels that take no more than 8 registers
+INVOCATIONS = 128  # in flight on one such core, of kernels with at most 8 registers
 FLOATS = LINE_BYTES // 4
-LARGE = 4096, 4096  # a matrix whose rows and columns are longer than lines
+LARGE = 4096, 4096  # a matrix whose rows and columns are longer than a cache line
 SIDES: Mapping[str, tuple[str, ...]] = {"x": ("m", "out_rows"), "weight": ("n", "out_columns")}
-"""The operands, x of m x k and weight of n x k, and what the grid calls their rows."""
+"""The operands, x of m x k and weight of n x k, with the grid's names of their rows."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,13 @@ class Side:
 
     @property
     def line(self) -> tuple[int, int]:
-        """The rows of the operand and the places along k that a cache line holds."""
-        held, left = [1, 1], FLOATS
+        """The extent of a cache line in the operand: rows, and elements along k."""
+        extents, remaining = [1, 1], FLOATS
         for dim in reversed(parse(self.layout).dims(LARGE)):
-            taken = min(dim.extent, left)
-            held[dim.axis] *= taken
-            left //= taken
-        return held[0], held[1]
+            extent = min(dim.extent, remaining)
+            extents[dim.axis] *= extent
+            remaining //= extent
+        return extents[0], extents[1]
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,18 @@ class Reads:
 
     @property
     def period(self) -> int:
-        """The places along k between two misses of the operand with the longest lines."""
+        """The elements along k between two misses of the operand with the longest lines."""
         return max(self.x.line[1], self.weight.line[1])
 
     def lines(self, workgroup: tuple[int, int], invocations: int = 0) -> float:
         """Return the number of cache lines that are read in one period.
 
-        workgroup: invocations along x and y. invocations: the number in flight at once, in as many
-        workgroups along x; at least those of one workgroup.
+        workgroup: invocations along x and y. invocations: the number in flight at once, in
+        workgroups that are adjacent along x; at least one workgroup is in flight.
         """
         groups = max(1, invocations // prod(workgroup))
-        along = workgroup[0] * groups, workgroup[1]
-        floats = sum(side.rows * along[side.axis] for side in (self.x, self.weight)) * self.period
+        counts = workgroup[0] * groups, workgroup[1]
+        floats = sum(side.rows * counts[side.axis] for side in (self.x, self.weight)) * self.period
         return floats / FLOATS
 
     @classmethod
@@ -88,13 +87,13 @@ class Reads:
             return None
         sides: dict[str, Side] = {}
         for name, sizes in SIDES.items():
-            for axis, along in enumerate(kernel.launch.grid[:2]):
-                if len(along) == 1 and along[0].size in sizes and name in kernel.bindings:
-                    rows = along[0].covered.evaluate(values)
+            for axis, factors in enumerate(kernel.launch.grid[:2]):
+                if len(factors) == 1 and factors[0].size in sizes and name in kernel.bindings:
+                    rows = factors[0].covered.evaluate(values)
                     sides[name] = Side(kernel.wants(name)[0], rows, axis)
         return cls(**sides) if len(sides) == len(SIDES) else None
 
 
 def workgroups(invocations: int = INVOCATIONS) -> tuple[tuple[int, int], ...]:
-    """Return all workgroup sizes (x, y) of so many invocations, a power of two, y = 1 first."""
+    """Return all workgroup sizes (x, y) of `invocations`, a power of two, y = 1 first."""
     return tuple((invocations >> i, 1 << i) for i in range(invocations.bit_length()))

@@ -1,4 +1,4 @@
-"""Decompositions of products and convolutions as the documents have them."""
+"""Decompositions of products and convolutions that the documents describe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_COMPONENTS = 4  # numbers of a vertex attribute
 
 
 def decompose_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
+    """Rovder 2019, section 5.2: padding, zeroing, im2col and the Morton 4-2 product as stages."""
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.shape_of(shapes)
     kernel = shapes["weight"][2:]
@@ -61,7 +61,8 @@ def decompose_im2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 def decompose_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
     """Cronin 2018, section 2.4.5, for stride 1: kernels as rows, and a post-pass shift add.
 
-    The products of every tap's 1 x 1 slice by all pixels are one, of kh * kw * o columns.
+    The products of the kernels' 1 x 1 slices and all pixels are one product, of kh * kw * o
+    columns.
     """
     assert isinstance(op, Conv2d)
     n, _, h, w = shapes["x"]
@@ -78,11 +79,11 @@ def decompose_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 
 
 def decompose_cronin(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Cronin 2018, sections 3.4 to 3.8: a part is what fits an attribute.
+    """Cronin 2018, sections 3.4 to 3.8: sums in parts that fit a vertex attribute.
 
-    That is as much as divides k evenly, at most four numbers, and one where A is transposed.
-    A_TRANSPOSED, B_TRANSPOSED: whether the rows of x, those of the weights, lie down the columns
-    of A, along the rows of B.
+    A part has the most numbers up to four that divide k, and one where A is transposed.
+    A_TRANSPOSED: whether the rows of x are columns of A. B_TRANSPOSED: whether the rows of the
+    weights are rows of B.
     """
     k = shapes["x"][1]
     width = next(w for w in range(MOST_COMPONENTS, 0, -1) if k % w == 0)

@@ -4,8 +4,9 @@
                 {"layer": "SigmoidLayer"}], "size": 2}
     {"rows": 50, "cols": 100, "data_type": "csv", "file": "1_w.csv"}
 
-There, samples are columns and a layer computes W x I + b, with W of shape (h, d) and b of (h, 1).
-Here samples are rows; W is the weight of a Linear layer as it is. `size` counts the layers.
+In Rovder's models samples are columns, and a layer computes W x I + b, with W of shape (h, d) and b
+of (h, 1). In glnn samples are rows; W is the weight of a Linear layer, unchanged. `size` is the
+number of layers.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from glnn.model.files import check_inflated, parse_json, read
 from glnn.model.model import Model
 from glnn.model.node import Content
 
-MOST_TEXT = 64  # characters of a number and the comma behind it
-BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # as spreadsheets write it before UTF-8
-MOST_READ = 1 << 16  # bytes of blank lines and the like
+MOST_TEXT = 64  # characters of a number and its comma
+BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # spreadsheets write it before UTF-8
+MOST_READ = 1 << 16  # bytes of blank lines
 ACTIVATIONS: Mapping[str, Callable[[], Layer]] = {"SigmoidLayer": Sigmoid, "ReLULayer": ReLU}
 
 
 def parse(document: Mapping[str, Any], where: str, path: Path | None) -> Model:
-    """The model that a Network Definition describes.
+    """Return the model that a Network Definition describes.
 
-    where: what errors call the document. path: its file, or None where it has none and can
-    therefore name no matrices. Raises ModelError for every fault.
+    where: the document's name in errors. path: its file; None where it has none, and therefore
+    cannot name matrices. Raises ModelError for every fault.
     """
     entries = document.get("layers")
     if not isinstance(entries, list) or not entries:
@@ -84,7 +85,7 @@ def _layer(entry: Any, where: str, path: Path | None) -> Layer:
 
 
 def _matrix(network: Path, name: object) -> Array:
-    """The matrix of the Matrix Definition that the Network Definition `network` calls `name`."""
+    """Read the matrix of the Matrix Definition `name`, a path in the file `network`."""
     definition = resolve_inside(network.parent, network, name)
     document = parse_json(read(definition), str(definition))
     shape: tuple[Any, Any] = document.get("rows"), document.get("cols")
@@ -102,17 +103,16 @@ def _matrix(network: Path, name: object) -> Array:
 
 
 def _csv(file: Path, rows: int, columns: int) -> Array:
-    """The numbers of a file of comma-separated values; nan and inf are numbers too.
+    """Read the numbers of a CSV file, `.csv` or `.csv.gz`; nan and inf are numbers, too.
 
-    A file of more than `rows` rows is read to the first that is too many. One that ends in `.gz`
-    is inflated. Raises ModelError where numbers are missing, or the file is longer than so many
-    numbers can be.
+    At most `rows` + 1 rows are read. Raises ModelError where numbers are missing, or the file is
+    too long for rows x columns numbers.
     """
     check_file(file)
     try:
         check_inflated(file, file.stat().st_size, 4 * rows * columns)
         with _open(file) as text, warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an empty file: the shape check tells
+            warnings.simplefilter("ignore", UserWarning)  # an empty file: the shape is checked
             lines = _lines(file, text, rows, columns)
             matrix = np.loadtxt(
                 lines, np.float32, None, ",", ndmin=2, max_rows=rows + 1, encoding=None
@@ -133,14 +133,14 @@ def _open(file: Path) -> Iterator[IO[str]]:
 
 
 def _lines(file: Path, text: IO[str], rows: int, columns: int) -> Iterator[str]:
-    """The lines of `text`. Raises ModelError where they are too long for what they should hold."""
+    """Yield the lines of `text`. Raises ModelError where they are too long for their numbers."""
     longest = MOST_TEXT * columns + 2
-    left = longest * rows + MOST_READ
+    remaining = longest * rows + MOST_READ
     mark = BYTE_ORDER_MARK
     while line := text.readline(longest + 1 + len(mark)).removeprefix(mark):
-        mark = ""  # the first line only
-        left -= len(line)
-        if len(line) > longest or left < 0:
+        mark = ""  # only the first line has one
+        remaining -= len(line)
+        if len(line) > longest or remaining < 0:
             raise ModelError(f"{file}: too long for {rows} rows of {columns} numbers")
         yield line
 
@@ -153,11 +153,10 @@ KINDS: dict[type[Layer], str] = {
 
 
 def save(path: Path, content: Content) -> None:
-    """Write the Network Definition `path`, and for the layer number i `path`'s stem with -i_w.json
-    and -i_b.json, the Matrix Definitions, and the .csv files of these.
+    """Write the Network Definition `path`, and the Matrix Definitions and .csv files of its layers.
 
-    Each file is there whole or not at all, and the Network Definition comes last. Raises ModelError
-    for a model that is no chain of the layers that the format has.
+    Those of layer i have `path`'s stem and -i_w or -i_b. Each file is written atomically, the
+    Network Definition last. Raises ModelError for a model that is no chain of the format's layers.
     """
     _check(path, content)
     matrices: dict[str, Array] = {}
@@ -174,7 +173,7 @@ def save(path: Path, content: Content) -> None:
                 name = f"{path.stem}-{number}_{letter}"
                 matrices[name], layers[-1][key] = matrix, f"{name}.json"
     try:
-        with ExitStack() as files:  # which end in the opposite order
+        with ExitStack() as files:  # they are renamed in reverse order
             files.enter_context(atomic_write(path)).write(_json(layers=layers, size=len(layers)))
             for name, matrix in matrices.items():
                 rows, columns = matrix.shape
@@ -192,7 +191,7 @@ def _json(**document: Any) -> bytes:
 
 
 def _check(path: Path, content: Content) -> None:
-    """Raise ModelError, which names what cannot be said, unless the format can say all."""
+    """Raise ModelError where the format cannot represent the model."""
     what = "a Network Definition"
     first, *others = content.inputs
     if others or len(content.outputs) > 1:

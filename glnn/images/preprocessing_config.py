@@ -296,8 +296,12 @@ def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
     resize = _resize(config) if config.get("do_resize", True) else None
     crop = crop and _edges(config.get("crop_size"))
     fraction = config.get("crop_pct")
-    crops = isinstance(resize, int) and not crop
-    if crops and isinstance(fraction, (int, float)) and 0.1 <= fraction <= 1:
+    if (
+        isinstance(resize, int)
+        and not crop
+        and isinstance(fraction, (int, float))
+        and 0.1 <= fraction <= 1
+    ):
         # ConvNeXt's: below 384 pixels the centre is cropped, from there on all is resized.
         resize, crop = (int(resize / fraction), resize) if resize < 384 else ((resize,) * 2, None)
     number = config.get("resample", 2)
