@@ -1,4 +1,4 @@
-"""Safe reading of untrusted files, and writing of files that are there whole or not at all."""
+"""Safe reading of untrusted files, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class OpenedFile:
     """A file that was opened to be read."""
 
     path: str
-    """The absolute path; links are not followed."""
-    known: os.stat_result
+    """The absolute path; links are not resolved."""
+    status: os.stat_result
     """The file's status when it was opened."""
-    at: int
-    """The time of opening, in nanoseconds since 1970."""
+    time: int
+    """The time when it was opened, in nanoseconds since 1970."""
 
 
 _OPENED: ContextVar[list[OpenedFile] | None] = ContextVar("opened_files", default=None)
@@ -50,11 +50,11 @@ def record_opened_files() -> Iterator[list[OpenedFile]]:
 def open_regular(path: str, flags: int) -> int:
     """Open `path` as an `opener` of `open`; raise OSError at once unless it is a regular file."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
-    known = os.fstat(handle)
-    if stat.S_ISREG(known.st_mode):
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode):
         opened = _OPENED.get()
         if opened is not None:
-            opened.append(OpenedFile(_absolute(path), known, time.time_ns()))
+            opened.append(OpenedFile(_absolute(path), status, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)
@@ -83,15 +83,15 @@ def check_file(path: Path) -> None:
         if path.is_file():
             return
         fault = "is not a file" if path.exists() else "no such file"
-    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
+    except (OSError, ValueError):  # a name that is too long or contains a zero byte
         fault = "not a usable file name"
     raise ModelError(f"{path}: {fault}")
 
 
 def resolve_inside(folder: Path, file: Path, name: object, home: Path | None = None) -> Path:
-    """Resolve `name`, a path relative to `file`, which must lead into `folder` or `home`.
+    """Resolve `name`, a path relative to `file` that must be inside `folder` or `home`.
 
-    Links are followed before that is checked. Raises ModelError for any other path.
+    Links are resolved before the check. Raises ModelError for any other path.
     """
     if not isinstance(name, str) or not name:
         raise ModelError(f"{file}: expected a file name, got {name!r}")
@@ -99,33 +99,33 @@ def resolve_inside(folder: Path, file: Path, name: object, home: Path | None = N
         raise ModelError(f"{file}: the path {name!r} must be relative to the model's folder")
     try:
         path = file.parent / name
-        place, homes = path.resolve(), [folder] if home is None else [folder, home]
-        allowed = any(place.is_relative_to(one.resolve()) for one in homes)
-    except (OSError, ValueError, RuntimeError):  # a zero byte, or links in a circle
+        resolved, homes = path.resolve(), [folder] if home is None else [folder, home]
+        is_inside = any(resolved.is_relative_to(one.resolve()) for one in homes)
+    except (OSError, ValueError, RuntimeError):  # a zero byte, or a cycle of links
         raise ModelError(f"{file}: {name!r} is not a usable file name") from None
-    if not allowed:
+    if not is_inside:
         raise ModelError(f"{file}: the path {name!r} leaves the model's folder")
     return path
 
 
 @dataclass(frozen=True)
 class _NewFiles:
-    """Files that writes may create, and not replace."""
+    """Files that writes may create, but not replace."""
 
     targets: frozenset[str]
-    """The files, and folders of such files, without links."""
+    """The files, and folders whose files count, with links resolved."""
     patterns: tuple[tuple[str, str], ...]
-    """More of them: a folder, and a pattern of names there."""
+    """Further files: a folder, and a pattern of names in it."""
     created: set[str] = field(default_factory=set)
-    """Those that were created since, which are the writer's own."""
+    """The files that the writer created, which it may replace."""
 
     def has(self, target: Path) -> bool:
-        """Return whether `target` must not be there yet."""
-        place = os.path.realpath(target)
-        folder, name = os.path.split(place)
-        named = place in self.targets or folder in self.targets
-        named |= any(folder == there and fnmatchcase(name, of) for there, of in self.patterns)
-        return named and place not in self.created
+        """Return True where `target` must not exist yet."""
+        path = os.path.realpath(target)
+        folder, name = os.path.split(path)
+        is_listed = path in self.targets or folder in self.targets
+        is_listed |= any(folder == f and fnmatchcase(name, p) for f, p in self.patterns)
+        return is_listed and path not in self.created
 
 
 _NEW: ContextVar[_NewFiles | None] = ContextVar("new_files", default=None)
@@ -136,14 +136,14 @@ def create_only(
     paths: Iterable[str | os.PathLike[str]],
     patterns: Iterable[tuple[str | os.PathLike[str], str]] = (),
 ) -> Iterator[None]:
-    """Have this thread's writes inside the context create `paths`, never replace what is there.
+    """Make this thread's writes inside the context create `paths`, never replace existing files.
 
-    Of a folder that holds for the files in it. What a write created, later ones may replace.
-    patterns: of more such files, each a folder and a pattern of names there.
+    A folder among `paths` stands for the files in it. Files created inside the context may be
+    replaced. patterns: further files, each a folder and a pattern of names in it.
     """
     targets = frozenset(os.path.realpath(path) for path in paths)
-    of_names = tuple((os.path.realpath(folder), pattern) for folder, pattern in patterns)
-    token = _NEW.set(_NewFiles(targets, of_names))
+    resolved = tuple((os.path.realpath(folder), pattern) for folder, pattern in patterns)
+    token = _NEW.set(_NewFiles(targets, resolved))
     try:
         yield
     finally:
@@ -151,10 +151,10 @@ def create_only(
 
 
 def publish(draft: Path, target: Path) -> None:
-    """Give the finished file `draft` its name `target`, which it replaces, atomically.
+    """Rename the finished file `draft` to `target`, replacing it atomically.
 
-    Inside `create_only`, raises FileExistsError where `target` is there already; `draft` then gets
-    a free name beside it, which the error says. A link that leads nowhere is not there.
+    Inside `create_only`, raises FileExistsError where `target` exists; `draft` then gets a free
+    name in the same folder, which the error names. A broken link counts as missing.
     """
     new = _NEW.get()
     if new is None or not new.has(target):
@@ -165,41 +165,41 @@ def publish(draft: Path, target: Path) -> None:
     try:
         _create(draft, target)
     except FileExistsError:
-        kept = _keep_beside(draft, target)
+        kept = _rename_to_free_name(draft, target)
         reason = f"it was made meanwhile by something else; what was written is in {kept.name}"
         raise FileExistsError(errno.EEXIST, f"{reason} beside it", str(target)) from None
     new.created.add(os.path.realpath(target))
 
 
 def _create(draft: Path, target: Path) -> None:
-    """Rename `draft` to `target`. Raises FileExistsError where that is there."""
+    """Rename `draft` to `target`. Raises FileExistsError where `target` exists."""
     try:
         os.link(draft, target)
     except FileExistsError:
         raise
-    except (OSError, AttributeError):  # file systems and systems without hard links
+    except (OSError, AttributeError):  # no hard links
         target.open("xb").close()
         draft.replace(target)
     else:
         draft.unlink()
 
 
-def _keep_beside(draft: Path, target: Path) -> Path:
-    """Rename `draft` to the first free one of NAME-2, NAME-3 and so on, and return that."""
+def _rename_to_free_name(draft: Path, target: Path) -> Path:
+    """Rename `draft` to the first free name of NAME-2, NAME-3 and so on, and return that."""
     for number in count(2):
-        kept = target.with_name(f"{target.stem}-{number}{target.suffix}")
+        path = target.with_name(f"{target.stem}-{number}{target.suffix}")
         with suppress(FileExistsError):
-            _create(draft, kept)
+            _create(draft, path)
             break
-    return kept
+    return path
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to write that replaces `path` atomically at the end; discard it on an exception.
+    """Open a file for writing that replaces `path` atomically at the end of the context.
 
-    A link is followed. Raises OSError where `path` cannot be written, or exists and is no file, and
-    as `publish` does.
+    It is discarded on an exception. A link is followed. Raises OSError where `path` cannot be
+    written or is no file, and what `publish` raises.
     """
     target = _target(path)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
@@ -214,8 +214,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def make_folder(path: str | os.PathLike[str], *, parents: bool = True) -> Path:
     """Make the folder `path` where it is missing, and return it.
 
-    parents: whether to make the folders that it is in, too. Raises OSError where it cannot be made,
-    as where it is a link that leads nowhere.
+    parents: whether to make missing parent folders. Raises OSError where that fails, as for a
+    broken link.
     """
     folder = Path(path)
     try:
@@ -230,7 +230,7 @@ def make_folder(path: str | os.PathLike[str], *, parents: bool = True) -> Path:
 
 
 def try_write(path: str | os.PathLike[str]) -> None:
-    """Raise OSError where `atomic_write` could not write `path`. Leaves nothing behind."""
+    """Raise OSError where `atomic_write` could not write `path`. Leaves no file behind."""
     target = _target(path)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -240,9 +240,9 @@ def try_write(path: str | os.PathLike[str]) -> None:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Return the target of the link `path`.
+    """Return `path` with links resolved.
 
-    Raises OSError where it exists and is no file, and for links in a circle.
+    Raises OSError where it exists and is no file, and for a cycle of links.
     """
     target = Path(os.path.realpath(path))
     if target.is_symlink():
@@ -255,14 +255,14 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 
 ONNX_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]*[\x00-\x7f])")
-"""An entry of a tensor's external_data in an .onnx file's bytes, up to the length of the name."""
+"""A `location` entry of a tensor's external_data in an .onnx file, up to the name's length."""
 
 
 def onnx_external_files(path: Path) -> set[Path]:
-    """Return the files that the .onnx file at `path` says to have tensors' numbers.
+    """Return the files in which the .onnx file at `path` has external data.
 
-    Commands ask for them before they write anything, without the package onnx. Raises OSError where
-    the file cannot be read, ValueError where it is empty.
+    It needs no package onnx. Raises OSError where the file cannot be read, ValueError where it is
+    empty.
     """
     found = set[Path]()
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

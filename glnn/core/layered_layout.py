@@ -1,7 +1,8 @@
-"""Places for the nodes of a directed graph in layers, as in Sugiyama, Tagawa and Toda 1981.
+"""Layered drawing of a directed graph, after Sugiyama, Tagawa and Toda 1981.
 
-Edges go downwards. Nodes get layers by their longest path, edges over several layers bend between
-the nodes of each, an order in each layer that has few crossings, and then places across.
+Edges go downwards. Nodes are assigned to layers by their longest paths; edges that span several
+layers get bends in the layers between; the nodes and bends of a layer are ordered for few crossings
+of edges, and then get coordinates.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import pairwise
 
-SWEEPS = 12  # up and down, of the order and of the places
-BEND_WEIGHT = 4.0  # of a long edge's bend: it is moved aside less readily than a node
+SWEEPS = 12  # downwards and upwards, of the order and of the coordinates
+BEND_WEIGHT = 4.0  # of a long edge's bend, against a node's 1: straight edges matter more
 
 
 @dataclass(frozen=True)
 class LayeredLayout:
-    """Places of nodes and edges.
+    """Coordinates of nodes and edges.
 
     x: the centre of each node across. layer: the number of its layer, from 0 at the top. bends: the
-    layers and places by which each edge goes between its nodes, from the top. width: of all.
+    layers and coordinates of each edge's bends, from the top. width: the width of the drawing.
     """
 
     x: Mapping[str, float]
@@ -37,49 +38,47 @@ def arrange(
     width: float = 1.0,
     bend: float = 0.25,
 ) -> LayeredLayout:
-    """Arrange a graph without circles.
+    """Arrange an acyclic graph.
 
     Args:
-        nodes: The names of the nodes; those of a layer are first tried in this order.
+        nodes: The names of the nodes, in the initial order of each layer.
         edges: Pairs of names, from the upper to the lower node; repeated ones count once.
-        width: What a node takes across, the gap beside it included.
-        bend: What an edge takes that passes between nodes.
+        width: The width of a node, with its gap.
+        bend: The width of an edge that passes between nodes.
 
     Raises:
-        graphlib.CycleError: where there is a circle.
+        graphlib.CycleError: The graph has a cycle.
     """
-    kept = [pair for pair in dict.fromkeys(edges) if pair[0] != pair[1]]
-    layer = _layers(nodes, kept)
+    edges = [pair for pair in dict.fromkeys(edges) if pair[0] != pair[1]]
+    layer = _layers(nodes, edges)
     drawing = _Drawing(width, bend)
     for name in nodes:
         drawing.add_node(name, layer[name], is_bend=False)
     chains: dict[tuple[str, str], list[int]] = {}
-    for upper, lower in kept:
-        inner = [
-            drawing.add_node(None, at, is_bend=True) for at in range(layer[upper] + 1, layer[lower])
-        ]
-        chains[upper, lower] = inner
-        for pair in pairwise([drawing.number[upper], *inner, drawing.number[lower]]):
+    for upper, lower in edges:
+        inner_layers = range(layer[upper] + 1, layer[lower])
+        chain = [drawing.add_node(None, inner, is_bend=True) for inner in inner_layers]
+        chains[upper, lower] = chain
+        for pair in pairwise([drawing.number[upper], *chain, drawing.number[lower]]):
             drawing.add_edge(*pair)
     drawing.reduce_crossings()
-    places = drawing.place()
-    start = min(
-        (places[i] - drawing.size(i) / 2 for i in range(len(places))),
-        default=0.0,
-    )
-    x = {name: places[number] - start for name, number in drawing.number.items()}
+    centres = drawing.place()
+    halves = [drawing.size(i) / 2 for i in range(len(centres))]
+    start = min((x - half for x, half in zip(centres, halves, strict=True)), default=0.0)
+    end = max((x + half for x, half in zip(centres, halves, strict=True)), default=0.0)
+    x = {name: centres[number] - start for name, number in drawing.number.items()}
     bends = {
-        pair: tuple((drawing.layer[i], places[i] - start) for i in inner)
-        for pair, inner in chains.items()
+        pair: tuple((drawing.layer[i], centres[i] - start) for i in chain)
+        for pair, chain in chains.items()
     }
-    end = max((places[i] + drawing.size(i) / 2 for i in range(len(places))), default=0.0)
     return LayeredLayout(x, layer, bends, end - start)
 
 
 def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Return the layer of each node: one below its lowest producer.
 
-    A node that only a chain of others leads to, or nothing, comes down to its first reader.
+    A node at the end of a chain of nodes with one consumer each, or without producers, moves down
+    to the layer above its first consumer.
     """
     above: dict[str, list[str]] = {name: [] for name in nodes}
     below: dict[str, list[str]] = {name: [] for name in nodes}
@@ -100,7 +99,7 @@ def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
 
 @dataclass
 class _Drawing:
-    """Nodes and bends by number, in ordered layers, each joined to those just above and below."""
+    """Nodes and bends by number, in ordered layers, with edges between neighbouring layers."""
 
     width: float
     bend: float
@@ -126,16 +125,16 @@ class _Drawing:
         return number
 
     def add_edge(self, upper: int, lower: int) -> None:
-        """Connect two of neighbouring layers."""
+        """Connect two nodes or bends of neighbouring layers."""
         self.below[upper].append(lower)
         self.above[lower].append(upper)
 
     def size(self, number: int) -> float:
-        """Return what a node or bend takes across."""
+        """Return the width of a node or bend."""
         return self.bend if self.is_bend[number] else self.width
 
     def reduce_crossings(self) -> None:
-        """Sort each layer by the mean place of its neighbours, downwards and upwards in turn.
+        """Sort each layer by the mean position of its neighbours, downwards and upwards in turn.
 
         The order with the fewest crossings is kept.
         """
@@ -151,41 +150,41 @@ class _Drawing:
         self.rows = best
 
     def _sort(self, row: list[int], neighbours: Sequence[Sequence[int]]) -> None:
-        place = {
-            number: at
-            for one in {self.layer[n] for i in row for n in neighbours[i]}
-            for at, number in enumerate(self.rows[one])
+        position = {
+            number: i
+            for layer in {self.layer[n] for i in row for n in neighbours[i]}
+            for i, number in enumerate(self.rows[layer])
         }
         key = {
-            number: sum(place[n] for n in neighbours[number]) / len(neighbours[number])
+            number: sum(position[n] for n in neighbours[number]) / len(neighbours[number])
             if neighbours[number]
-            else float(at)
-            for at, number in enumerate(row)
+            else float(i)
+            for i, number in enumerate(row)
         }
         row.sort(key=key.__getitem__)
 
     def _crossings(self) -> int:
         """Count the crossings of edges between all neighbouring layers."""
-        place = {number: at for row in self.rows for at, number in enumerate(row)}
+        position = {number: i for row in self.rows for i, number in enumerate(row)}
         count = 0
         for row in self.rows:
-            ends: list[int] = []  # of the edges further left, sorted
+            left_ends: list[int] = []  # lower ends of the edges further left, sorted
             for upper in row:
-                lower = [place[n] for n in self.below[upper]]
-                count += sum(len(ends) - bisect_right(ends, end) for end in lower)
-                for end in lower:
-                    insort(ends, end)
+                ends = [position[n] for n in self.below[upper]]
+                count += sum(len(left_ends) - bisect_right(left_ends, end) for end in ends)
+                for end in ends:
+                    insort(left_ends, end)
         return count
 
     def place(self) -> list[float]:
-        """Return the place of each across: near its neighbours, none upon another."""
+        """Return the centre of each across: near its neighbours, without overlaps."""
         x = [0.0] * len(self.layer)
         for row in self.rows:
-            at = 0.0
+            end = 0.0
             for number in row:
-                at += self.size(number) / 2
-                x[number] = at
-                at += self.size(number) / 2
+                end += self.size(number) / 2
+                x[number] = end
+                end += self.size(number) / 2
         for sweep in range(SWEEPS):
             down = sweep % 2 == 0
             for row in self.rows if down else reversed(self.rows):
@@ -194,26 +193,28 @@ class _Drawing:
                     near = (self.above if down else self.below)[number]
                     near = near or (self.below if down else self.above)[number]
                     targets.append(sum(x[n] for n in near) / len(near) if near else x[number])
-                for number, to in zip(row, self._separate(row, targets), strict=True):
-                    x[number] = to
+                for number, centre in zip(row, self._separate(row, targets), strict=True):
+                    x[number] = centre
         return x
 
     def _separate(self, row: Sequence[int], targets: Sequence[float]) -> list[float]:
-        """Return the places nearest to the targets, by least squares, at which none overlap.
+        """Return the centres nearest to the targets, by least squares, without overlaps.
 
-        By pooling: neighbours that would overlap become one block at their mean.
+        Isotonic regression by pooling: neighbours that would overlap become one block at their
+        weighted mean.
         """
-        offsets, at = [], 0.0
-        for before, number in zip([None, *row], row):
-            at += 0.0 if before is None else (self.size(before) + self.size(number)) / 2
-            offsets.append(at)
-        blocks: list[tuple[float, float, int]] = []  # the weight, the mean, and how many
-        for number, offset, to in zip(row, offsets, targets, strict=True):
-            weight, mean, count = BEND_WEIGHT if self.is_bend[number] else 1.0, to - offset, 1
+        offsets, offset = [], 0.0
+        for previous, number in zip([None, *row], row):
+            offset += 0.0 if previous is None else (self.size(previous) + self.size(number)) / 2
+            offsets.append(offset)
+        blocks: list[tuple[float, float, int]] = []  # weight, mean, and number of members
+        for number, offset, target in zip(row, offsets, targets, strict=True):
+            weight, mean, count = BEND_WEIGHT if self.is_bend[number] else 1.0, target - offset, 1
             while blocks and blocks[-1][1] > mean:
-                other, former, more = blocks.pop()
-                mean = (weight * mean + other * former) / (weight + other)
-                weight, count = weight + other, count + more
+                block_weight, block_mean, block_count = blocks.pop()
+                total = weight + block_weight
+                mean = (weight * mean + block_weight * block_mean) / total
+                weight, count = total, count + block_count
             blocks.append((weight, mean, count))
         means = [mean for _, mean, count in blocks for _ in range(count)]
         return [mean + offset for mean, offset in zip(means, offsets, strict=True)]

@@ -1,4 +1,4 @@
-"""Objects that are pickled as their arguments, and constructed on the first use after that."""
+"""Objects that are pickled as their constructor arguments, and reconstructed on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glnn.core.process import process_lock
 from glnn.errors import ModelError
 
 OTHER_VERSION = "pickled by another version"
-"""The only argument of what another version pickled."""
+"""The only argument of an object that another version of glnn pickled."""
 
 
 class _PickledState:
@@ -25,8 +25,8 @@ class _PickledState:
 class LazyPickle(ABC):
     """Base of objects pickled as their arguments, plus attributes set after `_mark_derived`.
 
-    Unpickling constructs nothing, so it cannot fail: a process pool whose worker cannot unpickle an
-    object waits for ever. The first use constructs the object, and raises what that raises.
+    Unpickling does not construct the object, so that it cannot fail: a process pool whose worker
+    fails to unpickle waits forever. The first use constructs the object, and raises its errors.
     """
 
     _derived: frozenset[str] = frozenset()
@@ -37,10 +37,10 @@ class LazyPickle(ABC):
 
     @abstractmethod
     def _reconstruct(self, arguments: Mapping[str, Any]) -> None:
-        """Construct the object again from the `arguments`."""
+        """Construct this object from the `arguments`."""
 
     def _mark_derived(self) -> None:
-        """Mark all attributes so far as derived from the arguments, not to be pickled."""
+        """Mark all current attributes as derived from the arguments, and not to be pickled."""
         self._derived = frozenset((*vars(self), "_derived"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -53,12 +53,12 @@ class LazyPickle(ABC):
         return {"arguments": self._constructor_arguments(), "attributes": attributes}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Keep `state` for the first use, a ModelError where another version wrote it."""
-        known = isinstance(state, Mapping) and set(state) == {"arguments", "attributes"}
-        unpickled = _PickledState(state["arguments"], state["attributes"]) if known else None
+        """Keep `state` for the first use, which raises ModelError for another version's."""
+        is_current = isinstance(state, Mapping) and set(state) == {"arguments", "attributes"}
+        unpickled = _PickledState(state["arguments"], state["attributes"]) if is_current else None
         self._unpickled = unpickled or _PickledState({OTHER_VERSION: True}, {})
 
-    if not TYPE_CHECKING:  # else any attribute would be one
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             unpickled = vars(self).get("_unpickled")
@@ -73,7 +73,7 @@ def _construct(lazy: LazyPickle, unpickled: _PickledState) -> None:
     if OTHER_VERSION in unpickled.arguments:
         name = type(lazy).__name__
         raise ModelError(f"{name}: it was pickled by another version of glnn; make it anew")
-    unpickled.in_progress = True  # what is missing while it is made is not there
+    unpickled.in_progress = True  # attributes missing during construction raise AttributeError
     try:
         lazy._reconstruct(unpickled.arguments)
         vars(lazy).update(unpickled.attributes)

@@ -1,8 +1,8 @@
-"""A bar for work that takes long: loading, planning, examining, compiling.
+"""A progress bar for long work: loading, planning, examining, compiling.
 
-Parts of glnn report their work by `report_work`; `progress` turns the bar on. It is drawn on
-standard error, where that is a terminal, or below the cell of a notebook, by a thread of its own,
-once the work has taken DELAY seconds.
+Parts of glnn report their work by `report_work`; `progress` turns the bar on. A thread draws it
+once the work has taken DELAY seconds: on standard error, if that is a terminal, or below the cell
+of a notebook.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
 T = TypeVar("T")
-DELAY, INTERVAL = 1.0, 0.1  # seconds until work is shown, and between two looks at it
-MOST = 40  # characters of what the work is done to
+DELAY, INTERVAL = 1.0, 0.1  # seconds until work is shown, and between updates
+MOST = 40  # characters of `Work.on`
 
 
 class Work:
-    """Work under way. total: its number of parts, None where that is not known."""
+    """Work in progress. total: its number of parts; None where unknown."""
 
     def __init__(self, doing: str, on: str, total: int | None) -> None:
         self.doing, self.on, self.total, self.done = doing, on, total, 0
@@ -37,19 +37,19 @@ class Work:
         self.done += 1
 
     def counted(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield each of `items`; each is done once the next is asked for."""
+        """Yield `items`, counting each as done when the next is requested."""
         for item in items:
             yield item
             self.advance()
 
 
 class _Bar:
-    """The work of this process, innermost last, and what draws it."""
+    """The work of this process, innermost last, and the thread that draws it."""
 
     def __init__(self) -> None:
         self.wanted = False
         self.shared: list[Progress] = []
-        """Bars that others have open, in which work gets a row."""
+        """Open bars of other code, in which work gets a row."""
         self._work: list[Work] = []
         self._lock = process_lock()
         if hasattr(os, "register_at_fork"):
@@ -68,7 +68,7 @@ class _Bar:
         return self.wanted and can_draw()
 
     def begin(self, work: Work) -> None:
-        """Draw `work` from now on, if it takes long."""
+        """Add `work`; it is drawn if it takes long."""
         with self._lock:
             work.on = work.on or (self._work[-1].on if self._work else "")
             self._work.append(work)
@@ -78,7 +78,7 @@ class _Bar:
                 self._thread.start()
 
     def end(self, work: Work) -> None:
-        """Draw `work` no more; return once the bar is gone, if it was the last."""
+        """Remove `work`; after the last work, wait until the bar is removed."""
         with self._lock:
             if work not in self._work:  # it began before a fork
                 return
@@ -96,7 +96,7 @@ class _Bar:
         row = _Row()
         try:
             while True:
-                with self._lock:  # so that no bar ends to be shared meanwhile
+                with self._lock:  # so that no shared bar is closed meanwhile
                     for work in self._work[-1:]:
                         row.show(work, self.shared[-1] if self.shared else None)
                 if ended.wait(INTERVAL):
@@ -106,29 +106,29 @@ class _Bar:
                 row.end(self.shared)
 
     def unshare(self, bar: Progress) -> None:
-        """Draw nothing in `bar` any more."""
+        """Stop drawing in `bar`."""
         with self._lock:
             if bar in self.shared:
                 self.shared.remove(bar)
 
 
 class _Row:
-    """The row of work in a bar: in one that others share, or in a bar of its own."""
+    """The row of work in a bar: a shared one, or its own bar."""
 
     def __init__(self) -> None:
-        self._own: Progress | None = None
+        self._own_bar: Progress | None = None
         self._drawn: tuple[Work, Progress, TaskID] | None = None
 
     def show(self, work: Work, shared: Progress | None) -> None:
-        """Draw `work` in the bar `shared`, or in an own one where that is None."""
-        if shared is not None and self._own is not None:
-            self._own.stop()  # two bars overlap
-            self._own = self._drawn = None
-        bar = shared or self._own
+        """Draw `work` in the bar `shared`, or in its own bar where that is None."""
+        if shared is not None and self._own_bar is not None:
+            self._own_bar.stop()  # two open bars would overlap
+            self._own_bar = self._drawn = None
+        bar = shared or self._own_bar
         if bar is None:
             from rich.progress import TimeElapsedColumn
 
-            self._own = bar = rich_bar(numbers_column(), TimeElapsedColumn())
+            self._own_bar = bar = rich_bar(numbers_column(), TimeElapsedColumn())
             bar.start()
         if self._drawn is not None and self._drawn[:2] != (work, bar):
             if self._drawn[1] is bar:
@@ -142,36 +142,36 @@ class _Row:
         bar.refresh()
 
     def end(self, shared: list[Progress]) -> None:
-        """Draw it no more; a bar that is not in `shared` any longer is left as it is."""
-        if self._drawn is not None and self._drawn[1] in (self._own, *shared):
+        """Remove the row, unless its bar is no longer in `shared`, and close its own bar."""
+        if self._drawn is not None and self._drawn[1] in (self._own_bar, *shared):
             self._drawn[1].remove_task(self._drawn[2])
-        if self._own is not None:
-            self._own.stop()
+        if self._own_bar is not None:
+            self._own_bar.stop()
 
 
 _BAR = _Bar()
-_UNSEEN = Work("", "", None)
+_HIDDEN_WORK = Work("", "", None)
 
 
 def progress(shown: bool = True) -> None:
-    """Show a bar for work of glnn's that takes more than a second, or no longer.
+    """Turn the progress bar on or off.
 
-    It says what is planned, examined and compiled and how much of it is done, on standard error or
-    below the cell of a notebook, and is gone at the end; there is none where standard error is no
-    terminal.
+    The bar shows what glnn loads, plans, examines or compiles, and how much of it is done, where
+    that takes more than a second: on standard error, if that is a terminal, or below the cell of a
+    notebook. It disappears at the end.
     """
     _BAR.wanted = bool(shown)
 
 
 @contextmanager
 def report_work(doing: str, on: str = "", total: int | None = None) -> Iterator[Work]:
-    """Report what is done inside. Costs next to nothing where no bar is shown.
+    """Report the work inside the context. It costs almost nothing where no bar is shown.
 
-    doing: a verb, as in `planning`. on: what it is done to; empty where work around it says so.
-    total: its number of parts, which the caller counts by `advance`.
+    doing: the verb, as `planning`. on: its object; empty for the object of the enclosing work.
+    total: the number of its parts, which the caller counts by `advance`.
     """
     if not _BAR.shown:
-        yield _UNSEEN
+        yield _HIDDEN_WORK
         return
     name = " ".join(printable(on).split())
     work = Work(doing, name if len(name) <= MOST else f"{name[: MOST - 3]}...", total)
@@ -184,7 +184,7 @@ def report_work(doing: str, on: str = "", total: int | None = None) -> Iterator[
 
 @contextmanager
 def share_bar(bar: Progress) -> Iterator[None]:
-    """Give work a row in `bar`, which is open, for as long as this lasts: two bars overlap."""
+    """Draw work in the open bar `bar` inside the context, as two open bars would overlap."""
     _BAR.shared.append(bar)
     try:
         yield
@@ -193,13 +193,13 @@ def share_bar(bar: Progress) -> Iterator[None]:
 
 
 def can_draw() -> bool:
-    """Return whether a bar would be seen: on a terminal, or in a notebook."""
+    """Return True where a bar is visible: on a terminal, or in a notebook."""
     return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, whose cells show HTML."""
-    if "IPython" not in sys.modules:  # which is faster to see than it is to import rich
+    """Return True where this process is the kernel of a notebook, whose cells show HTML."""
+    if "IPython" not in sys.modules:  # avoids the import of rich
         return False
     from rich.console import Console
 
@@ -209,10 +209,10 @@ def in_notebook() -> bool:
 def rich_bar(
     *columns: ProgressColumn, hidden: bool = False, refreshed: bool = False, prints: bool = False
 ) -> Progress:
-    """Return a bar, on standard error or below the cell of a notebook: a text, it, and `columns`.
+    """Return a bar, on standard error or below the cell of a notebook: a text, bar and `columns`.
 
-    It is gone at the end. hidden: whether nothing is drawn. refreshed: whether it is drawn anew by
-    itself. prints: whether what is printed meanwhile goes above it; standard output may be a file.
+    It disappears at the end. hidden: draw nothing. refreshed: refresh it automatically. prints:
+    redirect standard output to print above the bar; do not where it is a file.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn

@@ -1,6 +1,7 @@
-"""Every environment variable glnn reads, read in this one place.
+"""The only place where glnn reads environment variables.
 
-But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+Except that glnn/onnxruntime/standin/sitecustomize.py, too, reads `GLNN_ONNXRUNTIME` as Python
+starts.
 """
 
 from __future__ import annotations
@@ -27,25 +28,24 @@ NOTED = ("GLNN_", "MESA_", "LIBGL_", "GALLIUM_", "EGL_", "__EGL_", "LP_", "ZINK_
 class Settings:
     """The settings of glnn from environment variables.
 
-    gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
+    gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty for the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
-    cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
-        cache folder unless given, and none if empty.
-    cache_size: `GLNN_CACHE_SIZE`, the bytes there of what can be made again, programs and plans,
-        also as 512K, 512M or 4G; 0 for none of it, 2G unless given.
-    trust: `GLNN_TRUST`, anything but empty or `0` uses kernels that were not held against NumPy.
-    launch: `GLNN_LAUNCH`, the seconds that one launch should take at most; 0 for any; 0.1 where
-        the device's driver may end longer ones, unless given.
-    memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
-        the device is asked what is free unless given.
-    kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
-    backends: `GLNN_BACKEND`, what `auto` is to take: a backend, or several with commas between, of
-        which it takes the first that opens; empty, as `auto` is, where it chooses by itself.
-    wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
-        `sleep`.
-    priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
-    api_key: `GLNN_API_KEY`, what clients of `glnn serve` must send; none unless given.
+    cache: `GLNN_CACHE`, the folder of tuning results and of the cache of programs and plans; by
+        default the user's cache folder, and no folder if empty.
+    cache_size: `GLNN_CACHE_SIZE`, the most bytes of cached programs and plans, also as 512K, 512M
+        or 4G; 0 turns the cache off; by default 2G.
+    trust: `GLNN_TRUST`, anything but empty or `0` uses kernels before they are checked with NumPy.
+    launch: `GLNN_LAUNCH`, the most seconds that one launch should take; 0 for no limit; by default
+        0.1 where the device's driver may abort longer ones.
+    memory: `GLNN_MEMORY`, the most bytes of device memory for a plan, also as 512K, 512M or 4G; by
+        default the memory that the device reports as free.
+    kernels: `GLNN_KERNELS`, a folder with the user's kernels; by default none.
+    backends: `GLNN_BACKEND`, the backends that `auto` tries, in order, separated by commas; empty
+        or `auto` for its own choice.
+    wait: `GLNN_WAIT`, how the host waits for a device: `block` (in the driver), `spin` or `sleep`.
+    priority: `GLNN_PRIORITY`, `low` to let other programs run first, else `normal`.
+    api_key: `GLNN_API_KEY`, the key that clients of `glnn serve` must send; by default none.
     """
 
     gpu: str | None = None
@@ -83,10 +83,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Libraries:
-    """The GL libraries of this process, as the environment names them.
+    """The GL libraries that environment variables specify for this process.
 
-    egl: `GLNN_EGL`, gles: `GLNN_GLES`, each a path or a name for the dynamic linker, in place of
-        the usual names; None unless given.
+    egl: `GLNN_EGL`, gles: `GLNN_GLES`, each a path or a name for the dynamic linker that replaces
+        the usual names; by default None.
     """
 
     egl: str | None = None
@@ -114,7 +114,7 @@ class StandIn:
 def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables of glnn and of GL's libraries, for fault reports.
 
-    Paths and names of people are taken out (`core.redaction`); keys are left out.
+    Paths and people's names in values are redacted (`core.redaction`); API keys are left out.
     """
     named = {
         name: text
@@ -128,7 +128,7 @@ def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[st
 
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
-        if sys.platform == "linux":  # where nothing else need be imported for it
+        if sys.platform == "linux":  # without the import of platformdirs
             base = os.environ.get("XDG_CACHE_HOME", "")
             return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "glnn"
         import platformdirs
@@ -163,16 +163,13 @@ def _backends(text: str) -> tuple[str, ...]:
         return ()
     if unknown := [name for name in names if name not in BACKENDS]:
         known = ", ".join(BACKENDS)
-        said = f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}"
-        raise GlnnError(said + meant_backend(unknown[0]))
+        message = f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}"
+        raise GlnnError(message + meant_backend(unknown[0]))
     return names
 
 
 def meant_backend(name: str) -> str:
-    """Return which backend the unknown `name` may mean, for an error; empty where none is like it.
-
-    GPUs go by many names, of which compute is the one here.
-    """
+    """Return a hint which backend the unknown `name` may mean, for an error; empty without any."""
     if name.lower() in ("gpu", "cuda", "gl", "gles", "opengl", "egl", "vulkan", "opencl"):
         return "; compute is the GPU"
     return suggestion(name, ("auto", *BACKENDS))

@@ -1,4 +1,4 @@
-"""Descriptions of a model's inputs and outputs: names, types, and shapes with an open batch."""
+"""Descriptions of a model's inputs and outputs: names, types, and shapes with open sizes."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ TYPES = {
     "tensor(int8)": DType.int8,
     "tensor(bool)": DType.bool,
 }
-"""Types of the tensors that layers accept, by ONNX Runtime's names."""
+"""Dtypes of tensors that layers accept, by ONNX Runtime's names."""
 OTHERS = {
     **{f"tensor({dtype.value})": dtype for dtype in DType if dtype not in TYPES.values()},
     "tensor(string)": DType.object,
 }
-"""Further types of tensors in an ONNX model."""
+"""Further dtypes of tensors in an ONNX model."""
 NO_TENSORS = ("seq(", "optional(", "map(")
 """Prefixes of the type names of values that are no tensors."""
 BATCH = "N"
-"""The symbol in a shape for a batch of any size."""
+"""The symbol of an open batch size."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
     """A tensor's name, shape and type, one of TYPES.
 
-    One entry of the shape, mostly the first, may be `"N"`, a batch of any size. free: whether sizes
-    may be 0, any of them a symbol, which is one size wherever it stands but for "?", and the type
-    one of OTHERS, too, or of what is no tensor: as in an ONNX model.
+    One entry of the shape, mostly the first, may be `"N"`, an open batch size. free: True for the
+    rules of ONNX models: sizes may be 0, any of them may be a symbol (equal symbols are equal
+    sizes, except "?"), and the type may be one of OTHERS or that of a value that is no tensor.
     """
 
     name: str
@@ -77,18 +77,19 @@ class TensorInfo:
         if prod(n for n in sizes if isinstance(n, int)) > MOST:
             what = f"tensor {self.name!r} of shape {show(self.shape)}"
             raise ShapeError(f"{what} would hold more than {MOST} numbers")
-        known = {**TYPES, **(OTHERS if self.free else {})}
-        text = isinstance(self.type, str)
-        if not text or not (self.type in known or (self.free and self.type.startswith(NO_TENSORS))):
+        types = {**TYPES, **(OTHERS if self.free else {})}
+        prefixes = NO_TENSORS if self.free else ()
+        is_text = isinstance(self.type, str)
+        if not is_text or not (self.type in types or self.type.startswith(prefixes)):
             raise ModelError(
-                f"tensor {self.name!r}: type must be one of {', '.join(known)}, "
+                f"tensor {self.name!r}: type must be one of {', '.join(types)}, "
                 f"got {shown(self.type)}"
             )
 
     @classmethod
     def from_type(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
         """Return the description of a tensor from its name and graph type."""
-        names = {dtype: called for called, dtype in {**TYPES, **OTHERS}.items()}
+        names = {dtype: type_name for type_name, dtype in {**TYPES, **OTHERS}.items()}
         return cls(name, type.dims, type.holds or names[type.dtype], free)
 
     @property
@@ -126,7 +127,7 @@ class TensorInfo:
         return result
 
     def with_batch(self, batch: int) -> Shape:
-        """Return the shape for a batch of a given size."""
+        """Return the shape with `batch` in the place of symbols."""
         return tuple(batch if isinstance(n, str) else n for n in self.shape)
 
     def check(self, shape: Shape) -> None:
@@ -156,7 +157,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model's name, inputs, outputs and metadata, and whether its weights are random."""
+    """A model's name, inputs, outputs and metadata."""
 
     name: str
     inputs: tuple[TensorInfo, ...]
@@ -164,7 +165,7 @@ class ModelInfo:
     metadata: Mapping[str, str]
     """Key-value metadata from the model's file."""
     random_weights: bool = False
-    """True where a layer has the parameters that it began with: none were loaded or trained."""
+    """True where a layer has its initial parameters: none were loaded or trained."""
 
 
 def _object(x: object) -> Array:
@@ -176,60 +177,60 @@ def _object(x: object) -> Array:
 
 def _size(n: object) -> Any:
     """Return `n` as an int if it is an integer of any type other than bool, else unchanged."""
-    whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
-    return int(n) if whole else n  # type: ignore[call-overload]
+    is_integer = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+    return int(n) if is_integer else n  # type: ignore[call-overload]
 
 
 def show(shape: Sequence[int | str]) -> str:
-    """Format a shape for people: `(N, 1, 28, 28)`."""
+    """Format a shape: `(N, 1, 28, 28)`."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def check_names(model: str, inputs: Sequence[TensorInfo], feeds: Mapping[str, object]) -> None:
-    """Raise ShapeError where one of the `inputs` of `model` is missing in `feeds`, or unknown."""
-    known = dict.fromkeys(info.name for info in inputs)
-    if known.keys() == feeds.keys():
+    """Raise ShapeError unless `feeds` has exactly the `inputs` of `model`."""
+    names = dict.fromkeys(info.name for info in inputs)
+    if names.keys() == feeds.keys():
         return
-    for name in (*known, *feeds):
-        if name not in feeds or name not in known:
+    for name in (*names, *feeds):
+        if name not in feeds or name not in names:
             fault = "unknown" if name in feeds else "missing"
-            came = f", got {', '.join(map(shown, feeds))}" if feeds else ""
-            names = ", ".join(map(repr, known))
-            raise ShapeError(f"{fault} input {name!r}: {model} takes {names}{came}")
+            got = f", got {', '.join(map(shown, feeds))}" if feeds else ""
+            expected = ", ".join(map(repr, names))
+            raise ShapeError(f"{fault} input {name!r}: {model} takes {expected}{got}")
 
 
 def kind_numbers(kinds: Mapping[str, Hashable]) -> dict[str, int]:
-    """Return a number for each name, one number for equal kinds: a key that is quickly found."""
+    """Number the distinct kinds, and return the number of each name's kind, for fast lookup."""
     numbers: dict[Hashable, int] = {}
     return {name: numbers.setdefault(kind, len(numbers)) for name, kind in kinds.items()}
 
 
 SharedSizes = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
-"""Symbols that stand for several dimensions, and where: the names of inputs, and axes."""
+"""Symbols of several dimensions, with these dimensions: names of inputs, and axes."""
 
 
 def shared_sizes(inputs: Sequence[TensorInfo]) -> SharedSizes:
-    """Return the symbols that several dimensions of the inputs have, and these dimensions."""
+    """Return the symbols that several dimensions of the inputs share, with these dimensions."""
     axes_of: dict[str, list[tuple[str, int]]] = {}
     for info in inputs:
         for axis, dim in enumerate(info.shape):
             if isinstance(dim, str) and dim not in (UNKNOWN, UNRANKED):
                 axes_of.setdefault(dim, []).append((info.name, axis))
-    return tuple((dim, tuple(places)) for dim, places in axes_of.items() if len(places) > 1)
+    return tuple((dim, tuple(axes)) for dim, axes in axes_of.items() if len(axes) > 1)
 
 
 def check_shared_sizes(shared: SharedSizes, shapes: Mapping[str, Shape]) -> None:
     """Raise ShapeError where dimensions with one symbol have different sizes in `shapes`.
 
-    Inputs without elements are left out: a decoder whose caches a branch reads is fed empty ones
-    where the other branch is taken, and ONNX Runtime takes these.
+    Inputs without elements are ignored: where a branch of a decoder does not read its caches, they
+    may be empty, as in ONNX Runtime.
     """
-    for dim, places in shared:
-        if len({shapes[name][axis] for name, axis in places}) == 1:
+    for dim, axes in shared:
+        if len({shapes[name][axis] for name, axis in axes}) == 1:
             continue
-        read = [(name, axis) for name, axis in places if 0 not in shapes[name]]
-        for name, other in read[1:]:
-            first, axis = read[0]
+        present = [(name, axis) for name, axis in axes if 0 not in shapes[name]]
+        for name, other in present[1:]:
+            first, axis = present[0]
             size = shapes[first][axis]
             if shapes[name][other] == size:
                 continue

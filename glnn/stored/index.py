@@ -88,8 +88,8 @@ def stamp_files(read: Iterable[OpenedFile]) -> tuple[FileStamp, ...] | None:
     """Return stamps of the files that were read; None where a change could go unnoticed."""
     stamps: dict[str, FileStamp] = {}
     for file in read:
-        stamp = FileStamp.from_status(file.path, file.known)
-        is_young = max(stamp.modified, stamp.changed) > file.at - YOUNG
+        stamp = FileStamp.from_status(file.path, file.status)
+        is_young = max(stamp.modified, stamp.changed) > file.time - YOUNG
         if is_young or stamps.setdefault(file.path, stamp) != stamp:
             return None
     return tuple(stamps.values())
