@@ -1,6 +1,6 @@
 """Neural networks on OpenGL ES.
 
-Everything here is loaded when it is first used: `import glnn` opens no GL and imports no NumPy.
+All names are imported on first use: `import glnn` opens no GL context and imports no NumPy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ register(
         for name in ("cronin", "im2col", "im2row", "kn2row")
     }
 )
-logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is the program's
+logging.getLogger("glnn").addHandler(logging.NullHandler())  # the program configures logging
 
 
 def __getattr__(name: str) -> Any:
@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
     if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
     value = getattr(import_module(f"glnn.{modules[name]}"), name)
-    globals()[name] = value  # asked only once
+    globals()[name] = value  # `__getattr__` is called once for each name
     return value
 
 

@@ -1,4 +1,4 @@
-"""Every error glnn raises on purpose. All of them are `GlnnError`."""
+"""The errors that glnn raises on purpose. All of them are `GlnnError`."""
 
 import sys
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
     Characters that are not printable (`str.isprintable`) are written as in a literal: `\\x1b`.
     """
-    if text.isprintable():  # which most is
+    if text.isprintable():  # the most frequent case
         return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 class GlnnError(Exception):
     """Base of all errors that glnn raises on purpose.
 
-    Its text can be printed as it is, whatever the names that it quotes.
+    Its text is safe for a terminal, whatever names it quotes.
     """
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class LimitError(GlnnError):
 
 
 class NoRoomError(LimitError, DeviceError):
-    """Too little of the device's memory is free, by what it says or once it is asked for more."""
+    """Too little device memory is free, as the device reports or as an allocation shows."""
 
 
 class ShaderError(GlnnError):
@@ -64,7 +64,7 @@ class ShapeError(GlnnError, ValueError):
 
 
 class ReadOnlyError(GlnnError, AttributeError):
-    """An attribute cannot be assigned: a layer stays as it was made, but for its parameters."""
+    """An attribute cannot be assigned: layers are immutable except for their parameters."""
 
 
 class ModelError(GlnnError):
@@ -76,21 +76,21 @@ class UnsupportedOpError(GlnnError):
 
 
 def extra(name: str) -> str:
-    """Return what an error says of the missing extra called `name`: the command that installs it.
+    """Return the command that installs the missing extra `name`, for an error.
 
-    The command names the extra's packages, so that it works wherever glnn itself came from.
+    It lists the extra's packages, so that it works wherever glnn was installed from.
     """
-    from importlib import metadata  # takes longer to import than all else of this module
+    from importlib import metadata  # takes longer than the import of this whole module
 
     try:
         listed = [one.split(";") for one in metadata.requires("glnn") or ()]
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         listed = []
-    wanted = f"extra=='{name}'"
+    condition = f"extra=='{name}'"
     requirements = [
         one
         for one, *marker in listed
-        if wanted in "".join(marker).replace(" ", "").replace('"', "'")
+        if condition in "".join(marker).replace(" ", "").replace('"', "'")
     ]
     if not requirements:
         return f"install the extra glnn[{name}]"
@@ -99,17 +99,17 @@ def extra(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error quotes it: its repr in one line of at most 60 characters."""
+    """Return `value` for an error: its repr in one line of at most 60 characters."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # an integer of more digits than Python prints, or somebody's own class
+    except Exception:  # an integer of too many digits, or a class whose repr raises
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """Return ": did you mean 'NAME'?" for the candidate that is like `name`; empty without."""
-    from difflib import get_close_matches  # takes time that only errors need
+    """Return ": did you mean 'NAME'?" for the candidate most like `name`; empty without any."""
+    from difflib import get_close_matches  # a slow import that only errors need
 
     by_lower = {one.lower(): one for one in candidates}
     near = get_close_matches(name.lower(), by_lower, 1, 0.7)
@@ -122,11 +122,11 @@ def first_line(error: BaseException) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Name the type of an `error` that nobody expected, and what it says, in one line."""
-    name, said = type(error).__name__, printable(first_line(error))
-    return name if said == name else f"{name}: {said}"
+    """Describe an unexpected `error` in one line: its type and message."""
+    name, message = type(error).__name__, printable(first_line(error))
+    return name if message == name else f"{name}: {message}"
 
 
 def fault(error: OSError | ValueError) -> str:
-    """Return the reason of a failed file operation in one line: the system's, or a library's."""
+    """Return the reason of a failed file operation in one line: the system's or a library's."""
     return getattr(error, "strerror", None) or first_line(error)

@@ -1,7 +1,7 @@
-"""Registry of modules that are imported on first use, by what they do.
+"""Registry of modules that are imported on first use, by task.
 
-`glnn/__init__.py` names them, in one place. So layers build graphs without importing the compiler,
-and no model has to import what reads ONNX or PyTorch, which takes long or may not be installed.
+`glnn/__init__.py` registers them. So layers build graphs without importing the compiler, and models
+do not import the readers of ONNX and PyTorch, which take long to import or may not be installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MODULES: dict[str, str] = {}
 
 
 def register(modules: Mapping[str, str]) -> None:
-    """Add modules: their names by what they do, as "read onnx"."""
+    """Add modules: their names by task, as "read onnx"."""
     _MODULES.update(modules)
 
 
@@ -27,5 +27,5 @@ def module_for(task: str) -> Any:
 
 
 def registered(beginning: str) -> list[str]:
-    """Return the rest of each task that begins so."""
+    """Return the tasks with the prefix `beginning`, without it."""
     return [task.removeprefix(beginning) for task in _MODULES if task.startswith(beginning)]

@@ -12,9 +12,9 @@ else:
     class cached_property:  # noqa: N801 (as functools has it)
         """A property that is computed on first use, and is an attribute of its object from then on.
 
-        Python's own takes a lock up to 3.11, one for all objects of a class: in a fork beside a
-        thread that had it, nobody would ever free it. Without, two threads may compute it at once;
-        both get what the first one stored.
+        functools' takes a lock up to Python 3.11, one for all objects of a class; if a thread holds
+        it during a fork, the fork never gets it. Without a lock two threads may compute the
+        property at once; both get the value that is stored first.
         """
 
         def __init__(self, compute: Callable[[Any], Any]) -> None:

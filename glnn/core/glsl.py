@@ -11,7 +11,7 @@ from pathlib import Path
 from glnn.errors import GlnnError, ShaderError
 
 DOCUMENTS = "documents"
-"""The folder, beside those of the operators, of kernels that run only if named."""
+"""The folder, next to those of the operators, of kernels that run only where they are named."""
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
 _GENERATED = re.compile(r"\s*#include\s+<([^>]+)>\s*$")
 Line = tuple[str, str, int]
@@ -20,7 +20,7 @@ Line = tuple[str, str, int]
 
 @cache
 def shaders_folder() -> Path:
-    """Return the folder of shaders, inside the installed package or beside it in the repository."""
+    """Return the folder of shaders, inside the installed package or next to it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "shaders", package.parent / "shaders"):
         if (folder / "common").is_dir():
@@ -29,7 +29,7 @@ def shaders_folder() -> Path:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the shaders folder of the file at `path`, from which it includes files."""
+    """Return the shaders folder to which the includes of the file at `path` are relative."""
     folder = path.parents[1]
     return folder.parent if folder.name == DOCUMENTS else folder
 
@@ -44,9 +44,9 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
     """Return the lines of the file at `path`, each include expanded once, without `#version`.
 
     name: the file's name in the result. generated: the texts for the lines `#include <name>`, by
-    name; includes in these are expanded, too. None leaves these lines as they are. Files are looked
-    for and read once (see `reread_files`). Raises ShaderError on a file that cannot be read, and on
-    an include that is missing or leaves the shaders folder.
+    name; includes in these are expanded, too. None leaves these lines unchanged. Files are located
+    and read once (see `reread_files`). Raises ShaderError for a file that cannot be read, and for
+    an include that is missing or outside the shaders folder.
     """
     return included(_text(path), name, folder_of(path), set(), generated)
 
@@ -54,7 +54,7 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
 def included(
     text: str, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """Return the lines of a text that includes files of `folder`, or else of glnn's own shaders.
+    """Return the lines of a text with the included files of `folder`, or else of glnn's shaders.
 
     name, generated: as in `lines`. seen: the files included so far, which are not included again.
     """
@@ -63,7 +63,7 @@ def included(
         if file is not None:
             target = _target(file, folder)
             if target is None:
-                _target.cache_clear()  # it may be there when it is looked for again
+                _target.cache_clear()  # the file may be created later
                 raise ShaderError(f"{name}:{number}: no shader file {file!r} to include")
             if target not in seen:
                 seen.add(target)
@@ -81,8 +81,8 @@ def included(
 
 
 _Part = tuple[int, tuple[Line, ...], str | None, str | None]
-"""The number of the first line, the lines, and the include that follows: a file, or the name of a
-generated text."""
+"""The number of the first line, and lines without includes, a file to include, or the name of a
+generated text to include."""
 
 
 @lru_cache(maxsize=1024)
@@ -107,7 +107,7 @@ def _parts(text: str, name: str) -> tuple[_Part, ...]:
 
 @cache
 def _target(name: str, folder: Path) -> Path | None:
-    """Return the file `name` in `folder`, or else among glnn's own; None where neither has it."""
+    """Return the file `name` in `folder`, or else in glnn's folder; None where neither has it."""
     for root in (folder.resolve(), shaders_folder()):
         target = (root / name).resolve()
         if target.is_relative_to(root) and target.is_file():
@@ -117,21 +117,21 @@ def _target(name: str, folder: Path) -> Path | None:
 
 @contextmanager
 def reread_files() -> Iterator[None]:
-    """Read all files again from here on; return to the former texts where the context raises."""
+    """Read all files again from now on; restore the previous texts where the context raises."""
     texts = _texts()
-    former = dict(texts)
+    previous = dict(texts)
     texts.clear()
-    _forget()
+    _clear_derived_caches()
     try:
         yield
     except BaseException:
         texts.clear()
-        texts.update(former)
-        _forget()
+        texts.update(previous)
+        _clear_derived_caches()
         raise
 
 
-def _forget() -> None:
+def _clear_derived_caches() -> None:
     """Clear the caches of values derived from the files' texts."""
     expanded.cache_clear()
     _target.cache_clear()

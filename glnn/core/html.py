@@ -1,4 +1,4 @@
-"""Tables as HTML for notebooks: no styles but alignment, so that light and dark themes hold."""
+"""Tables as HTML for notebooks, styled only by alignment, to fit light and dark themes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 from glnn.errors import printable
 
-LONG = 100  # rows from which a table has a height and scrolls
+LONG = 100  # rows above which a table scrolls
 
 
 def table(
@@ -22,15 +22,15 @@ def table(
 
     Args:
         heads: The columns' heads.
-        rows: The cells of each row; None is an empty cell, an int gets commas.
-        caption: What stands above it.
-        numbers: Columns of numbers, which are aligned to the right.
-        notes: Lines below it.
+        rows: The cells of each row; None is an empty cell, an int gets thousands separators.
+        caption: The text above the table.
+        numbers: Indices of columns of numbers, which are aligned to the right.
+        notes: Lines below the table.
     """
     right = set(numbers)
 
-    def cell(tag: str, place: int, value: object) -> str:
-        side = "right" if place in right else "left"
+    def cell(tag: str, column: int, value: object) -> str:
+        side = "right" if column in right else "left"
         return f'<{tag} style="text-align:{side}">{text(value)}</{tag.split()[0]}>'
 
     body = [
@@ -38,15 +38,15 @@ def table(
         for row in rows
     ]
     head = "".join(cell('th scope="col"', i, name) for i, name in enumerate(heads))
-    above = f"<caption>{text(caption)}</caption>" if caption else ""
-    drawn = f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    top = f"<caption>{text(caption)}</caption>" if caption else ""
+    result = f"<table>{top}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     if len(body) > LONG:
-        drawn = f'<div style="max-height:40em;overflow:auto">{drawn}</div>'
-    return drawn + "".join(f"<p>{text(note)}</p>" for note in notes)
+        result = f'<div style="max-height:40em;overflow:auto">{result}</div>'
+    return result + "".join(f"<p>{text(note)}</p>" for note in notes)
 
 
 def text(value: object) -> str:
-    """Return `value` as text of HTML: escaped, control characters as in a literal."""
+    """Return `value` as HTML text: escaped, with control characters as in a literal."""
     if value is None:
         return ""
     return escape(printable(f"{value:,}" if isinstance(value, int) else str(value)))

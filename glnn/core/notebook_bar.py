@@ -1,7 +1,7 @@
 """The progress bar of a notebook: an output of the cell that is replaced as work goes on.
 
-rich draws its own by ipywidgets, which neither notebooks nor glnn need for anything else. A table
-of rich's is HTML wherever a notebook shows values.
+rich's own bar needs ipywidgets, which neither notebooks nor glnn need for anything else. IPython
+shows rich's tables as HTML.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 
 class NotebookBar(Progress):
-    """A bar that IPython displays below the cell that runs, and that is gone at the end."""
+    """A bar that IPython displays below the running cell, and that disappears at the end."""
 
     _handle: Any = None
 

@@ -6,12 +6,12 @@ import re
 
 
 def count_of(number: int, what: str) -> str:
-    """Return a number of things, as 1 kernel or 2 kernels in parts; the first word is the noun.
+    """Return `number` with a noun, as `1 kernel` or `2 kernels in parts`.
 
-    what: in the singular.
+    what: the noun in the singular, and any words that follow it.
     """
-    noun, *more = what.split(" ")
+    noun, *others = what.split(" ")
     if number != 1:
-        hissed = re.search(r"(s|x|z|ch|sh)$", noun)
-        noun = f"{noun}es" if hissed else re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s"
-    return " ".join([str(number), noun, *more])
+        is_sibilant = re.search(r"(s|x|z|ch|sh)$", noun)
+        noun = f"{noun}es" if is_sibilant else re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s"
+    return " ".join([str(number), noun, *others])

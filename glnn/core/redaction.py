@@ -1,4 +1,4 @@
-"""Reports that name nobody: paths and the names of the user and the host are taken out of texts."""
+"""Redaction of reports: removes paths and the names of the user and the host from texts."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from typing import Any
 from glnn.core.glsl import shaders_folder
 
 PATH, NAME, REST = "(a path)", "(a name)", "(rest left out)"
-"""What stands in the place of a path, of a name, and of what may belong to a path."""
+"""Replacements of a path, of a name, and of text that may belong to a path."""
 OF_USER = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME", "COMPUTERNAME")
 """Environment variables with names of users and hosts."""
 OF_FOLDER = ("HOME", "USERPROFILE", "TMPDIR", "TEMP", "VIRTUAL_ENV", "XDG_CACHE_HOME", "PWD")
-"""Environment variables with folders that messages may begin a path with."""
+"""Environment variables with folders, with which paths in messages may begin."""
 OF_PATH = re.compile(
     r"GLNN_(?:KERNELS|CACHE|EGL|GLES)"
     r"|(?:MESA|LIBGL|GALLIUM|(?:__)?EGL|LP|ZINK|ANGLE)_\w*(?:PATH|DIRS?|FILES?|FILENAMES?|TRACE)"
 )
-"""Names of settings whose values are paths, whatever they look like."""
+"""Names of settings whose values are always paths."""
 COMMON = {
     *("root", "user", "admin", "pi", "debian", "ubuntu", "runner", "localhost", "localdomain"),
     *("glnn", "linux", "windows", "nvidia", "jetson", "intel", "amd", "arm", "mesa", "raspberrypi"),
 }
-"""Names that so many machines have that they name nobody, and that reports have as words."""
+"""Names that identify nobody, as many machines have them, and that are words of reports."""
 SHORTEST = 3
-"""The letters that a name has at least: shorter ones are parts of too much else."""
+"""The least letters of a name to redact: shorter ones occur in too many words."""
 
 WORD = re.compile(r"""[^\s"'`()\[\]{}<>,;|=\u2018\u2019\u201c\u201d\xab\xbb]+""")
 QUOTED = re.compile(
     r"""(?<!\w)[bru]?(?P<quote>["'`])(?P<text>(?:\\.|(?!(?P=quote))[^\n\\]|(?P=quote)(?=\w))*)(?P=quote)(?!\w)"""
 )
 BEGINNING = re.compile(r"(?<![\w.)\]\\/])(?:(?:[A-Za-z]:|~)(?=\S)|\.{0,2}[\\/]+(?=[^\s\\/]))")
-"""Where a path may begin whose first words have too odd characters to be seen as one."""
+"""The beginning of a path, to find paths whose first words `_is_path` does not recognize."""
 CLAUSE = re.compile(r"""(?:(?![:;,](?=\s|$)|["'`](?!\w))[^\n])*""")
-"""A path without quotes may have blanks: it ends where its clause does, so that none is cut."""
+"""A clause: a path without quotes may contain blanks, and is removed up to its clause's end."""
 FILE = re.compile(
     r"\.(?:onnx|npz|npy|gguf|safetensors|tflite|pth?|bin|param|pbm|png|jpe?g|json|toml)(?!\w)"
 )
-"""How names of files end that are paths without a folder, too."""
+"""File extensions of names that count as paths even without a folder."""
 BELOW = re.compile(r"\0[\\/]+[\w.+\\/-]*\.(?:comp|vert|frag|glsl|toml|py|so|npz|onnx|json)(?!\w)")
-"""A file without odd characters below a known folder, `\\0`."""
+"""A file of plain characters in a known folder, which is `\\0`."""
 ESCAPE = re.compile(r"\\x[0-9a-fA-F]{2}|\\[nrt](?!\w)")
 UNITS = {"s", "ms", "us", "ns", "min", "h"}
 DRIVERS = {"PCIe", "PCI", "AGP", "SSE2", "SSE", "MMX", "MMX+", "integrated", "X.org"}
-"""What GL's names of renderers and vendors have behind a slash."""
+"""Words after a slash in GL's names of renderers and vendors."""
 
 
 def redact(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return `text` without paths, addresses, and names of the user and the host.
 
-    Paths of glnn's own files begin at its folder, as shaders/matmul/gemm_tiled.comp, and stay, as
-    do kernels' names, units, and GL's strings, which have slashes, too. Of paths that stand in one
-    line without quotes all is taken out between the first and the last, as folders' names may have
-    whatever would end a path.
+    Paths of glnn's files are kept from its folder on, as shaders/matmul/gemm_tiled.comp; kernels'
+    names, units and GL's strings, which contain slashes, are kept, too. In a line with several
+    paths without quotes, all text from the first to the last path is removed, as names of folders
+    may contain any character.
     """
     names = _names(environment)
     for root in _roots():
@@ -82,7 +82,7 @@ def redact(text: str, environment: Mapping[str, str] = os.environ) -> str:
 def redact_texts(document: Any, environment: Mapping[str, str] = os.environ) -> Any:
     """Return `document` with its texts as `redact` returns them.
 
-    document: dicts, lists and tuples in one another, as for JSON; keys of dicts stay.
+    document: nested dicts, lists and tuples, as for JSON; keys of dicts are not changed.
     """
     if isinstance(document, str):
         return redact(document, environment)
@@ -101,48 +101,49 @@ def redact_setting(variable: str, value: str, environment: Mapping[str, str] = o
 
 
 def _without_paths(line: str, names: Collection[str]) -> str:
-    """Return `line` with `PATH` in the place of its paths: those in quotes, then all others."""
-    line = _without_quoted(line, names)
+    """Return `line` with `PATH` in the place of paths: first of those in quotes, then of others."""
+    line = _without_quoted_paths(line, names)
     paths = [match for match in WORD.finditer(line) if _is_path(match[0], names)]
     if not paths:
         return line
     start = paths[0].start()
-    if before := BEGINNING.search(line, 0, start):
-        start = before.start()
+    if beginning := BEGINNING.search(line, 0, start):
+        start = beginning.start()
     clause = CLAUSE.match(line, paths[-1].start())
     end = clause.end() if clause else len(line)
     text, rest = line[start:end], line[end:]
-    behind = text[len(text.rstrip(" .")) :]
+    punctuation = text[len(text.rstrip(" .")) :]
     text = text.rstrip(" .")
-    closed = text[-1:] if text.endswith((")", "]", "}", ">")) else ""
-    if closed and text.count(closed) <= text.count("([{<"[")]}>".index(closed)]):
-        closed = ""
+    bracket = text[-1:] if text.endswith((")", "]", "}", ">")) else ""
+    if bracket and text.count(bracket) <= text.count("([{<"[")]}>".index(bracket)]):
+        bracket = ""  # it was opened inside the path
     if rest.startswith(('"', "'", "`")):
-        closed, behind, rest = "", " ", REST
-    return f"{line[:start]}{PATH}{closed}{behind}{rest}"
+        bracket, punctuation, rest = "", " ", REST
+    return f"{line[:start]}{PATH}{bracket}{punctuation}{rest}"
 
 
-def _without_quoted(line: str, names: Collection[str]) -> str:
-    """Return `line` with `PATH` in each pair of quotes that has a path.
+def _without_quoted_paths(line: str, names: Collection[str]) -> str:
+    """Return `line` with `PATH` in each pair of quotes that contains a path.
 
-    A path may have its quotes inside: one goes to the last quote where else one had no other.
+    A path may contain its quote character: where an odd number of these follow, the path extends to
+    the last one.
     """
-    parts, at = [], 0
-    while match := QUOTED.search(line, at):
+    parts, position = [], 0
+    while match := QUOTED.search(line, position):
         quote, end = match["quote"], match.end()
         if any(_is_path(word, names) for word in WORD.findall(match["text"])):
-            others = re.finditer(rf"(?<!\w){quote}|{quote}(?!\w)", line[end:])
-            later = [other.end() for other in others]
-            end += later[-1] if len(later) % 2 else 0
-            parts += [line[at : match.start("quote")], quote, PATH, quote]
+            quotes = re.finditer(rf"(?<!\w){quote}|{quote}(?!\w)", line[end:])
+            ends = [one.end() for one in quotes]
+            end += ends[-1] if len(ends) % 2 else 0
+            parts += [line[position : match.start("quote")], quote, PATH, quote]
         else:
-            parts.append(line[at:end])
-        at = end
-    return "".join(parts) + line[at:]
+            parts.append(line[position:end])
+        position = end
+    return "".join(parts) + line[position:]
 
 
 def _is_path(word: str, names: Collection[str]) -> bool:
-    """Return True where `word` is a path or a part of one, and none of glnn's and GL's words."""
+    """Return True where `word` is a path or a part of one, and no word of glnn's or GL's."""
     word = ESCAPE.sub("", word).rstrip(":.!?")
     if re.match(r"~[^\W\d]", word):
         return True
@@ -166,7 +167,7 @@ def _is_path(word: str, names: Collection[str]) -> bool:
 
 
 def _is_word(part: str, names: Collection[str]) -> bool:
-    """Return True where `part` of a word with slashes has only words of glnn, and numbers."""
+    """Return True where `part`, of a word with slashes, has only words of reports and numbers."""
     if not re.fullmatch(r"[\w.*+-]*", part) or part.lower() in map(str.lower, names):
         return False
     return all(
@@ -177,7 +178,7 @@ def _is_word(part: str, names: Collection[str]) -> bool:
 
 @cache
 def _roots() -> tuple[str, ...]:
-    """Return the folders that glnn's package is in, as it is imported and without links."""
+    """Return the folders that contain glnn's package, as imported and with links resolved."""
     folders = (Path(__file__).parents[2], Path(__file__).resolve().parents[2])
     return tuple({f"{str(folder).rstrip(os.sep)}{os.sep}": None for folder in folders})
 
@@ -190,7 +191,7 @@ def _operators() -> frozenset[str]:
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of reports: of shaders' names and of what writes reports, in lower case."""
+    """Return the words of reports in lower case: of shaders' names and of the reports' sources."""
     package = Path(__file__).parents[1]
     files = [package / "core" / "settings.py", package / "kernels" / "capability_check.py"]
     files += [*(package / "doctor").glob("*.py"), *(package / "suite").glob("*.py")]
@@ -201,9 +202,9 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _known_paths(environment: Mapping[str, str]) -> list[str]:
-    """Return the paths of settings and of this process that messages may have, the longest first.
+    """Return the paths of settings and of this process, the longest first.
 
-    They are replaced whatever characters they have; a setting's are, without slashes, too.
+    They are replaced whatever characters they contain, and those of settings even without slashes.
     """
     import tempfile  # here, as `import glnn` needs no report
 
@@ -216,31 +217,31 @@ def _known_paths(environment: Mapping[str, str]) -> list[str]:
     for variable, value in environment.items():
         if OF_PATH.fullmatch(variable):
             values += [value, *value.split(os.pathsep)]
-    found: set[str] = set()
+    paths: set[str] = set()
     for value in filter(None, values):
-        whole = os.path.expanduser(value)
-        found |= {value, whole, str(Path(whole)), os.path.normpath(whole)}
-        with suppress(OSError, ValueError):  # of what is no path
-            found |= {os.path.abspath(whole), os.path.realpath(whole)}
-    known = {path for path in (path.rstrip("\\/") for path in found) if _is_known(path)}
-    written = known | {repr(path)[1:-1] for path in known}
-    written |= {path.replace("\\", "\\\\") for path in known}
-    written |= {path.replace("'", "\\'").replace('"', '\\"') for path in known}
-    return sorted(written, key=len, reverse=True)
+        expanded = os.path.expanduser(value)
+        paths |= {value, expanded, str(Path(expanded)), os.path.normpath(expanded)}
+        with suppress(OSError, ValueError):  # of a value that is no path
+            paths |= {os.path.abspath(expanded), os.path.realpath(expanded)}
+    specific = {path for path in (path.rstrip("\\/") for path in paths) if _is_specific(path)}
+    spellings = specific | {repr(path)[1:-1] for path in specific}
+    spellings |= {path.replace("\\", "\\\\") for path in specific}
+    spellings |= {path.replace("'", "\\'").replace('"', '\\"') for path in specific}
+    return sorted(spellings, key=len, reverse=True)
 
 
-def _is_known(path: str) -> bool:
-    """Return True where `path` is no root, and none that is a word of reports."""
+def _is_specific(path: str) -> bool:
+    """Return True where `path` is no root and no word of reports."""
     if re.search(r"[\\/]", path):
         return bool(re.search(r"[^\W\d]", os.path.splitdrive(path)[1]))
     return len(path) >= SHORTEST and not path.startswith("-") and path.lower() not in _vocabulary()
 
 
 def _known_pattern(path: str) -> str:
-    """Return the pattern of a known `path`, where no longer name begins with it.
+    """Return a pattern that matches `path` where it is not the beginning of a longer name.
 
-    One without slashes is no end of a longer word. What follows a blank may belong to a name, too,
-    unless the path has characters by which no other pattern would find its end.
+    A path without slashes does not match the end of a longer word. A path of plain characters does
+    not match before a blank, as the name may go on after it; other patterns find these paths.
     """
     begin = "" if re.search(r"^[\\/]|^\w:", path) else r"(?<![\w.-])"
     plain = re.search(r"[\\/]", path) and re.fullmatch(r"[\w.:~+\\/-]+", path)
@@ -248,7 +249,7 @@ def _known_pattern(path: str) -> str:
 
 
 def _names(environment: Mapping[str, str]) -> set[str]:
-    """Return the names of the user and of the host, and the host's without and of its domain."""
+    """Return the names of the user and of the host, and the host's name split at its domain."""
     hosts = {platform.node(), *(environment.get(of, "") for of in ("HOSTNAME", "COMPUTERNAME"))}
     home = environment.get("HOME") or environment.get("USERPROFILE") or os.path.expanduser("~")
     found = {re.split(r"[\\/]", home.rstrip("\\/"))[-1], *hosts}
