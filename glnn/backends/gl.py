@@ -29,7 +29,7 @@ from glnn.gl.probe import moves_mapped_buffers
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
 from glnn.kernels.codegen.expression import names_of
-from glnn.kernels.cost_model import pace, predicted
+from glnn.kernels.cost_model import device_rates, predicted
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
 from glnn.kernels.op_spec import OpSpec
@@ -120,7 +120,7 @@ class GlBackend(Programs):
         assert isinstance(choice, Kernel)
         offers = self.device.capabilities
         others = alternatives(self.name, spec, offers, choice, self.verdicts, self.choose)
-        rates = pace(architecture(offers))
+        rates = device_rates(architecture(offers))
         return [Alternative(k, predicted(spec.hinted, k, rates)) for k in (choice, *others)]
 
     def unset_uniforms(self, launch: Launch) -> tuple[str, ...]:

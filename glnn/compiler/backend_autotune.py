@@ -36,7 +36,7 @@ from glnn.gl import Capabilities, Device
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
-from glnn.kernels.cost_model import pace
+from glnn.kernels.cost_model import device_rates
 from glnn.runtime.device_array import (
     DeviceArray,
     Feed,
@@ -149,7 +149,7 @@ def time_backends(
 
 def _reason_to_skip(name: str, timings: Timings, device: Capabilities) -> str:
     """Return why `name` cannot be the fastest, by the GPU's architecture; empty where it may be."""
-    slower = pace(architecture(device)).feedback > TIE
+    slower = device_rates(architecture(device)).feedback > TIE
     if name == "feedback" and "compute" in timings.seconds and slower:
         return "transform feedback is slower than compute shaders on such a GPU"
     return ""
@@ -216,8 +216,8 @@ class AutoExecutor:
         self.graph, self._options, self._clock = graph, options, clock
         gl = next(one for one in backends.values() if isinstance(one, GlBackend))
         self._offers, self._choice_cache = gl.device.capabilities, gl.choice_cache
-        self.on: Device = gl.device
-        """The device of the backends with one."""
+        self.gl_device: Device = gl.device
+        """The device of the backends that run on the GPU."""
         self._names = [name for name in timing_order(self._offers) if name in backends]
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, BackendChoice] = {}
@@ -225,7 +225,7 @@ class AutoExecutor:
         self._measuring = threading.Lock()
         self._disturbed = False
         """True where other threads ran while one measured."""
-        self.saved = next(name for name in BACKENDS if name in backends)
+        self.stored_backend = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be stored on disk."""
         self._saving: Saving | None = None
         self._latest: _LatestChoice | None = None
@@ -271,7 +271,7 @@ class AutoExecutor:
             if name == "cpu":
                 options = {**options, "device": None, "gpu": None, "limits": None}
             executor = Executor(self.graph, name, **options)
-            executor.saving = self._saving if name == self.saved else None
+            executor.saving = self._saving if name == self.stored_backend else None
             result = self._executors.setdefault(name, executor)
         return result
 
@@ -295,7 +295,7 @@ class AutoExecutor:
         return self._executor_for(self._names[0]).run(feeds, names, out)
 
     def save_by(self, writer: PlanWriter) -> None:
-        """Have `writer` store plans of the backend `saved` from now on, where that is chosen."""
+        """Have `writer` store plans of `stored_backend` from now on, where that is chosen."""
         self._saving = Saving(writer, self.graph)
 
     def _measure_and_store(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
@@ -310,7 +310,7 @@ class AutoExecutor:
             return measure()
         finally:
             new = self._latest if self._latest is not previous else None
-            if new is None or new.choice.backend != self.saved:
+            if new is None or new.choice.backend != self.stored_backend:
                 saving.drop()
             saving.paused = False
             if saving.waiting and new is not None:
@@ -498,6 +498,9 @@ def candidates(
     offers = devices[0].capabilities
     if prefer == "gpu" and offers.software is None:
         backends.pop("cpu", None)
-    if backends.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
+    if (
+        backends.keys() == {"compute", "feedback"}
+        and device_rates(architecture(offers)).feedback > TIE
+    ):
         del backends["feedback"]
     return backends if len(backends) > 1 else {}

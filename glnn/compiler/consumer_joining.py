@@ -91,7 +91,7 @@ class _Join:
         """Return the join of the entry `producer` and its consumers; None where none may join."""
         entry, tensors = schedule.entries[producer], schedule.tensors
         name, kernel = entry.lowered.output, entry.choice
-        if entry.host or entry.lowered.more or not isinstance(kernel, Kernel):
+        if entry.host or entry.lowered.other_outputs or not isinstance(kernel, Kernel):
             return None
         if kernel.epilogue is None or not kernel.epilogue.updates or not _is_dense(tensors[name]):
             return None
@@ -275,7 +275,7 @@ class _Join:
             parameters=parameters,
             output=output,
             epilogue=epilogue,
-            more=more,
+            other_outputs=more,
             unfused=None,
         )
         return ScheduledOp(joined, entry.choice, spec, new_layouts)
@@ -295,7 +295,12 @@ def _is_joinable(tensors: Tensors, entry: ScheduledOp, like: Tensor, made: Conta
     are in `made` or can be read by an epilogue.
     """
     lowered, out = entry.lowered, tensors[entry.lowered.output]
-    if not isinstance(lowered.op, Pointwise) or entry.host or lowered.more or lowered.epilogue:
+    if (
+        not isinstance(lowered.op, Pointwise)
+        or entry.host
+        or lowered.other_outputs
+        or lowered.epilogue
+    ):
         return False
     layouts = (DENSE, PADDED.simplify(out.shape)) if len(out.shape) == 2 else (DENSE,)
     if out.type != like.type or out.layout not in layouts:

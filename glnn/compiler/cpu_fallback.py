@@ -23,7 +23,7 @@ from glnn.core.types import DType, TensorType
 from glnn.graph.operator import Operator
 from glnn.graph.operators.host import HostOperator
 from glnn.kernels.architecture import architecture
-from glnn.kernels.cost_model import Pace, host_seconds, pace
+from glnn.kernels.cost_model import DeviceRates, device_rates, host_seconds
 
 NEVER = float("inf")
 NOTHING = 1e-12
@@ -144,7 +144,7 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
         _is_hosted(entry) and entry.lowered.output in names for entry in entries
     ):
         return frozenset()  # no step of the host, but for copies in other layouts
-    rates = pace(architecture(device.capabilities))
+    rates = device_rates(architecture(device.capabilities))
     memories = _memories(schedule)
     movable = {
         i for i, entry in enumerate(entries) if _is_movable(schedule, entry, names, memories)
@@ -177,7 +177,7 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
         memory = result.setdefault(tensor.memory, _Memory())
         memory.nbytes = max(memory.nbytes, 4 * prod(schedule.tensors[name].shape))
     for i, entry in enumerate(schedule.entries):
-        for name in (entry.lowered.output, *entry.lowered.more):
+        for name in entry.lowered.results:
             result[schedule.tensors[name].memory].writers.append(i)
         for name in entry.lowered.operands.values():
             result[schedule.tensors[name].memory].readers.append(i)
@@ -193,7 +193,7 @@ def _is_movable(
     lowered = entry.lowered
     weights = sum(prod(weight.shape) for weight in lowered.parameters.values())
     only_writer = len(memories[schedule.tensors[lowered.output].memory].writers) == 1
-    unbound = lowered.kernel is None and lowered.via is None and lowered.output in names
+    unbound = lowered.kernel is None and lowered.stage_of is None and lowered.output in names
     return unbound and only_writer and not entry.host and not lowered.op.updates and weights <= FEW
 
 
@@ -203,7 +203,7 @@ def _add_transfers(
     memory: _Memory,
     movable: set[int],
     entries: list[ScheduledOp],
-    rates: Pace,
+    rates: DeviceRates,
 ) -> None:
     """Add to `cut` the costs of transfers where writers and readers of a memory are on two sides.
 
@@ -221,8 +221,8 @@ def _add_transfers(
         for reader in readers:
             cut.add(reader, readback, NEVER)
             cut.add(upload, reader, NEVER)
-        cut.add(readback, writer, rates.wait + seconds)
-        cut.add(writer, upload, rates.send + seconds)
+        cut.add(readback, writer, rates.readback_latency + seconds)
+        cut.add(writer, upload, rates.upload_latency + seconds)
 
 
 def find_host_memories(schedule: Schedule, copied: Iterable[str]) -> frozenset[str]:

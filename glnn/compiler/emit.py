@@ -467,7 +467,7 @@ class _Emitter:
         for one in tensors.values():
             result[one.memory].add(size(one.shape))
         for entry in self.schedule.entries:
-            for name, type in zip((entry.lowered.output, *entry.lowered.more), entry.spec.results):
+            for name, type in zip(entry.lowered.results, entry.spec.results):
                 result[tensors[name].memory].add(size(type.shape))
         return result
 
@@ -545,7 +545,7 @@ class ScheduledHostStep(EntryStep):
         """See `EntryStep`."""
         entry, change, backend = self.entry, buffers.substitution, self.backend
         lowered, spec = entry.lowered, entry.spec.substituted(change)
-        outs = [buffers.store(name) for name in (lowered.output, *lowered.more)]
+        outs = [buffers.store(name) for name in lowered.results]
         fixed = {n: w for n, w in lowered.parameters.items() if n not in self.sized_weights}
         operands = {**lowered.operands, **self.sized_weights}
 
@@ -620,7 +620,7 @@ class ControlStep(EntryStep):
                 operands.append(self._store(weight, change))
             else:
                 operands.append(partial(_compute_store, buffers_ref, lowered.operands[name]))
-        outs = tuple(buffers.store(name) for name in (lowered.output, *lowered.more))
+        outs = tuple(buffers.store(name) for name in lowered.results)
         bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
         return control_launch(
             ControlCall(self.backend, lowered.op, numbers, tuple(operands), bodies, outs)
@@ -651,7 +651,7 @@ class ControlStep(EntryStep):
         `change`.
         """
         if weight.sized:
-            weight = replace(change(weight), passing=True)
+            weight = replace(change(weight), for_one_run=True)
         if self.backend.holds(weight.type.dtype):
             device_weight = self.weights.keep(weight, parse("R"), False)
             return lambda: device_weight.store

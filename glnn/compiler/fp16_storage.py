@@ -73,7 +73,7 @@ def _tensors(entry: ScheduledOp) -> dict[str, str]:
 
 def _fp16_memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     """Return the memories of `entry` that its kernel can read and write as float16."""
-    if entry.host or entry.lowered.more or not isinstance(entry.choice, Kernel):
+    if entry.host or entry.lowered.other_outputs or not isinstance(entry.choice, Kernel):
         return set()
     if _makes_integers(entry):
         return set()

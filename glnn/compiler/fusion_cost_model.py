@@ -35,7 +35,7 @@ from glnn.graph.passes.recurrence_fusion import JoinCheck
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.codegen.recurrent import reloaded_bytes, waves_per_launch
-from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
+from glnn.kernels.cost_model import HOST, ChooseKernel, DeviceRates, device_rates, stages_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import SUITS
 from glnn.kernels.op_spec import OpSpec
@@ -46,13 +46,13 @@ from glnn.kernels.selector import names_of
 class Case:
     """A fused operator, or a candidate for one, and the kernel that would compute it.
 
-    rates: of the architecture. ask: chooses a kernel for a spec, by name or by default.
+    rates: of the architecture. choose_kernel: chooses a kernel for a spec, by name or by default.
     """
 
     spec: OpSpec
     kernel: Kernel
-    rates: Pace
-    ask: Ask
+    rates: DeviceRates
+    choose_kernel: ChooseKernel
 
 
 Condition = Callable[[Case], bool]
@@ -85,7 +85,7 @@ def is_pool_profitable(case: Case) -> bool:
     operands = dict(spec.operands), dict(spec.known_layouts)
     unfused = OpSpec.create(spec.op.convolution, *operands, spec.epilogue)
     return spec.is_accepted_by(case.kernel) and case.kernel.shares_declaration(
-        case.ask(unfused, None)
+        case.choose_kernel(unfused, None)
     )
 
 
@@ -98,7 +98,7 @@ def is_perceptron_profitable(case: Case) -> bool:
     spec, rates = case.spec, case.rates
     assert isinstance(spec.op, Perceptron)
     nbytes = 4 * prod(spec.shape("weights"))
-    seconds = max(nbytes / rates.lone, spec.result_shape[0] * nbytes) / rates.bytes
+    seconds = max(nbytes / rates.workgroup_share, spec.result_shape[0] * nbytes) / rates.bytes
     spared = (len(spec.op.widths) - 1) * rates.launch
     return seconds <= spared
 
@@ -113,7 +113,7 @@ def are_channel_sums_profitable(case: Case) -> bool:
     nbytes = sum(4 * prod(spec.shape(name)) for name in spec.shapes)
     groups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
     useful = max(min(groups, groups * spec.shape("x")[1] // spec.result_shape[1]), 1)
-    fused = nbytes / rates.bytes / min(useful * rates.lone, 1.0)
+    fused = nbytes / rates.bytes / min(useful * rates.workgroup_share, 1.0)
     return fused <= rates.launch + 3 * nbytes / rates.bytes
 
 
@@ -126,11 +126,11 @@ def is_batch_normalize_profitable(case: Case) -> bool:
     """
     spec, rates = case.spec, case.rates
     layouts = {name: CHANNELS_LAST for name in ("x", "dy") if name in spec.shapes}
-    kernel = case.ask(OpSpec.create(spec.op, dict(spec.operands), layouts), None)
+    kernel = case.choose_kernel(OpSpec.create(spec.op, dict(spec.operands), layouts), None)
     result = 4 * prod(spec.result_shape)
     nbytes = sum(4 * prod(spec.shape(name)) for name in spec.shapes)
     groups = prod(kernel.launch.groups(spec.sizes(kernel), kernel.defaults))
-    fused = (2 * nbytes + result) / rates.bytes / min(groups * rates.lone, 1.0)
+    fused = (2 * nbytes + result) / rates.bytes / min(groups * rates.workgroup_share, 1.0)
     return fused <= rates.launch + (nbytes + result) / rates.bytes
 
 
@@ -153,7 +153,7 @@ def is_prologue_profitable(case: Case) -> bool:
         return False
     inner = _prologue_case(case)
     for one in (case, inner):
-        if not one.kernel.shares_declaration(case.ask(_without_prologue(one.spec), None)):
+        if not one.kernel.shares_declaration(case.choose_kernel(_without_prologue(one.spec), None)):
             return False
     flops, x = spec.prologue.expr.flops, prod(spec.shape("x"))
     own_launch = rates.launch + 8 * x / rates.bytes + flops * x / rates.others
@@ -178,7 +178,7 @@ def is_normed_product_profitable(case: Case) -> bool:
     if not spec.op.centred:
         return True
     operands = {name: spec.types[name] for name in ("x", "weight")}
-    kernel, plain = case.kernel, case.ask(OpSpec.create(Matmul(), operands, {}), None)
+    kernel, plain = case.kernel, case.choose_kernel(OpSpec.create(Matmul(), operands, {}), None)
     of_products = any(map(kernel.shares_declaration, kernels_for(Matmul.name, kernel.backend)))
     if of_products and not kernel.shares_declaration(plain):
         return False
@@ -195,7 +195,7 @@ def _prologue_case(case: Case) -> Case:
         if prologue_of(stage.op) is not None:
             stage_spec = OpSpec.create(stage.op, operands, {})
             return _prologue_case(
-                replace(case, spec=stage_spec, kernel=case.ask(stage_spec, stage.kernel))
+                replace(case, spec=stage_spec, kernel=case.choose_kernel(stage_spec, stage.kernel))
             )
     return case
 
@@ -283,13 +283,13 @@ def _holds(condition: Condition | None, backend: Backend, spec: OpSpec, choice: 
     if condition is None or backend.device is None or not isinstance(choice, Kernel):
         return True
 
-    def ask(spec: OpSpec, name: str | None) -> Kernel:
+    def choose_kernel(spec: OpSpec, name: str | None) -> Kernel:
         kernel = backend.choose(spec, name)
         assert isinstance(kernel, Kernel)
         return kernel
 
-    rates = pace(architecture(backend.device.capabilities))
-    return condition(Case(spec.hinted, choice, rates, ask))
+    rates = device_rates(architecture(backend.device.capabilities))
+    return condition(Case(spec.hinted, choice, rates, choose_kernel))
 
 
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:
@@ -302,7 +302,10 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
         return False
     if tensor.layout.in_rows or tensor.type.dtype is not DType.float32:
         return False
-    rates, moved = pace(architecture(backend.device.capabilities)), 8 * hint(prod(tensor.shape))
+    rates, moved = (
+        device_rates(architecture(backend.device.capabilities)),
+        8 * hint(prod(tensor.shape)),
+    )
     is_faster = rates.launch + moved / rates.bytes < moved / HOST.bytes
     return is_faster and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 
@@ -325,7 +328,7 @@ def join_check(backend: Backend) -> JoinCheck | None:
         return None
     offers = backend.device.capabilities
     arch = architecture(offers)
-    rates = pace(arch)
+    rates = device_rates(arch)
 
     def saves_launches(layers: int, steps: int, samples: int, gates: int, units: int) -> bool:
         products = steps * samples * gates * units**2

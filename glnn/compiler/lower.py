@@ -429,7 +429,7 @@ class _Lowering:
             node.outputs[0].name,
             layer,
             epilogue=node.epilogue,
-            more=tuple(value.name for value in node.outputs[1:]),
+            other_outputs=tuple(value.name for value in node.outputs[1:]),
             spec=OpSpec(node.operator, tuple(types.items()), results) if control else None,
             unfused=partial(self._unfused, node, layer) if node.origins else None,
         )

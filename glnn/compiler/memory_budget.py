@@ -384,7 +384,7 @@ class Outline:
         uploaded = most = 0
         for step in self.all_steps:  # weights are uploaded first, one after the other
             uploaded += step.nbytes[1] + step.fixed_copies
-            most = max(most, uploaded + step.passing)
+            most = max(most, uploaded + step.upload_peak)
         return max(most, self.nbytes)
 
     @property
@@ -431,7 +431,7 @@ class Outline:
             outline = replace(outline, is_reduced=True)
         schedules = [part.schedule for _, part in outline.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
-        names = {name for e in entries for name in (e.choice.name, e.lowered.via)}
+        names = {name for e in entries for name in (e.choice.name, e.lowered.stage_of)}
         for name, kernel in kernels.items():
             if not any(name in schedule.ops for schedule in schedules):
                 raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
@@ -497,7 +497,7 @@ class Outline:
         Choices of kernels that were asked for are left out, and those for stages of a kernel.
         """
         backend, decisions = self.schedule.backend, self.schedule.decisions
-        choices = [one for one in decisions if one.lowered.via is None and one.entries]
+        choices = [one for one in decisions if one.lowered.stage_of is None and one.entries]
         keys = dict.fromkeys((one.choice, one.spec) for one in choices)
         alternatives = {key: tuple(backend.alternatives(*key)) for key in keys}
         pairs = [(one, alternatives[one.choice, one.spec]) for one in choices]

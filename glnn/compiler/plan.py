@@ -103,7 +103,7 @@ def _describe_largest(outline: Outline) -> str:
         (entry, part.schedule.tensors[name].type)
         for _, part in outline.walk()
         for entry in part.schedule.entries
-        for name in (entry.lowered.output, *entry.lowered.more)
+        for name in entry.lowered.results
     ]
     if not tensors:
         return "no step is known,"
@@ -216,9 +216,9 @@ class Plan(Runner):
 
         with spans.record("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
             backend.perform(make)
-        self.made: tuple[Span, ...] = tuple(spans)
-        """The times of planning: of the outline, of examining kernels, and of preparing memory and
-        programs; last, of all together."""
+        self.planning_spans: tuple[Span, ...] = tuple(spans)
+        """The times of planning: the outline, the examination of kernels, the preparation of memory
+        and programs; last, the whole."""
         graph_outputs = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {
             name: OperatorResult(
@@ -262,7 +262,7 @@ class Plan(Runner):
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         inputs = ", ".join(f"{name} {tuple(map(hint, shape))}" for name, shape in shapes.items())
         where = f"{self.graph.name} for {inputs} on {self.backend.name}"
-        took = duration(self.made[-1].seconds)
+        took = duration(self.planning_spans[-1].seconds)
         LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
 
     def right_for(self, sizes: tuple[int, ...]) -> bool:

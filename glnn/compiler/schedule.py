@@ -215,11 +215,11 @@ class Schedule:
             return
         lowered = self._with_vectors(lowered)
         spec = self._op_spec(lowered)
-        if 0 in spec.result_shape and not lowered.more:
+        if 0 in spec.result_shape and not lowered.other_outputs:
             self.tensors[lowered.output] = Tensor(spec.results[0], DENSE, lowered.output)
             return
-        if lowered.more or lowered.output in self._moved_to_host:
-            self._add_host(lowered, spec, moved_to_host=not lowered.more)
+        if lowered.other_outputs or lowered.output in self._moved_to_host:
+            self._add_host(lowered, spec, moved_to_host=not lowered.other_outputs)
             return
         forced = self._forced(lowered, spec)
         try:
@@ -282,7 +282,7 @@ class Schedule:
 
     def _override(self, lowered: LoweredOp) -> Choice | None:
         """Return the override for `lowered`; None for stages and where there is none."""
-        return self._overrides.get(lowered.output) if lowered.via is None else None
+        return self._overrides.get(lowered.output) if lowered.stage_of is None else None
 
     def _view(self, lowered: LoweredOp) -> None:
         """Add the result of the view `lowered`: its operand's memory, reordered where need be."""
@@ -327,7 +327,7 @@ class Schedule:
             readable = isinstance(layout, RowMajor) and not lowered.op.control
             layouts[name] = layout if readable else DENSE
         operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
-        for name, type in zip((lowered.output, *lowered.more), spec.results, strict=True):
+        for name, type in zip(lowered.results, spec.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)
         lowered = replace(lowered, operands=operands)
         choice = NumpyKernel("host") if lowered.op.control else NumpyKernel()
@@ -342,7 +342,9 @@ class Schedule:
         self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
-        copy_op = LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via)
+        copy_op = LoweredOp(
+            label, op, {"x": name}, {}, copy, lowered.layer, stage_of=lowered.stage_of
+        )
         spec = OpSpec.create(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
         self.entries.append(ScheduledOp(copy_op, NumpyKernel(), spec, layouts, host=True))
@@ -357,13 +359,13 @@ class Schedule:
         requested = names_of(self._kernels.get(lowered.op.name, ""))
         if lowered.kernel or not requested:
             return lowered.kernel
-        if len(requested) == 1 and lowered.via is None:
+        if len(requested) == 1 and lowered.stage_of is None:
             return requested[0]
         existing = {k.name for k in kernels_for(lowered.op.name, self.backend.name)}
         for kernel in requested:
             if kernel not in existing or self._can_compute(spec, kernel):
                 return kernel  # the choice refuses a kernel that does not exist, by name
-        return None if lowered.via else requested[0]
+        return None if lowered.stage_of else requested[0]
 
     def _can_compute(self, spec: OpSpec, kernel: str) -> bool:
         """Return True where `kernel` can compute `spec` with its operands reordered for it."""
@@ -389,7 +391,13 @@ class Schedule:
             label, reads = f"{lowered.name}: {name}", {"x": names[derived.source]}
             self.add(
                 LoweredOp(
-                    label, derived.operator, reads, {}, names[name], lowered.layer, via=kernel.name
+                    label,
+                    derived.operator,
+                    reads,
+                    {},
+                    names[name],
+                    lowered.layer,
+                    stage_of=kernel.name,
                 )
             )
         last = decomposition.stages[-1].name
@@ -441,7 +449,9 @@ class Schedule:
             names[viewed] = self.free(f"{lowered.output}: {viewed}")
             label, reads = f"{lowered.name}: {viewed}", {"x": names[name]}
             self.add(
-                LoweredOp(label, view, reads, {}, names[viewed], lowered.layer, via=kernel.name)
+                LoweredOp(
+                    label, view, reads, {}, names[viewed], lowered.layer, stage_of=kernel.name
+                )
             )
         return views
 
@@ -649,7 +659,9 @@ class Schedule:
                 return self._unblocked(name, tensor.layout, layout, lowered)
         op = Reorder(tensor.layout.name, layout.name)
         label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
-        self.add(LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via))
+        self.add(
+            LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, stage_of=lowered.stage_of)
+        )
         return copy
 
     def _unpacked(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
@@ -660,7 +672,13 @@ class Schedule:
         label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
         self.add(
             LoweredOp(
-                label, Pointwise(Arg(0)), {"x0": name}, {}, copy, lowered.layer, via=lowered.via
+                label,
+                Pointwise(Arg(0)),
+                {"x0": name},
+                {},
+                copy,
+                lowered.layer,
+                stage_of=lowered.stage_of,
             )
         )
         return copy
@@ -674,7 +692,9 @@ class Schedule:
         source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, source_layout, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
-        self.add(LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, via=lowered.via))
+        self.add(
+            LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, stage_of=lowered.stage_of)
+        )
         self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
         return copy
 
@@ -714,7 +734,9 @@ class Schedule:
         source, op = merged
         copy = self.free(f"{name} as {layout.name}: move")
         label = f"{name} to {layout.name}"
-        self.add(LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, via=lowered.via))
+        self.add(
+            LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, stage_of=lowered.stage_of)
+        )
         return copy
 
     def _unblocked(
@@ -738,7 +760,9 @@ class Schedule:
             label = f"{name} to {layout.name}: {op.name}"
             result = self.free(f"{name} as {layout.name}: {op.name}")
             self.add(
-                LoweredOp(label, op, {"x": source}, {}, result, lowered.layer, via=lowered.via)
+                LoweredOp(
+                    label, op, {"x": source}, {}, result, lowered.layer, stage_of=lowered.stage_of
+                )
             )
             source = result
         return source

@@ -85,13 +85,13 @@ class LoweredOp:
     """The layer it belongs to."""
     kernel: str | None = None
     """The kernel to take; None leaves the choice open."""
-    via: str | None = None
-    """The kernel whose stage it is."""
+    stage_of: str | None = None
+    """The kernel of which this is a stage; None where it is none."""
     epilogue: Epilogue | None = None
     """The epilogue of the first result."""
-    more: tuple[str, ...] = ()
-    """The tensors of its other results: those that the epilogue stores, in its order, or, of an
-    operator that only the host computes, its results after the first."""
+    other_outputs: tuple[str, ...] = ()
+    """The tensors of the results after the first: those that the epilogue stores, in its order, or
+    those of an operator that only the host computes."""
     spec: OpSpec | None = None
     """The spec of control flow, whose result types do not follow from its operands' types."""
     joins: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class LoweredOp:
     @property
     def results(self) -> tuple[str, ...]:
         """The tensors that it makes."""
-        return self.output, *self.more
+        return self.output, *self.other_outputs
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Step:
     memory: the number of the block of the result; None for memory of the host.
     nbytes: bytes of the result, of the parameters, and of copies of operands in textures; without
         parameters and copies that an earlier step of the plan has already.
-    passing: the most bytes beside the textures while parameters are copied into these.
+    upload_peak: the most bytes beside the textures while parameters are copied into these.
     cost: least work and memory traffic.
     host: True where the host computes it, or runs its bodies: operands are read back and results
         uploaded.
@@ -61,7 +61,7 @@ class Step:
     reads: Mapping[str, str]
     memory: int | None
     nbytes: tuple[int, int, int]
-    passing: int
+    upload_peak: int
     cost: Cost
     host: bool
     why: str
@@ -104,7 +104,7 @@ class Step:
             layer=lowered.layer,
             op=lowered.op,
             kernel=entry.choice.name,
-            via=lowered.via,
+            via=lowered.stage_of,
             inputs=tuple(lowered.operands.values()),
             output=lowered.output,
             shapes=entry.shapes,
@@ -117,7 +117,7 @@ class Step:
                 sum(nbytes for name, nbytes in packed.items() if name not in copies),
                 sum(copies.values()),
             ),
-            passing=_passing(packed, copies),
+            upload_peak=_upload_peak(packed, copies),
             cost=entry.spec.cost,
             host=entry.host,
             why=_why(entry, backend),
@@ -189,7 +189,7 @@ def resident_bytes(schedule: Schedule, weights: Weights) -> int:
     return sum(nbytes for key, nbytes in parameter_bytes(schedule).items() if key in weights)
 
 
-def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
+def _upload_peak(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
     """Return the most bytes beside the textures `copies` while these are filled from buffers.
 
     packed: bytes of each parameter's buffer, which is freed once it was copied.

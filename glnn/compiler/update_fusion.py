@@ -93,7 +93,7 @@ def _runs(schedule: Schedule, groups: Container[str], fixed: Container[str]) -> 
         out = schedule.tensors[entry.lowered.output]
         lowered = entry.lowered
         plain = isinstance(lowered.op, Pointwise) and not (
-            entry.host or lowered.parameters or lowered.more
+            entry.host or lowered.parameters or lowered.other_outputs
         )
         if not plain or lowered.epilogue or out.memory not in groups or not _is_dense(out):
             continue
@@ -171,7 +171,7 @@ def _is_movable(schedule: Schedule, run: Run) -> bool:
         entry, tensors = schedule.entries[number], schedule.tensors
         out = tensors[entry.lowered.output]
         operands = [tensors[name] for name in entry.lowered.operands.values()]
-        results = [out, *(tensors[name] for name in entry.lowered.more)]
+        results = [out, *(tensors[name] for name in entry.lowered.other_outputs)]
         if overlap([*results, *operands], writes) or overlap(results, reads):
             return False
         if number in numbers:

@@ -193,8 +193,8 @@ class Weight:
 
     constant: ConstantExpression
     type: TensorType
-    passing: bool = field(default=False, compare=False)
-    """True where it is for the sizes of one run: it is freed with the plans that use it."""
+    for_one_run: bool = field(default=False, compare=False)
+    """True where it is for the sizes of one run: the plans that use it free it."""
 
     @classmethod
     def from_array(cls, array: Array) -> Weight:
@@ -415,7 +415,7 @@ class Weights:
         sizes of one plan.
         """
         values = [leaf.value for leaf in leaves(weight.constant)]
-        if weight.passing:
+        if weight.for_one_run:
             return False
         if self._own is None:
             return True

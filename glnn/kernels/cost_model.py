@@ -19,12 +19,12 @@ from glnn.kernels.op_spec import OpSpec
 
 Types = dict[str, TensorType]
 MAX_MEMORY_BOUND = 1e6  # percent, for an op without operations
-Ask = Callable[[OpSpec, str | None], Kernel]
+ChooseKernel = Callable[[OpSpec, str | None], Kernel]
 """Function that chooses the kernel for a spec, or returns the one of the given name."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class DeviceRates:
     """Rates that glnn's kernels reach on devices of an architecture.
 
     products: operations a second of matrix products and convolutions, a multiply-add counting two.
@@ -34,9 +34,9 @@ class Pace:
     rows, columns: tile of a product's result; partial tiles cost as much as whole ones.
     step: seconds of each term of a product's or convolution's sums, however few the results.
     feedback: least ratio of a network's time by transform feedback to that by compute shaders.
-    lone: fraction of `bytes` that a single workgroup reaches.
-    wait: seconds to read a tensor back in the middle of a plan, without the time of its bytes.
-    send: seconds to upload a tensor there, without the time of its bytes.
+    workgroup_share: fraction of `bytes` that a single workgroup reaches.
+    readback_latency: seconds to read a tensor back in the middle of a plan, beside `bus`.
+    upload_latency: seconds to upload a tensor there, beside `bus`.
     bus: bytes a second of either transfer.
     balance: operations per byte at the peak rates of large launches; 0 for the quotient of
         `products` and `bytes`.
@@ -50,9 +50,9 @@ class Pace:
     columns: int
     step: float = 0.0
     feedback: float = 0.5
-    lone: float = 0.25
-    wait: float = 1e-4
-    send: float = 2e-5
+    workgroup_share: float = 0.25
+    readback_latency: float = 1e-4
+    upload_latency: float = 2e-5
     bus: float = 2e9
     balance: float = 0.0
 
@@ -78,22 +78,24 @@ class Pace:
         return self.launch + self.step * steps + flops / rate + cost.bytes / self.bytes
 
 
-PACES = {
-    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9, 21.6),
-    "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
-    "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
-    "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
-    "V3D": Pace(8e9, 4e9, 3e9, 1e-4, 4, 64),
-    "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
+RATES = {
+    "llvmpipe": DeviceRates(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, workgroup_share=0.5),
+    "NVIDIA": DeviceRates(
+        2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9, 21.6
+    ),
+    "Midgard": DeviceRates(10e9, 4e9, 4e9, 1e-4, 4, 32),
+    "Bifrost": DeviceRates(12e9, 6e9, 4e9, 1e-4, 6, 32),
+    "Valhall": DeviceRates(100e9, 40e9, 12e9, 1e-4, 6, 32),
+    "V3D": DeviceRates(8e9, 4e9, 3e9, 1e-4, 4, 64),
+    "Adreno": DeviceRates(150e9, 60e9, 20e9, 1e-4, 8, 64),
 }
 """Rates by architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (launch and step by
-products and convolutions of one image, k from 96 to 4608; wait and send by benchmarks.host_steps);
+products and convolutions of one image, k from 96 to 4608; the latencies by benchmarks.host_steps);
 boards' by their peaks and buses. NVIDIA's balance is of 63 TFLOP/s and 2.92 TB/s by
 benchmarks.roofline."""
-OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
+DEFAULT_RATES = DeviceRates(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """Rates assumed for an unknown architecture."""
-HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)
+HOST = DeviceRates(1e9, 1e9, 2e9, 2e-5, 1, 1)
 """NumPy's rates on one thread; a launch is a call of a NumPy function with glnn's overhead."""
 
 
@@ -118,9 +120,9 @@ class Prediction:
         )
 
 
-def pace(architecture: str | None) -> Pace:
+def device_rates(architecture: str | None) -> DeviceRates:
     """Return the rates of an architecture."""
-    return PACES.get(architecture or "", OTHER)
+    return RATES.get(architecture or "", DEFAULT_RATES)
 
 
 def host_seconds(spec: OpSpec) -> float:
@@ -134,32 +136,32 @@ def host_seconds(spec: OpSpec) -> float:
     return calls + cost.flops / HOST.others + cost.bytes / HOST.bytes
 
 
-def seconds_whole(spec: OpSpec, pace: Pace) -> float:
+def seconds_whole(spec: OpSpec, rates: DeviceRates) -> float:
     """Return the predicted seconds of a kernel that computes `spec` without stages."""
-    return pace.seconds(spec.op, {name: spec.types[name] for name in spec.op_shapes})
+    return rates.seconds(spec.op, {name: spec.types[name] for name in spec.op_shapes})
 
 
-def seconds(spec: OpSpec, kernel: Kernel, pace: Pace) -> float:
+def seconds(spec: OpSpec, kernel: Kernel, rates: DeviceRates) -> float:
     """Return the predicted seconds of `spec` by `kernel`, summed over its stages if any."""
     if not kernel.stages:
-        return seconds_whole(spec, pace)
-    return sum(pace.seconds(stage.op, operands) for stage, operands, _ in stages_of(spec, kernel))
+        return seconds_whole(spec, rates)
+    return sum(rates.seconds(stage.op, operands) for stage, operands, _ in stages_of(spec, kernel))
 
 
-def predicted(spec: OpSpec, kernel: Kernel, pace: Pace) -> Prediction:
+def predicted(spec: OpSpec, kernel: Kernel, rates: DeviceRates) -> Prediction:
     """Return the predicted time and memory of `spec` by `kernel`."""
     fixed = [name for name in spec.op.parameters if name in spec.types]
     if not kernel.stages:
         layouts = spec.chosen_layouts(kernel)
         words = sum(layouts[name].words(spec.types[name]) for name in fixed)
         only_stage = _bytes(spec.results[0]), frozenset(spec.shapes)
-        return Prediction(seconds_whole(spec, pace), 4 * words, (only_stage,))
+        return Prediction(seconds_whole(spec, rates), 4 * words, (only_stage,))
     lowered, stages = spec.lowered(kernel), list(stages_of(spec, kernel))
     derived = [one for one in lowered.derived.values() if one.source in fixed]
     read = {name for stage in lowered.stages for name in stage.operands.values()}
     weights = sum(_bytes(TensorType(d.shape, spec.types[d.source].dtype)) for d in derived)
     weights += sum(_bytes(spec.types[name]) for name in fixed if name in read)
-    time = sum(pace.seconds(stage.op, operands) for stage, operands, _ in stages)
+    time = sum(rates.seconds(stage.op, operands) for stage, operands, _ in stages)
     return Prediction(time, weights, _live_ranges(spec, stages))
 
 

@@ -15,7 +15,14 @@ from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
 from glnn.kernels.capability_check import fitted_rows, why_not_device, why_not_here, why_not_spec
 from glnn.kernels.codegen.expression import is_long
-from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole, stages_of
+from glnn.kernels.cost_model import (
+    ChooseKernel,
+    DeviceRates,
+    device_rates,
+    seconds,
+    seconds_whole,
+    stages_of,
+)
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.manifest import PREDICTED
@@ -27,10 +34,10 @@ GAIN = 0.9  # stages are chosen where predicted to take less of the time of one 
 MULTIPROCESSORS = 64  # assumed where the driver does not tell
 KERNEL_SIZES = "accepts_layout", "memory_bound", "multiprocessors"
 """Sizes that `suits` may restrict besides those of an operator: 1 where the kernel accepts the
-layout of the first input, else 0; `Pace.memory_bound`; and `Capabilities.multiprocessors`."""
+layout of the first input, else 0; `DeviceRates.memory_bound`; `Capabilities.multiprocessors`."""
 
 
-def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
+def _check_stages(kernel: Kernel, spec: OpSpec, choose_kernel: ChooseKernel) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = spec.lowered(kernel)
     types, layouts = dict(spec.types), dict(spec.layouts)
@@ -60,7 +67,9 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
         key = stage.op.name, stage.kernel, stage.finishes, out, *items
         if key not in out_layouts:
             finish = _epilogue_operands(spec, lowered) if stage.finishes else {}
-            out_layouts[key] = _stage_layout(stage, operands, operand_layouts, spec, finish, ask)
+            out_layouts[key] = _stage_layout(
+                stage, operands, operand_layouts, spec, finish, choose_kernel
+            )
         layouts[stage.name] = out_layouts[key]
 
 
@@ -87,9 +96,11 @@ def _stage_layout(
     computed_layouts: dict[str, str],
     spec: OpSpec,
     epilogue_operands: Mapping[str, tuple[TensorType, str | None]],
-    ask: Ask,
+    choose_kernel: ChooseKernel,
 ) -> str:
-    """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
+    """Return the layout of the result of `stage`, a stage of `spec`.
+
+    Raises what `choose_kernel` raises.
 
     operands: the operands' types. computed_layouts: the layouts of those that are computed.
     epilogue_operands: the type and the layout of each, where the stage takes the epilogue.
@@ -99,7 +110,7 @@ def _stage_layout(
     known = {name: layout for name, (_, layout) in epilogue_operands.items() if layout is not None}
     stage_spec = OpSpec.create(stage.op, operands, {**computed_layouts, **known}, epilogue)
     try:
-        return stage_spec.chosen_layouts(ask(stage_spec, stage.kernel))["out"].name
+        return stage_spec.chosen_layouts(choose_kernel(stage_spec, stage.kernel))["out"].name
     except (UnsupportedOpError, LimitError) as error:
         raise type(error)(f"{stage.name}: {error}") from None
 
@@ -116,20 +127,20 @@ def choose(
     name: str | None = None,
     tuned: Tuned | None = None,
     verdicts: Verdicts | None = None,
-    ask: Ask | None = None,
+    choose_kernel: ChooseKernel | None = None,
 ) -> Kernel:
     """Choose the kernel of `backend` that runs `spec` on `device`, or the one called `name`.
 
     A tuned choice for such specs comes before the default; kernels whose results were wrong by
-    `verdicts` are not chosen. ask: the chooser for the stages of a kernel, this function unless
-    given. Raises UnsupportedOpError where no kernel can run it, with the reason of each, and
-    LimitError where only the sizes stand in the way.
+    `verdicts` are not chosen. choose_kernel: chooses the kernels of stages; None for this function.
+    Raises UnsupportedOpError where no kernel can run it, with the reason of each, and LimitError
+    where only the sizes stand in the way.
     """
     op = spec.op.name
     kernels = kernels_for(op, backend)
-    if spec.is_open and ask is not None:
-        for_hints = ask(spec.hinted, name)
-        if result := _generalize(for_hints, spec, device, verdicts, ask):
+    if spec.is_open and choose_kernel is not None:
+        for_hints = choose_kernel(spec.hinted, name)
+        if result := _generalize(for_hints, spec, device, verdicts, choose_kernel):
             return result
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
@@ -148,7 +159,7 @@ def choose(
     too_large: dict[str, list[str]] = {}
     for preferred in _preferred(kernels, spec, device, reasons):
         for kernel in preferred.versions:
-            refusal = _refusal(kernel, spec, device, verdicts, ask)
+            refusal = _refusal(kernel, spec, device, verdicts, choose_kernel)
             if refusal is None:
                 return kernel
             if kernel is preferred:
@@ -168,7 +179,7 @@ def _generalize(
     spec: OpSpec,
     device: Capabilities,
     verdicts: Verdicts | None,
-    ask: Ask | None,
+    choose_kernel: ChooseKernel | None,
 ) -> Kernel | None:
     """Return `kernel`, chosen for the current sizes of `spec`, adapted to all sizes it guards.
 
@@ -182,7 +193,7 @@ def _generalize(
             kernel = spec.adapted(declared)
         except UnsupportedOpError:
             return None
-    return kernel if _refusal(kernel, spec, device, verdicts, ask) is None else None
+    return kernel if _refusal(kernel, spec, device, verdicts, choose_kernel) is None else None
 
 
 def why_chosen(
@@ -217,7 +228,7 @@ def alternatives(
     device: Capabilities,
     chosen: Kernel,
     verdicts: Verdicts | None = None,
-    ask: Ask | None = None,
+    choose_kernel: ChooseKernel | None = None,
 ) -> Iterator[Kernel]:
     """Yield kernels that can run `spec` instead of `chosen` and use memory differently.
 
@@ -231,7 +242,7 @@ def alternatives(
         if kernel.stages and not kernel.is_suited(sizes, architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not has_shader else ():
-            refusal = _refusal(version, spec, device, verdicts, ask)
+            refusal = _refusal(version, spec, device, verdicts, choose_kernel)
             if refusal is None:
                 has_shader = has_shader or not kernel.stages
                 if version != chosen:
@@ -284,7 +295,7 @@ def _ranked(
         candidates.sort(key=order)
     suited = [k for k in candidates if k.is_suited(_sizes(spec, k, device), gpu)]
     predicted = [k for k in suited if k.architectures.fit(gpu) == PREDICTED]
-    fast = _fast(predicted, spec, pace(gpu))
+    fast = _fast(predicted, spec, device_rates(gpu))
     by_order: list[Kernel] = []
     for _, group in groupby((k for k in suited if k not in predicted), order):
         equals = list(group)
@@ -352,12 +363,12 @@ def _least_time(spec: OpSpec, backend: str, device: Capabilities) -> float:
 
 def _sizes(spec: OpSpec, kernel: Kernel, device: Capabilities) -> dict[str, int]:
     """Return the sizes that `suits` may restrict: those of `spec`, and `KERNEL_SIZES`."""
-    bound = pace(architecture(device)).memory_bound(spec.cost)
+    bound = device_rates(architecture(device)).memory_bound(spec.cost)
     values = int(spec.is_accepted_by(kernel)), bound, device.multiprocessors
     return {**spec.suits_sizes, **dict(zip(KERNEL_SIZES, values, strict=True))}
 
 
-def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:
+def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: DeviceRates) -> list[Kernel]:
     """Return the `kernels` that are predicted to beat a kernel without stages, fastest first."""
     candidates = [kernel for kernel in kernels if why_not_spec(kernel, spec) is None]
     if not candidates:
@@ -388,7 +399,7 @@ def _refusal(
     spec: OpSpec,
     device: Capabilities,
     verdicts: Verdicts | None,
-    ask: Ask | None = None,
+    choose_kernel: ChooseKernel | None = None,
 ) -> UnsupportedOpError | LimitError | None:
     """Return why `kernel` cannot be chosen, as a LimitError where only the sizes prevent it.
 
@@ -408,7 +419,7 @@ def _refusal(
             return choose(kernel.backend, stage, device, name, verdicts=verdicts)
 
         try:
-            _check_stages(kernel, spec, ask or choose_stage)
+            _check_stages(kernel, spec, choose_kernel or choose_stage)
         except (UnsupportedOpError, LimitError) as error:
             return error
         return None

@@ -82,7 +82,7 @@ class LoadedModel:
         )
         device, name = executor.device, executor.backend.name
         if isinstance(executor, AutoExecutor):
-            device, name = executor.on, executor.saved
+            device, name = executor.gl_device, executor.stored_backend
         if cache is not None and device is not None:
             writer = cache.writer(source, options, device, name, model.info, files)
             if writer is not None:

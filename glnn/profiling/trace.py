@@ -103,8 +103,8 @@ class Trace:
         self._name(traced, "process_name", f"{plan.graph.name} on {plan.backend.name}")
         if device is not None:
             self._name(traced, "process_labels", device.capabilities.renderer)
-        planned = plan.made[-1]
-        for span in plan.made:
+        planned = plan.planning_spans[-1]
+        for span in plan.planning_spans:
             self._add(traced, "plan", span, _plan_arguments(plan) if span is planned else {})
         within = [] if device is None else list(device.compiled)
         for span in _inside(within, planned):

@@ -15,7 +15,7 @@ from glnn.graph.expression import Arg, call, formula
 from glnn.graph.operators import Matmul, Reduce, Softmax
 from glnn.kernels import binding, kernels_for
 from glnn.kernels.capability_check import fitted_rows
-from glnn.kernels.cost_model import pace
+from glnn.kernels.cost_model import device_rates
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.validation.examination import examine_choices
@@ -244,4 +244,4 @@ def test_what_they_cost() -> None:
     before, after = (OpSpec.create(Matmul(), types, {}, one).cost for one in (plain, SGD))
     assert after.bytes - before.bytes == 4 * prod((9, 12))
     assert after.flops - before.flops == 4 * prod((9, 12))
-    assert SGD.structure != plain.structure and pace(None).memory_bound(after) > 0
+    assert SGD.structure != plain.structure and device_rates(None).memory_bound(after) > 0

@@ -17,7 +17,7 @@ from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
 from glnn.graph.passes import BackendTraits, Pass, optimize, quantization
 from glnn.kernels import kernels_for
-from glnn.kernels.cost_model import pace
+from glnn.kernels.cost_model import device_rates
 from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.graph.nets import Net
@@ -224,5 +224,5 @@ def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kern
         k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_few_pixels"
     )
     kernel = declared.for_architecture("NVIDIA")
-    case = Case(spec, kernel, pace("NVIDIA"), lambda *_: kernel)
+    case = Case(spec, kernel, device_rates("NVIDIA"), lambda *_: kernel)
     assert is_separable_profitable(case) is pays

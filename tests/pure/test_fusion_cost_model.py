@@ -12,7 +12,7 @@ from glnn.compiler.fusion_cost_model import (
 from glnn.core.types import TensorType
 from glnn.graph.operators import BatchNormalize, NormedMatmul
 from glnn.kernels import kernels_for
-from glnn.kernels.cost_model import Pace
+from glnn.kernels.cost_model import DeviceRates
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 
@@ -31,18 +31,24 @@ def test_workgroups_of_a_batch_normalisation(fours, pays) -> None:
     launches do, which a launch of twice the time outweighs; by 4, of half the bandwidth, the three
     passes take as long as six.
     """
-    of = Pace(
-        products=1e12, others=1e12, bytes=1.0, launch=2 * NBYTES, rows=1, columns=1, lone=1 / 8
+    of = DeviceRates(
+        products=1e12,
+        others=1e12,
+        bytes=1.0,
+        launch=2 * NBYTES,
+        rows=1,
+        columns=1,
+        workgroup_share=1 / 8,
     )
     kernel = kernel_called("batch_normalize", "nhwc").with_parameters(RESULTS=fours)
 
-    def ask(spec: OpSpec, name: str | None) -> Kernel:
+    def choose_kernel(spec: OpSpec, name: str | None) -> Kernel:
         assert name is None and spec.layouts["x"] == "nhwC4c"
         return kernel
 
     planar = kernel_called("batch_normalize", "planar")  # a workgroup a channel
     spec = OpSpec.create(BatchNormalize(), {"x": IMAGES}, {})
-    assert is_batch_normalize_profitable(Case(spec, planar, of, ask)) == pays
+    assert is_batch_normalize_profitable(Case(spec, planar, of, choose_kernel)) == pays
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_products_keep_the_kernel_that_is_faster(op, name, other, pays) -> None:
     """A kernel of products normalises rows only where it would multiply them otherwise, too; one
     that is for normalised rows alone is no worse for that.
     """
-    of = Pace(products=1e12, others=1e12, bytes=1e12, launch=1.0, rows=1, columns=1)
+    of = DeviceRates(products=1e12, others=1e12, bytes=1e12, launch=1.0, rows=1, columns=1)
     operands = {"x": TensorType((64, 128)), "weight": TensorType((256, 128))}
     spec = OpSpec.create(NormedMatmul(1e-5, centred=True), operands, {})
     (kernel,) = (one for one in kernels_for("normed_matmul", "compute") if one.name == name)
