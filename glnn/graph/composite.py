@@ -22,13 +22,13 @@ class _Expansion:
     """A composite's graph, and what is known of its results."""
 
     graph: Graph
-    opens: bool
+    is_subgraph: bool
 
     @cached_property
     def numbers(self) -> tuple[Array | None, ...]:
         """Return the numbers of each result that are known before a run; None for others."""
         known: Mapping[Value, Array] = {}
-        if self.opens:
+        if self.is_subgraph:
             types = {value.name: value.type for value in self.graph.inputs}
             _, known = self.graph.propagate_constants(types)
         return tuple(known.get(value, _small(value)) for value in self.graph.outputs)
@@ -44,8 +44,9 @@ class Composite(Operator):
     name: ClassVar[str] = "composite"
     composite: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
-    opens: ClassVar[bool] = False
-    """True where the graph is one of a model's own, whose nodes are planned by themselves."""
+    is_subgraph: ClassVar[bool] = False
+    """True where the graph is a part of the model: its nodes keep their names and can be expanded
+    alone (`passes.expand_subgraphs`)."""
     _expansions: OrderedDict[Any, _Expansion] = field(
         default_factory=OrderedDict, init=False, repr=False
     )
@@ -68,7 +69,7 @@ class Composite(Operator):
         """
 
     def graph(self, types: Types, constants: Constants = ()) -> Graph:
-        """Return the graph of `express` for operands of such types and numbers, the same one for
+        """Return the graph of `expand` for operands of such types and numbers, the same one for
         the same.
         """
         return self._expansion(types, constants).graph
@@ -82,7 +83,7 @@ class Composite(Operator):
         result = self._expansions.get(key)
         if result is None:
             operands = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-            result = self._expansions[key] = _Expansion(self.expand(operands), self.opens)
+            result = self._expansions[key] = _Expansion(self.expand(operands), self.is_subgraph)
             while len(self._expansions) > KEPT:
                 self._expansions.popitem(last=False)
         return result

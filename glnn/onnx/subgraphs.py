@@ -134,7 +134,7 @@ class SubgraphNode(Composite):
     used_outputs: tuple[bool, ...]
     """Flags, one for each result: True where the result has a name in the model."""
 
-    opens: ClassVar[bool] = True
+    is_subgraph: ClassVar[bool] = True
     op_type: ClassVar[str]
 
     def __str__(self) -> str:
@@ -596,7 +596,7 @@ class FunctionNode(Composite):
     delegate: Delegate
     """Computes the node where ONNX has no function for the operands."""
 
-    opens: ClassVar[bool] = True
+    is_subgraph: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return self.op_type

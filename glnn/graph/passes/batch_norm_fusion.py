@@ -1,7 +1,7 @@
-"""Have batch normalisations in training, and their gradients, sum up what they need themselves.
+"""Fuse the statistics of batch normalisations in training, and of their gradients, into these.
 
-The sums of each channel are computed beside them all the same, as running statistics and the
-gradients by weight and bias need them; but nothing waits for these, and a GPU may be at both.
+The sums of each channel are computed a second time: running statistics and the gradients by weight
+and bias need them. But the normalisation does not wait for these, so a GPU may overlap both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ X, MEAN, VARIANCE = Arg(0), Arg(1), Arg(2)
 GRADIENT_OPERANDS = tuple(Arg(i) for i in range(6))
 """Operands of the gradient: dy, x, the mean, the variance and the two sums."""
 NUM_NORM_OPERANDS = 3
-"""Operands of what is normalised: x, its mean and its variance; others come behind."""
+"""Operands of the normalisation: x, its mean and its variance; those of weight and bias follow."""
 
 
 def fuse_batch_norms(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with operators that normalise images by their channels' own statistics, and
-    with their gradients, in the place of pointwise work on these, where that pays.
+    """Return `graph` with BatchNormalize and its gradient in place of pointwise nodes that
+    normalise images by the statistics of their channels, where that pays.
 
     types: of every value; those of new ones are added.
     """
@@ -37,7 +37,7 @@ def fuse_batch_norms(
 
 
 def _fuse(rewriter: GraphRewriter, node: Node, expr: Expr, is_profitable: FusionCheck) -> None:
-    """Fuse `node`, which computes `expr`, if it normalises or is the gradient of that."""
+    """Fuse `node`, which computes `expr`, if it is a normalisation or the gradient of one."""
     for number in dict.fromkeys(expr.scalars):
         eps = Scalar(number)
         core = NORMALIZED(X, MEAN, VARIANCE, eps)
@@ -48,12 +48,12 @@ def _fuse(rewriter: GraphRewriter, node: Node, expr: Expr, is_profitable: Fusion
             return
         gradients = (GRADIENT(*GRADIENT_OPERANDS, Scalar(part), eps) for part in expr.scalars)
         if expr.arity == len(GRADIENT_OPERANDS) and expr in gradients:
-            _take_gradient(rewriter, node, float(number), is_profitable)
+            _fuse_gradient(rewriter, node, float(number), is_profitable)
             return
 
 
 def _are_images(rewriter: GraphRewriter, *values: Value) -> bool:
-    """Return True for images of float32 of one shape, which has numbers."""
+    """Return True for float32 images of one shape that is not empty."""
     shape = rewriter.shape(values[0])
     return (
         len(shape) == 4
@@ -77,8 +77,8 @@ def _are_statistics(rewriter: GraphRewriter, x: Value, mean: Value, variance: Va
 
 
 def _are_sums(rewriter: GraphRewriter, node: Node) -> bool:
-    """Return True where the last operands of `node`, which computes a gradient, are the sums of
-    its first, dy, and of dy (x - mean), and it is told how many numbers a channel has.
+    """Return True where the last operands of `node`, which computes a gradient, are the sums of dy
+    and of dy (x - mean), and its expression divides by the numbers of a channel.
     """
     dy, x, mean, variance, total, products = (value for value in node.inputs if value is not None)
     first, second = rewriter.producer(total), rewriter.producer(products)
@@ -98,7 +98,7 @@ def _are_sums(rewriter: GraphRewriter, node: Node) -> bool:
 def _normalize(
     rewriter: GraphRewriter, node: Node, rest: Expr, eps: float, is_profitable: FusionCheck
 ) -> None:
-    """Let BatchNormalize make what `node` does `rest` with, which has weight and bias."""
+    """Replace `node` by BatchNormalize and a pointwise node of `rest`: weight and bias."""
     x, mean, variance, *others = node.inputs
     assert x is not None and mean is not None and variance is not None
     operator = BatchNormalize(eps)
@@ -111,23 +111,23 @@ def _normalize(
     if rest == X:
         rewriter.replace(node, operator, x)
     else:
-        made = rewriter.add(node.name, operator, x)
-        later = rest.replace(
+        normalized = rewriter.add(node.name, operator, x)
+        scaled = rest.replace(
             lambda one: (
                 Arg(one.index - NUM_NORM_OPERANDS + 1)
                 if isinstance(one, Arg) and one.index >= NUM_NORM_OPERANDS
                 else None
             )
         )
-        rewriter.replace(node, Pointwise(later), made, *others)
+        rewriter.replace(node, Pointwise(scaled), normalized, *others)
     for value in (variance, mean):
         rewriter.prune(value)
 
 
-def _take_gradient(
+def _fuse_gradient(
     rewriter: GraphRewriter, node: Node, eps: float, is_profitable: FusionCheck
 ) -> None:
-    """Let BatchNormalizeGradient make what `node` does."""
+    """Replace `node` by BatchNormalizeGradient."""
     values = [value for value in node.inputs if value is not None]
     dy, x, mean, variance, total, products = values
     if not (_are_images(rewriter, dy, x, *node.outputs) and _are_sums(rewriter, node)):
@@ -137,7 +137,7 @@ def _take_gradient(
     types = {"dy": rewriter.types[dy], "x": rewriter.types[x]}
     if not is_profitable(operator, {**types, "mean": of_channels, "variance": of_channels}):
         return
-    seen = (rewriter.reshape(node.name, value, channels) for value in (mean, variance))
-    rewriter.replace(node, operator, dy, x, *seen)
+    statistics = (rewriter.reshape(node.name, value, channels) for value in (mean, variance))
+    rewriter.replace(node, operator, dy, x, *statistics)
     for value in (products, total):
         rewriter.prune(value)

@@ -1,7 +1,7 @@
 """Fuse pads, pools and further convolutions or products with a convolution or a product.
 
-Pads come before `fuse_pointwise`; the others behind it, when biases and activations are in
-epilogues.
+`fuse_pads` runs before `fuse_pointwise`; the others run after it, when biases and activations are
+in epilogues.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 
 
 def recognize_global_pools(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """Return `graph` with means and maxima of whole images as pooling, which takes any layout of
-    these.
+    """Return `graph` with means and maxima over whole images as pools, whose kernels read images in
+    any layout.
 
     types: of every value; those of new ones are added.
     """
@@ -65,10 +65,10 @@ def recognize_global_pools(graph: Graph, types: dict[Value, TensorType]) -> Grap
 
 
 def fuse_pads(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """Return `graph` with zero padding of images fused into the convolution or average pool behind.
+    """Return `graph` with the padding of images fused into the convolution or pool behind it.
 
-    types: of every value; those of new ones are added. A maximum does not count its padding, and
-    an average may not, so that of these only averages that count theirs take more of it.
+    A convolution and an average pool that counts its padding take zeros, a maximum pool minus
+    infinity. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
@@ -77,14 +77,14 @@ def fuse_pads(graph: Graph, types: dict[Value, TensorType]) -> Graph:
             continue
         wider = _with_padding(node.operator, pad.operator)
         if wider is not None:
-            before = node.inputs[0]
+            padded = node.inputs[0]
             rewriter.replace(node, wider, pad.inputs[0], *node.inputs[1:])
-            rewriter.prune(before)
+            rewriter.prune(padded)
     return rewriter.graph()
 
 
 def _with_padding(operator: Operator, pad: Pad) -> Operator | None:
-    """Return `operator` with the padding of `pad` as its own; None where it cannot have it."""
+    """Return `operator` with the padding of `pad` added to its own; None where it has no such."""
     if not isinstance(operator, Conv2d | Pool2d) or pad.edge != "constant":
         return None
     sides = (*pad.before, *pad.after)
@@ -119,8 +119,8 @@ def _with_padding(operator: Operator, pad: Pad) -> Operator | None:
 def fuse_conv_pool(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with each convolution and 2 x 2 pool that alone reads it as one node, where
-    that pays.
+    """Return `graph` with each convolution fused with its only consumer, a 2 x 2 pool, where that
+    pays.
     """
     rewriter = GraphRewriter(graph, types)
     for first, last in rewriter.fusible_pairs():
@@ -131,7 +131,7 @@ def fuse_conv_pool(
 def _fuse_pool(
     rewriter: GraphRewriter, first: Node, last: Node, is_profitable: FusionCheck
 ) -> None:
-    """Fuse both into one where they are such a convolution and its pool and that pays."""
+    """Fuse `first` and `last` where they are a convolution and a 2 x 2 pool and that pays."""
     convolution, pool = first.operator, last.operator
     if type(convolution) is not Conv2d or not isinstance(pool, Pool2d):
         return
@@ -151,8 +151,8 @@ def _fuse_pool(
 
 
 def _tiles_image(pool: Pool2d, size: tuple[int, ...]) -> bool:
-    """Return True where the windows of `pool` are 2 x 2 of images of that size, none over the
-    edge.
+    """Return True where `pool` has 2 x 2 windows, and none reaches over the edge of images of that
+    size.
     """
     plain = Pool2d(pool.mode, count_include_pad=pool.count_include_pad)
     if not all(divides(2, length) for length in size):
@@ -163,8 +163,8 @@ def _tiles_image(pool: Pool2d, size: tuple[int, ...]) -> bool:
 def fuse_separable_convs(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with depthwise and pointwise convolutions, of fixed weights, as one operator,
-    where that pays and nothing else reads the value between.
+    """Return `graph` with each depthwise convolution fused with its only consumer, a pointwise one,
+    where both have fixed weights and that pays.
 
     types: of every value; those of new ones are added.
     """
@@ -176,7 +176,7 @@ def fuse_separable_convs(
 
 
 def _fuse_separable(rewriter: GraphRewriter, last: Node, is_profitable: FusionCheck) -> None:
-    """Fuse `last` and the maker of its x into one, where they are such a pair and that pays."""
+    """Fuse the pointwise convolution `last` with the producer of its x where that is depthwise."""
     x = last.inputs[0]
     first = rewriter.runtime_producer(x)
     if first is None or not rewriter.is_read_once(x) or last.reads.count(x) > 1:
@@ -185,23 +185,23 @@ def _fuse_separable(rewriter: GraphRewriter, last: Node, is_profitable: FusionCh
     if not isinstance(window, Conv2d) or not _is_depthwise(rewriter, first):
         return
     extents = () if first.epilogue is None else first.epilogue.extents
-    spread: list[Spread] = [one for one in extents if one in ("channel", "one")]
-    if len(spread) < len(extents):
+    spreads: list[Spread] = [one for one in extents if one in ("channel", "one")]
+    if len(spreads) < len(extents):
         return
-    prologue = None if first.epilogue is None else Prologue(first.epilogue.expr, tuple(spread))
+    prologue = None if first.epilogue is None else Prologue(first.epilogue.expr, tuple(spreads))
     operator = SeparableConv2d(window.stride, window.padding, window.dilation, prologue)
-    beside = _prologue_values(rewriter, first, prologue)
-    inputs = (*first.inputs, last.inputs[1], *beside)
+    extras = _prologue_values(rewriter, first, prologue)
+    inputs = (*first.inputs, last.inputs[1], *extras)
     named = operator.named(inputs)
     if not is_profitable(operator, {name: rewriter.types[value] for name, value in named.items()}):
-        for value in beside:
+        for value in extras:
             rewriter.prune(value)
         return
     rewriter.fuse(first, last, replace(last, operator=operator, inputs=inputs))
 
 
 def _prologue_values(rewriter: GraphRewriter, node: Node, prologue: Prologue | None) -> list[Value]:
-    """The operands of the epilogue of `node` as `prologue`, which does the same, has them."""
+    """Return the operands of the epilogue of `node` in the shapes of the same `prologue`."""
     if prologue is None:
         return []
     shapes = prologue.shapes(rewriter.shape(node.outputs[0]), 1).values()
@@ -210,7 +210,7 @@ def _prologue_values(rewriter: GraphRewriter, node: Node, prologue: Prologue | N
 
 
 def _is_depthwise(rewriter: GraphRewriter, node: Node) -> bool:
-    """Return True where `node` convolves each channel by itself, to one channel each."""
+    """Return True where `node` convolves each channel alone, to one channel."""
     operator, shape = _plain_convolution(rewriter, node)
     return operator is not None and operator.groups > 1 and shape[:2] == (operator.groups, 1)
 
@@ -226,8 +226,10 @@ def _is_pointwise(rewriter: GraphRewriter, node: Node) -> bool:
 
 
 def _plain_convolution(rewriter: GraphRewriter, node: Node) -> tuple[Conv2d | None, Shape]:
-    """Return the convolution of `node` and the shape of its weight, which no run changes; (None,
-    ()) where `node` does more or something else, or is not of float32.
+    """Return the convolution of `node` and the shape of its weight.
+
+    (None, ()) where `node` is something else, has a prologue or other dtypes than float32, or where
+    a run changes the weight.
     """
     operator = node.operator
     if type(operator) is not Conv2d or operator.prologue is not None:
@@ -245,10 +247,10 @@ BIASED_SUM = call("add", Arg(0), Arg(1))
 def fuse_perceptrons(
     graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
 ) -> Graph:
-    """Return `graph` with runs of small products, of fixed weights, fused where one alone reads the
-    one before.
+    """Return `graph` with chains of small products of fixed weights, each the only consumer of the
+    one before, fused into perceptrons where that pays.
 
-    types: of every value; those of new ones are added. is_profitable: whether it is worth it.
+    types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     for first, last in rewriter.fusible_pairs():
@@ -259,9 +261,7 @@ def fuse_perceptrons(
 def _fuse_layers(
     rewriter: GraphRewriter, first: Node, last: Node, is_profitable: FusionCheck
 ) -> None:
-    """Fuse both into one where they are such products, or a perceptron and such a product behind
-    it.
-    """
+    """Fuse `first`, a product or a perceptron, with `last`, a product, where that pays."""
     layers, layer = _layers_of(rewriter, first), _layer_of(rewriter, last)
     if layers is None or layer is None:
         return
@@ -279,13 +279,13 @@ def _fuse_layers(
 
 
 def _layers_of(rewriter: GraphRewriter, node: Node) -> Perceptron | None:
-    """The layers that `node` is; None where it is no such product."""
+    """Return `node` as a perceptron of one or several layers; None where it is none."""
     operator = node.operator
     return operator if isinstance(operator, Perceptron) else _layer_of(rewriter, node)
 
 
 def _layer_of(rewriter: GraphRewriter, node: Node) -> Perceptron | None:
-    """The one layer that `node` is; None where it is no such product."""
+    """Return `node` as a perceptron of one layer; None where it is no such product."""
     operator = node.operator
     if not isinstance(operator, Conv2d | Matmul) or operator.prologue is not None:
         return None
@@ -295,8 +295,8 @@ def _layer_of(rewriter: GraphRewriter, node: Node) -> Perceptron | None:
         return None
     if x is None or weight is None or not all(map(rewriter.is_fixed, (weight, *node.extras))):
         return None
-    shape, one = rewriter.shape(weight), rewriter.shape(x)[1:]
-    if shape[1:] != one or one[1:] not in ((), (1, 1)):  # a stack of matrices has one more
+    shape, row = rewriter.shape(weight), rewriter.shape(x)[1:]
+    if shape[1:] != row or row[1:] not in ((), (1, 1)):  # a stack of matrices has another dimension
         return None
     if isinstance(operator, Conv2d) and (operator.groups > 1 or any(operator.padding)):
         return None
@@ -305,24 +305,24 @@ def _layer_of(rewriter: GraphRewriter, node: Node) -> Perceptron | None:
 
 
 def _activation_of(node: Node) -> Expr | None:
-    """Return the function that `node` applies to each of its sums after a bias; None where it takes
-    other operands.
+    """Return the function that `node` applies to each sum after the bias; None where the function
+    reads other operands.
     """
     if node.epilogue is None or not node.epilogue.extents:
         return Arg(0) if node.epilogue is None else node.epilogue.expr
     if node.epilogue.extents != ("channel",):
         return None
     sums = node.epilogue.expr.replace(lambda part: Arg(2) if part == BIASED_SUM else None)
-    left = {part.index for part in sums.parts() if isinstance(part, Arg)}
-    return sums(Arg(0), Arg(0), Arg(0)) if left == {2} else None
+    args = {part.index for part in sums.parts() if isinstance(part, Arg)}
+    return sums(Arg(0), Arg(0), Arg(0)) if args == {2} else None
 
 
 def _parameters_of(rewriter: GraphRewriter, node: Node) -> tuple[Value, Value]:
-    """The weights and the biases of `node` as `Perceptron` takes them."""
-    name, (_, weight, *rest) = node.name, node.inputs
+    """Return the weights and the biases of `node` as `Perceptron` reads them."""
+    name, (_, weight, *others) = node.name, node.inputs
     assert weight is not None
     if isinstance(node.operator, Perceptron):
-        (biases,) = rest
+        (biases,) = others
         assert biases is not None
         return weight, biases
     width, depth = rewriter.shape(weight)[:2]
@@ -338,8 +338,8 @@ def _parameters_of(rewriter: GraphRewriter, node: Node) -> tuple[Value, Value]:
 
 
 def _pad_to_width(rewriter: GraphRewriter, name: str, value: Value) -> Value:
-    """Pad `value` to as many results as a layer has in memory."""
-    width, *rest = rewriter.shape(value)
-    more = pad_width(width) - width
-    none = (0,) * len(rest)
-    return rewriter.add(name, Pad((0, *none), (more, *none)), value) if more else value
+    """Pad the first axis of `value` to the width that a layer has in memory."""
+    width, *others = rewriter.shape(value)
+    padding = pad_width(width) - width
+    none = (0,) * len(others)
+    return rewriter.add(name, Pad((0, *none), (padding, *none)), value) if padding else value

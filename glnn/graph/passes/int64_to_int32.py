@@ -1,5 +1,6 @@
-"""Replace int64 by int32 wherever every number is proved, or was checked, to fit; so, too, what
-lies between casts to 16 bits and back.
+"""Replace int64 by int32 where all numbers are proved, or were checked, to fit.
+
+Casts of int32 to other integers and back are removed where all numbers fit.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from glnn.graph.operators.host import CONVERTED, HostCast
 Types = Mapping[Value, TensorType]
 TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (CAST_INT32, CAST_INT64))
 FROM_INT32 = {one: Pointwise(call(f"cast_{one.value}", Arg(0))) for one in CONVERTED}
-"""What makes int32 of these types."""
+"""Casts of int32 to these types, by type."""
 
 
 def narrow_integers(graph: Graph, types: Types, *, body: bool = False) -> Graph:
-    """Return `graph` for devices that have no int64: a node whose int64 numbers (read, made and in
-    between) are proved to fit int32 computes with int32.
+    """Return `graph` for devices without int64: a node computes with int32 where all its int64
+    operands, results and intermediate numbers are proved to fit.
 
-    types: of every value, sizes known. Inputs of int64 become int32: who gives them sees to it that
-    all numbers are. Other nodes stay as they are, for the host; between the two stand casts. What
-    no run changes stays, too, and is cast where it is read. float64 stays: what it holds float32
-    mostly does not. Outputs are called as before; some of them are int32 now. body: of a branch or
-    a loop, of whose inputs nobody knows where they lie: they and the outputs stay as they are.
+    Other nodes stay as they are, for the host; casts connect the two. Inputs of int64 become int32:
+    the caller checks that their numbers fit. Constants stay int64 and are cast for their consumers.
+    float64 stays: float32 holds few of its numbers. Outputs keep their names; some become int32.
+    types: of every value, sizes known. body: True for the body of a branch or loop, whose inputs
+    have unknown intervals: they and the outputs stay as they are.
     """
     return _IntegerNarrowing(graph, types, body).graph()
 
@@ -50,10 +51,12 @@ class _IntegerNarrowing:
         self._intervals: dict[Value, Interval] = {}
         self._nodes: list[Node] = []
         self._names = {value.name for value in types}
-        self._narrow: dict[Value, Value] = {}  # what stands for an int64 value, of int32
-        self._wide: dict[Value, Value] = {}  # and of int64
-        self._made: set[Value] = set(graph.fixed)  # what is as it was
-        self._as_int32: dict[Value, Value] = {}  # integers of the host's types
+        self._narrow: dict[Value, Value] = {}  # the int32 version of int64 values
+        self._wide: dict[Value, Value] = {}  # the int64 version of int64 values
+        self._unchanged: set[Value] = set(graph.fixed)
+        self._cast_sources: dict[
+            Value, Value
+        ] = {}  # the int32 operand of casts that change nothing
 
     def graph(self) -> Graph:
         graph = self._graph
@@ -63,16 +66,16 @@ class _IntegerNarrowing:
                 self._nodes.append(node)
             else:
                 self._add(node)
-        outputs = [v if v in self._made else self._narrow.get(v, v) for v in graph.outputs]
+        outputs = [v if v in self._unchanged else self._narrow.get(v, v) for v in graph.outputs]
         if self._body:
             outputs = [self._as_wide(v) for v in graph.outputs]
         narrowed = set(inputs) - set(graph.inputs)
-        narrow_integers = Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
-        return _remove_cast_pairs(narrow_integers, narrowed)
+        result = Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+        return _remove_cast_pairs(result, narrowed)
 
     def _input(self, value: Value) -> Value:
         if self._body or self._types[value].dtype is not DType.int64:
-            self._made.add(value)
+            self._unchanged.add(value)
             self._wide[value] = value
             return value
         self._intervals[value] = INT32
@@ -80,7 +83,7 @@ class _IntegerNarrowing:
         return self._narrow[value]
 
     def _add(self, node: Node) -> None:
-        """Add `node` as it is, or of int32."""
+        """Add `node`, of int32 where all its numbers fit."""
         node = self._without_round_trip(_read_each_value_once(node))
         operand_intervals = [
             None if value is None else self._interval(value) for value in node.inputs
@@ -93,7 +96,7 @@ class _IntegerNarrowing:
         if operator is None:
             inputs = tuple(v and self._as_wide(v) for v in node.inputs)
             self._wide |= {v: v for v in node.outputs if self._is_wide(v)}
-            self._made.update(node.outputs)
+            self._unchanged.update(node.outputs)
             self._nodes.append(replace(node, inputs=inputs))
             return
         inputs = tuple(v and self._as_narrow(v) for v in node.inputs)
@@ -104,23 +107,24 @@ class _IntegerNarrowing:
         self._nodes.append(replace(node, operator=operator, inputs=inputs, outputs=outputs))
 
     def _without_round_trip(self, node: Node) -> Node:
-        """Return a cast of integers that were cast from int32, and all fit, as one of the int32.
+        """Return `node`, a cast of integers that were cast from int32, as a cast of the int32.
 
-        So QuantizeLinear to 16 bits and DequantizeLinear need no host between them.
+        Only where all numbers fit the type between. QuantizeLinear to 16 bits and DequantizeLinear
+        then need no step of the host between them.
         """
         if not isinstance(cast := node.operator, HostCast):
             return node
         (operand,) = node.reads
-        if (source := self._as_int32.get(operand)) is not None and cast.to in FROM_INT32:
+        if (source := self._cast_sources.get(operand)) is not None and cast.to in FROM_INT32:
             return replace(node, operator=FROM_INT32[cast.to], inputs=(source,))
-        whole = cast.to.numpy.kind in "iu"  # of fewer bits `Interval.of_type` knows no bounds
-        fits = whole and self._interval(operand).within(Interval.of_type(cast.to))
+        known = cast.to.numpy.kind in "iu"  # `Interval.of_type` has no bounds of int4 and the like
+        fits = known and self._interval(operand).within(Interval.of_type(cast.to))
         if self._types[operand].dtype is DType.int32 and fits:
-            self._as_int32[node.outputs[0]] = operand
+            self._cast_sources[node.outputs[0]] = operand
         return node
 
     def _fits(self, node: Node) -> bool:
-        """Return True where all int64 numbers that `node` reads and makes fit int32, and none is
+        """Return True where all int64 operands and results of `node` fit int32, and none is
         float64.
         """
         values = (*node.reads, *node.outputs)
@@ -136,18 +140,18 @@ class _IntegerNarrowing:
         if value not in self._intervals:
             interval, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
-                made = constant(self._graph, value, {})
-                if isinstance(made, OperatorResult) and depends_on_sizes(made):
-                    interval = self._within_by_operator(value)
-                elif all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
-                    array = value.data if isinstance(made, Leaf) else evaluated(made)
+                expression = constant(self._graph, value, {})
+                if isinstance(expression, OperatorResult) and depends_on_sizes(expression):
+                    interval = self._interval_by_operator(value)
+                elif all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(expression)):
+                    array = value.data if isinstance(expression, Leaf) else evaluated(expression)
                     interval = Interval.of_array(np.asarray(array))
             self._intervals[value] = interval or Interval.of_type(dtype)
         return self._intervals[value]
 
-    def _within_by_operator(self, value: Value) -> Interval | None:
-        """Return the interval of a constant of open sizes, by its operator: to evaluate it would
-        make the plan one for the sizes at hand.
+    def _interval_by_operator(self, value: Value) -> Interval | None:
+        """Return the interval of a constant that depends on open sizes, by its operator: its value
+        would restrict the plan to the current sizes.
         """
         node = self._graph.producers.get(value)
         if node is None:
@@ -185,21 +189,21 @@ class _IntegerNarrowing:
 
 
 def _read_each_value_once(node: Node) -> Node:
-    """A pointwise `node` that reads each value once: what it says of x - x is then known."""
+    """Return a pointwise `node` with each operand once: the interval of x - x is then exact."""
     values = tuple(dict.fromkeys(v for v in node.inputs if v))
     if not isinstance(node.operator, Pointwise) or len(values) == len(node.inputs):
         return node
-    places = [Arg(values.index(v)) for v in node.inputs if v]
-    return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
+    args = [Arg(values.index(v)) for v in node.inputs if v]
+    return replace(node, operator=Pointwise(node.operator.expr(*args)), inputs=values)
 
 
 def _remove_cast_pairs(graph: Graph, narrowed: Collection[Value]) -> Graph:
-    """Keep an input int64 where all its readers are casts back to int64, and drop the casts.
+    """Keep an input int64 where all its consumers are casts back to int64, and drop the casts.
 
-    Its numbers may then be beyond int32. narrowed: the inputs of int32 that were int64; a Cast of
-    any other input is the model's own, and changes its numbers.
+    Its numbers may then exceed int32. narrowed: the inputs of int32 that were int64; a cast of
+    another input is one of the model, which may change numbers.
     """
-    instead: dict[Value, Value] = {}
+    substitutes: dict[Value, Value] = {}
     inputs = list(graph.inputs)
     for i, value in enumerate(inputs):
         readers = graph.readers.get(value, ())
@@ -208,9 +212,11 @@ def _remove_cast_pairs(graph: Graph, narrowed: Collection[Value]) -> Graph:
             continue
         if not {value, *(node.outputs[0] for node in casts)}.intersection(graph.outputs):
             inputs[i] = Value(value.name, casts[0].outputs[0].type, Kind.INPUT)
-            instead |= {node.outputs[0]: inputs[i] for node in casts}
+            substitutes |= {node.outputs[0]: inputs[i] for node in casts}
     nodes = tuple(
-        node.with_values(instead) for node in graph.nodes if not instead.keys() & set(node.outputs)
+        node.with_values(substitutes)
+        for node in graph.nodes
+        if not substitutes.keys() & set(node.outputs)
     )
     return Graph(nodes, tuple(inputs), graph.outputs, graph.name)
 
@@ -220,7 +226,7 @@ def _int32_type(value: Value) -> TensorType:
 
 
 SMALL_INTERVAL = Interval(-MAX_SMALL, MAX_SMALL)
-"""Bounds of the numbers of such inputs."""
+"""Bounds of the numbers of inputs that are `types.all_small`."""
 
 
 def has_int64_inputs(graph: Graph) -> bool:
@@ -229,13 +235,13 @@ def has_int64_inputs(graph: Graph) -> bool:
 
 
 def small_input_names(graph: Graph) -> tuple[str, ...]:
-    """The inputs of which `graph` says that they are small."""
+    """Return the names of the inputs that `mark_small_inputs` marked in `graph`."""
     values = (node.inputs[0] for node in graph.nodes if isinstance(node.operator, Within))
     return tuple(value.name for value in values if value is not None)
 
 
 def mark_small_inputs(graph: Graph, excluded: Collection[str]) -> Graph:
-    """Return `graph` for inputs that are `types.all_small`, except those named in `excluded`."""
+    """Return `graph` for int64 inputs that are `types.all_small`, except those in `excluded`."""
     marked: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in graph.inputs:

@@ -12,26 +12,24 @@ from glnn.graph.operators import Concat, Pointwise, Reduce
 
 
 def split_results(graph: Graph) -> Graph:
-    """Return `graph` with a node for each result of operators whose results can be computed one by
-    one.
-    """
+    """Return `graph` with a node for each result of operators with `single_result_operators`."""
     nodes: list[Node] = []
     for node in graph.nodes:
-        each = node.operator.single_result_operators
-        if not each or node.epilogue is not None:
+        operators = node.operator.single_result_operators
+        if not operators or node.epilogue is not None:
             nodes.append(node)
             continue
-        for operator, value in zip(each, node.outputs, strict=True):
+        for operator, value in zip(operators, node.outputs, strict=True):
             nodes.append(Node(value.name, operator, node.inputs, (value,)))
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
 def split_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
-    """Return `graph` with pointwise work and reductions split into nodes of at most `most`
+    """Return `graph` with pointwise nodes and reductions split into nodes of at most `most`
     operands.
 
-    What is computed of some of them is then a node of its own. most: at least 3. types: of every
-    value; those of new ones are added.
+    A part of the expression that reads some of the operands becomes a node. most: at least 3.
+    types: of every value; those of new ones are added.
     """
     nodes: list[Node] = []
     names = {value.name for value in types}
@@ -43,7 +41,7 @@ def split_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> G
 def _split_node(
     node: Node, types: dict[Value, TensorType], most: int, names: set[str]
 ) -> Sequence[Node]:
-    """Split `node` into parts of few operands."""
+    """Return nodes of at most `most` operands for `node`, or `node` where it cannot be split."""
     inputs = tuple(value for value in node.inputs if value is not None)
     if len(inputs) <= most:
         return [node]
@@ -53,9 +51,9 @@ def _split_node(
             return [node]
         value = Value(_unique_name(f"{node.name}: what is reduced", names), type)
         types[value] = type
-        before = Node(node.name, Pointwise(node.operator.prologue), inputs, (value,))
-        whole = replace(node, operator=replace(node.operator, prologue=Arg(0)), inputs=(value,))
-        return [*_split_node(before, types, most, names), whole]
+        prologue = Node(node.name, Pointwise(node.operator.prologue), inputs, (value,))
+        reduction = replace(node, operator=replace(node.operator, prologue=Arg(0)), inputs=(value,))
+        return [*_split_node(prologue, types, most, names), reduction]
     if not isinstance(node.operator, Pointwise):
         return [node]
     parts: list[Node] = []
@@ -69,35 +67,37 @@ def _split_node(
         parts.append(Node(node.name, operator, operands, (value,)))
         values.append(value)
         expr = replace_part(expr, part, Arg(len(values) - 1))
-    rest, operands = _restrict_to_used(expr, values)
-    if rest.infer([types[value] for value in operands]) != (types[node.outputs[0]],):
+    last, operands = _restrict_to_used(expr, values)
+    if last.infer([types[value] for value in operands]) != (types[node.outputs[0]],):
         return [node]
-    return [*parts, replace(node, operator=rest, inputs=operands)]
+    return [*parts, replace(node, operator=last, inputs=operands)]
 
 
 def _choose_part(expr: Expr, most: int) -> Expr:
-    """The part of at most `most` arguments without which the fewest are left."""
-    able = [
+    """Return the part of at most `most` arguments that leaves the fewest arguments to the rest."""
+    candidates = [
         one
         for one in expr.parts()
         if isinstance(one, Call) and 0 < len(_argument_indices(one)) <= most
     ]
-    free = Arg(expr.arity)
-    return min(
-        able, key=lambda one: (len(_argument_indices(replace_part(expr, one, free))), -one.calls)
-    )
+    result = Arg(expr.arity)
+
+    def rank(part: Expr) -> tuple[int, int]:
+        return len(_argument_indices(replace_part(expr, part, result))), -part.calls
+
+    return min(candidates, key=rank)
 
 
 def _restrict_to_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, tuple[Value, ...]]:
-    """Return `expr` of those of `values` that it reads."""
+    """Return `expr` as an operator of the `values` that it reads, and these."""
     used = _argument_indices(expr)
-    places = {index: Arg(place) for place, index in enumerate(used)}
-    renumbered = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
+    args = {index: Arg(i) for i, index in enumerate(used)}
+    renumbered = expr.replace(lambda one: args[one.index] if isinstance(one, Arg) else None)
     return Pointwise(renumbered), tuple(values[index] for index in used)
 
 
 def _argument_indices(expr: Expr) -> list[int]:
-    """The numbers of the arguments that it has, in their order."""
+    """Return the indices of the arguments of `expr`, sorted."""
     return sorted({one.index for one in expr.parts() if isinstance(one, Arg)})
 
 
@@ -128,19 +128,19 @@ def _split_concat(
     parts: list[Node] = []
     inputs = tuple(value for value in node.inputs if value is not None)
     while len(inputs) > most:
-        left = len(inputs)
-        fewer: list[Value] = []
+        count = len(inputs)
+        joined: list[Value] = []
         for start in range(0, len(inputs), most):
-            some = inputs[start : start + most]
-            if left > most and len(some) == most:
+            group = inputs[start : start + most]
+            if count > most and len(group) == most:
                 operator = node.operator
-                (type,) = operator.infer([types[value] for value in some])
+                (type,) = operator.infer([types[value] for value in group])
                 name = f"{node.name}: part {len(parts) + 1}"
                 value = Value(_unique_name(name, names), type)
                 types[value] = type
-                parts.append(Node(name, operator, some, (value,)))
-                some = (value,)
-                left -= most - 1
-            fewer += some
-        inputs = tuple(fewer)
+                parts.append(Node(name, operator, group, (value,)))
+                group = (value,)
+                count -= most - 1
+            joined += group
+        inputs = tuple(joined)
     return [*parts, replace(node, inputs=inputs)]

@@ -1,7 +1,7 @@
 """Have layers read weights of int8: four in a word, a scale for each channel.
 
-Weights that a model has as integers stay such; floats of layers that are bound by memory are
-quantised where that is asked for.
+Integer weights of a model stay integers; float weights of memory-bound layers are quantised on
+request.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from glnn.graph.passes.scale_folding import as_affine
 from glnn.graph.passes.weight_packing import FLOAT_CASTS
 
 MOST_USES = 64
-"""Most uses of each weight by a sample in a layer that is bound by reading the weights.
+"""Most uses of each weight by a sample in a layer that is bound by reading its weights.
 
-A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a byte, and a float32
-that is used so often makes for a half as many a byte.
+A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a byte. A float32
+weight of so many uses takes half as many operations a byte.
 """
 LEAST_QUANTIZED = 1 << 13
-"""Least number of elements of a weight that is quantised: smaller ones stay in caches, and launches
-take longer.
+"""Least number of elements of a quantised weight: smaller ones stay in caches, and the launch takes
+longer than to read them.
 """
 SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
 SCALED_BY_ONE = Epilogue(call("mul", Arg(0), Arg(1)), ("one",))
@@ -45,11 +45,11 @@ LESS_ZERO = formula("cast_int8(cast_int32(a) - cast_int32(b))")
 def keep_integers(graph: Graph, types: dict[Value, TensorType], samples: int) -> Graph:
     """Return `graph` with int8 weights in layers whose weights are a `Dequantize` of constants.
 
-    Their scale, one in all or one for each output channel, comes first in the layer's epilogue;
-    their zero points are subtracted once. Weights that are beyond int8 then become floats, as do
-    those of convolutions that Winograd's transforms, which take floats, make faster. Layers as they
-    were are among the origins. types: of every value, sizes known; those of new ones are added.
-    samples: of a batch.
+    The layer's epilogue begins with the scale, one for the tensor or one for each output channel;
+    zero points are subtracted from the weights once. A weight stays float where it less its zero
+    points exceeds int8, and in convolutions that are faster by Winograd's transforms, which take
+    floats. The original layers are the origins of the new ones. types: of every value, sizes known;
+    those of new ones are added. samples: of a batch.
     """
     return _IntegerKeeping(graph, types, samples).graph()
 
@@ -63,8 +63,9 @@ class _IntegerKeeping:
 
     def __init__(self, graph: Graph, types: dict[Value, TensorType], samples: int) -> None:
         self._graph, self._types, self._samples = graph, types, samples
-        self._known: dict[Value, ConstantExpression] = {}
-        self._kept: dict[Value, Scaled | None] = {}
+        self._expressions: dict[Value, ConstantExpression] = {}
+        self._int8_weights: dict[Value, Scaled | None] = {}
+        """By the float weight; None where it has to be floats."""
         self._nodes: list[Node] = []
 
     def graph(self) -> Graph:
@@ -73,15 +74,15 @@ class _IntegerKeeping:
             weight = _large_weight(graph, node, self._types)
             if weight is not None and self._has_transforms(node, weight):
                 weight = None
-            if weight is not None and weight not in self._kept:
-                self._kept[weight] = self._find(node, weight)
-            kept = None if weight is None else self._kept[weight]
-            self._nodes.append(node if kept is None else _with_int8(node, *kept, self._types))
+            if weight is not None and weight not in self._int8_weights:
+                self._int8_weights[weight] = self._dequantized(node, weight)
+            scaled = None if weight is None else self._int8_weights[weight]
+            self._nodes.append(node if scaled is None else _with_int8(node, *scaled, self._types))
         return Graph(tuple(self._nodes), graph.inputs, graph.outputs, graph.name)
 
     def _has_transforms(self, node: Node, weight: Value) -> bool:
-        """Return True where Winograd's transforms make the convolution `node` faster: it reads few
-        weights for what it computes.
+        """Return True where `node` is a convolution that is faster by Winograd's transforms: one
+        that uses each weight often.
         """
         conv, taps = node.operator, self._types[weight].shape[2:]
         if not isinstance(conv, Conv2d) or conv.exact or conv.groups > 1 or taps != (3, 3):
@@ -90,9 +91,9 @@ class _IntegerKeeping:
             return False
         return _uses(node, self._types) > MOST_USES * self._samples
 
-    def _find(self, layer: Node, weight: Value) -> Scaled | None:
-        """Return the integers and the scale that `weight`, of `layer`, is made of; None where it
-        has to be floats.
+    def _dequantized(self, layer: Node, weight: Value) -> Scaled | None:
+        """Return the integers and the scale that `weight`, of `layer`, is computed from; None where
+        it has to be floats.
         """
         value, factors = weight, list[tuple[Node, int]]()
         while True:
@@ -101,42 +102,43 @@ class _IntegerKeeping:
                 return None
             if isinstance(node.operator, Dequantize):
                 break
-            place = self._scaled_operand(node)
-            if place is None:
+            index = self._scaled_operand(node)
+            if index is None:
                 return None
             if isinstance(node.operator, Pointwise):
-                factors.append((node, place))
-            value = node.reads[place]
+                factors.append((node, index))
+            value = node.reads[index]
         shape = self._types[weight].shape
-        found = self._integers(layer, node, node.operator, shape)
-        if found is None:
+        scaled = self._integers(layer, node, node.operator, shape)
+        if scaled is None:
             return None
-        integers, scale = found
+        integers, scale = scaled
         if not factors and (self._array(node.operator.named(node.inputs)["scale"]) == 1).all():
             return integers, None
-        for node, place in reversed(factors):
-            scale = self._apply(layer, node, place, scale)
+        for node, index in reversed(factors):
+            scale = self._apply(layer, node, index, scale)
         return integers, self._reshape(layer, scale, (prod(self._types[scale].shape),))
 
     def _integers(
         self, layer: Node, node: Node, dequantize: Dequantize, shape: Shape
     ) -> tuple[Value, Value] | None:
-        """Return the integers that `node` multiplies by its scale, in `shape`, and that scale as
-        float32; None where they are not int8, or scales differ along another axis than the first.
+        """Return the integers of `node` less its zero points, in `shape`, and its float32 scale.
+
+        None where the integers are not int8, or scales differ along another axis than the first.
         """
         operands = dequantize.named(node.inputs)
         x, scale, zero = operands["x"], operands["scale"], operands.get("zero")
         by_channel = dequantize.axis == 0 and self._types[x].shape[:1] == shape[:1]
-        alike = all(prod(self._types[one].shape) == 1 for one in (scale, zero or scale))
-        if dequantize.block or not (by_channel or alike) or self._types[x].dtype not in BYTES:
+        by_tensor = all(prod(self._types[one].shape) == 1 for one in (scale, zero or scale))
+        if dequantize.block or not (by_channel or by_tensor) or self._types[x].dtype not in BYTES:
             return None
-        less = None if zero is None else self._array(zero)
-        if not _fits_int8(self._array(x), less):
+        zeros = None if zero is None else self._array(zero)
+        if not _fits_int8(self._array(x), zeros):
             return None
         x = self._reshape(layer, x, shape)
-        if zero is not None and less is not None and less.any():
-            spread = (less.size, *(1,) * (len(shape) - 1))
-            x = self._add(layer, Pointwise(LESS_ZERO), x, self._reshape(layer, zero, spread))
+        if zero is not None and zeros is not None and zeros.any():
+            column = (zeros.size, *(1,) * (len(shape) - 1))
+            x = self._add(layer, Pointwise(LESS_ZERO), x, self._reshape(layer, zero, column))
         elif self._types[x].dtype is not DType.int8:
             x = self._add(layer, Pointwise(formula("cast_int8(a)")), x)
         if self._types[scale].dtype is not DType.float32:
@@ -144,32 +146,32 @@ class _IntegerKeeping:
         return x, scale
 
     def _scaled_operand(self, node: Node) -> int | None:
-        """Return the place of the operand that `node` multiplies by numbers, one in all or one for
-        each place of its first axis, or that it views; None where it does something else.
+        """Return the index of the operand that `node` views, or scales by a number or by one for
+        each index of the first axis; None where `node` does something else.
         """
         if isinstance(node.operator, View):
             return 0
         if not isinstance(node.operator, Pointwise):
             return None
         shape = self._types[node.outputs[0]].shape
-        place = next(i for i, v in enumerate(node.reads) if self._types[v].shape == shape)
-        for value in node.reads[:place] + node.reads[place + 1 :]:
+        index = next(i for i, v in enumerate(node.reads) if self._types[v].shape == shape)
+        for value in node.reads[:index] + node.reads[index + 1 :]:
             size = self._types[value].shape
             if prod(size) != 1 and size != (*shape[:1], *(1,) * (len(shape) - 1)):
                 return None
-        affine = as_affine(node.operator.expr, place)
-        return place if affine is not None and affine.shift is None else None
+        affine = as_affine(node.operator.expr, index)
+        return index if affine is not None and affine.shift is None else None
 
-    def _apply(self, layer: Node, node: Node, place: int, scale: Value) -> Value:
-        """Return what `node`, which multiplies its operand number `place`, makes of `scale`."""
+    def _apply(self, layer: Node, node: Node, index: int, scale: Value) -> Value:
+        """Return the result of `node` with `scale` in place of operand `index`, which it scales."""
         rank = len(self._types[node.outputs[0]].shape)
-        spread = (prod(self._types[scale].shape), *(1,) * (rank - 1))
+        column = (prod(self._types[scale].shape), *(1,) * (rank - 1))
         inputs = list(node.reads)
-        inputs[place] = self._reshape(layer, scale, spread)
+        inputs[index] = self._reshape(layer, scale, column)
         return self._add(layer, node.operator, *inputs)
 
     def _array(self, value: Value) -> Array:
-        return evaluated(constant(self._graph, value, self._known))
+        return evaluated(constant(self._graph, value, self._expressions))
 
     def _reshape(self, layer: Node, value: Value, shape: Shape) -> Value:
         if self._types[value].shape == shape:
@@ -177,11 +179,11 @@ class _IntegerKeeping:
         return self._add(layer, Reshape(shape, True), value)
 
     def _add(self, layer: Node, operator: Operator, *inputs: Value) -> Value:
-        """Return what `operator` makes of `inputs`, for the weight of `layer`."""
+        """Add a node that computes a part of the weight of `layer`; return its result."""
         (type,) = operator.infer([self._types[one] for one in inputs])
-        made = _weight_value(layer, f"int8 {len(self._nodes)}", type, self._types)
-        self._nodes.append(Node(made.name, operator, inputs, (made,)))
-        return made
+        result = _weight_value(layer, f"int8 {len(self._nodes)}", type, self._types)
+        self._nodes.append(Node(result.name, operator, inputs, (result,)))
+        return result
 
 
 def _fits_int8(integers: Array, zero: Array | None) -> bool:
@@ -197,19 +199,19 @@ def quantize_weights(
 ) -> Graph:
     """Return `graph` with int8 weights in layers that are bound by reading their weights.
 
-    Each has the scale of its output channels in its epilogue, before all else; the layer as it was
-    is among its origins, for devices where no kernel can. A weight with numbers that are not finite
-    stays what it is. types: of every value, sizes known; those of new ones are added. samples: of a
-    batch, so that it does not depend on it which layers these are. whole: have the layers take
-    what int8 and scale say as float32 instead.
+    The epilogue of each begins with the scales of its output channels. The original layer is the
+    origin of the new one, for devices without a kernel for int8. A weight with numbers that are not
+    finite stays float. types: of every value, sizes known; those of new ones are added. samples: of
+    a batch; the choice of layers does not depend on it. whole: have the layers read the rounded
+    weights as float32 instead.
     """
-    known: dict[Value, ConstantExpression] = {}
+    expressions: dict[Value, ConstantExpression] = {}
     finite: dict[Value, bool] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
         weight = _quantizable_weight(graph, node, types, samples)
         if weight is not None and weight not in finite:
-            finite[weight] = _is_finite(constant(graph, weight, known))
+            finite[weight] = _is_finite(constant(graph, weight, expressions))
         if weight is None or not finite[weight]:
             nodes.append(node)
         elif whole:
@@ -222,7 +224,7 @@ def quantize_weights(
 def _quantizable_weight(
     graph: Graph, node: Node, types: Mapping[Value, TensorType], samples: int
 ) -> Value | None:
-    """The weight that `node` is to have as int8; None where it has none."""
+    """Return the weight of `node` to quantise; None where there is none."""
     weight = _large_weight(graph, node, types)
     return weight if weight and _uses(node, types) <= MOST_USES * samples else None
 
@@ -234,8 +236,8 @@ def _uses(node: Node, types: Mapping[Value, TensorType]) -> int:
 
 
 def _large_weight(graph: Graph, node: Node, types: Mapping[Value, TensorType]) -> Value | None:
-    """Return the weight of `node` if kernels may read it as int8, and it is worth that; else
-    None.
+    """Return the weight of `node` that kernels can read as int8; None where there is none or a
+    small one.
     """
     operator = node.operator
     if not operator.int8_operands or not operator.has_epilogue or node.outputs[0] in graph.fixed:
@@ -249,7 +251,7 @@ def _large_weight(graph: Graph, node: Node, types: Mapping[Value, TensorType]) -
     )
     if not plain or len(type.shape) != len(result):  # a stack of matrices
         return None
-    # Of channels one by one, which read more of images than of weights.
+    # A depthwise convolution reads more of images than of weights.
     return None if type.shape[1] == 1 else weight
 
 
@@ -260,7 +262,7 @@ def _is_finite(weight: ConstantExpression) -> bool:
 
 
 def _quantize_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
-    """Return `node` with `weight` as int8, behind the nodes that compute that and its scales."""
+    """Return the nodes that quantise `weight` and compute its scales, and `node` with these."""
     packed = _weight_value(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
     scales = _weight_value(node, "scales", WeightScales().infer([types[weight]])[0], types)
     return (
@@ -274,20 +276,20 @@ def _with_int8(
     node: Node, weight: Value, scale: Value | None, types: Mapping[Value, TensorType]
 ) -> Node:
     """Return `node` with `weight` of int8, and `scale`, (o,) or (1,), in its epilogue."""
-    made = replace(_with_weight(node, weight), origins=(node,))
+    quantized = replace(_with_weight(node, weight), origins=(node,))
     if scale is None:
-        return made
+        return quantized
     epilogue = SCALED_BY_ONE if types[scale].shape == (1,) else SCALED
     if node.epilogue is not None:
         epilogue = epilogue.then(node.epilogue)
-    return replace(made, epilogue=epilogue, extras=(scale, *node.extras))
+    return replace(quantized, epilogue=epilogue, extras=(scale, *node.extras))
 
 
 def _round_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
-    """Return `node` with `weight` rounded, behind the node that does so."""
-    made = _weight_value(node, "rounded", types[weight], types)
-    rounding = Node(made.name, RoundedWeight(), (weight,), (made,))
-    return rounding, _with_weight(node, made)
+    """Return the node that rounds `weight`, and `node` with the rounded weight."""
+    rounded = _weight_value(node, "rounded", types[weight], types)
+    rounding = Node(rounded.name, RoundedWeight(), (weight,), (rounded,))
+    return rounding, _with_weight(node, rounded)
 
 
 def _with_weight(node: Node, weight: Value) -> Node:
@@ -300,21 +302,21 @@ def _with_weight(node: Node, weight: Value) -> Node:
 
 
 def _weight_value(node: Node, what: str, type: TensorType, types: dict[Value, TensorType]) -> Value:
-    """A new value of `type`, made of the weight of `node`."""
+    """Return a new value of `type`, which is computed from the weight of `node`."""
     result = Value(f"{node.outputs[0].name}: weight, {what}", type)
     types[result] = type
     return result
 
 
 def batch_size_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
-    """Return the batch size of inputs of `shapes`: the size that the symbol of their batch stands
-    for.
+    """Return the batch size of inputs of `shapes`.
 
-    graph: as the model says it, its inputs of sizes yet unknown. That is `N` where there is one,
-    else the symbol of a first dimension; 1 where the model says no such size.
+    graph: the model's, whose inputs have open sizes. The batch size is that of the symbol `N` where
+    there is one, else of the symbol of a first dimension; 1 without such a symbol.
     """
-    pairs = [zip(v.type.dims, shapes[v.name], strict=False) for v in graph.inputs]  # bound later
-    sizes = [(i, dim, size) for one in pairs for i, (dim, size) in enumerate(one)]
+    # Ranks may differ here: the inputs are checked later.
+    pairs = [zip(v.type.dims, shapes[v.name], strict=False) for v in graph.inputs]
+    sizes = [(i, dim, size) for dims in pairs for i, (dim, size) in enumerate(dims)]
     named = [size for _, dim, size in sizes if dim == "N"]
     first = [size for i, dim, size in sizes if i == 0 and isinstance(dim, str)]
     return max((named or first or [1])[0], 1)

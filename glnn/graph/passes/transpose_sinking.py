@@ -1,4 +1,4 @@
-"""Move views and transpositions behind pointwise work, which then joins the node before them."""
+"""Sink views and transpositions below pointwise nodes, which then fuse with their producers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
 
 IMAGES = ((0, 2, 3, 1), (0, 3, 1, 2))
-"""Transpositions between channels first and last, which layouts of images make free."""
+"""Transpositions between NCHW and NHWC, which layouts of images make free."""
 IMAGE_OPERATORS = (
     Concat,
     Conv2d,
@@ -42,19 +42,18 @@ IMAGE_OPERATORS = (
     Slice,
     Subsample,
 )
-"""Operators whose results may have their channels last."""
+"""Operators whose results may be stored channels last."""
 
 
-MOST_SEARCHED = 64  # nodes that are looked at for one that has an epilogue
+MOST_SEARCHED = 64  # nodes that one search visits
 
 
 def sink_transposes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """Return `graph` with pointwise work done before views and transpositions where that is the
-    same.
+    """Return `graph` with pointwise nodes moved in front of views and transpositions.
 
-    types: of every value; those of new ones are added. So what follows a product of matrices that
-    is seen as more dimensions goes into its epilogue, and transpositions come together: also those
-    of a product's rows, where each reader of the product has another one.
+    Pointwise nodes behind a reshaped matrix product then reach its epilogue, and transpositions
+    become neighbours, which cancel: also a transposition of a product's rows with those of the
+    product's consumers. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
     sinking = _TransposeSinking(rewriter)
@@ -64,27 +63,27 @@ def sink_transposes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
         if isinstance(node.operator, Matmul):
             sinking.product(node, node.operator)
         if isinstance(node.operator, Pointwise):
-            following: Node | None = node
-            while following is not None:
-                following = sinking.before(following)
+            moved: Node | None = node
+            while moved is not None:
+                moved = sinking.pointwise(moved)
     return rewriter.graph()
 
 
 @dataclass(frozen=True)
 class _TransposeSinking:
     rewriter: GraphRewriter
-    put: set[Value] = field(default_factory=set)
-    """Values reshaped or transposed by this pass: no node is moved in front of them again."""
+    pinned: set[Value] = field(default_factory=set)
+    """Values that this pass reshaped or transposed: no node moves in front of these again."""
     transposed_rows: set[Value] = field(default_factory=set)
-    """Results of products whose rows are transposed behind them: see `product`."""
+    """Transpositions of a product's rows that `product` put behind it."""
 
     def softmax(self, node: Node, operator: Softmax) -> None:
-        """A softmax of rows before a view that leaves these whole."""
+        """Move a softmax along the last axis in front of a view that keeps this axis."""
         graph, (value,) = self.rewriter, node.inputs
-        maker = graph.runtime_producer(value)
-        if maker is None or value is None or not isinstance(maker.operator, View):
+        view = graph.runtime_producer(value)
+        if view is None or value is None or not isinstance(view.operator, View):
             return
-        (source,), shape = maker.inputs, graph.shape(value)
+        (source,), shape = view.inputs, graph.shape(value)
         if (
             source is None
             or not graph.is_read_once(value)
@@ -97,27 +96,27 @@ class _TransposeSinking:
             graph.prune(value)
 
     def product(self, node: Node, operator: Matmul) -> None:
-        """A product before the transposition of its rows, which meets another one behind it."""
+        """Move a product in front of a transposition of its rows where its consumers transpose."""
         graph, (x, weight) = self.rewriter, node.inputs[:2]
         if x is None or weight is None or operator.prologue is not None:
             return
-        source, maker = graph.behind_views(x)
+        source, producer = graph.behind_views(x)
         if (
-            maker is None
-            or not isinstance(maker.operator, Transpose)
+            producer is None
+            or not isinstance(producer.operator, Transpose)
             or not graph.is_read_once(source)
             or len(graph.shape(weight)) != 2
             or 0 in graph.shape(source)
         ):
             return
-        (origin,), (rows, k) = maker.inputs, graph.shape(x)
+        (origin,), (rows, k) = producer.inputs, graph.shape(x)
         assert origin is not None
-        shape, before = graph.shape(source), graph.shape(origin)
-        perm = tuple(axis % len(shape) for axis in maker.operator.perm)
-        # Attention walks along samples and tokens: more dimensions are windows, of images.
+        shape, sizes = graph.shape(source), graph.shape(origin)
+        perm = tuple(axis % len(shape) for axis in producer.operator.perm)
+        # Attention's rows are samples and tokens; rows of more dimensions are windows of images.
         if not (same(prod(shape[:2]), rows) and perm[0] > perm[1]):
             return
-        if not self._meets_transpositions(node.outputs[0]):
+        if not self._is_only_transposed(node.outputs[0]):
             return
         inner, name = (perm[1], perm[0], *perm[2:]), node.name
         if inner != tuple(range(len(inner))):
@@ -125,25 +124,24 @@ class _TransposeSinking:
         flat = graph.reshape(name, origin, (rows, k))
         value = graph.add(name, operator, flat, *node.inputs[1:])
         n = graph.shape(value)[1]
-        value = graph.reshape(name, value, (before[perm[1]], before[perm[0]], n))
+        value = graph.reshape(name, value, (sizes[perm[1]], sizes[perm[0]], n))
         value = graph.add(name, Transpose((1, 0, 2)), value)
         self.transposed_rows.add(value)
         graph.replace(node, Reshape((rows, n), True), value)
         graph.prune(x)
 
-    def _meets_transpositions(self, value: Value) -> bool:
-        """Return True where all that read `value`, through views, slices and work that is the same
-        for every row, are transpositions.
+    def _is_only_transposed(self, value: Value) -> bool:
+        """Return True where all consumers of `value` are transpositions, behind any views, slices,
+        gathers and pointwise nodes that compute the same for every row.
         """
         graph, stack = self.rewriter, [value]
         for _ in range(MOST_SEARCHED):
             if not stack:
                 return True
             value = stack.pop()
-            readers = graph.readers(value)
             if graph.is_output(value):
                 return False
-            for node in readers:
+            for node in graph.readers(value):
                 if isinstance(node.operator, Transpose):
                     continue
                 others = [v for v in node.inputs if v is not None and v is not value]
@@ -153,24 +151,28 @@ class _TransposeSinking:
                 stack += node.outputs
         return False
 
-    def before(self, node: Node) -> Node | None:
-        """Move `node` in front of a view or a transposition of an operand; None where it stays
-        behind.
+    def pointwise(self, node: Node) -> Node | None:
+        """Move `node` in front of the view or transposition of one operand.
+
+        Return the moved node; None where `node` stays.
         """
         graph = self.rewriter
         for value in dict.fromkeys(node.inputs):
-            maker = graph.runtime_producer(value)
-            if maker is None or value in self.put or 0 in graph.shape(node.outputs[0]):
+            producer = graph.runtime_producer(value)
+            if producer is None or value in self.pinned or 0 in graph.shape(node.outputs[0]):
                 continue
             assert value is not None
             if not graph.is_read_once(value) or graph.shape(value) != graph.shape(node.outputs[0]):
                 continue
-            if not isinstance(maker.operator, View | Transpose) or not self._worth(node, maker):
+            if not isinstance(producer.operator, View | Transpose):
                 continue
-            if isinstance(maker.operator, View):
-                result = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
+            if not self._is_worthwhile(node, producer):
+                continue
+            if isinstance(producer.operator, View):
+                view = Reshape(graph.shape(value), True)
+                result = self._sink(node, producer, self._unviewed, view)
             else:
-                result = self._sink(node, maker, self._transposed_back, maker.operator)
+                result = self._sink(node, producer, self._untransposed, producer.operator)
             if result is not None:
                 return result
         return None
@@ -178,90 +180,96 @@ class _TransposeSinking:
     def _sink(
         self,
         node: Node,
-        maker: Node,
-        moved: Callable[[Node, Value, Node], Value | None],
-        again: Operator,
+        producer: Node,
+        undo: Callable[[Node, Value, Node], Value | None],
+        sunk: Operator,
     ) -> Node | None:
-        """Apply `node` to operands as they are before `maker`, and put `again` behind it."""
-        graph, inner = self.rewriter, list[Value]()
+        """Apply `node` to the input of `producer`, and `sunk` to its result.
+
+        undo: returns another operand of `node` as it is in front of `producer`, or None.
+        """
+        graph, sources = self.rewriter, list[Value]()
         for operand in node.inputs:
             assert operand is not None
-            source = maker.inputs[0] if operand is maker.outputs[0] else moved(node, operand, maker)
+            is_moved = operand is producer.outputs[0]
+            source = producer.inputs[0] if is_moved else undo(node, operand, producer)
             if source is None:
                 return None
-            inner.append(source)
-        before = node.inputs
-        value = graph.add(node.name, node.operator, *inner)
-        made = graph.producer(value)
-        graph.replace(node, again, value)
-        for one in before:
-            graph.prune(one)
-        return made
+            sources.append(source)
+        operands = node.inputs
+        value = graph.add(node.name, node.operator, *sources)
+        moved = graph.producer(value)
+        graph.replace(node, sunk, value)
+        for operand in operands:
+            graph.prune(operand)
+        return moved
 
-    def _seen(self, node: Node, operand: Value, maker: Node) -> Value | None:
-        """Return `operand` in the shape that `maker` sees as the result's."""
-        graph, source = self.rewriter, maker.inputs[0]
+    def _unviewed(self, node: Node, operand: Value, view: Node) -> Value | None:
+        """Return `operand` in the shape that it has in front of `view`; None where it has none."""
+        graph, source = self.rewriter, view.inputs[0]
         assert source is not None
         shape, inner = graph.shape(operand), graph.shape(source)
-        other, whole = graph.producer(operand), graph.shape(node.outputs[0])
-        if other is not None and isinstance(other.operator, View):
-            before = other.inputs[0]
-            if before is not None and graph.shape(before) == inner:
-                return before
-        image = other is not None and isinstance(other.operator, IMAGE_OPERATORS)
+        producer, whole = graph.producer(operand), graph.shape(node.outputs[0])
+        if producer is not None and isinstance(producer.operator, View):
+            viewed = producer.inputs[0]
+            if viewed is not None and graph.shape(viewed) == inner:
+                return viewed
+        image = producer is not None and isinstance(producer.operator, IMAGE_OPERATORS)
         if image and shape == whole and len(whole) == 4 and not graph.is_fixed(operand):
-            return None  # which no other shape can be seen in
+            return None  # it may be stored channels last, of which there is no view
         regrouped = regroup(shape, whole, inner)
         return (
-            None if regrouped is None else self._stays(graph.reshape(node.name, operand, regrouped))
+            None if regrouped is None else self._pin(graph.reshape(node.name, operand, regrouped))
         )
 
-    def _transposed_back(self, node: Node, operand: Value, maker: Node) -> Value | None:
-        """Return `operand` with its dimensions as they are before `maker`."""
-        graph, transpose = self.rewriter, maker.operator
+    def _untransposed(self, node: Node, operand: Value, producer: Node) -> Value | None:
+        """Return `operand` with its dimensions as they are in front of the transposition
+        `producer`; None where that takes a transposition of its own.
+        """
+        graph, transpose = self.rewriter, producer.operator
         assert isinstance(transpose, Transpose)
         shape, rank = graph.shape(operand), len(transpose.perm)
         if prod(shape) == 1:
             return graph.reshape(node.name, operand, (1,))
-        if (source := self._same(operand, transpose)) is not None:
+        if (source := self._source(operand, transpose)) is not None:
             return source
         if not graph.is_fixed(operand) and (transpose.perm not in IMAGES or len(shape) < rank):
             return None
         wide = graph.reshape(node.name, operand, (*(1,) * (rank - len(shape)), *shape))
         order = [axis % rank for axis in transpose.perm]
         back = Transpose(tuple(order.index(i) for i in range(rank)))
-        return self._stays(graph.add(node.name, back, wide))
+        return self._pin(graph.add(node.name, back, wide))
 
-    def _stays(self, value: Value) -> Value:
-        """Return `value`, and mark it so that no node is moved in front of it again, back and
-        forth.
-        """
-        self.put.add(value)
+    def _pin(self, value: Value) -> Value:
+        """Return `value`, pinned: else a node could move in front of it and back for ever."""
+        self.pinned.add(value)
         return value
 
-    def _same(self, operand: Value, transpose: Transpose) -> Value | None:
+    def _source(self, operand: Value, transpose: Transpose) -> Value | None:
         """Return the value of which `operand` is the `transpose`; None where it is not one."""
-        maker = self.rewriter.producer(operand)
-        return maker.inputs[0] if maker is not None and maker.operator == transpose else None
+        producer = self.rewriter.producer(operand)
+        if producer is None or producer.operator != transpose:
+            return None
+        return producer.inputs[0]
 
-    def _worth(self, node: Node, maker: Node) -> bool:
-        """Return True where it pays to move `node` in front of the view or transposition `maker`:
-        it joins the node before that, or other operands lose their transposition.
+    def _is_worthwhile(self, node: Node, producer: Node) -> bool:
+        """Return True where it pays to move `node` in front of the view or transposition
+        `producer`: it fuses with a node there, or other operands lose their transposition.
         """
-        graph, (source,) = self.rewriter, maker.inputs
-        others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
-        transpose = maker.operator
-        if isinstance(transpose, Transpose) and any(self._same(v, transpose) for v in others):
+        graph, (source,) = self.rewriter, producer.inputs
+        others = [v for v in node.inputs if v is not producer.outputs[0] and v is not None]
+        transpose = producer.operator
+        if isinstance(transpose, Transpose) and any(self._source(v, transpose) for v in others):
             return True
-        before = graph.runtime_producer(source)
-        pointwise = before is not None and isinstance(before.operator, Pointwise)
+        earlier = graph.runtime_producer(source)
+        pointwise = earlier is not None and isinstance(earlier.operator, Pointwise)
         if pointwise and graph.is_read_once(source) and all(map(graph.is_fixed, others)):
             return True
-        return source is not None and self._joins(source)
+        return source is not None and self._reaches_epilogue(source)
 
-    def _joins(self, value: Value) -> bool:
-        """Return True where work on `value` ends in an epilogue, by way of views and pointwise
-        work.
+    def _reaches_epilogue(self, value: Value) -> bool:
+        """Return True where `value` is the result, through views and pointwise nodes, of a node
+        that takes an epilogue.
         """
         graph, stack = self.rewriter, [value]
         for _ in range(MOST_SEARCHED):
@@ -278,32 +286,35 @@ class _TransposeSinking:
 
 
 def regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
-    """Return the shape of an operand of `shape`, which broadcasts to `whole`, where that is seen as
-    `inner`; None where it would broadcast within a dimension.
+    """Return the shape of an operand that broadcasts to `inner` as `shape` broadcasts to `whole`.
+
+    inner: another shape of as many elements as `whole`. None where the operand would broadcast
+    along a part of a dimension.
     """
     wide = (*(1,) * (len(whole) - len(shape)), *shape)
-    shape_found: list[int] = []
-    for outer, within in _dimension_groups(whole, inner):
-        sizes = [wide[i] for i in outer]
+    regrouped: list[int] = []
+    for axes, inner_axes in _dimension_groups(whole, inner):
+        sizes = [wide[i] for i in axes]
         if prod(sizes) == 1:
-            shape_found += [1] * len(within)
-        elif sizes == [whole[i] for i in outer]:
-            shape_found += [inner[i] for i in within]
+            regrouped += [1] * len(inner_axes)
+        elif sizes == [whole[i] for i in axes]:
+            regrouped += [inner[i] for i in inner_axes]
         else:
             return None
-    return tuple(shape_found)
+    return tuple(regrouped)
 
 
-def _dimension_groups(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
-    """Return the smallest groups of neighbouring dimensions of two shapes that have as many numbers
-    as each other. Dimensions of 1 of the first may be in no group.
+def _dimension_groups(shape: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
+    """Return the axes of both shapes in the smallest groups of neighbours of equal products.
+
+    Axes of size 1 of `shape` may be in no group.
     """
     result: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while j < len(other):
         first: list[int] = []
         second, j = [j], j + 1
-        while (n := prod(one[k] for k in first)) != (m := prod(other[k] for k in second)):
+        while (n := prod(shape[k] for k in first)) != (m := prod(other[k] for k in second)):
             if n < m:
                 first.append(i)
                 i += 1
