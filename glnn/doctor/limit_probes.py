@@ -122,7 +122,7 @@ const uint COUNT = %du, STEP = %du;
 void main() {
     uint seed = COUNT * gl_WorkGroupID.x;
     for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP) kept[i] = scatter(seed + i);
-    wait();
+    workgroup_barrier();
     for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP)
         result[seed + i] = kept[COUNT - 1u - i];
 }
@@ -176,8 +176,8 @@ def shared_memory(scratch: ScratchSpace, nbytes: int) -> str | None:
 def _check_shared(scratch: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
     x, y, z = shape
     step = x * y * z
-    wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
-    program = scratch.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
+    barrier = expanded(shaders_folder() / "common" / "barrier.glsl")  # that of the kernels
+    program = scratch.compute(OUT + barrier + SHARED % (x, y, z, words, words, step))
     out = scratch.memory(EXCHANGING * words)
     scratch.dispatch(program, (EXCHANGING, 1, 1), [out])
     expected = scatter(count_from(0, EXCHANGING * words)).reshape(EXCHANGING, words)[:, ::-1]

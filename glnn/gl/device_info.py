@@ -20,7 +20,7 @@ COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
 BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
 FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
 PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
-BARRIER = "#define BARRIER_SUFFICES 1\n"  # read by common/wait.glsl
+BARRIER = "#define BARRIER_SUFFICES 1\n"  # read by common/barrier.glsl
 SUBGROUPS = "#extension GL_KHR_shader_subgroup_arithmetic : require\n"
 
 VENDOR, RENDERER, VERSION, GLSL_VERSION, EXTENSION = 0x1F00, 0x1F01, 0x1F02, 0x8B8C, 0x1F03

@@ -83,20 +83,20 @@ vec4 share_weights(vec4 score, bool is_key) {
     }
     sums[lane] = sum;
     weights[lane] = score;
-    wait();
+    workgroup_barrier();
     if (lane < PARTIALS) {
         vec4 part = weights[lane];
         for (int i = PARTIALS + lane; i < WG_X; i += PARTIALS) part = max(part, weights[i]);
         partials[lane] = part;
     }
-    wait();
+    workgroup_barrier();
     vec4 new_maximum = maximum;
     for (int i = 0; i < PARTIALS; ++i) new_maximum = max(new_maximum, partials[i]);
     vec4 rescale = exp_minus(new_maximum - maximum);
     vec4 weight = is_key ? exp_minus(new_maximum - score) : vec4(0.0);
     sums[lane] = sums[lane] * rescale + weight;
     weights[lane] = weight;
-    wait();
+    workgroup_barrier();
     if (lane == 0) maximum = new_maximum;
     return rescale;
 }
@@ -112,7 +112,7 @@ void main() {
     if (lane == 0) maximum = vec4(LEAST);
 #if WINDOWED
     if (lane < 4) q_places[lane] = place(min(first_query + lane, queries - 1));
-    wait();
+    workgroup_barrier();
 #endif
     for (int first = 0; first < keys; first += WG_X) {
         int count = min(WG_X, keys - first);
@@ -132,14 +132,14 @@ void main() {
             for (int i = 0; i < 4; ++i) added[i] += weights[key][i] * value;
         }
         for (int i = 0; i < 4; ++i) sums_of_values[i * WG_X + lane] = added[i];
-        wait();
+        workgroup_barrier();
     }
     if (lane < PARTIALS) {
         vec4 part = sums[lane];
         for (int i = PARTIALS + lane; i < WG_X; i += PARTIALS) part += sums[i];
         partials[lane] = part;
     }
-    wait();
+    workgroup_barrier();
     int out_at = OUT_FROM + column;
     for (int i = slice; i < 4 && slice < slices && first_query + i < queries; i += slices) {
         float all = 0.0;

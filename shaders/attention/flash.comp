@@ -565,7 +565,7 @@ void finish(const int i) {
 // Adds a row's results of all slices, which one of them stores.
 void merge_row(const int i) {
     for (int j = 0; j < VN; ++j) tile[tile_offset + j * LANES + lane] = total[i * VN + j];
-    wait();
+    workgroup_barrier();
     if (slice == i % SLICES) {
         for (int j = 0; j < VN; ++j) {
             vec4 all = tile[j * LANES + lane];
@@ -574,7 +574,7 @@ void merge_row(const int i) {
         }
         finish(i);
     }
-    wait();
+    workgroup_barrier();
 }
 #endif
 
@@ -616,7 +616,7 @@ void main() {
     locate_keys(begin_key);
     load_chunk(0);
     store_chunk(0);
-    wait();
+    workgroup_barrier();
     for (int done = 0; done < share; done += BN) {
         first_key = begin_key + done;
         key_count = min(min(BN, share - done), end_key - first_key);
@@ -626,24 +626,24 @@ void main() {
             if (more) load_chunk(depth + BK);
             else load_values(first_key);
             if (busy) multiply_scores();
-            wait();
+            workgroup_barrier();
             if (!more) break;
             store_chunk(depth + BK);
-            wait();
+            workgroup_barrier();
         }
         if (key_count < BN) { EACH_KEY(exclude_scores) }
         EACH_GROUP(begin_maxima)
         EACH_KEY(find_maxima)
         EACH_GROUP(share_maxima)
         store_values(first_key);
-        wait();
+        workgroup_barrier();
         EACH_GROUP(rescale_sums)
         EACH_ROW(rescale_results)
         EACH_KEY(find_weights)
-        wait();
+        workgroup_barrier();
         shared_n = 0;
         EACH_KEY(share_weights)
-        wait();
+        workgroup_barrier();
         for (bool more = true; more;) {
             int count = min(BN, share - done) - shared_n * WG_X;
             shared_n += PN;
@@ -655,26 +655,26 @@ void main() {
                 load_chunk(0);
             }
             if (busy) multiply_values(count);
-            wait();
+            workgroup_barrier();
             if (more) {
                 store_values(first_key + shared_n * WG_X);
                 EACH_KEY(share_weights)
             } else {
                 store_chunk(0);
             }
-            wait();
+            workgroup_barrier();
         }
     }
     EACH_GROUP(share_sum)
-    wait();
+    workgroup_barrier();
     EACH_GROUP(find_sum)
 #if SLICES > 1
-    wait();
+    workgroup_barrier();
     EACH_GROUP(share_slice)
-    wait();
+    workgroup_barrier();
     EACH_GROUP(merge_sums)
     EACH_ROW(rescale_results)
-    wait();
+    workgroup_barrier();
     EACH_ROW(merge_row)
 #else
     EACH_ROW(finish)

@@ -16,7 +16,7 @@
 #define PARTIAL 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 #if ZEROS && !PARTIAL
 #define NOTHING 0.0

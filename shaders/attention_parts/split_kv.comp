@@ -23,7 +23,7 @@
 #define OWN_KEYS 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 #include "common/capped.glsl"
 layout(local_size_x = LANES) in;
@@ -53,7 +53,7 @@ shared vec4 joined[LANES];
 // Reduces the numbers of all lanes in `scratch` to their maximum or sum, for each of `count` queries.
 void reduce_scratch(int lane, int count, bool is_maximum) {
     for (int step = LANES / 2; step > 0; step /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < step)
             for (int query = 0; query < count; ++query) {
                 int index = query * LANES + lane;
@@ -61,7 +61,7 @@ void reduce_scratch(int lane, int count, bool is_maximum) {
                 scratch[index] = is_maximum ? greater(scratch[index], other) : scratch[index] + other;
             }
     }
-    wait();
+    workgroup_barrier();
 }
 
 // Attention of `count` heads of queries from `head` on, which read the head `kv_head` of the cache.
@@ -93,7 +93,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
         for (int i = lane; i < quads; i += LANES)
             for (int j = 0; j < 4; ++j)
                 own_key[i][j] = rotated(kv_offset + keys_start, position * rotary_row, 4 * i + j);
-        wait();  // for the queries, too
+        workgroup_barrier();  // for the queries, too
         if (lane < count) {
             vec4 products = vec4(0.0);
             for (int i = 0; i < quads; ++i) products += queries[lane * quads + i] * own_key[i];
@@ -108,7 +108,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
 #endif
     int end = min(cached, (part + 1) * keys);
     for (int step_key = part * keys; step_key < end; step_key += LANES) {
-        wait();
+        workgroup_barrier();
         bool has_key = step_key + lane < end;
         int key = (first + (has_key ? step_key + lane : step_key)) * row + kv_head * quads;
         vec4 scores[GROUP];
@@ -133,7 +133,7 @@ void attend(int token, int part, int kv_head, int head, int count) {
             rescale[lane] = exp(maximum[lane] - new_maximum);
             maximum[lane] = new_maximum;
         }
-        wait();
+        workgroup_barrier();
         for (int query = 0; query < count; ++query) {
             int index = query * LANES + lane;
             float weight = has_key ? exp(weights[index] - maximum[query]) : 0.0;
@@ -158,9 +158,9 @@ void attend(int token, int part, int kv_head, int head, int count) {
             }
     }
     for (int query = 0; query < GROUP; ++query) {
-        wait();
+        workgroup_barrier();
         joined[lane] = sums[query];
-        wait();
+        workgroup_barrier();
         int target = token * (out_row / 4) + ((head + query) * parts + part) * (quads + 1);
         if (query < count && lane < quads) {
             vec4 sum = joined[lane];
@@ -177,7 +177,7 @@ void main() {
     int kv_head = all / groups, first = (all - kv_head * groups) * GROUP;
     int last = min(first + GROUP, group), fitting = min(GROUP, ROOM / width);
     for (int head = first; head < last; head += fitting) {
-        if (head > first) wait();  // others may still read shared memory for the former heads
+        if (head > first) workgroup_barrier();  // others may still read shared memory for the former heads
         attend(both / parts, both % parts, kv_head, kv_head * group + head, min(fitting, last - head));
     }
 }

@@ -9,7 +9,7 @@
 #define ZEROS 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -26,12 +26,12 @@ void main() {
     for (int i = lane; i < parts; i += LANES) maximum = greater(maximum, x[from + i * stride + quads].x);
     scratch[lane] = maximum;
     for (int step = LANES / 2; step > 0; step /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < step) scratch[lane] = greater(scratch[lane], scratch[lane + step]);
     }
-    wait();
+    workgroup_barrier();
     maximum = scratch[0];
-    wait();
+    workgroup_barrier();
     bool is_valid = x[from + quads].z != 0.0;
     for (int first = 0; first < quads; first += LANES) {  // more than once where a head is wide
         int count = min(quads - first, LANES), across = LANES / count;
@@ -48,7 +48,7 @@ void main() {
             }
         sums[lane] = sum;
         scratch[lane] = weight_sum;
-        wait();
+        workgroup_barrier();
         if (lane < count) {
             for (int i = 1; i < across; ++i) {
                 sum += sums[lane + i * count];
@@ -61,6 +61,6 @@ void main() {
             int to = (token * out_row + head * width) / 4 + quad;
             result[to] = has_softmax ? sum / weight_sum : vec4(0.0);
         }
-        wait();
+        workgroup_barrier();
     }
 }

@@ -30,7 +30,7 @@
 #define SUBGROUP_SIZE 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 #include "common/capped.glsl"
 layout(local_size_x = LANES) in;
@@ -74,16 +74,16 @@ float maximum_of_all(int lane, float number) {
 #if SUBGROUP_SIZE
     number = subgroupMax(number);  // may ignore a NaN, whose weight is NaN anyway
     if (subgroupElect()) scratch[gl_SubgroupID] = number;
-    wait();
+    workgroup_barrier();
     for (uint i = 0u; i < gl_NumSubgroups; ++i) number = max(number, scratch[i]);
     return number;
 #else
     scratch[lane] = number;
     for (int step = LANES / 2; step > 0; step /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < step) scratch[lane] = greater(scratch[lane], scratch[lane + step]);
     }
-    wait();
+    workgroup_barrier();
     return scratch[0];
 #endif
 }
@@ -107,7 +107,7 @@ void main() {
     for (int i = lane; i < quads; i += LANES)
         for (int j = 0; j < 4; ++j)
             own_key[i][j] = rotated(kv_offset + keys_start, position * rotary_row, 4 * i + j);
-    wait();
+    workgroup_barrier();
     vec4 product = vec4(0.0);
     for (int i = 0; i < quads; ++i) product += query[i] * own_key[i];
     maximum = capped(dot(product, vec4(1.0)) * scale);
@@ -118,7 +118,7 @@ void main() {
     }
     cached_keys = max(visible - 1, 0);
 #else
-    wait();
+    workgroup_barrier();
 #endif
     for (int first = 0; first < cached_keys; first += CHUNK) {
         int count = min(CHUNK, cached_keys - first);
@@ -131,9 +131,9 @@ void main() {
             int key = base + lane / SPLIT;
             float score = key < count ? products(keys + (first + key) * row, lane % SPLIT) : 0.0;
 #if SPLIT > 1
-            wait();  // others may still read the former keys' products
+            workgroup_barrier();  // others may still read the former keys' products
             scratch[lane] = score;
-            wait();
+            workgroup_barrier();
             key = lane < LANES / SPLIT ? base + lane : count;
             score = 0.0;
             for (int i = 0; i < SPLIT; ++i) score += scratch[(lane * SPLIT + i) % LANES];
@@ -145,13 +145,13 @@ void main() {
             }
         }
 #if SPLIT > 1
-        wait();
+        workgroup_barrier();
 #endif
         float new_maximum = greater(maximum, maximum_of_all(lane, chunk_maximum));
         float rescale = exp(maximum - new_maximum);
         maximum = new_maximum;
         for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - new_maximum);
-        wait();
+        workgroup_barrier();
         sum *= rescale;
         weight_sum *= rescale;
         if (part < across)
@@ -165,11 +165,11 @@ void main() {
                         weight_sum += weights[i + j * across];
                     }
             }
-        wait();  // the next keys' scores overwrite these
+        workgroup_barrier();  // the next keys' scores overwrite these
     }
     sums[lane] = sum;
     scratch[lane] = weight_sum;
-    wait();
+    workgroup_barrier();
     if (lane < quads) {
         for (int i = 1; i < across; ++i) {
             sum += sums[lane + i * quads];

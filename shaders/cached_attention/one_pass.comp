@@ -15,7 +15,7 @@
 #define HAS_ROTARY 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 #include "common/capped.glsl"
 layout(local_size_x = LANES) in;
@@ -63,7 +63,7 @@ void attend(int token, int kv_head, int head, int count) {
     int visible = is_valid ? min(position + 1, window) : 0;  // keys that the token attends to
     int first = place - visible + 1, row = 2 * kv_heads * width;
     for (int step_key = 0; step_key < visible; step_key += LANES) {
-        wait();
+        workgroup_barrier();
         int key = (first + min(step_key + lane, visible - 1)) * row + kv_head * width;
         for (int query = 0; query < count; ++query) {
             float key_score = step_key + lane < visible ? score(query, key) : -3.0e38;
@@ -71,20 +71,20 @@ void attend(int token, int kv_head, int head, int count) {
             scratch[query * LANES + lane] = key_score;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
-            wait();
+            workgroup_barrier();
             if (lane < step)
                 for (int query = 0; query < count; ++query) {
                     int index = query * LANES + lane;
                     scratch[index] = greater(scratch[index], scratch[index + step]);
                 }
         }
-        wait();
+        workgroup_barrier();
         if (lane < count) {
             float new_maximum = greater(maximum[lane], scratch[lane * LANES]);
             rescale[lane] = exp(maximum[lane] - new_maximum);
             maximum[lane] = new_maximum;
         }
-        wait();
+        workgroup_barrier();
         for (int query = 0; query < count; ++query) {
             int index = query * LANES + lane;
             float weight = step_key + lane < visible ? exp(weights[index] - maximum[query]) : 0.0;
@@ -92,12 +92,12 @@ void attend(int token, int kv_head, int head, int count) {
             scratch[index] = weight;
         }
         for (int step = LANES / 2; step > 0; step /= 2) {
-            wait();
+            workgroup_barrier();
             if (lane < step)
                 for (int query = 0; query < count; ++query)
                     scratch[query * LANES + lane] += scratch[query * LANES + lane + step];
         }
-        wait();
+        workgroup_barrier();
         if (lane < count) weight_sum[lane] = weight_sum[lane] * rescale[lane] + scratch[lane * LANES];
         int step_keys = min(LANES, visible - step_key);
         for (int i = lane; i < count * width; i += LANES) {
@@ -108,7 +108,7 @@ void attend(int token, int kv_head, int head, int count) {
             sums[i] = sum;
         }
     }
-    wait();
+    workgroup_barrier();
     for (int i = lane; i < count * width; i += LANES) {
         int query = i / width;
         float divisor = weight_sum[query];
@@ -121,7 +121,7 @@ void main() {
     int kv_head = all / groups, first = (all - kv_head * groups) * GROUP;
     int last = min(first + GROUP, group), fitting = min(GROUP, ROOM / width);
     for (int head = first; head < last; head += fitting) {
-        if (head > first) wait();  // others may still read shared memory for the former heads
+        if (head > first) workgroup_barrier();  // others may still read shared memory for the former heads
         attend(int(WORKGROUP_ID.z), kv_head, kv_head * group + head, min(fitting, last - head));
     }
 }

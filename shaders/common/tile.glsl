@@ -17,7 +17,7 @@
 #define B_BY_DEPTHS 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #define LANES (WG_X * WG_Y)
 #define INVOCATIONS (LANES * SLICES)
 #define BM (WG_Y * TM)
@@ -173,7 +173,7 @@ void multiply_depths_and_wait(int buffer_index, const int gm, const int gn) {
     }
     load_registers(first + DEPTHS - 1, gm, gn, a, b);
     multiply_add(gm, gn, a_first, b_first);
-    wait();
+    workgroup_barrier();
     load_registers(first_depth(1 - buffer_index), gm, gn, a_first, b_first);
     multiply_add(gm, gn, a, b);
 }
@@ -196,7 +196,7 @@ void multiply_steps(int steps, const int gm, const int gn) {
 #if AHEAD
     load_step(1);
 #endif
-    wait();
+    workgroup_barrier();
 #if DEPTHS_AHEAD
     load_registers(first_depth(0), gm, gn, a_first, b_first);
 #endif
@@ -206,7 +206,7 @@ void multiply_steps(int steps, const int gm, const int gn) {
         load_step(step + 1);
         multiply_depths(buffer_index, 0, DEPTHS, gm, gn);
         store_step(1 - buffer_index);
-        wait();
+        workgroup_barrier();
 #elif DEPTHS_AHEAD
         store_step(1 - buffer_index);
         load_step(step + 2);
@@ -216,7 +216,7 @@ void multiply_steps(int steps, const int gm, const int gn) {
         store_step(1 - buffer_index);
         load_step(step + 2);
         multiply_depths(buffer_index, DEPTHS / 4, DEPTHS, gm, gn);
-        wait();
+        workgroup_barrier();
 #endif
         buffer_index = 1 - buffer_index;
     }
@@ -260,9 +260,9 @@ void set_shared_sum(int i, vec4 v) {
         sum[round_index * PER_ROUND + i] += shared_sum(i * LANES + lane).wxyz;
 #define ADD_SLICE(round_index) \
     if (round_index * PER_ROUND < TM * GN) { \
-        wait(); \
+        workgroup_barrier(); \
         if (slice == other) { STORE(round_index) } \
-        wait(); \
+        workgroup_barrier(); \
         if (slice == 0) { ADD(round_index) } \
     }
 #define STORE_ROUND(round_index) \
@@ -289,9 +289,9 @@ void finish_quad(int row_in_tile, int quad_in_tile, vec4 sums);
 void finish_shared_sums() {
     for (int first_sum = 0; first_sum < TM * GN; first_sum += PER_ROUND) {
         // With one slice each invocation reads only what it has stored itself.
-        if (SLICES > 1 || first_sum == 0) wait();
+        if (SLICES > 1 || first_sum == 0) workgroup_barrier();
         if (slice == 0) { EACH_ROUND(STORE_ROUND) }
-        if (SLICES > 1) wait();
+        if (SLICES > 1) workgroup_barrier();
         for (int i = slice; i < min(PER_ROUND, TM * GN - first_sum); i += SLICES) {
             int row_in_tile = ((first_sum + i) / GN / 4 * WG_Y + row) * 4 + (first_sum + i) / GN % 4;
             int quad_in_tile = (first_sum + i) % GN * WG_X + column;

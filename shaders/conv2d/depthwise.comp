@@ -15,7 +15,7 @@
 #define SLICES 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
@@ -70,9 +70,9 @@ shared vec4 parts[SLICES * PX * LANES];
 // Adds the sums of all slices; only the first slice gets the totals.
 void add_slices(int slice) {
     int lane = int(gl_LocalInvocationIndex) % LANES;
-    wait();
+    workgroup_barrier();
     for (int p = 0; p < PX; ++p) parts[(slice * PX + p) * LANES + lane] = sum[p];
-    wait();
+    workgroup_barrier();
     for (int p = 0; p < PX; ++p)
         for (int other = 1; other < SLICES; ++other)
             sum[p] += parts[(other * PX + p) * LANES + lane];

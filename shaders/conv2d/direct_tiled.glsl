@@ -3,7 +3,7 @@
 // at once, the area of x that the tile's windows read and the weights are loaded to shared memory. For windows
 // that span little. With POOL the convolution is pooled by windows of 2 x 2.
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/window.glsl"
 #include "common/pooled.glsl"
 #include "common/fours.glsl"
@@ -132,10 +132,10 @@ void main() {
         for (int i = 0; i < SIDE * ACROSS * TN; ++i) sum[i] = vec4(0.0);
         for (int channel = 0; channel < c; channel += AT_ONCE) {
             int channels = min(AT_ONCE, c - channel);
-            wait();
+            workgroup_barrier();
             load_channels(image, channel, channels, top * SIDE * STRIDE_H - PADDING_TOP,
                  left * SIDE * STRIDE_W - PADDING_LEFT, quad);
-            wait();
+            workgroup_barrier();
             multiply(channels);
         }
         for (int p = 0; p < PX; ++p) {

@@ -21,7 +21,7 @@
 #define RAGGED 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
 // The slices of 32 neighbouring invocations take the quads of a run in turn: so they read adjacent quads of
@@ -108,7 +108,7 @@ void main() {
     accumulate_slice(slice);
     // Rotated: other registers for the sums, see common/tile.glsl.
     for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i].yzwx;
-    wait();
+    workgroup_barrier();
 
     // Each invocation adds and finishes some of the workgroup's results.
     for (int item = slice * WG_X + lane; item < RESULTS; item += WG_X * WG_K) {

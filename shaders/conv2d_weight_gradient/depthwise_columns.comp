@@ -18,7 +18,7 @@
 #define ROWS 7
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/window.glsl"
 layout(local_size_x = CHANNELS, local_size_y = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -117,9 +117,9 @@ void add(int top, int bottom) {
 
 #define JOIN(kx, ky) \
     if (kx < KERNEL_W && ky < KERNEL_H) { \
-        wait(); \
+        workgroup_barrier(); \
         sums[place] = sum[ky * 7 + kx]; \
-        wait(); \
+        workgroup_barrier(); \
         if (lane == (ky * KERNEL_W + kx) % LANES && own < c) { \
             float whole = 0.0; \
             for (int i = 0; i < LANES; ++i) whole += sums[i * CHANNELS + int(gl_LocalInvocationID.x)]; \

@@ -12,7 +12,7 @@
 #define TAPS_EACH 9
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/window.glsl"
 layout(local_size_x = QUADS, local_size_y = LANES) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -54,14 +54,14 @@ void main() {
         joined[place] = sum[i];
         for (int width = LANES; width > 1;) {  // four lanes to one at a time
             int rest = max(width / 4, 1);
-            wait();
+            workgroup_barrier();
             if (lane < rest)
                 for (int other = rest; lane + other < width; other += rest)
                     joined[place] += joined[place + other * QUADS];
             width = rest;
         }
         vec4 whole = joined[place];
-        wait();
+        workgroup_barrier();
         if (lane > 0 || own >= quads || first_tap + i >= TAPS) continue;
         for (int k = 0; k < min(4, c - channel); ++k)
             result[(part * c + channel + k) * TAPS + first_tap + i] = whole[k];

@@ -120,7 +120,7 @@ void main() {
     if (depth > 0) {
         find_pixels(0);
         find_pixels(1);
-        wait();
+        workgroup_barrier();
         int steps = (depth + BK - 1) / BK;
         // Groups of rows or columns that lie outside of the result are not multiplied.
         if (GM > 1 && o - tile_row <= 4 * WG_Y)

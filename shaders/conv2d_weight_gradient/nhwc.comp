@@ -18,7 +18,7 @@
 #define TN 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/window.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -76,11 +76,11 @@ void main() {
 #if WG_Z > 1
         joined[place] = sum[i];
         for (int width = WG_Z / 2; width > 0; width /= 2) {
-            wait();
+            workgroup_barrier();
             if (slice < width) joined[place] += joined[place + width * lanes];
         }
         vec4 whole = joined[place];
-        wait();
+        workgroup_barrier();
 #else
         vec4 whole = sum[i];
 #endif

@@ -19,7 +19,7 @@
 #define PX 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/window.glsl"
 #ifndef GROUPS
 #define GROUPS 1
@@ -108,14 +108,14 @@ void main() {
     int place = item_lane * SLICES + lane;
     for (int i = 0; i < SUMS; ++i) joined[i * (SLICES * WG_Y) + place] = sum[i];
     for (int width = SLICES / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < width)
             for (int i = 0; i < SUMS; ++i) {
                 int at = i * (SLICES * WG_Y) + place;
                 joined[at] += joined[at + width];
             }
     }
-    wait();
+    workgroup_barrier();
     if (int(INVOCATION_ID.y) >= items) return;
     for (int i = lane; i < SUMS; i += SLICES) {
         int kx = block * TW + i % WIDTH;

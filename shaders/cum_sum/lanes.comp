@@ -8,7 +8,7 @@
 #define RESULTS 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
 #include "cum_sum/numbers.glsl"
 #include "reduce/walk.glsl"
@@ -26,16 +26,16 @@ void add_up(NUMBER own, int lane, int line, out NUMBER upto, out NUMBER before, 
     int here = line * LANES + lane;
     sums[here] = own;
     for (int step = 1; step < LANES; step *= 2) {
-        wait();
+        workgroup_barrier();
         NUMBER other = lane >= step ? sums[here - step] : IDENTITY;
-        wait();
+        workgroup_barrier();
         sums[here] = BOTH(sums[here], other);
     }
-    wait();
+    workgroup_barrier();
     upto = sums[here];
     before = lane > 0 ? sums[here - 1] : IDENTITY;
     all = sums[line * LANES + LANES - 1];
-    wait();
+    workgroup_barrier();
 #else
     upto = all = own;
     before = IDENTITY;

@@ -64,7 +64,7 @@ void find_row_norms(int invocation, int first, int x_begin) {
             state = join_rows(state, four_loads(begin + quad, k - 4 * quad));
         SET_STATE(row * ROW_LANES + lane, state);
     }
-    wait();
+    workgroup_barrier();
     for (int row = invocation; row < CENTRED_ROWS; row += ROW_INVOCATIONS) {
         vec3 total = combine_lanes(row * ROW_LANES);
         float variance = total.z / float(k) + eps;
@@ -72,5 +72,5 @@ void find_row_norms(int invocation, int first, int x_begin) {
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
         row_norms[row] = vec2(total.y, scale);
     }
-    wait();
+    workgroup_barrier();
 }

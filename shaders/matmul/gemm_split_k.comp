@@ -21,7 +21,7 @@
 #define TN 1
 #define BATCHED 0
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 #include "matmul/quads.glsl"
@@ -52,7 +52,7 @@ void main() {
     accumulate(0, row, column, slice, WG_K);
     // Rotated: other registers for the sums, see common/tile.glsl.
     for (int i = 0; i < TM; ++i) part[slice * RESULTS + i * LANES + lane] = sum[i].yzwx;
-    wait();
+    workgroup_barrier();
 
     // Each invocation adds and finishes some of the workgroup's results. The trip count of the inner loop
     // is not constant, so that no compiler unrolls it: Midgard's would spill.

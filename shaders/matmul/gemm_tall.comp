@@ -21,7 +21,7 @@
 #define BATCHED 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 layout(local_size_x = WG_X) in;
@@ -67,7 +67,7 @@ void stage(int first, int lane) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), first = int(WORKGROUP_ID.y) * BM;
     stage(first, lane);
-    wait();
+    workgroup_barrier();
 
     int columns = (n + 3) / 4, stride = weight_rows / 4;
     for (int item = lane; item < columns * GROUPS; item += WG_X) {

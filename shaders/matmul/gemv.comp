@@ -9,7 +9,7 @@
 #define ROWS 2
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X) in;
@@ -39,11 +39,11 @@ void main() {
     }
     for (int i = 0; i < ROWS; ++i) part[i * WG_X + lane] = dot(sum[i], vec4(1.0));
     for (int width = WG_X / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < width)
             for (int i = 0; i < ROWS; ++i) part[i * WG_X + lane] += part[i * WG_X + lane + width];
     }
-    wait();
+    workgroup_barrier();
     if (lane < ROWS && lane <= last)
         finish(part[lane * WG_X], first + lane, row * out_row + first + lane);
 }

@@ -9,7 +9,7 @@
 #endif
 #define TILE 32
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = TILE, local_size_y = ROWS) in;
 layout(std430, binding = 0) buffer X { int x[]; };
 layout(std430, binding = 1) buffer Out { int result[]; };
@@ -41,13 +41,13 @@ void main() {
         for (int i = row; i < TILE; i += ROWS)
             if (top + column < high && left + i < wide)
                 tile[i * (TILE + 1) + column] = x[source + top + column + (left + i) * wide_reads];
-        wait();
+        workgroup_barrier();
         for (int i = row; i < TILE; i += ROWS) {
             int outer = (top + i) / inner;
             int offset = outer * outer_writes + (top + i - outer * inner) * inner_writes;
             if (top + i < high && left + column < wide)
                 result[target + left + column + offset] = tile[column * (TILE + 1) + i];
         }
-        wait();
+        workgroup_barrier();
     }
 }

@@ -10,7 +10,7 @@
 #define ROWS 2
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #define BATCHED 0
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
@@ -72,12 +72,12 @@ void find_mean(int lane, int start) {
         total += dot(first_of(x_at(start + step) - pivot, k - 4 * step), vec4(1.0));
     part[lane] = total;
     for (int width = WG_X / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < width) part[lane] += part[lane + width];
     }
-    wait();
+    workgroup_barrier();
     mean = pivot + part[0] / float(k);
-    wait();
+    workgroup_barrier();
 }
 #endif
 
@@ -96,11 +96,11 @@ void main() {
     for (int i = 0; i < SUMS; ++i) part[i * WG_X + lane] = dot(sum[i], vec4(1.0));
     part[SUMS * WG_X + lane] = dot(squares, vec4(1.0));
     for (int width = WG_X / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < width)
             for (int i = 0; i <= SUMS; ++i) part[i * WG_X + lane] += part[i * WG_X + lane + width];
     }
-    wait();
+    workgroup_barrier();
     if (lane < ROWS && lane <= last) {
         float divisor = inversesqrt(part[SUMS * WG_X] / float(k) + eps);
         float found = part[lane * WG_X] * divisor;

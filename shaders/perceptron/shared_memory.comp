@@ -15,7 +15,7 @@
 #define MOST_HIDDEN 2048
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/first_of.glsl"
 #define HIDDEN_BUFFERS (LAYERS > 2 ? 2 : 1)  // a layer reads one while it writes the other
 layout(local_size_x = WG) in;
@@ -60,7 +60,7 @@ void multiply(int layer, int image, int first, int bias) {
         }
         partial_sums[lane] = sum;
         for (int width = slices / 2; width > 0; width /= 2) {
-            wait();
+            workgroup_barrier();
             if (slice < width) partial_sums[lane] += partial_sums[lane + width * across];
         }
         if (slice == 0 && base + lane < quads) {
@@ -70,7 +70,7 @@ void multiply(int layer, int image, int first, int bias) {
             else
                 hidden[hidden_offset(layer + 1) + quad] = whole;
         }
-        wait();
+        workgroup_barrier();
     }
 }
 

@@ -4,7 +4,7 @@
 #define WG_X 64
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -22,11 +22,11 @@ void main() {
         float value = IDENTITY;
         for (int i = lane; i < h * w; i += WG_X) value = joined(value, x[first + i]);
         lanes[lane] = value;
-        wait();
+        workgroup_barrier();
         if (lane == 0) {
             for (int i = 1; i < WG_X; ++i) value = joined(value, lanes[i]);
             result[image * out_row + channel] = value / places(0, 0, h, w, h, w);
         }
-        wait();
+        workgroup_barrier();
     }
 }

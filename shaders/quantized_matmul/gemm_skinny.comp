@@ -31,7 +31,7 @@
 #define GATE 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/first_of.glsl"
 #include "common/x.glsl"
 layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
@@ -153,10 +153,10 @@ void multiply(int u) {
         parts[i * INVOCATIONS + group * LANES + lane] = four_sums(4 * (PER_ROUND * round_index + i));
 #define ADD(round_index) \
     if (4 * PER_ROUND * round_index < SUMS) { \
-        wait(); \
+        workgroup_barrier(); \
         STORE(round_index, 0) \
         STORE(round_index, 1) \
-        wait(); \
+        workgroup_barrier(); \
         add_lanes(PER_ROUND * round_index); \
     }
 
@@ -178,24 +178,24 @@ void add_lanes(int first) {
 #if HAS_NORM
 // Computes the factor of the sums of each row of x, and stores it in the place of x, in the row's first vec4.
 void find_scales() {
-    wait();
+    workgroup_barrier();
     for (int j = 0; j < LOADS; ++j) {
         int i = j * INVOCATIONS + index;
         if (i < COLUMNS * BLOCK_QUADS) part_of_x[i].x = squares[j];
     }
-    wait();
+    workgroup_barrier();
     for (int i = index; i < 8 * COLUMNS; i += INVOCATIONS) {
         float total = 0.0;
         for (int j = 0; j < LANES; ++j) total += part_of_x[i * LANES + j].x;
         part_of_x[i * LANES].x = total;
     }
-    wait();
+    workgroup_barrier();
     for (int column = index; column < COLUMNS; column += INVOCATIONS) {
         float total = 0.0;
         for (int j = 0; j < 8; ++j) total += part_of_x[column * BLOCK_QUADS + j * LANES].x;
         part_of_x[column * BLOCK_QUADS].y = inversesqrt(total / float(k) + eps);
     }
-    wait();
+    workgroup_barrier();
 }
 #endif
 
@@ -220,9 +220,9 @@ void main() {
 #elif UNIT_QUADS <= 2
         for (int i = 0; i < ROWS; ++i) words[i] = unit_words(unit_of(i, first + lane));
 #endif
-        if (first > 0) wait();
+        if (first > 0) workgroup_barrier();
         store_block(first);
-        wait();
+        workgroup_barrier();
         load_block(first + LANES);
 #if WORDS_AHEAD
         for (int i = 0; i < ROWS; ++i) words_next[i] = unit_words(unit_of(i, first + LANES + lane));
@@ -239,7 +239,7 @@ void main() {
 #endif
     ADD(0) ADD(1) ADD(2) ADD(3) ADD(4) ADD(5) ADD(6) ADD(7)
     ADD(8) ADD(9) ADD(10) ADD(11) ADD(12) ADD(13) ADD(14) ADD(15)
-    wait();
+    workgroup_barrier();
     for (int i = index; i < RESULTS * COLUMNS; i += INVOCATIONS) {
         int tile_column = i % RESULTS, x_index = i / RESULTS;
         int result_group = tile_column / (ROWS / HALVES), group_row = tile_column % (ROWS / HALVES);

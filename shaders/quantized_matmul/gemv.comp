@@ -29,7 +29,7 @@
 #define SUBGROUP_SIZE 0
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/first_of.glsl"
 #include "common/x.glsl"
 layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
@@ -133,9 +133,9 @@ void main() {
     int row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * ROWS, x_index = int(WORKGROUP_ID.z);
     for (int i = 0; i < SUMS; ++i) sum[i] = 0.0;
     for (int first = 0; first < units; first += STEPS * LANES) {
-        if (first > 0) wait();
+        if (first > 0) workgroup_barrier();
         load_block(first, x_index);
-        wait();
+        workgroup_barrier();
 #if STEPS > 1
         if (first + STEPS * LANES <= units) {  // so that loads of several units may be in flight
             for (int step = 0; step < STEPS; ++step)
@@ -149,19 +149,19 @@ void main() {
 #if HAS_NORM && SUBGROUP_SIZE == LANES
     squares = subgroupAdd(squares);
     if (lane == 0) sums[group] = squares;
-    wait();
+    workgroup_barrier();
     squares = 0.0;
     for (int i = 0; i < ROW_GROUPS; ++i) squares += sums[i];
 #elif HAS_NORM
     int invocation = int(gl_LocalInvocationIndex);
     sums[invocation] = squares;
     for (int width = LANES * ROW_GROUPS / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (invocation < width) sums[invocation] += sums[invocation + width];
     }
-    wait();
+    workgroup_barrier();
     squares = sums[0];
-    wait();
+    workgroup_barrier();
 #endif
 #if HAS_NORM
     float divisor = inversesqrt(squares / float(k) + eps);
@@ -174,12 +174,12 @@ void main() {
     int begin = group * SUMS * LANES;
     for (int i = 0; i < SUMS; ++i) sums[begin + i * LANES + lane] = sum[i];
     for (int width = LANES / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < width)
             for (int i = 0; i < SUMS; ++i)
                 sums[begin + i * LANES + lane] += sums[begin + i * LANES + lane + width];
     }
-    wait();
+    workgroup_barrier();
     for (int i = 0; i < SUMS; ++i) sum[i] = sums[begin + i * LANES];
 #endif
     for (int i = 0; i < ROWS; ++i) {

@@ -34,7 +34,7 @@
 #define SUMMED_QUADS 64
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -206,9 +206,9 @@ bool work(Task task, int max_polls, int lane) {
     for (int i = 0; i < EACH; ++i) sums[i] = vec4(0.0);
     for (int round_index = 0; round_index < ROUNDS; ++round_index) {
         cache_weights(task, round_index, lane);
-        if (round_index > 0) wait();
+        if (round_index > 0) workgroup_barrier();
         stage(task, round_index, max_polls, lane);
-        wait();
+        workgroup_barrier();
         if (timed_out == 1u) return false;
         if (first >= PARTS || task.row + first >= batch) continue;
 #define ADD(i) \
@@ -223,9 +223,9 @@ bool work(Task task, int max_polls, int lane) {
             for (int k = 0; k < 4; ++k)
                 part[((slot * ROWS + of_row) * 4 + k) * (LANES_PER_SUM + 1) + share] = sums[j][k];
     }
-    wait();
+    workgroup_barrier();
     if (lane < UNITS) finish(task, lane, inputs, fixed_states);
-    wait();
+    workgroup_barrier();
     // Four units a lane: parts of a vec4 are no single store in all drivers.
     if (lane < RESULTS * ROWS * QUADS) {
         int which = lane / (ROWS * QUADS), place = lane % (ROWS * QUADS), i = task.place + 4 * lane;
@@ -264,7 +264,7 @@ void main() {
         return;
     }
     if (lane == 0) timed_out = 0u;
-    wait();
+    workgroup_barrier();
     bool is_fallback_launch = begin >= waves;  // the last launch
     // Those of a launch in parts do not run at once.
     int active_groups = is_fallback_launch || IN_PARTS == 1 ? 1 : int(WORKGROUP_COUNT.y);
@@ -274,12 +274,12 @@ void main() {
     if (is_fallback_launch) {  // a workgroup that timed out did not make its last step
         for (int i = all / steps * (steps - 1) + lane * RESULTS; i < all; i += LANES * RESULTS)
             if (result[i].x == ABSENT) timed_out = 1u;
-        wait();
+        workgroup_barrier();
         bool whole = timed_out == 0u;
-        wait();
+        workgroup_barrier();
         if (whole) return;
         if (lane == 0) timed_out = 0u;
-        wait();
+        workgroup_barrier();
         begin = 0;
     }
     int end = is_fallback_launch ? waves : min(begin + most_waves, waves);
@@ -295,14 +295,14 @@ void main() {
                 continue;
             if (!states_fit || is_fallback_launch || step == 0 || wave == begin) {
                 load_states(task, lane);
-                wait();
+                workgroup_barrier();
                 if (timed_out == 1u) return;
-                wait();  // all have read it before one that is ahead sets it in `stage`
+                workgroup_barrier();  // all have read it before one that is ahead sets it in `stage`
             }
             if (!work(task, is_fallback_launch ? 0 : MAX_POLLS, lane)) return;
             if (!states_fit || is_fallback_launch) {  // other lanes load what these stored
                 memoryBarrierBuffer();
-                wait();
+                workgroup_barrier();
             }
         }
     }

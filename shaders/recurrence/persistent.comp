@@ -8,7 +8,7 @@
 #define LANES_PER_SUM 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -80,13 +80,13 @@ void main() {
     for (int row = int(WORKGROUP_ID.y); row < chains * batch; row += int(WORKGROUP_COUNT.y)) {
         int chain = row / batch, begin = now * most_steps;
         load_states(begin, row, lane);
-        wait();
+        workgroup_barrier();
         for (int step = begin; step < min(begin + most_steps, steps); ++step) {
             add_up(chain, lane);
-            wait();
+            workgroup_barrier();
             int of_batch = row - chain * batch;
             finish(step, row, ((chain * steps + step) * batch + of_batch) * INPUTS * 4 * quads, lane);
-            wait();
+            workgroup_barrier();
         }
     }
 }

@@ -19,7 +19,7 @@
 #define STACKED 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -117,17 +117,17 @@ void main() {
             add_up(begin * 4 * quads, below ? chain - 1 : chain, below ? step + 1 : step, gate,
                    first, lane, of_side % side, side);
         for (int width = side / 2; width >= LAST; width /= 2) {
-            wait();
+            workgroup_barrier();
             if (of_side % side < width)
                 for (int i = 0; i < 4 * ROWS * GATES; ++i)
                     part[i * LANES + lane] += part[i * LANES + lane + width];
         }
-        wait();
+        workgroup_barrier();
         for (int unit = lane; unit < 4 * ROWS * QUADS; unit += LANES) {
             int place = unit / 4, row = min(first + place / QUADS, batch - 1);
             finish(chain, step, row, min(first_quad + place % QUADS, quads - 1), place, unit % 4);
         }
-        wait();
+        workgroup_barrier();
         for (int i = lane; i < ROWS * QUADS * RESULTS; i += LANES) {
             int place = i / RESULTS, row = first + place / QUADS, quad = first_quad + place % QUADS;
             int to = ((step * chains + chain) * batch + row) * quads + quad;

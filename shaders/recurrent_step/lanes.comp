@@ -11,7 +11,7 @@
 #define TOGETHER 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -71,13 +71,13 @@ void main() {
         for (int gate = 0; gate < GATES; gate += AT_ONCE)
             add_up(direction, quad, first, gate, lane);
         for (int width = LANES / 2; width > 0; width /= 2) {
-            wait();
+            workgroup_barrier();
             if (lane < width)
                 for (int i = 0; i < ROWS * GATES; ++i)
                     part[i * LANES + lane] += part[i * LANES + lane + width];
         }
-        wait();
+        workgroup_barrier();
         if (lane < 4 * ROWS) finish(direction, quad, first, lane);
-        wait();
+        workgroup_barrier();
     }
 }

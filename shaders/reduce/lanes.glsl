@@ -1,7 +1,7 @@
 // The reduction of the states of a workgroup's lanes. The includer defines the type STATE and
 // `join(STATE, STATE)`, or JOINS_SEVERAL and `joined` after this file; LANES, the lanes of a result; and
 // RESULTS, the results of a workgroup.
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #if LANES >= 1024
 #define FEW 32
 #elif LANES >= 256
@@ -31,16 +31,16 @@ STATE reduce_lanes(STATE state, int lane, int line) {
 #if LANES == 1
     return state;
 #else
-    wait();  // others may still read the previous states
+    workgroup_barrier();  // others may still read the previous states
     states[lane * RESULTS + line] = state;
-    wait();
+    workgroup_barrier();
 #if LANES <= FEW
     return joined(0, LANES, line);
 #else
     state = joined(lane / FEW * FEW, FEW, line);  // V3D's compiler hangs with an if here
-    wait();
+    workgroup_barrier();
     if (lane % FEW == 0) states[lane / FEW * RESULTS + line] = state;
-    wait();
+    workgroup_barrier();
     return joined(0, LANES / FEW, line);
 #endif
 #endif

@@ -6,7 +6,7 @@
 #endif
 #define TILE 32
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 layout(local_size_x = TILE, local_size_y = QUADS) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
@@ -29,11 +29,11 @@ void main() {
             float value = x[inside ? start + i * QUADS * plane : 0];
             tile[(row + i * QUADS) * (TILE + 1) + column] = inside ? value : 0.0;
         }
-        wait();
+        workgroup_barrier();
         if (written < plane && quad < quads)
             result[(image * plane + written) * quads + quad] =
                 vec4(tile[place], tile[place + TILE + 1], tile[place + 2 * (TILE + 1)],
                      tile[place + 3 * (TILE + 1)]);
-        wait();
+        workgroup_barrier();
     }
 }

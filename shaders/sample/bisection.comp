@@ -9,7 +9,7 @@
 #define FETCHES 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "common/nan.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -39,16 +39,16 @@ uint key_of(float v) {
 
 // The sum, or the maximum, of all invocations' numbers.
 vec4 reduce(vec4 own, bool is_maximum) {
-    wait();
+    workgroup_barrier();
     scratch[lane] = own;
     for (int step = LANES / 2; step > 0; step /= 2) {
-        wait();
+        workgroup_barrier();
         if (lane < step) {
             vec4 other = scratch[lane + step];
             scratch[lane] = is_maximum ? max(scratch[lane], other) : scratch[lane] + other;
         }
     }
-    wait();
+    workgroup_barrier();
     return scratch[0];
 }
 
@@ -59,15 +59,15 @@ float exp_of(float v) {
 
 // The sum of this invocation's number and of those before it; that of all is in scratch[LANES - 1].x.
 float inclusive_scan(float own) {
-    wait();
+    workgroup_barrier();
     scratch[lane].x = own;
     for (int step = 1; step < LANES; step *= 2) {
-        wait();
+        workgroup_barrier();
         float other = lane >= step ? scratch[lane - step].x : 0.0;
-        wait();
+        workgroup_barrier();
         scratch[lane].x += other;
     }
-    wait();
+    workgroup_barrier();
     return scratch[lane].x;
 }
 

@@ -25,7 +25,7 @@
 #define AHEAD 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_K) in;
@@ -114,9 +114,9 @@ void main() {
     fetch(first, column);  // on their way while the depthwise results are made
     for (int base = 0; base < channels; base += QUADS) {
         int end = min(base + QUADS, channels);
-        if (base > 0) wait();
+        if (base > 0) workgroup_barrier();
         convolve(base, end - base);
-        wait();
+        workgroup_barrier();
         while (first < end) {
             for (int step = 0; step < AHEAD; ++step) {
                 int quad = first + step * WG_K;
@@ -134,14 +134,14 @@ void main() {
 
     // The sums of the slices, then those of all.
 #define PART(slice, i) depthwise_results[((slice) * WG_Y * TM + row + (i)) * WG_X + lane]
-    wait();
+    workgroup_barrier();
     for (int i = 0; i < TM; ++i) PART(slice, i) = sum[i];
     for (int width = WG_K / 2; width > 0; width /= 2) {
-        wait();
+        workgroup_barrier();
         if (slice < width)
             for (int i = 0; i < TM; ++i) PART(slice, i) += PART(slice + width, i);
     }
-    wait();
+    workgroup_barrier();
     ivec2 at = tile_at(int(INVOCATION_ID.y));
     if (at.y >= n * oh || int(INVOCATION_ID.x) >= columns) return;
     for (int i = slice; i < TM; i += WG_K)

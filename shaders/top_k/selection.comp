@@ -12,7 +12,7 @@
 #define FETCHES 4
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "top_k/order.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { int x[]; };
@@ -45,13 +45,13 @@ Number number_at(int i) {
 }
 
 void sort() {
-    wait();
+    workgroup_barrier();
     int size = 2;
     while (size < k + filled) size *= 2;
     for (int i = k + filled + lane; i < size; i += LANES) kept[i] = NONE;
     for (int run = 2; run <= size; run *= 2) {
         for (int apart = run / 2; apart > 0; apart /= 2) {
-            wait();
+            workgroup_barrier();
             for (int i = lane; i < size / 2; i += LANES) {
                 int low = 2 * i - (i & (apart - 1)), high = low + apart;
                 Number a = kept[low], b = kept[high];
@@ -63,7 +63,7 @@ void sort() {
         }
     }
     if (lane == 0) taken = 0;
-    wait();
+    workgroup_barrier();
     filled = 0;
 }
 
@@ -76,11 +76,11 @@ void select(int line) {
 #endif
     int length = m / parts, rest = m - length * parts;
     int begin = part * length + min(part, rest), end = begin + length + (part < rest ? 1 : 0);
-    wait();  // others may still read what was there for the line before
+    workgroup_barrier();  // others may still read what was there for the line before
     for (int i = lane; i < k; i += LANES) kept[i] = NONE;
     if (lane == 0) taken = 0;
     filled = 0;
-    wait();
+    workgroup_barrier();
     for (; begin < end; begin += LANES * FETCHES) {
         Number own[FETCHES];
         Number last = kept[k - 1];
@@ -92,9 +92,9 @@ void select(int line) {
             count += before(own[j], last) ? 1 : 0;
         }
         int to = count > 0 ? atomicAdd(taken, count) : 0;
-        wait();
+        workgroup_barrier();
         int all = taken;
-        wait();
+        workgroup_barrier();
         if (k + all <= ROOM) {
             for (int j = 0; j < FETCHES; ++j)
                 if (before(own[j], last)) kept[k + to++] = own[j];
@@ -102,13 +102,13 @@ void select(int line) {
             continue;
         }
         if (lane == 0) taken = filled;
-        wait();
+        workgroup_barrier();
         for (int j = 0; j < FETCHES; ++j) {  // more than there is room for: one a lane at a time
             if (k + filled + LANES > ROOM) sort();
             if (before(own[j], kept[k - 1])) kept[k + atomicAdd(taken, 1)] = own[j];
-            wait();
+            workgroup_barrier();
             filled = taken;
-            wait();
+            workgroup_barrier();
         }
     }
     sort();

@@ -56,7 +56,7 @@ class _IntegerNarrowing:
         self._unchanged: set[Value] = set(graph.fixed)
         self._cast_sources: dict[
             Value, Value
-        ] = {}  # the int32 operand of casts that change nothing
+        ] = {}  # the int32 operand of casts that keep all numbers
 
     def graph(self) -> Graph:
         graph = self._graph

@@ -5,7 +5,7 @@
 #define TILE 16
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = TILE, local_size_y = TILE) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -25,9 +25,9 @@ void main() {
             row < m && start + across < k ? x[row * x_row + start + across] : 0.0;
         b_tile[down * TILE + across] =
             column < n && start + down < k ? weight[(start + down) * weight_rows + column] : 0.0;
-        wait();
+        workgroup_barrier();
         for (int i = 0; i < TILE; ++i) sum += a_tile[down * TILE + i] * b_tile[i * TILE + across];
-        wait();
+        workgroup_barrier();
     }
     if (row >= m || column >= n) return;
     int place = row * out_row + column;

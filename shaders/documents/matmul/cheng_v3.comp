@@ -19,7 +19,7 @@
 #define ROUND 1
 #endif
 #include "common/launch.glsl"
-#include "common/wait.glsl"
+#include "common/barrier.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 #define QUADS (WIDTH / 4)
@@ -53,7 +53,7 @@ void main() {
         for (int step = 0; step < steps; step += WG_X * QUADS) {
             for (int i = lane * QUADS; i < (lane + 1) * QUADS; ++i)
                 tile[i] = rounded(weight_at(start + min(step + i, steps - 1)));
-            wait();
+            workgroup_barrier();
             for (int i = 0; i < WG_X * QUADS && step + i < steps; i += QUADS) {
                 NUMBERS a[QUADS];
                 for (int j = 0; j < QUADS; ++j)
@@ -65,7 +65,7 @@ void main() {
                     if (4 * (step + i + j) < k) sum += rounded(product);
                 }
             }
-            wait();
+            workgroup_barrier();
         }
         if (row < m) finish(dot(sum, vec4(1.0)), column, row * out_row + column);
     }
