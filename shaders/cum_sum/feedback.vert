@@ -1,5 +1,5 @@
 #version 300 es
-// Four results a vec4, each of which adds its own numbers up, by transform feedback.
+// A prefix sum by transform feedback: four results a vec4, each summed from the first number on.
 #ifndef VECTORS
 #define VECTORS 1
 #endif
@@ -10,7 +10,7 @@
 #include "cum_sum/numbers.glsl"
 #define NUMBERS ivec4
 uniform highp X_SAMPLER x;
-uniform int extent, apart, pitch;  // numbers of a line, how far apart they and the lines' groups lie
+uniform int extent, apart, pitch;  // length of a line, its stride, and that of groups of lines
 #if FLOATS
 #define X(i) intBitsToFloat(texel(x, i).x)
 #define WORD(sum) floatBitsToInt(sum)
@@ -18,16 +18,16 @@ uniform int extent, apart, pitch;  // numbers of a line, how far apart they and 
 #define X(i) texel(x, i).x
 #define WORD(sum) sum
 #endif
-#define RUN 64  // numbers of a run: what is added up one by one stays short
+#define RUN 64  // numbers of a run: runs are summed first, against rounding
 
 int word(int place) {
-    int along = place % pitch / apart, from = place - along * apart;
-    int first = REVERSE == 1 ? along + EXCLUSIVE : 0;
-    int last = REVERSE == 1 ? extent : along + 1 - EXCLUSIVE;
+    int index = place % pitch / apart, line_begin = place - index * apart;
+    int first = REVERSE == 1 ? index + EXCLUSIVE : 0;
+    int last = REVERSE == 1 ? extent : index + 1 - EXCLUSIVE;
     NUMBER sum = IDENTITY;
     for (int i = first; i < last;) {
         NUMBER run = IDENTITY;
-        for (int stop = min(i + RUN, last); i < stop; ++i) run = BOTH(run, X(from + i * apart));
+        for (int stop = min(i + RUN, last); i < stop; ++i) run = BOTH(run, X(line_begin + i * apart));
         sum = BOTH(sum, run);
     }
     return WORD(sum);

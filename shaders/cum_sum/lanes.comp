@@ -1,6 +1,6 @@
 #version 310 es
-// LANES invocations share a line, RESULTS of which a workgroup has: they add LANES numbers up at a
-// time, each those of more and more lanes before it (Hillis and Steele 1986), to what is before.
+// A prefix sum of lines: a workgroup has RESULTS lines, each of LANES invocations. They scan LANES
+// numbers at a time (Hillis and Steele 1986) and add the sum of the numbers before.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -20,30 +20,30 @@ uniform int lines, extent;
 shared NUMBER sums[LANES * RESULTS];
 #endif
 
-// The sums of `own` of all lanes up to this one, of those before it, and of all.
-void add_up(NUMBER own, int lane, int line, out NUMBER upto, out NUMBER before, out NUMBER all) {
+// The inclusive and the exclusive prefix sum of `value` over the lanes of a line, and the total.
+void scan(NUMBER value, int lane, int line, out NUMBER inclusive, out NUMBER exclusive, out NUMBER total) {
 #if LANES > 1
-    int here = line * LANES + lane;
-    sums[here] = own;
+    int index = line * LANES + lane;
+    sums[index] = value;
     for (int step = 1; step < LANES; step *= 2) {
         workgroup_barrier();
-        NUMBER other = lane >= step ? sums[here - step] : IDENTITY;
+        NUMBER other = lane >= step ? sums[index - step] : IDENTITY;
         workgroup_barrier();
-        sums[here] = BOTH(sums[here], other);
+        sums[index] = BOTH(sums[index], other);
     }
     workgroup_barrier();
-    upto = sums[here];
-    before = lane > 0 ? sums[here - 1] : IDENTITY;
-    all = sums[line * LANES + LANES - 1];
+    inclusive = sums[index];
+    exclusive = lane > 0 ? sums[index - 1] : IDENTITY;
+    total = sums[line * LANES + LANES - 1];
     workgroup_barrier();
 #else
-    upto = all = own;
-    before = IDENTITY;
+    inclusive = total = value;
+    exclusive = IDENTITY;
 #endif
 }
 
 void main() {
-    int here = int(gl_LocalInvocationIndex), lane = here % LANES, line = here / LANES;
+    int index = int(gl_LocalInvocationIndex), lane = index % LANES, line = index / LANES;
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < lines;
          group += int(WORKGROUP_COUNT.y)) {
         int o = group * RESULTS + line;
@@ -51,13 +51,13 @@ void main() {
         NUMBER sum = IDENTITY;
         for (int begin = 0; begin < extent; begin += LANES) {
             int i = min(begin + lane, extent - 1);
-            bool there = o < lines && i == begin + lane;
+            bool inside = o < lines && i == begin + lane;
             locate_element(REVERSE == 1 ? extent - 1 - i : i);
-            NUMBER own = IDENTITY, upto, before, all;
-            if (there) own = x[at[0]];
-            add_up(own, lane, line, upto, before, all);
-            if (there) result[at[0]] = BOTH(sum, EXCLUSIVE == 1 ? before : upto);
-            sum = BOTH(sum, all);
+            NUMBER value = IDENTITY, inclusive, exclusive, total;
+            if (inside) value = x[at[0]];
+            scan(value, lane, line, inclusive, exclusive, total);
+            if (inside) result[at[0]] = BOTH(sum, EXCLUSIVE == 1 ? exclusive : inclusive);
+            sum = BOTH(sum, total);
         }
     }
 }

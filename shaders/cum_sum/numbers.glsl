@@ -1,5 +1,5 @@
-// What is added up. FLOATS: floats, else ints. EXCLUSIVE: without the number at the place itself;
-// REVERSE: from the last one on. PRODUCT: multiplied instead.
+// The numbers of a prefix sum. FLOATS: floats, else ints. EXCLUSIVE: a result does not include its own
+// number. REVERSE: from the last number on. PRODUCT: a prefix product.
 #ifndef FLOATS
 #define FLOATS 1
 #endif

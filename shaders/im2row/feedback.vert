@@ -1,13 +1,13 @@
 #version 300 es
-// The patch matrix by transform feedback, from images with their channels in groups of four: where
-// these are whole groups, four elements of a row are one texel.
+// The patch matrix by transform feedback, from NC4HW4 images: where c is a multiple of four, four
+// elements of a row are one texel.
 #include "common/window.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform int c, h, w, oh, ow, k;
 uniform int out_row;
 
-// The group of four channels that holds `channel` of the pixel that a tap of a window meets.
+// The quad of channels with `channel`, of the pixel under a tap of a window.
 vec4 at_tap(int window, int tap, int channel) {
     int image = window / (oh * ow);
     int pixel = window - image * (oh * ow);

@@ -1,7 +1,7 @@
 #version 310 es
-// Normalisation of groups of channels of planar images, which lie together: the first KEPT fours of
-// each lane are loaded at once and stay in registers, the mean first, then the squared distances from
-// it and their own mean, then the results.
+// Normalisation of groups of channels of planar images, which are contiguous. The first KEPT quads of
+// each lane are loaded at once and stay in registers: for the mean, then for the sums of deviations
+// from it and of their squares, then for the results.
 #ifndef LANES
 #define LANES 512
 #endif
@@ -39,15 +39,15 @@ vec2 join(vec2 a, vec2 b) { return a + b; }
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 #if HAS_WEIGHT || HAS_BIAS
-int first_channel;  // of the row in hand
-// Parameters of the four numbers from place 4 i of the row on; one for all where channels are fours.
+int first_channel;  // of the current row
+// The parameters of elements 4 i to 4 i + 3 of the row: one for all where channels are whole quads.
 #define PARAMETERS(p, i) (spatial % 4 == 0 ? vec4(p[first_channel + 4 * (i) / spatial]) : \
     vec4(p[first_channel + 4 * (i) / spatial], p[first_channel + (4 * (i) + 1) / spatial], \
          p[first_channel + (4 * (i) + 2) / spatial], p[first_channel + (4 * (i) + 3) / spatial]))
 #endif
 
-void finish(int i, vec4 away, float scale) {
-    vec4 value = away * scale;
+void finish(int i, vec4 deviation, float scale) {
+    vec4 value = deviation * scale;
 #if HAS_WEIGHT
     value *= PARAMETERS(weight, i - begin);
 #endif
@@ -65,31 +65,31 @@ void main() {
 #if HAS_WEIGHT || HAS_BIAS
         first_channel = row % row_groups * channels;
 #endif
-        int first = begin + lane, rest = first + KEPT * LANES;
+        int first = begin + lane, tail = first + KEPT * LANES;
         vec4 kept[KEPT];
         for (int j = 0; j < KEPT; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
         vec4 sum = vec4(0.0);
         for (int j = 0; j < KEPT; ++j) sum += first + j * LANES < last ? kept[j] : vec4(0.0);
-        for (int i = rest; i < last; i += LANES) sum += x[i];
+        for (int i = tail; i < last; i += LANES) sum += x[i];
         float mean = reduce_lanes(vec2(total(sum), 0.0), lane, 0).x * share;
         vec2 state = vec2(0.0);
         for (int j = 0; j < KEPT; ++j) {
             kept[j] -= mean;
             if (first + j * LANES < last) state += vec2(total(kept[j]), total(kept[j] * kept[j]));
         }
-        for (int i = rest; i < last; i += LANES) {
-            vec4 away = x[i] - mean;
-            state += vec2(total(away), total(away * away));
+        for (int i = tail; i < last; i += LANES) {
+            vec4 deviation = x[i] - mean;
+            state += vec2(total(deviation), total(deviation * deviation));
         }
         state = reduce_lanes(state, lane, 0) * share;
-        // What rounding took from the mean; where squares are beyond float32 it is nothing.
+        // The rounding error of the mean; it is ignored where the squares overflow.
         float correction = is_finite(state.y) ? state.x : 0.0;
         float variance = max(state.y - correction * correction, 0.0) + eps;
         variance = is_nan(state.y) ? state.y : variance;
-        // The roots of what is not finite are the driver's own.
+        // GLSL leaves the square root of numbers that are not finite open.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
         for (int j = 0; j < KEPT; ++j)
             if (first + j * LANES < last) finish(first + j * LANES, kept[j] - correction, scale);
-        for (int i = rest; i < last; i += LANES) finish(i, x[i] - mean - correction, scale);
+        for (int i = tail; i < last; i += LANES) finish(i, x[i] - mean - correction, scale);
     }
 }

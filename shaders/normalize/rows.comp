@@ -1,7 +1,7 @@
 #version 310 es
-// Normalisation of contiguous rows: mean and variance in one pass, of blocks whose own mean is
-// subtracted and which are merged (Chan, Golub and LeVeque 1979), the results in another. The
-// first KEPT numbers of a lane are loaded together, and stay in registers for the second pass.
+// Normalisation of contiguous rows. The first pass computes mean and variance: those of blocks, which
+// are merged (Chan, Golub and LeVeque 1979). The second computes the results. The first KEPT values of
+// a lane are loaded together and stay in registers for the second pass.
 #ifndef KEPT
 #define KEPT 0
 #endif
@@ -22,7 +22,7 @@
 #if GROUPED
 #define PARAMETER float  // of a channel
 #else
-#define PARAMETER VALUE  // of as many places as a row has
+#define PARAMETER VALUE  // of each element of a row
 #endif
 layout(std430, binding = 0) buffer X { VALUE x[]; };
 layout(std430, binding = 1) buffer Out { VALUE result[]; };
@@ -34,7 +34,7 @@ layout(std430, binding = 3) buffer Bias { PARAMETER bias[]; };
 #endif
 uniform float eps;
 uniform int row_groups, channels, spatial;  // groups of a sample, channels of a group, numbers of one
-#define STATE vec3  // how many numbers; their mean; the sum of their squared distances from it
+#define STATE vec3  // count, mean, sum of the squared deviations from it
 
 vec3 join(vec3 a, vec3 b) {
 #if !CENTRED
@@ -42,17 +42,17 @@ vec3 join(vec3 a, vec3 b) {
 #endif
     float count = a.x + b.x;
     if (count == 0.0) return a;
-    // The square of a mean may be infinite, and 0 times it NaN: it is not computed.
+    // The square of delta is not computed: it may be infinite, and 0 times infinity is NaN.
     float share = b.x / count, delta = b.y - a.y;
     return vec3(count, a.y + delta * share, a.z + b.z + delta * (a.x * share) * delta);
 }
 #if CENTRED && KEPT
-#define JOINS_SEVERAL  // by so many registers that Mali's compiler spills some
+#define JOINS_SEVERAL  // takes so many registers that Mali's compiler spills some
 #endif
 #include "reduce/lanes.glsl"
 
 #if defined(JOINS_SEVERAL) && LANES > 1
-// As `join` of one after the other, but with one division for all.
+// Join `count` states with one division: `join` has one for each.
 vec3 joined(int first, const int count, int line) {
     float base = states[first * RESULTS + line].y, count_sum = 0.0, weighted = 0.0, squares = 0.0;
     for (int i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ vec3 joined(int first, const int count, int line) {
 float total(float v) { return v; }
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// The state with one more number, or four.
+// The state after one more value, or four.
 vec3 accumulate(vec3 state, VALUE a) {
 #if CENTRED
     float mean = total(a) * (1.0 / float(STEP));
@@ -98,7 +98,7 @@ vec3 accumulate(vec3 state, VALUE a, VALUE b, VALUE c, VALUE d) {
 }
 
 #if GROUPED
-// The channel of number `i` of row `row`.
+// The channel of element `i` of row `row`.
 int channel(int row, int i) {
     return row % row_groups * channels + i / spatial;
 }
@@ -112,7 +112,7 @@ int channel(int row, int i) {
 #define PARAMETER_AT(p, row, i) p[i]
 #endif
 
-// Writes the result of number `i`, `value`.
+// Store the result of element `i`.
 void finish(int i, VALUE value, int row, float mean, float scale) {
     value = (value - mean) * scale;
 #if HAS_WEIGHT
@@ -125,7 +125,7 @@ void finish(int i, VALUE value, int row, float mean, float scale) {
 }
 
 #if KEPT
-// The state of the first `own` of them, 1 or more.
+// The state of the first `own` values, 1 or more.
 vec3 state_of(VALUE kept[KEPT], int own) {
     float mean = 0.0, squares = 0.0;
 #if CENTRED
@@ -158,7 +158,7 @@ void main() {
         for (; i < last; i += LANES) row_state = accumulate(row_state, x[i]);
         row_state = reduce_lanes(row_state, lane, line);
         float variance = row_state.z / float(extent) + eps;
-        // The roots of what is not finite are the driver's own.
+        // GLSL leaves the square root of numbers that are not finite open.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
 #if KEPT
         for (int j = 0; j < KEPT; ++j)

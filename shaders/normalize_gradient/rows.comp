@@ -1,7 +1,7 @@
 #version 310 es
-// Gradients of normalised rows of row_state vec4s: means of x and of g, which is dy times the weight, and
-// sums of products of distances from them in one pass, of blocks whose own means are subtracted and
-// which are joined (Chan, Golub and LeVeque 1979); the results in another.
+// Gradients of normalised rows of whole vec4s. The first pass computes the means of x and of g, which
+// is dy times the weight, and the sums of products of the deviations from these: those of blocks, which
+// are merged (Chan, Golub and LeVeque 1979). The second computes the results.
 #ifndef CENTRED
 #define CENTRED 1
 #endif
@@ -24,7 +24,7 @@ uniform float eps;
 struct State {
     float count;
     float mean, mean_g;
-    float squares, products;  // of x's distances from its mean; of these and of g's
+    float squares, products;  // sums: of x's squared deviations; of x's deviations times g's
 };
 #define STATE State
 
@@ -32,11 +32,11 @@ State join(State a, State b) {
     float count = a.count + b.count;
 #if CENTRED
     if (count == 0.0) return a;
-    float share = b.count / count, both = a.count * share;
+    float share = b.count / count, weight_product = a.count * share;
     float delta = b.mean - a.mean, delta_g = b.mean_g - a.mean_g;
     return State(count, a.mean + delta * share, a.mean_g + delta_g * share,
-                 a.squares + b.squares + delta * both * delta,
-                 a.products + b.products + delta * both * delta_g);
+                 a.squares + b.squares + delta * weight_product * delta,
+                 a.products + b.products + delta * weight_product * delta_g);
 #else
     return State(count, 0.0, 0.0, a.squares + b.squares, a.products + b.products);
 #endif
@@ -45,7 +45,7 @@ State join(State a, State b) {
 
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// The state with four more.
+// The state after four more values.
 State accumulate(State state, vec4 x, vec4 g) {
     float mean = 0.0, mean_g = 0.0;
 #if CENTRED
@@ -57,7 +57,7 @@ State accumulate(State state, vec4 x, vec4 g) {
     return join(state, State(4.0, mean, mean_g, total(x * x), total(x * g)));
 }
 
-// Four of g: number `i` of vec4s, in a row that begins at `begin`.
+// The i-th vec4 of g; the row begins at `begin`.
 vec4 g_at(int i) {
 #if HAS_WEIGHT
     return dy[i] * weight[i - begin];
@@ -74,11 +74,11 @@ void main() {
         for (int i = begin + lane; i < last; i += LANES) row_state = accumulate(row_state, x[i], g_at(i));
         row_state = reduce_lanes(row_state, lane, line);
         float variance = row_state.squares / float(extent) + eps;
-        // The roots of what is not finite are the driver's own.
+        // GLSL leaves the square root of numbers that are not finite open.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-        float along = row_state.products / float(extent) * scale * scale;
+        float projection = row_state.products / float(extent) * scale * scale;
         for (int i = begin + lane; i < last; i += LANES) {
-            vec4 value = (g_at(i) - row_state.mean_g - (x[i] - row_state.mean) * along) * scale;
+            vec4 value = (g_at(i) - row_state.mean_g - (x[i] - row_state.mean) * projection) * scale;
             result[i + out_shift] = epilogue(value, i + out_shift, i - begin);
         }
     }

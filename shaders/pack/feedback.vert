@@ -1,5 +1,5 @@
 #version 300 es
-// Numbers of 8 bits, four to a word, the first of them in its lowest byte: four words a vec4.
+// Packs the low 8 bits of four numbers into a word, the first in its lowest byte: four words a vec4.
 #ifndef VECTORS
 #define VECTORS 4
 #endif
@@ -12,7 +12,7 @@ uniform highp X_SAMPLER x;
 uniform int fours;
 flat out highp ivec4 result[VECTORS];
 
-// The word number `i`, the last one past the end.
+// The i-th word; past the end the last one.
 int word(int i) {
     return word_of(texel(x, min(i, fours - 1)));
 }

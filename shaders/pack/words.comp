@@ -1,5 +1,5 @@
 #version 310 es
-// Numbers of 8 bits, four to a word, the first of them in its lowest byte: a word an invocation.
+// Packs the low 8 bits of four numbers into a word, the first in its lowest byte: a word an invocation.
 #ifndef WG_X
 #define WG_X 64
 #endif

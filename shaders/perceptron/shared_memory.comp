@@ -1,7 +1,7 @@
 #version 310 es
-// Consecutive fully-connected layers, a sample a workgroup: the hidden results stay in shared memory.
-// Four results of a layer are summed by as many lanes as there are for them, which walk along the
-// terms side by side and read the weights in their order in memory.
+// Consecutive fully-connected layers, a workgroup for a sample: the hidden results stay in shared
+// memory. The lanes are divided evenly among the quads of results of a layer; those of a quad sum over
+// neighbouring terms, so that loads of weights are coalesced.
 #ifndef WG
 #define WG 128
 #endif
@@ -36,12 +36,12 @@ uniform int widths[LAYERS + 1];
 shared vec4 partial_sums[WG];
 shared vec4 hidden[HIDDEN_BUFFERS * MOST_HIDDEN / 4];
 
-// Where in `hidden` the results of the layer before `layer` begin.
+// The offset in `hidden` of the results of the layer before `layer`.
 int hidden_offset(int layer) {
     return (layer - 1) % HIDDEN_BUFFERS * (MOST_HIDDEN / 4);
 }
 
-// Computes one layer of a sample. first, bias: where its weights and its biases begin.
+// Compute one layer of a sample. first, bias: offsets of its weights and its biases.
 void multiply(int layer, int image, int first, int bias) {
     int terms = widths[layer], quads = (widths[layer + 1] + 3) / 4;
     int lane = int(gl_LocalInvocationIndex);
@@ -64,11 +64,11 @@ void multiply(int layer, int image, int first, int bias) {
             if (slice < width) partial_sums[lane] += partial_sums[lane + width * across];
         }
         if (slice == 0 && base + lane < quads) {
-            vec4 whole = finished(layer, partial_sums[lane] + biases[bias + quad]);
+            vec4 activated = finished(layer, partial_sums[lane] + biases[bias + quad]);
             if (layer == LAYERS - 1)
-                result[image * quads + quad] = whole;
+                result[image * quads + quad] = activated;
             else
-                hidden[hidden_offset(layer + 1) + quad] = whole;
+                hidden[hidden_offset(layer + 1) + quad] = activated;
         }
         workgroup_barrier();
     }

@@ -15,7 +15,7 @@ layout(std430, binding = 2) buffer Y { vec4 y[]; };
 #endif
 layout(std430, binding = 3) buffer Out { vec4 result[]; };
 uniform int n, c;
-int quads = 1, quad = 0;  // in a pixel, and which of them it is
+int quads = 1, quad = 0;  // quads of a pixel, and the index of the current one
 #define NUMBER vec4
 #define DY(i) dy[(i) * quads + quad]
 #define X(i) x[(i) * quads + quad]

@@ -1,5 +1,5 @@
 #version 310 es
-// A pool's gradient, planar images: one place an invocation.
+// A pool's gradient, planar images: one pixel of a channel an invocation.
 #ifndef WG_X
 #define WG_X 64
 #endif

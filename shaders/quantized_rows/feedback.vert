@@ -1,5 +1,5 @@
 #version 300 es
-// Rows of packed weights by transform feedback, four weights a vertex.
+// Gathers rows of packed weights, unpacked, by transform feedback: four weights a vertex.
 #define NUMBERS vec4
 #ifndef INDEX_SAMPLER
 #define INDEX_SAMPLER isampler2D
@@ -16,7 +16,7 @@ out highp vec4 result;
 void main() {
     int across = out_row / 4;
     int row = gl_VertexID / across, quad = gl_VertexID - row * across;
-    int at = texel(index, row).x;
-    vec4 weights = unpacked(clamp(at < 0 ? at + n : at, 0, n - 1) * units * 8 + quad);
+    int source = texel(index, row).x;
+    vec4 weights = unpacked(clamp(source < 0 ? source + n : source, 0, n - 1) * units * 8 + quad);
     result = epilogue(weights, gl_VertexID, quad);
 }

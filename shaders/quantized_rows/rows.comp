@@ -1,5 +1,5 @@
 #version 310 es
-// Rows of packed weights, four weights an invocation.
+// Gathers rows of packed weights, unpacked: four weights an invocation.
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -15,8 +15,8 @@ uniform int rows, n, k, units, out_row;
 void main() {
     int quad = int(INVOCATION_ID.x), row = int(INVOCATION_ID.y);
     if (4 * quad >= k || row >= rows) return;
-    int place = row * (out_row / 4) + quad;
-    int at = index[row];
-    vec4 weights = unpacked(clamp(at < 0 ? at + n : at, 0, n - 1) * units * 8 + quad);
-    result[place] = STORED(epilogue(weights, place, quad));
+    int offset = row * (out_row / 4) + quad;
+    int source = index[row];
+    vec4 weights = unpacked(clamp(source < 0 ? source + n : source, 0, n - 1) * units * 8 + quad);
+    result[offset] = STORED(epilogue(weights, offset, quad));
 }

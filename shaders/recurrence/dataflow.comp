@@ -1,14 +1,13 @@
 #version 310 es
-// Many steps a launch, by workgroups that wait for one another's states (Diamos et al. 2016,
-// Persistent RNNs). Each workgroup computes 4 * QUADS units of ROWS samples in all steps and keeps
-// their weights in registers. The first launch stores ABSENT in all of the result; readers poll
-// until a value is no longer ABSENT. Where a step has more such tasks than there are workgroups,
-// each computes tasks_per_group of them, and loads weights anew for other units. All workgroups
-// have to run at once, of which GL promises nothing: one that times out stores nothing and ends.
-// The fallback launch, the last one, is of one workgroup, which never waits and computes what is
-// ABSENT still. LANES_PER_SUM neighbouring lanes add up the sums of a gate of four units. Layers one
-// on another are a wave, as in wavefront.comp; in an upper layer half of these lanes add up the units
-// of the layer below.
+// Many steps in a launch, by workgroups that poll for one another's states (Diamos et al. 2016,
+// Persistent RNNs). A workgroup computes 4 * QUADS units of ROWS samples in all steps and keeps their
+// weights in registers. The first launch stores ABSENT in the whole result; readers poll until a value
+// is not ABSENT. Where a step has more such tasks than there are workgroups, each workgroup computes
+// tasks_per_group of them and reloads the weights for each. This needs all workgroups to run at the
+// same time, which GL does not promise: a workgroup that times out stores nothing and ends. The last
+// launch, the fallback, has one workgroup, which does not poll and computes the states that are still
+// ABSENT. LANES_PER_SUM neighbouring lanes sum the terms of a gate of four units. Stacked layers are a
+// wavefront, as in wavefront.comp; in an upper layer half of these lanes sum over the layer below.
 #ifndef LANES
 #define LANES 256
 #endif
@@ -41,86 +40,86 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer State { vec4 state[]; };
 layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #include "recurrent_step/cell.glsl"
-// A NaN that no arithmetic gives, and a bit more where a state has its bits all the same.
+// A NaN that no arithmetic gives; QUIET is set in a state that has the same bits all the same.
 #define ABSENT 0x7fa5c3e1u
 #define QUIET 0x00400000u
 #define UNITS (4 * ROWS * QUADS)  // of all samples
 #define SLOTS (GATES * QUADS)     // sums of four units
-#define PARTS (LANES / LANES_PER_SUM / SLOTS)  // of the samples, each of other lanes
-#define EACH ((ROWS + PARTS - 1) / PARTS)
+#define PARTS (LANES / LANES_PER_SUM / SLOTS)  // of the samples, each for other lanes
+#define ROWS_PER_LANE ((ROWS + PARTS - 1) / PARTS)
 #define LANES_PER_UPPER_SUM (STACKED == 1 ? LANES_PER_SUM / 2 : LANES_PER_SUM)
-// Fours of units that a lane adds up.
-#define ALL ((SUMMED_QUADS + LANES_PER_UPPER_SUM - 1) / LANES_PER_UPPER_SUM)
-#define ALL_LOWEST ((SUMMED_QUADS + LANES_PER_SUM - 1) / LANES_PER_SUM)
+// Quads of units that a lane sums over.
+#define QUADS_PER_LANE ((SUMMED_QUADS + LANES_PER_UPPER_SUM - 1) / LANES_PER_UPPER_SUM)
+#define QUADS_PER_LANE_LOWEST ((SUMMED_QUADS + LANES_PER_SUM - 1) / LANES_PER_SUM)
 #if PARTS < 1 || UNITS > LANES
 #error too few lanes
 #endif
-const int AT_ONCE = ALL < 8 ? ALL : 8;  // fours of units of a lane whose weights it caches
-const int ROUNDS = (ALL + AT_ONCE - 1) / AT_ONCE;
-#define STAGED (LANES_PER_SUM * AT_ONCE)
+const int CACHED_QUADS = QUADS_PER_LANE < 8 ? QUADS_PER_LANE : 8;  // quads whose weights a lane caches
+const int ROUNDS = (QUADS_PER_LANE + CACHED_QUADS - 1) / CACHED_QUADS;
+#define STAGED (LANES_PER_SUM * CACHED_QUADS)
 const int LOADS = (STAGED * ROWS + LANES - 1) / LANES;
 // MAX_POLLS: how often a state is polled before its reader times out, far longer than a step takes.
 uniform int chains, layers, most_waves;  // most_waves: of one launch
 shared vec4 staged[LANES_PER_SUM * 8 * ROWS];  // the states that are summed
-shared float part[SLOTS * UNITS / QUADS * (LANES_PER_SUM + 1)];  // of a sum, what its lanes add up
+shared float partial_sums[SLOTS * UNITS / QUADS * (LANES_PER_SUM + 1)];  // of each lane of a sum
 shared uint group_states[RESULTS * UNITS * CACHED_TILES];  // the bits of the workgroup's states
 shared uint timed_out;  // 1 where a state was ABSENT at each of a lane's polls
 
-// The weights of a lane. What an index that is no number in the text reaches is no register, and a
-// long loop stays one by NVIDIA's compiler: so what is done with each four is written out.
+// The weights of a lane. NVIDIA's compiler keeps an array in registers only where its indices are
+// constants, and does not unroll a long loop: so the statements for each quad are written out.
 vec4 cached_weights[32];
-int cached_place = -1;
-#define EACH_CACHED(with) with(0) with(1) with(2) with(3) with(4) with(5) with(6) with(7)
+int cached_index = -1;
+#define FOR_EACH_CACHED(with) with(0) with(1) with(2) with(3) with(4) with(5) with(6) with(7)
 
-// What a workgroup has to do.
+// The states that a workgroup computes in a step.
 struct Task {
     int chain, step, quad, row;  // the first of QUADS and ROWS
-    int place;  // of its states in `group_states`
+    int place;  // offset of its states in `group_states`
     bool upper;
 };
 
-// Where four units of a chain's row have their states: before the first step in `state`, else
-// in `result`.
-int place_before(int step, int chain, int row, int quad) {
+// The offset of the states of a quad of units of a chain's row before a step: in `state` before the
+// first step, else in `result`.
+int states_offset(int step, int chain, int row, int quad) {
     int own = (chain * batch + row) * quads + quad;
     return step == 0 ? own * STATES : ((step - 1) * chains * batch * quads + own) * RESULTS;
 }
 
-// The `index`th four of units that a lane along the sums has; there may be none.
+// The quad of units that a lane of a sum reads as its `index`th; it may be beyond the last one.
 int summed_quad(Task task, int share, int index) {
     if (task.upper) return share % (LANES_PER_SUM / 2) + index * (LANES_PER_SUM / 2);
     return share + index * LANES_PER_SUM;
 }
 
-// Whether any lane has an `index`th four.
-bool sums_more(Task task, int index) {
-    return index < (task.upper ? ALL : ALL_LOWEST);
+// Whether any lane has an `index`th quad.
+bool any_lane_has(Task task, int index) {
+    return index < (task.upper ? QUADS_PER_LANE : QUADS_PER_LANE_LOWEST);
 }
 
-// Load the weights of a lane for a round, unless they are cached.
+// Load the weights of a lane for a round, if they are not cached.
 void cache_weights(Task task, int round_index, int lane) {
     int share = lane % LANES_PER_SUM, slot = lane / LANES_PER_SUM % SLOTS;
     bool below = task.upper && share >= LANES_PER_SUM / 2;
     int matrix = below ? layers + task.chain - 1 : task.chain;
     int quad = min(task.quad + slot / GATES, quads - 1);
     int place = ((matrix * GATES + slot % GATES) * quads + quad) * 4 * quads;
-    if (cached_place == place * ROUNDS + round_index) return;
-    cached_place = place * ROUNDS + round_index;
+    if (cached_index == place * ROUNDS + round_index) return;
+    cached_index = place * ROUNDS + round_index;
 #define CACHE(i) \
-    if (i < AT_ONCE) { \
-        int k = summed_quad(task, share, round_index * AT_ONCE + i); \
+    if (i < CACHED_QUADS) { \
+        int k = summed_quad(task, share, round_index * CACHED_QUADS + i); \
         bool there = k < quads; \
         cached_weights[4 * i] = there ? weight[place + k] : vec4(0.0); \
         cached_weights[4 * i + 1] = there ? weight[place + quads + k] : vec4(0.0); \
         cached_weights[4 * i + 2] = there ? weight[place + 2 * quads + k] : vec4(0.0); \
         cached_weights[4 * i + 3] = there ? weight[place + 3 * quads + k] : vec4(0.0); \
     }
-    EACH_CACHED(CACHE)
+    FOR_EACH_CACHED(CACHE)
 }
 
-// Add to the sums of a lane what four of the units give, by weights of four rows.
-void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 sums[EACH]) {
-    for (int j = 0; j < EACH; ++j) {
+// Add the products of four units by the weights of four rows to the sums of a lane.
+void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 sums[ROWS_PER_LANE]) {
+    for (int j = 0; j < ROWS_PER_LANE; ++j) {
         vec4 h = staged[min(first + j * PARTS, ROWS - 1) * STAGED + place];
         sums[j] += vec4(w0.x, w1.x, w2.x, w3.x) * h.x;
         sums[j] += vec4(w0.y, w1.y, w2.y, w3.y) * h.y;
@@ -129,81 +128,81 @@ void add(vec4 w0, vec4 w1, vec4 w2, vec4 w3, int place, int first, inout vec4 su
     }
 }
 
-// Load the states that a round sums to shared memory, as soon as they are there.
+// Load the states that a round sums over to shared memory, as soon as they are stored.
 void stage(Task task, int round_index, int max_polls, int lane) {
-    uvec4 found[LOADS];
-    int places[LOADS];
+    uvec4 loaded[LOADS];
+    int offsets[LOADS];
     for (int i = 0; i < LOADS; ++i) {
         int place = lane + i * LANES, share = place % LANES_PER_SUM;
         int row = task.row + place / STAGED;
-        int k = summed_quad(task, share, round_index * AT_ONCE + place % STAGED / LANES_PER_SUM);
+        int k = summed_quad(task, share, round_index * CACHED_QUADS + place % STAGED / LANES_PER_SUM);
         bool below = task.upper && share >= LANES_PER_SUM / 2;
         int step = below ? task.step + 1 : task.step;
         bool there = place < STAGED * ROWS && row < batch && k < quads;
-        places[i] = there ? place_before(step, below ? task.chain - 1 : task.chain, row, k) : 0;
-        places[i] += SUMMED;
-        found[i] = uvec4(there && step > 0 ? ABSENT : 0u);
+        offsets[i] = there ? states_offset(step, below ? task.chain - 1 : task.chain, row, k) : 0;
+        offsets[i] += SUMMED;
+        loaded[i] = uvec4(there && step > 0 ? ABSENT : 0u);
         if (there && step == 0) {
-            uvec4 initial = floatBitsToUint(state[places[i]]);
-            found[i] = initial | uvec4(equal(initial, uvec4(ABSENT))) * QUIET;
+            uvec4 initial = floatBitsToUint(state[offsets[i]]);
+            loaded[i] = initial | uvec4(equal(initial, uvec4(ABSENT))) * QUIET;
         }
     }
     bool absent = true;
     for (int tries = max_polls; tries >= 0 && absent; --tries) {
-        for (int i = 0; i < LOADS; ++i)  // all of them are on their way before one is looked at
-            if (any(equal(found[i], uvec4(ABSENT)))) found[i] = result[places[i]];
+        for (int i = 0; i < LOADS; ++i)  // all loads are in flight before one is tested
+            if (any(equal(loaded[i], uvec4(ABSENT)))) loaded[i] = result[offsets[i]];
         absent = false;
-        for (int i = 0; i < LOADS; ++i) absent = absent || any(equal(found[i], uvec4(ABSENT)));
+        for (int i = 0; i < LOADS; ++i) absent = absent || any(equal(loaded[i], uvec4(ABSENT)));
     }
     if (absent) timed_out = 1u;
     for (int i = 0; i < LOADS; ++i)
-        if (lane + i * LANES < STAGED * ROWS) staged[lane + i * LANES] = uintBitsToFloat(found[i]);
+        if (lane + i * LANES < STAGED * ROWS) staged[lane + i * LANES] = uintBitsToFloat(loaded[i]);
 }
 
-// Find the new states of a lane's unit.
+// Compute the new states of a lane's unit.
 void finish(Task task, int lane, float inputs[INPUTS], vec4 fixed_states[STATES]) {
-    int of_four = lane % 4, of_row = lane / 4 % ROWS, of_quad = lane / 4 / ROWS;
+    int unit_in_quad = lane % 4, row_in_tile = lane / 4 % ROWS, quad_in_tile = lane / 4 / ROWS;
     float sums[GATES];
     for (int i = 0; i < GATES; ++i) {
-        int first = (((of_quad * GATES + i) * ROWS + of_row) * 4 + of_four) * (LANES_PER_SUM + 1);
+        int first = (((quad_in_tile * GATES + i) * ROWS + row_in_tile) * 4 + unit_in_quad)
+                    * (LANES_PER_SUM + 1);
         float own = 0.0, other = 0.0;
         for (int j = 0; j < LANES_PER_SUM / 2; ++j) {
-            own += part[first + j];
-            other += part[first + LANES_PER_SUM / 2 + j];
+            own += partial_sums[first + j];
+            other += partial_sums[first + LANES_PER_SUM / 2 + j];
         }
         sums[i] = task.upper ? own : own + other;
 #if STACKED
         if (task.upper) inputs[i] = other;
 #endif
     }
-    float before[STATES];
-    for (int i = RESULTS; i < STATES; ++i) before[i] = component(fixed_states[i], of_four);
+    float old_states[STATES];
+    for (int i = RESULTS; i < STATES; ++i) old_states[i] = component(fixed_states[i], unit_in_quad);
     for (int r = 0; r < RESULTS; ++r)
-        before[r] = uintBitsToFloat(group_states[task.place + r * UNITS + lane]);
+        old_states[r] = uintBitsToFloat(group_states[task.place + r * UNITS + lane]);
     for (int r = 0; r < RESULTS; ++r) {
-        uint bits = floatBitsToUint(new_state(r, sums, inputs, before));
-        if (4 * (task.quad + of_quad) + of_four >= units) bits = 0u;
+        uint bits = floatBitsToUint(new_state(r, sums, inputs, old_states));
+        if (4 * (task.quad + quad_in_tile) + unit_in_quad >= units) bits = 0u;
         group_states[task.place + r * UNITS + lane] = bits == ABSENT ? bits | QUIET : bits;
     }
 }
 
-// Compute a step of a workgroup's units, whose states are in `group_states`. Returns false where a
-// lane timed out.
-bool work(Task task, int max_polls, int lane) {
-    int of_four = lane % 4, row = min(task.row + lane / 4 % ROWS, batch - 1);
+// Compute the task, whose states are in `group_states`. Returns false where a lane timed out.
+bool compute_step(Task task, int max_polls, int lane) {
+    int unit_in_quad = lane % 4, row = min(task.row + lane / 4 % ROWS, batch - 1);
     int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
     float inputs[INPUTS];
-    vec4 fixed_states[STATES];  // those behind the RESULTS, of four units
+    vec4 fixed_states[STATES];  // the states behind the RESULTS, of four units
     if (lane < UNITS) {
-        int own = place_before(0, task.chain, row, quad), direction = STACKED == 1 ? 0 : task.chain;
+        int own = states_offset(0, task.chain, row, quad), direction = STACKED == 1 ? 0 : task.chain;
         for (int i = RESULTS; i < STATES; ++i) fixed_states[i] = state[own + i];
         int from = ((direction * steps + task.step) * batch + row) * INPUTS * quads + quad;
-        for (int i = 0; i < INPUTS; ++i) inputs[i] = x[(from + i * quads) * 4 + of_four];
+        for (int i = 0; i < INPUTS; ++i) inputs[i] = x[(from + i * quads) * 4 + unit_in_quad];
     }
     int share = lane % LANES_PER_SUM, sum = lane / LANES_PER_SUM;
     int slot = sum % SLOTS, first = sum / SLOTS;
-    vec4 sums[EACH];
-    for (int i = 0; i < EACH; ++i) sums[i] = vec4(0.0);
+    vec4 sums[ROWS_PER_LANE];
+    for (int i = 0; i < ROWS_PER_LANE; ++i) sums[i] = vec4(0.0);
     for (int round_index = 0; round_index < ROUNDS; ++round_index) {
         cache_weights(task, round_index, lane);
         if (round_index > 0) workgroup_barrier();
@@ -212,27 +211,27 @@ bool work(Task task, int max_polls, int lane) {
         if (timed_out == 1u) return false;
         if (first >= PARTS || task.row + first >= batch) continue;
 #define ADD(i) \
-        if (i < AT_ONCE && sums_more(task, round_index * AT_ONCE + i)) \
+        if (i < CACHED_QUADS && any_lane_has(task, round_index * CACHED_QUADS + i)) \
             add(cached_weights[4 * i], cached_weights[4 * i + 1], cached_weights[4 * i + 2], \
                 cached_weights[4 * i + 3], i * LANES_PER_SUM + share, first, sums);
-        EACH_CACHED(ADD)
+        FOR_EACH_CACHED(ADD)
     }
-    for (int j = 0; j < EACH; ++j) {
-        int of_row = first + j * PARTS;
-        if (first < PARTS && of_row < ROWS)
+    for (int j = 0; j < ROWS_PER_LANE; ++j) {
+        int row_in_tile = first + j * PARTS;
+        if (first < PARTS && row_in_tile < ROWS)
             for (int k = 0; k < 4; ++k)
-                part[((slot * ROWS + of_row) * 4 + k) * (LANES_PER_SUM + 1) + share] = sums[j][k];
+                partial_sums[((slot * ROWS + row_in_tile) * 4 + k) * (LANES_PER_SUM + 1) + share] = sums[j][k];
     }
     workgroup_barrier();
     if (lane < UNITS) finish(task, lane, inputs, fixed_states);
     workgroup_barrier();
-    // Four units a lane: parts of a vec4 are no single store in all drivers.
+    // A lane stores four units: not all drivers store a component of a vec4 alone.
     if (lane < RESULTS * ROWS * QUADS) {
-        int which = lane / (ROWS * QUADS), place = lane % (ROWS * QUADS), i = task.place + 4 * lane;
+        int state_index = lane / (ROWS * QUADS), place = lane % (ROWS * QUADS), i = task.place + 4 * lane;
         row = task.row + place % ROWS;
         quad = task.quad + place / ROWS;
         if (row < batch && quad < quads)
-            result[place_before(task.step + 1, task.chain, row, quad) + which] =
+            result[states_offset(task.step + 1, task.chain, row, quad) + state_index] =
                 uvec4(group_states[i], group_states[i + 1], group_states[i + 2],
                       group_states[i + 3]);
     }
@@ -244,7 +243,7 @@ void load_states(Task task, int lane) {
     if (lane >= UNITS) return;
     int row = min(task.row + lane / 4 % ROWS, batch - 1);
     int quad = min(task.quad + lane / 4 / ROWS, quads - 1);
-    int at = place_before(task.step, task.chain, row, quad);
+    int at = states_offset(task.step, task.chain, row, quad);
     for (int r = 0; r < RESULTS; ++r) {
         uvec4 four = task.step == 0 ? floatBitsToUint(state[at + r]) : result[at + r];
         uint bits = component(four, lane % 4);
@@ -256,51 +255,51 @@ void load_states(Task task, int lane) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), group = int(WORKGROUP_ID.y);
     int across = (quads + QUADS - 1) / QUADS, tiles = (batch + ROWS - 1) / ROWS;
-    int of_wave = across * tiles * chains, waves = STACKED == 1 ? steps + layers - 1 : steps;
-    int begin = (now - 1) * most_waves, all = steps * chains * batch * quads * RESULTS;
+    int tasks_per_wave = across * tiles * chains, waves = STACKED == 1 ? steps + layers - 1 : steps;
+    int begin = (now - 1) * most_waves, result_size = steps * chains * batch * quads * RESULTS;
     if (now == 0) {
-        for (int i = group * LANES + lane; i < all; i += int(WORKGROUP_COUNT.y) * LANES)
+        for (int i = group * LANES + lane; i < result_size; i += int(WORKGROUP_COUNT.y) * LANES)
             result[i] = uvec4(ABSENT);
         return;
     }
     if (lane == 0) timed_out = 0u;
     workgroup_barrier();
     bool is_fallback_launch = begin >= waves;  // the last launch
-    // Those of a launch in parts do not run at once.
+    // The workgroups of a launch in parts do not run at the same time.
     int active_groups = is_fallback_launch || IN_PARTS == 1 ? 1 : int(WORKGROUP_COUNT.y);
-    int tasks_per_group = (of_wave + active_groups - 1) / active_groups;
+    int tasks_per_group = (tasks_per_wave + active_groups - 1) / active_groups;
     int first = group * tasks_per_group;
-    if (first >= of_wave || (group > 0 && active_groups == 1)) return;
-    if (is_fallback_launch) {  // a workgroup that timed out did not make its last step
-        for (int i = all / steps * (steps - 1) + lane * RESULTS; i < all; i += LANES * RESULTS)
+    if (first >= tasks_per_wave || (group > 0 && active_groups == 1)) return;
+    if (is_fallback_launch) {  // a workgroup that timed out did not store its last step
+        for (int i = result_size / steps * (steps - 1) + lane * RESULTS; i < result_size; i += LANES * RESULTS)
             if (result[i].x == ABSENT) timed_out = 1u;
         workgroup_barrier();
-        bool whole = timed_out == 0u;
+        bool complete = timed_out == 0u;
         workgroup_barrier();
-        if (whole) return;
+        if (complete) return;
         if (lane == 0) timed_out = 0u;
         workgroup_barrier();
         begin = 0;
     }
     int end = is_fallback_launch ? waves : min(begin + most_waves, waves);
     for (int wave = begin; wave < end; ++wave) {
-        for (int place = first; place < min(first + tasks_per_group, of_wave); ++place) {
+        for (int place = first; place < min(first + tasks_per_group, tasks_per_wave); ++place) {
             int chain = place / (across * tiles), step = STACKED == 1 ? wave - chain : wave;
             if (step < 0 || step >= steps) continue;
             int quad = place / tiles % across * QUADS, row = place % tiles * ROWS;
             bool states_fit = tasks_per_group <= CACHED_TILES;  // in `group_states`
             int at = states_fit ? (place - first) * RESULTS * UNITS : 0;
             Task task = Task(chain, step, quad, row, at, STACKED == 1 && chain > 0);
-            if (is_fallback_launch && result[place_before(step + 1, chain, row, quad)].x != ABSENT)
+            if (is_fallback_launch && result[states_offset(step + 1, chain, row, quad)].x != ABSENT)
                 continue;
             if (!states_fit || is_fallback_launch || step == 0 || wave == begin) {
                 load_states(task, lane);
                 workgroup_barrier();
                 if (timed_out == 1u) return;
-                workgroup_barrier();  // all have read it before one that is ahead sets it in `stage`
+                workgroup_barrier();  // read by all before a lane that is ahead sets it in `stage`
             }
-            if (!work(task, is_fallback_launch ? 0 : MAX_POLLS, lane)) return;
-            if (!states_fit || is_fallback_launch) {  // other lanes load what these stored
+            if (!compute_step(task, is_fallback_launch ? 0 : MAX_POLLS, lane)) return;
+            if (!states_fit || is_fallback_launch) {  // other lanes load these stores
                 memoryBarrierBuffer();
                 workgroup_barrier();
             }

@@ -1,5 +1,5 @@
-// What both kernels of a step know: GATES sums, INPUTS inputs and STATES states of each unit, of
-// which SUMMED is summed, and RESULTS new ones. The host writes new_state, of one unit.
+// Shared by the kernels of recurrences. A unit has GATES sums over the state SUMMED of all units,
+// INPUTS inputs, STATES states and RESULTS new states. The host generates new_state of one unit.
 #ifndef GATES
 #define GATES 4
 #define INPUTS 4
@@ -7,9 +7,9 @@
 #define SUMMED 0
 #define RESULTS 2
 #endif
-uniform int steps, batch, quads, units, now;  // quads: fours of units, of which `units` are there
-// A component of four that the compiler does not know. By an index, NVIDIA's has a vector of shared
-// memory or of registers in memory of its own, and takes a tenth of a microsecond to read it.
+uniform int steps, batch, quads, units, now;  // quads: of units, of which `units` are no padding
+// Component i of v, for an i that is no constant. Where v is indexed instead, NVIDIA's compiler copies
+// it to local memory, and to read it takes a tenth of a microsecond.
 float component(vec4 v, int i) {
     return i < 2 ? (i == 0 ? v.x : v.y) : i == 2 ? v.z : v.w;
 }

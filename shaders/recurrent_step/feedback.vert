@@ -1,5 +1,5 @@
 #version 300 es
-// A new state of four units a vec4, with the whole sums, by transform feedback.
+// A new state of four units in each vec4, by transform feedback: each vertex computes whole sums.
 #ifndef VECTORS
 #define VECTORS 1
 #endif
@@ -13,31 +13,31 @@ uniform highp STATE_SAMPLER state;
 #include "recurrent_step/cell.glsl"
 
 vec4 vector(int i) {
-    int place = i / RESULTS, own = place / quads;
-    int quad = place - own * quads, direction = own / batch;
+    int place = i / RESULTS, row_quad = place / quads;
+    int quad = place - row_quad * quads, direction = row_quad / batch;
     vec4 sums[GATES];
     for (int gate = 0; gate < GATES; ++gate) {
         int first = ((direction * GATES + gate) * quads + quad) * 4 * quads;
         vec4 sum = vec4(0.0);
         for (int k = 0; k < quads; ++k) {
-            vec4 h = texel(state, (own * quads + k) * STATES + SUMMED);
-            int at = first + k;
-            sum += vec4(dot(texel(weight, at), h), dot(texel(weight, at + quads), h),
-                        dot(texel(weight, at + 2 * quads), h),
-                        dot(texel(weight, at + 3 * quads), h));
+            vec4 h = texel(state, (row_quad * quads + k) * STATES + SUMMED);
+            int index = first + k;
+            sum += vec4(dot(texel(weight, index), h), dot(texel(weight, index + quads), h),
+                        dot(texel(weight, index + 2 * quads), h),
+                        dot(texel(weight, index + 3 * quads), h));
         }
         sums[gate] = sum;
     }
-    int row = own - direction * batch;
+    int row = row_quad - direction * batch;
     int from = ((direction * steps + now) * batch + row) * INPUTS * quads + quad;
-    vec4 found = vec4(0.0);
-    for (int lane = 0; lane < min(units - 4 * quad, 4); ++lane) {  // a unit at a time: registers
-        float own_sums[GATES], inputs[INPUTS], before[STATES];
+    vec4 values = vec4(0.0);
+    for (int lane = 0; lane < min(units - 4 * quad, 4); ++lane) {  // one unit at a time saves registers
+        float own_sums[GATES], inputs[INPUTS], old_states[STATES];
         for (int k = 0; k < GATES; ++k) own_sums[k] = sums[k][lane];
         for (int k = 0; k < INPUTS; ++k) inputs[k] = texel(x, from + k * quads)[lane];
-        for (int k = 0; k < STATES; ++k) before[k] = texel(state, place * STATES + k)[lane];
-        found[lane] = new_state(i - place * RESULTS, own_sums, inputs, before);
+        for (int k = 0; k < STATES; ++k) old_states[k] = texel(state, place * STATES + k)[lane];
+        values[lane] = new_state(i - place * RESULTS, own_sums, inputs, old_states);
     }
-    return found;
+    return values;
 }
 #include "common/capture.glsl"

@@ -1,5 +1,5 @@
 #version 300 es
-// Weighted sums of few places along an axis by transform feedback: four results a vec4.
+// Weighted sums of a few elements along an axis by transform feedback: four results a vec4.
 #ifndef INDEX_SAMPLER
 #define INDEX_SAMPLER isampler2D
 #endif
@@ -14,9 +14,9 @@ uniform highp WEIGHT_SAMPLER weight;
 uniform int places;
 
 vec4 vector(int i) {
-    vec4 found = vec4(0.0);
+    vec4 values = vec4(0.0);
     for (int k = 0; k < 4; ++k)
-        if (4 * i + k < places) found[k] = sum_at(4 * i + k);
-    return found;
+        if (4 * i + k < places) values[k] = sum_at(4 * i + k);
+    return values;
 }
 #include "common/capture.glsl"

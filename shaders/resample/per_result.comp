@@ -1,6 +1,6 @@
 #version 310 es
-// Weighted sums of few places along an axis: one result an invocation, or four neighbouring ones, of
-// as many neighbours of x (FOURS) or along the axis itself (ALONG).
+// Weighted sums of a few elements along an axis: one result an invocation, or four neighbouring ones
+// across the axis (FOURS) or along it (ALONG).
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -44,8 +44,8 @@ vec4 sum_at(int i) {
     vec4 sum = vec4(0.0);
     for (int tap = 0; tap < taps; ++tap) {
         int at = tap * quads + place;
-        ivec4 there = clamp(index[at], 0, extent - 1) + first;
-        sum += weight[at] * vec4(x[there.x], x[there.y], x[there.z], x[there.w]);
+        ivec4 sources = clamp(index[at], 0, extent - 1) + first;
+        sum += weight[at] * vec4(x[sources.x], x[sources.y], x[sources.z], x[sources.w]);
     }
     return sum;
 }

@@ -1,7 +1,7 @@
 #version 310 es
-// A number of each row of logits, drawn by their probabilities: a row a workgroup. Nothing is sorted:
-// the smallest logit that may be drawn is found by its bits, two at a time, from counts of the logits
-// that are at least as great (for top_k) or from sums of their exponentials (for top_p).
+// Sampling an index of each row of logits by their probabilities, a workgroup for a row. Nothing is
+// sorted: the least logit that may be drawn is determined two bits at a time, by the counts of the
+// logits that are at least as great (for top_k) or the sums of their exponentials (for top_p).
 #ifndef LANES
 #define LANES 128
 #endif
@@ -20,7 +20,7 @@ uniform int rows, n, x_row;
 shared vec4 scratch[LANES];
 int lane, from;  // this invocation; the row's first vec4
 
-// Four logits of the row; those behind its end as negative infinities.
+// Four logits of the row; negative infinity behind its end.
 vec4 logits(int quad) {
     vec4 found = x[from + quad];
     int left = n - 4 * quad;
@@ -37,7 +37,7 @@ uint key_of(float v) {
     return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-// The sum, or the maximum, of all invocations' numbers.
+// The sum, or the maximum, of the values of all invocations.
 vec4 reduce(vec4 own, bool is_maximum) {
     workgroup_barrier();
     scratch[lane] = own;
@@ -57,7 +57,7 @@ float exp_of(float v) {
     return exp(max(v, -104.0)) * (v < -104.0 ? 0.0 : 1.0);
 }
 
-// The sum of this invocation's number and of those before it; that of all is in scratch[LANES - 1].x.
+// The sum of the values of this invocation and of those before it. scratch[LANES - 1].x has the total.
 float inclusive_scan(float own) {
     workgroup_barrier();
     scratch[lane].x = own;
@@ -90,13 +90,14 @@ vec3 count_or_sum(uvec3 keys, uint least_key, float maximum, bool counted) {
     return reduce(vec4(sum, 0.0), false).xyz;
 }
 
-// The weight by which a number is drawn; 0 for one that may not be.
+// The weight of logit i in the draw; 0 where it may not be drawn.
 float weight_of(int i, uint least_key, float maximum, float min_p, float temperature) {
     float v = logit(i);
     return key_of(v) < least_key || exp_of(v - maximum) < min_p ? 0.0 : exp_of((v - maximum) / temperature);
 }
 
-// The greatest key from which on there are `wanted` logits, or exponentials of that sum.
+// The greatest key for which the logits of at least that key are `wanted`, or their exponentials have
+// that sum.
 uint threshold(float wanted, uint least_key, float maximum, bool counted) {
     uint found = 0u;
     for (int shift = 30; shift >= 0; shift -= 2) {
@@ -114,7 +115,7 @@ void main() {
     float temperature = rules[4 * row], top_k = floor(rules[4 * row + 1]);
     float top_p = rules[4 * row + 2], min_p = min(rules[4 * row + 3], 1.0);
 
-    // The maximum, where it is first, and whether there is a NaN.
+    // The maximum, its first index, and whether there is a NaN.
     float maximum = uintBitsToFloat(0xff800000u);
     int first = n;
     bool is_number = true;
@@ -130,11 +131,11 @@ void main() {
         }
     }
     vec4 whole_row = reduce(vec4(maximum, is_number ? 0.0 : 1.0, 0.0, 0.0), true);
-    bool mine = first < n && maximum == whole_row.x;
+    bool has_maximum = first < n && maximum == whole_row.x;
     maximum = whole_row.x;
     bool has_no_maximum = whole_row.y > 0.0 || !is_finite(maximum);
     if (has_no_maximum || temperature <= 0.0) {
-        float place = reduce(vec4(mine ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
+        float place = reduce(vec4(has_maximum ? float(-first) : float(-n), 0.0, 0.0, 0.0), true).x;
         if (lane == 0) result[row] = has_no_maximum ? -1 : int(-place);
         return;
     }
@@ -144,12 +145,12 @@ void main() {
     if (top_p < 1.0) {
         float all = count_or_sum(uvec3(least_key), least_key, maximum, false).x;
         least_key = threshold(min(top_p, 1.0) * all, least_key, maximum, false);
-        least_key = min(least_key, key_of(maximum));  // rounding may ask for more than there is
+        least_key = min(least_key, key_of(maximum));  // by rounding the target may exceed the total
     }
-    // The row is cut into a range for each invocation, then the range that the random number falls into,
-    // until one number is left.
+    // The row is divided into a range for each invocation, then so is the range that the random number
+    // falls into, until one logit is left.
     int begin = 0, end = n;
-    float target = -1.0, before = 0.0;  // before: the sum of those before `begin`
+    float target = -1.0, sum_before = 0.0;  // sum_before: of the weights before `begin`
     while (end - begin > 1 || target < 0.0) {
         int width = (end - begin + LANES - 1) / LANES;
         int first_own = min(begin + lane * width, end), last_own = min(first_own + width, end);
@@ -158,14 +159,15 @@ void main() {
             own += weight_of(i, least_key, maximum, min_p, temperature);
         float sum = inclusive_scan(own);
         if (target < 0.0) target = max(random[row], 0.0) * scratch[LANES - 1].x;
-        // Whose sum exceeds it; for want of that by rounding, the last that has any.
-        bool within = own > 0.0 && before + sum > target;
+        // The first range whose sum exceeds the target; where by rounding none does, the last with a
+        // weight.
+        bool within = own > 0.0 && sum_before + sum > target;
         int chosen = -int(reduce(vec4(within ? float(-lane) : float(-LANES), 0.0, 0.0, 0.0), true).x);
         if (chosen == LANES)
             chosen = int(reduce(vec4(own > 0.0 ? float(lane) : -1.0, 0.0, 0.0, 0.0), true).x);
         if (chosen < 0) break;
-        float less = reduce(vec4(lane == chosen ? sum - own : 0.0, 0.0, 0.0, 0.0), false).x;
-        before += less;
+        float skipped = reduce(vec4(lane == chosen ? sum - own : 0.0, 0.0, 0.0, 0.0), false).x;
+        sum_before += skipped;
         end = min(begin + (chosen + 1) * width, end);
         begin += chosen * width;
     }

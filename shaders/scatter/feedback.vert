@@ -1,5 +1,5 @@
 #version 300 es
-// Four words a vec4, each with the updates that go there, by transform feedback.
+// Four words of the result in each vec4, with the updates of each, by transform feedback.
 #ifndef X_SAMPLER
 #define X_SAMPLER isampler2D
 #endif
@@ -30,7 +30,7 @@ ivec4 vector(int i);
 
 ivec4 vector(int i) {
     ivec4 words = ivec4(0);
-    // 4: a loop of a known length is unrolled, and registers of boards run out.
+    // Not a constant 4: the loop would be unrolled, for which boards have too few registers.
     int lanes = min(out_size, 4);
     for (int lane = 0; lane < lanes; ++lane) words[lane] = word(4 * i + lane);
     return words;

@@ -1,8 +1,8 @@
-// The number of a place of the result: x's own, and the updates that go there, in their order.
-//     RANK, DEPTH: dimensions of x; those that indices name, from dimension LOOKED on.
+// An element of the result: that of x, reduced with its updates in their order.
+//     RANK, DEPTH: dimensions of x; dimensions that indices name, from dimension LOOKED on.
 //     REDUCTION: 0 the last update, 1 sum, 2 product, 3 greatest, 4 least. FLOATS: of floats.
-//     SORTED: whether a table says which updates each place has; else all indices are walked.
-// Who includes it defines INDEX(i) and UPDATE(i), the numbers of these operands.
+//     SORTED: a table lists the updates of each element; else all indices are searched.
+// The including shader defines INDEX(i) and UPDATE(i), elements of these operands.
 #ifndef RANK
 #define RANK 2
 #endif
@@ -22,19 +22,19 @@
 #define SORTED 0
 #endif
 #include "common/nan.glsl"
-uniform int pitch[RANK];    // from one place to the next one in the result
+uniform int pitch[RANK];    // strides of the result
 uniform int size[RANK];     // of x's dimensions
-uniform int looks[RANK];    // from one place to the next one in the indices: 0 where these are walked
-uniform int strides[RANK];  // and in the updates
-uniform int within[RANK];   // how many places along a dimension have updates at all
-uniform int outer_count, inner_count;    // what is walked: two loops
-uniform int outer_look, inner_look, outer_update, inner_update;
+uniform int looks[RANK];    // strides of the indices; 0 where these are searched
+uniform int strides[RANK];  // strides of the updates
+uniform int within[RANK];   // the extent along each dimension that has updates
+uniform int outer_count, inner_count;    // two loops over the index tuples
+uniform int outer_look, inner_look, outer_update, inner_update;  // their strides
 uniform int index_step;                  // from one index of a tuple to the next
-uniform int starts;                      // the numbers of a table before the updates' own
+uniform int starts;                      // of the table: offset of the updates' list
 
-uniform int x_row, x_size, out_row;      // from one row to the next; what x takes, padding included
+uniform int x_row, x_size, out_row;      // row pitches; x_size: of x, padding included
 
-// Where x has the number for a place of the result; what is asked for padding may lie past its end.
+// The offset in x of an element of the result; clamped, as padding of the result may lie past x.
 int place_in_x(int place) {
     return min(place + place / out_row * (x_row - out_row), x_size - 1);
 }
@@ -70,39 +70,39 @@ int reduced(int a, int b) {
 }
 
 int updated(int place, int value) {
-    int c[RANK];
-    int look = 0, update = 0;
-    bool met = true;
+    int coordinates[RANK];
+    int index_offset = 0, update_offset = 0;
+    bool is_covered = true;
     for (int d = 0; d < RANK; ++d) {
-        c[d] = place / pitch[d];
-        place -= c[d] * pitch[d];
-        look += c[d] * looks[d];
-        update += c[d] * strides[d];
-        met = met && c[d] < within[d];
+        coordinates[d] = place / pitch[d];
+        place -= coordinates[d] * pitch[d];
+        index_offset += coordinates[d] * looks[d];
+        update_offset += coordinates[d] * strides[d];
+        is_covered = is_covered && coordinates[d] < within[d];
     }
-    if (!met) return value;
+    if (!is_covered) return value;
 #if SORTED
-    int own = 0;
-    for (int k = 0; k < DEPTH; ++k) own = own * size[k] + c[k];
-    int last = INDEX(own + 1);
-    for (int i = INDEX(own); i < last; ++i) {
-        int number = INDEX(starts + i);
-        int outer = number / inner_count;
-        int at = update + outer * outer_update + (number - outer * inner_count) * inner_update;
-        value = reduced(value, UPDATE(at));
+    int row = 0;
+    for (int k = 0; k < DEPTH; ++k) row = row * size[k] + coordinates[k];
+    int last = INDEX(row + 1);
+    for (int i = INDEX(row); i < last; ++i) {
+        int tuple = INDEX(starts + i);
+        int outer = tuple / inner_count;
+        int offset = update_offset + outer * outer_update + (tuple - outer * inner_count) * inner_update;
+        value = reduced(value, UPDATE(offset));
     }
 #else
     for (int outer = 0; outer < outer_count; ++outer)
         for (int inner = 0; inner < inner_count; ++inner) {
-            int from = look + outer * outer_look + inner * inner_look;
-            bool here = true;
+            int first = index_offset + outer * outer_look + inner * inner_look;
+            bool matches = true;
             for (int k = 0; k < DEPTH; ++k) {
-                int found = INDEX(from + k * index_step), places = size[LOOKED + k];
-                found = clamp(found < 0 ? found + places : found, 0, places - 1);
-                here = here && found == c[LOOKED + k];
+                int target = INDEX(first + k * index_step), extent = size[LOOKED + k];
+                target = clamp(target < 0 ? target + extent : target, 0, extent - 1);
+                matches = matches && target == coordinates[LOOKED + k];
             }
-            int at = update + outer * outer_update + inner * inner_update;
-            if (here) value = reduced(value, UPDATE(at));
+            int offset = update_offset + outer * outer_update + inner * inner_update;
+            if (matches) value = reduced(value, UPDATE(offset));
         }
 #endif
     return value;

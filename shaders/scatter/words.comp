@@ -1,5 +1,5 @@
 #version 310 es
-// A word an invocation, with the updates that go there.
+// A word of the result an invocation, with the updates of it.
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -1,8 +1,8 @@
 #version 310 es
-// A depthwise convolution and the pointwise one behind it: a workgroup computes WG_Y tiles, each of
-// TM pixels of a row, by 4 WG_X output channels. It makes the depthwise results of its pixels in
-// shared memory, those of QUADS quads of channels at a time; its WG_K slices each sum the products
-// of a part of these, and shared memory joins the parts.
+// A depthwise convolution fused with the pointwise one behind it. A workgroup computes WG_Y tiles of
+// TM pixels of a row by 4 WG_X output channels. It computes the depthwise results of its pixels into
+// shared memory, QUADS quads of channels at a time; each of its WG_K slices sums the products of a part
+// of these, and shared memory reduces the slices' sums.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -41,10 +41,10 @@ layout(std430, binding = 3) buffer Depthwise { vec4 depthwise[]; };
 #endif
 #define INVOCATIONS (WG_X * WG_Y * WG_K)
 #define QUADS (DEEP * WG_X * WG_K)
-// Pixels of which an invocation makes depthwise results at a time: several where their windows have
-// most of their columns in common.
+// Pixels whose depthwise results an invocation computes at a time: several where their windows share
+// most columns.
 #define SPAN (STRIDE_W > 1 ? 1 : PX < TM ? PX : TM)
-shared vec4 depthwise_results[WG_Y * TM * QUADS];  // pixel by pixel; at last the slices' sums
+shared vec4 depthwise_results[WG_Y * TM * QUADS];  // by pixel; at the end the slices' sums
 vec4 weights[4 * AHEAD];
 
 // The first pixel of a tile in its row, and the row, counted through all images.
@@ -53,8 +53,8 @@ ivec2 tile_at(int tile) {
     return ivec2((tile - row * across) * TM, row);
 }
 
-// Loads the weights of AHEAD steps of this slice, the first of them of that quad of channels. Those
-// behind the last channel are 0: what they are multiplied by is 0, and may not meet infinity.
+// Load the weights of AHEAD steps of this slice, from the quad of channels `first` on. Weights behind
+// the last channel are 0: they are multiplied by zeros, which would make NaN of infinity.
 void fetch(int first, int column) {
     for (int l = 0; l < 4 * AHEAD; ++l) {
         int channel = 4 * (first + l / 4 * WG_K) + l % 4;
@@ -65,14 +65,14 @@ void fetch(int first, int column) {
         if (4 * (first + l / 4 * WG_K) + l % 4 >= c) weights[l] = vec4(0.0);
 }
 
-// Puts the depthwise results of the `count` quads of channels from `base` on into shared memory.
-// What is behind the last channel is 0.
+// Compute the depthwise results of `count` quads of channels from `base` on into shared memory, zeros
+// behind the last channel.
 void convolve(int base, int count) {
     const int spans = (TM + SPAN - 1) / SPAN;
     int tiles = n * oh * ((ow + TM - 1) / TM);
     for (int item = int(gl_LocalInvocationIndex); item < WG_Y * spans * count; item += INVOCATIONS) {
         int span = item / count, quad = base + item % count;
-        int place = span / spans * TM + span % spans * SPAN;
+        int pixel_of_group = span / spans * TM + span % spans * SPAN;
         ivec2 at = tile_at(min(int(WORKGROUP_ID.y) * WG_Y + span / spans, tiles - 1));
         int image = at.y / oh;
         ivec3 from = ivec3((at.x + span % spans * SPAN) * STRIDE_W - PADDING_LEFT,
@@ -85,8 +85,8 @@ void convolve(int base, int count) {
                 for (int kx = 0; kx < KERNEL_W; ++kx) {
                     if (IS_FIRST_USE(p, kx)) {
                         int pixel = pixel_at_tap(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
-                        vec4 found = x_at(max(pixel, 0) + quad);
-                        line[LINE_INDEX(p, kx)] = pixel < 0 ? vec4(0.0) : found;
+                        vec4 value = x_at(max(pixel, 0) + quad);
+                        line[LINE_INDEX(p, kx)] = pixel < 0 ? vec4(0.0) : value;
                     }
                 }
             }
@@ -97,7 +97,7 @@ void convolve(int base, int count) {
         }
         for (int p = 0; p < SPAN; ++p)
             if (TM % SPAN == 0 || span % spans * SPAN + p < TM)
-                depthwise_results[(place + p) * QUADS + quad - base] =
+                depthwise_results[(pixel_of_group + p) * QUADS + quad - base] =
                     first_of(prologue(sum[p], quad, image), c - 4 * quad);
     }
 }
@@ -111,7 +111,7 @@ void main() {
     vec4 sum[TM];
     for (int i = 0; i < TM; ++i) sum[i] = vec4(0.0);
     int first = slice;
-    fetch(first, column);  // on their way while the depthwise results are made
+    fetch(first, column);  // in flight while the depthwise results are computed
     for (int base = 0; base < channels; base += QUADS) {
         int end = min(base + QUADS, channels);
         if (base > 0) workgroup_barrier();
@@ -132,7 +132,7 @@ void main() {
         }
     }
 
-    // The sums of the slices, then those of all.
+    // Reduce the sums of the slices.
 #define PART(slice, i) depthwise_results[((slice) * WG_Y * TM + row + (i)) * WG_X + lane]
     workgroup_barrier();
     for (int i = 0; i < TM; ++i) PART(slice, i) = sum[i];

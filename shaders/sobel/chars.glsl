@@ -1,7 +1,7 @@
-// Bytes of an image, and sums of them in 16 bits. CHARS: WIDTH words of four pixels, which are computed
-// together. Of each word pixels 0 and 2 make one word of two lanes of 16 bits, `even`, and pixels 1 and
-// 3 another, `odd`. Lanes of a sum are the sums of lanes once BIAS has made all of them positive,
-// whatever they borrowed before; it is 8 * 256 in each, so that a shift by 3 leaves the gradient's byte.
+// Bytes of an image, and their sums in 16 bits. CHARS: WIDTH words of four pixels, which are computed
+// together. Pixels 0 and 2 of a word are two lanes of 16 bits of the word `even`, pixels 1 and 3 those
+// of `odd`. Differences borrow across lanes until BIAS makes all lanes positive; it is 8 * 256 in each,
+// so that a shift by 3 leaves the gradient's byte.
 #define LANES 0x00FF00FFu
 #define BIAS 0x08000800u
 #if WIDTH == 4
@@ -16,12 +16,12 @@
 #define PLACES(first) (first + uvec2(0, 1))
 #endif
 
-// The bytes of gradients, eightfold.
+// The bytes of gradients that are given eightfold.
 CHARS bytes_of(CHARS even, CHARS odd) {
     return (((even + BIAS) >> 3) & LANES) | (((odd + BIAS) << 5) & ~LANES);
 }
 
-// Ones in the bytes of the words from `first` on that have neighbours to the left and the right.
+// A mask of the bytes of the words from `first` on that have a left and a right neighbour.
 CHARS within(uint first, uint width) {
     CHARS at = PLACES(first);
     uint last = width - 1u;

@@ -1,5 +1,5 @@
 #version 300 es
-// Sixteen pixels of a gradient a vec4 by transform feedback, as they lie: those of dx, then of dy.
+// Sixteen pixels of a gradient a vec4 by transform feedback, all of dx before those of dy.
 #ifndef VECTORS
 #define VECTORS 1
 #endif
@@ -13,7 +13,7 @@ uniform highp X_SAMPLER x;
 uniform int height, width, words;
 flat out highp ivec4 result[VECTORS];
 
-// That of row `y` in the words that `column` counts.
+// The terms of row `y` of the words of `column`.
 Row row_at(int y, int column, int columns) {
     int row = y * columns;
     uint before = uint(texel(x, row + max(column - 1, 0)).w);
@@ -28,17 +28,17 @@ uvec4 vector(int i) {
     int column = i - row * columns, y = row < height ? row : row - height;
     if (y == 0 || y == height - 1) return uvec4(0u);
     Row above = row_at(y - 1, column, columns), below = row_at(y + 1, column, columns);
-    uvec4 found;
+    uvec4 bytes;
     if (row < height) {
-        Row beside = row_at(y, column, columns);
-        uvec4 even = above.across_even + 2u * beside.across_even + below.across_even;
-        uvec4 odd = above.across_odd + 2u * beside.across_odd + below.across_odd;
-        found = bytes_of(even, odd);
+        Row middle = row_at(y, column, columns);
+        uvec4 even = above.across_even + 2u * middle.across_even + below.across_even;
+        uvec4 odd = above.across_odd + 2u * middle.across_odd + below.across_odd;
+        bytes = bytes_of(even, odd);
     } else {
         uvec4 even = above.along_even - below.along_even;
-        found = bytes_of(even, above.along_odd - below.along_odd);
+        bytes = bytes_of(even, above.along_odd - below.along_odd);
     }
-    return found & within(uint(column * WIDTH), uint(width));
+    return bytes & within(uint(column * WIDTH), uint(width));
 }
 
 void main() {

@@ -1,6 +1,6 @@
 #version 310 es
-// Both gradients of 4 WIDTH pixels of ROWS rows an invocation, which goes down these rows and keeps
-// what rows give in registers: a row is loaded once, and once more at the ends.
+// Both gradients of 4 WIDTH pixels of ROWS rows an invocation. It walks down these rows and keeps the
+// terms of the last rows in registers: only rows at the ends are loaded twice.
 #ifndef WG_X
 #define WG_X 32
 #endif
@@ -23,7 +23,7 @@ layout(std430, binding = 0) buffer X { CHARS x[]; };
 layout(std430, binding = 1) buffer Out { CHARS result[]; };
 uniform int height, width, words;
 
-// That of row `y`, or of the last one above or below, in the words that `column` counts.
+// The terms of row `y`, clamped to the image, of the words of `column`.
 Row row_at(int y, int column, int columns) {
     int row = clamp(y, 0, height - 1) * columns;
     uint before = x[row + max(column - 1, 0)].LAST;
@@ -35,13 +35,13 @@ void main() {
     int columns = words / WIDTH;
     int column = int(INVOCATION_ID.x), top = int(INVOCATION_ID.y) * ROWS;
     if (column >= columns || top >= height) return;
-    CHARS kept = within(uint(column * WIDTH), uint(width));
+    CHARS mask = within(uint(column * WIDTH), uint(width));
     Row above = row_at(top - 1, column, columns), row = row_at(top, column, columns);
 #if UNROLLED
     for (int i = 0; i < ROWS; ++i) {
         int y = top + i;
         if (y >= height) return;
-#else  // as it would be with a known end, and registers of boards run out
+#else  // boards have too few registers for an unrolled loop
     int end = min(top + ROWS, height);
     for (int y = top; y < end; ++y) {
 #endif
@@ -50,7 +50,7 @@ void main() {
         CHARS odd = above.across_odd + 2u * row.across_odd + below.across_odd;
         CHARS dx = bytes_of(even, odd);
         CHARS dy = bytes_of(above.along_even - below.along_even, above.along_odd - below.along_odd);
-        CHARS inner = y > 0 && y < height - 1 ? kept : CHARS(0u);
+        CHARS inner = y > 0 && y < height - 1 ? mask : CHARS(0u);
         int at = y * columns + column;
         result[at] = dx & inner;
         result[height * columns + at] = dy & inner;

@@ -6,13 +6,13 @@
 #define LAST y
 #endif
 
-// What a row gives to the gradients of the rows about it.
+// The terms of a row in the gradients of it and of the rows above and below.
 struct Row {
-    CHARS across_even, across_odd;  // the right neighbour less the left one
-    CHARS along_even, along_odd;    // both of them, and the pixel itself twice
+    CHARS across_even, across_odd;  // right neighbour less left one
+    CHARS along_even, along_odd;    // both neighbours, and the pixel twice
 };
 
-// That of `words`, whose neighbours are the last pixel of `before` and the first one of `after`.
+// The terms of `words`, between the last pixel of `before` and the first one of `after`.
 Row row_of(uint before, CHARS words, uint after) {
     CHARS even = words & LANES, odd = (words >> 8) & LANES;
     CHARS left = (odd << 16) | (SHIFTED_IN(before >> 8, odd) >> 16);  // of the even: -1 and 1

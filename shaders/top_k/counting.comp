@@ -1,5 +1,5 @@
 #version 310 es
-// Each number of a row goes to the place that the count of the numbers before it says.
+// Each index of a row is stored at its rank: the count of the numbers that come before its number.
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -13,13 +13,13 @@ uniform int rows, sample_rows, n, k, x_row;
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
     for (int number = int(INVOCATION_ID.x); number < rows * n; number += stride) {
-        int row = number / n, place = number - row * n, image = row / sample_rows;
-        int from = image * x_row + (row - image * sample_rows) * n;
-        int key = key_of(x[from + place]), before = 0;
+        int row = number / n, column = number - row * n, image = row / sample_rows;
+        int row_begin = image * x_row + (row - image * sample_rows) * n;
+        int key = key_of(x[row_begin + column]), rank = 0;
         for (int i = 0; i < n; ++i) {
-            int other = key_of(x[from + i]);
-            before += other > key || (other == key && i < place) ? 1 : 0;
+            int other = key_of(x[row_begin + i]);
+            rank += other > key || (other == key && i < column) ? 1 : 0;
         }
-        if (before < k) result[row * k + before] = place;
+        if (rank < k) result[row * k + rank] = column;
     }
 }

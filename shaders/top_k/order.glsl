@@ -1,5 +1,5 @@
-// Numbers as integers in the order that is asked for: the first number is the greatest integer.
-// FLOATS: they are words of floats; LARGEST: the greatest is first.
+// Sort keys: the number that comes first has the greatest integer.
+// FLOATS: the numbers are words of floats; LARGEST: the greatest number comes first.
 #ifndef FLOATS
 #define FLOATS 1
 #endif

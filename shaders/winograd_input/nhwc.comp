@@ -1,6 +1,6 @@
 #version 310 es
-// B^T d B of the patches of channels-last images, one channel of a tile an invocation, or of texels
-// (X_TEXTURE) four. The matrices are those of glnn/graph/operators/winograd.py.
+// B^T d B of the patches of channels-last images: one channel of a tile an invocation, or four where x
+// is a texture (X_TEXTURE). The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif
@@ -23,7 +23,7 @@ uniform int c, h, w, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
 uniform int x_first, x_pixel, out_row;  // floats
 
-VALUE[WINDOW] transformed(VALUE d[WINDOW]) {
+VALUE[WINDOW] transform(VALUE d[WINDOW]) {
 #if TILE == 2
     return VALUE[WINDOW](d[2] - d[0], d[1] + d[2], d[2] - d[1], d[3] - d[1]);
 #else
@@ -39,9 +39,9 @@ void main() {
     int tile = int(INVOCATION_ID.y);
     if (channel >= (c + CHANNELS - 1) / CHANNELS || tile >= tiles) return;
     int image = (first_tile + tile) / (tiles_down * tiles_across);
-    int place = first_tile + tile - image * tiles_down * tiles_across;
-    int top = place / tiles_across * TILE - PADDING_TOP;
-    int left = place % tiles_across * TILE - PADDING_LEFT;
+    int tile_of_image = first_tile + tile - image * tiles_down * tiles_across;
+    int top = tile_of_image / tiles_across * TILE - PADDING_TOP;
+    int left = tile_of_image % tiles_across * TILE - PADDING_LEFT;
 
     VALUE patch_rows[WINDOW * WINDOW];
     for (int i = 0; i < WINDOW; ++i) {
@@ -50,17 +50,17 @@ void main() {
         for (int j = 0; j < WINDOW; ++j) {
             int column = left + j;
             bool inside = row >= 0 && row < h && column >= 0 && column < w;
-            int at = (x_first + ((image * h + row) * w + column) * x_pixel) / CHANNELS + channel;
-            VALUE value = X(inside ? at : 0);
+            int offset = (x_first + ((image * h + row) * w + column) * x_pixel) / CHANNELS + channel;
+            VALUE value = X(inside ? offset : 0);
             line[j] = inside ? value : VALUE(0.0);
         }
-        line = transformed(line);
+        line = transform(line);
         for (int j = 0; j < WINDOW; ++j) patch_rows[i * WINDOW + j] = line[j];
     }
     for (int j = 0; j < WINDOW; ++j) {
         VALUE line[WINDOW];
         for (int i = 0; i < WINDOW; ++i) line[i] = patch_rows[i * WINDOW + j];
-        line = transformed(line);
+        line = transform(line);
         for (int i = 0; i < WINDOW; ++i)
             result[((i * WINDOW + j) * tiles + tile) * (out_row / CHANNELS) + channel] = line[i];
     }

@@ -1,6 +1,6 @@
 #version 310 es
-// A^T m A of the tiles of products, one channel of a tile an invocation, or of texels
-// (X_TEXTURE) four, to channels-last images, or pooled (POOL). The matrices are those of
+// A^T m A of the tiles of products, to channels-last images, pooled with POOL: one channel of a tile an
+// invocation, or four where x is a texture (X_TEXTURE). The matrices are those of
 // glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
@@ -22,7 +22,7 @@ uniform int o, oh, ow, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
 uniform int x_row, out_first, out_pixel;  // floats
 
-VALUE[TILE] transformed(VALUE m[WINDOW]) {
+VALUE[TILE] transform(VALUE m[WINDOW]) {
 #if TILE == 2
     return VALUE[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
 #else
@@ -42,31 +42,31 @@ void main() {
         VALUE line[WINDOW];
         for (int i = 0; i < WINDOW; ++i)
             line[i] = X(((i * WINDOW + j) * tiles + tile) * (x_row / CHANNELS) + channel);
-        VALUE values[TILE] = transformed(line);
+        VALUE values[TILE] = transform(line);
         for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = values[i];
     }
     int image = (first_tile + tile) / (tiles_down * tiles_across);
-    int place = first_tile + tile - image * tiles_down * tiles_across;
-    int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
+    int tile_of_image = first_tile + tile - image * tiles_down * tiles_across;
+    int top = tile_of_image / tiles_across * TILE, left = tile_of_image % tiles_across * TILE;
     for (int i = 0; i < TILE; i += SIDE) {
         VALUE values[SIDE * TILE];
         for (int row = 0; row < SIDE; ++row) {
             VALUE line[WINDOW];
             for (int j = 0; j < WINDOW; ++j) line[j] = columns[(i + row) * WINDOW + j];
-            VALUE own[TILE] = transformed(line);
-            for (int j = 0; j < TILE; ++j) values[row * TILE + j] = own[j];
+            VALUE row_values[TILE] = transform(line);
+            for (int j = 0; j < TILE; ++j) values[row * TILE + j] = row_values[j];
         }
         for (int j = 0; j < TILE; j += SIDE) {
             int y = (top + i) / SIDE, column = (left + j) / SIDE;
             if (y >= oh || column >= ow) continue;
-            int at = (out_first + ((image * oh + y) * ow + column) * out_pixel) / CHANNELS + channel;
+            int offset = (out_first + ((image * oh + y) * ow + column) * out_pixel) / CHANNELS + channel;
 #if POOL
-            VALUE a = epilogue(values[j], at, channel), b = epilogue(values[j + 1], at, channel);
-            VALUE c = epilogue(values[TILE + j], at, channel);
-            VALUE d = epilogue(values[TILE + j + 1], at, channel);
-            result[at] = POOLED(a, b, c, d);
+            VALUE a = epilogue(values[j], offset, channel), b = epilogue(values[j + 1], offset, channel);
+            VALUE c = epilogue(values[TILE + j], offset, channel);
+            VALUE d = epilogue(values[TILE + j + 1], offset, channel);
+            result[offset] = POOLED(a, b, c, d);
 #else
-            result[at] = epilogue(values[j], at, channel);
+            result[offset] = epilogue(values[j], offset, channel);
 #endif
         }
     }
