@@ -1,4 +1,4 @@
-"""Values that no run changes, as what they are made of: what a session's weights are known by."""
+"""Expressions of the values that no run changes: the keys of a session's weights."""
 
 from __future__ import annotations
 
@@ -50,22 +50,26 @@ class OperatorResult:
 
     @property
     def parts(self) -> tuple[tuple[ConstantExpression, tuple[int, ...]], ...]:
-        """All parts of the constant, each with the places of those that it reads, itself last."""
-        before, at = self._before
-        return (*before, (self, at))
+        """All parts of the expression in order, each with the indices of its operands among them;
+        the expression itself is the last part.
+        """
+        parts, operands = self._other_parts
+        return (*parts, (self, operands))
 
     @cached_property
-    def _before(
+    def _other_parts(
         self,
     ) -> tuple[tuple[tuple[ConstantExpression, tuple[int, ...]], ...], tuple[int, ...]]:
-        """The parts but itself, which would be a circle, and the places that it reads."""
+        """The parts without the expression itself, which would be a reference cycle, and the
+        indices of its operands.
+        """
         expression: ConstantExpression = self
-        *before, (_, at) = parts_of(expression, _reads, without_operands)
-        return tuple(before), at
+        *parts, (_, operands) = parts_of(expression, _reads, without_operands)
+        return tuple(parts), operands
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple((without_operands(part), at) for part, at in self.parts)
+        return tuple((without_operands(part), operands) for part, operands in self.parts)
 
     @cached_property
     def _hash(self) -> int:
@@ -79,19 +83,19 @@ class OperatorResult:
 
 
 ConstantExpression = Leaf | OperatorResult
-"""Two are equal where they are made in one way of the same constants and variables."""
+"""Two are equal where they apply the same operators to the same constants and variables."""
 
 
 def without_operands(part: ConstantExpression) -> Any:
     """Return the description of `part` without its operands."""
     if isinstance(part, Leaf):
         return part
-    there = tuple(operand is not None for operand in part.operands)
-    return part.operator, part.epilogue, part.index, there
+    present = tuple(operand is not None for operand in part.operands)
+    return part.operator, part.epilogue, part.index, present
 
 
 def _reads(part: ConstantExpression) -> tuple[ConstantExpression, ...]:
-    """Return the operands of `part`, and its epilogue's, that are not left out."""
+    """Return the operands of `part` and of its epilogue, without those that are None."""
     if isinstance(part, Leaf):
         return ()
     return (*(one for one in part.operands if one is not None), *part.extras)
@@ -100,28 +104,29 @@ def _reads(part: ConstantExpression) -> tuple[ConstantExpression, ...]:
 def constant(
     graph: Graph, value: Value, expressions: dict[Value, ConstantExpression]
 ) -> ConstantExpression:
-    """Return the constant expression of `value`, which no run changes. expressions: expressions
-    found before; new ones are added to it.
+    """Return the expression of `value`, which no run changes.
+
+    expressions: a cache by value; new expressions are added.
     """
     stack = [value]
     while stack:
-        one = stack[-1]
-        node = graph.producers.get(one)
-        if node is not None and (waiting := [v for v in node.reads if v not in expressions]):
-            stack += waiting
+        top = stack[-1]
+        node = graph.producers.get(top)
+        if node is not None and (missing := [v for v in node.reads if v not in expressions]):
+            stack += missing
             continue
         stack.pop()
-        if one in expressions:
+        if top in expressions:
             continue
         if node is None:
-            expressions[one] = Leaf(one)
+            expressions[top] = Leaf(top)
             continue
-        expressions[one] = OperatorResult(
+        expressions[top] = OperatorResult(
             node.operator,
             tuple(None if v is None else expressions[v] for v in node.inputs),
             node.epilogue,
             tuple(expressions[v] for v in node.extras),
-            node.outputs.index(one),
+            node.outputs.index(top),
             node.name,
             tuple(output.type for output in node.outputs),
         )
@@ -129,14 +134,14 @@ def constant(
 
 
 def leaves(expression: ConstantExpression) -> tuple[Leaf, ...]:
-    """The constants and variables that it is made of."""
+    """Return the constants and variables of `expression`."""
     if isinstance(expression, Leaf):
         return (expression,)
     return tuple(part for part, _ in expression.parts if isinstance(part, Leaf))
 
 
 def constant_value(graph: Graph, value: Value) -> Array | None:
-    """The numbers of a value that neither a run nor an assignment changes; None for any other."""
+    """Return the array of a value that neither a run nor an assignment changes; None for others."""
     if value.kind is not Kind.CONSTANT and value not in graph.fixed:
         return None
     expression = constant(graph, value, {})
@@ -145,7 +150,7 @@ def constant_value(graph: Graph, value: Value) -> Array | None:
 
 
 def depends_on_sizes(expression: ConstantExpression) -> bool:
-    """Return True where a part of it is another one for other sizes."""
+    """Return True where a part of `expression` has open sizes."""
     change = Substitution(hint)
     parts = expression.parts if isinstance(expression, OperatorResult) else ((expression, ()),)
     return any(
@@ -163,57 +168,57 @@ def evaluated(expression: ConstantExpression, dtype: DType = DType.float32) -> A
     if isinstance(expression, Leaf):
         return expression.read()
     arrays: dict[int, Array] = {}
-    narrow: set[int] = set()  # places of float32 that was only moved, which 64 bits would be but
-    last = {place: i for i, (_, at) in enumerate(expression.parts) for place in at}  # more work for
-    for i, (part, at) in enumerate(expression.parts):
+    narrow: set[int] = set()  # parts that only move float32: 64 bits would not change these
+    last_use = {o: i for i, (_, operands) in enumerate(expression.parts) for o in operands}
+    for i, (part, operands) in enumerate(expression.parts):
         if isinstance(part, Leaf):
             array = part.read()
             if array.dtype == np.float32:
                 narrow.add(i)
             else:
-                array = computed(part, at, arrays)
-        elif part.operator.moves and part.epilogue is None and at and at[0] in narrow:
-            array = _move_arrays(part, [arrays[place] for place in at])
+                array = computed(part, operands, arrays)
+        elif part.operator.moves and part.epilogue is None and operands and operands[0] in narrow:
+            array = _move_arrays(part, [arrays[o] for o in operands])
             narrow.add(i)
         else:
-            for place in narrow.intersection(at):
-                arrays[place] = arrays[place].astype(np.float64, order="C")
-            narrow.difference_update(at)
-            array = computed(part, at, arrays)
+            for o in narrow.intersection(operands):
+                arrays[o] = arrays[o].astype(np.float64, order="C")
+            narrow.difference_update(operands)
+            array = computed(part, operands, arrays)
         arrays[i] = array
-        for place in {place for place in at if last[place] == i}:
-            del arrays[place]
+        for o in {o for o in operands if last_use[o] == i}:
+            del arrays[o]
     last_array = arrays[len(expression.parts) - 1]
     return last_array if len(expression.parts) - 1 in narrow else _round_to(last_array, dtype)
 
 
 def _move_arrays(part: OperatorResult, operands: Sequence[Array]) -> Array:
-    """Apply an operator that only moves numbers to arrays, in any order of memory."""
-    read = iter(operands)
+    """Apply an operator that only moves numbers; the result may be a view of any strides."""
+    arrays = iter(operands)
     check_result_memory(part.node, part.operator, part.types)
     return part.operator.reference_views(
-        *(None if one is None else next(read) for one in part.operands)
+        *(None if one is None else next(arrays) for one in part.operands)
     )[part.index]
 
 
 def computed(
-    part: ConstantExpression, at: Sequence[int], arrays: Mapping[int, Array] | Sequence[Array]
+    part: ConstantExpression, indices: Sequence[int], arrays: Mapping[int, Array] | Sequence[Array]
 ) -> Array:
-    """The array of a part of a constant, from those at the places that it reads."""
+    """Return the array of a part of a constant. indices: of its operands among `arrays`."""
     if isinstance(part, Leaf):
         array = part.read()
         return array.astype(np.float64) if DType.from_array(array).kind == "float" else array
-    read = iter(at)
-    operands = [None if one is None else arrays[next(read)] for one in part.operands]
+    remaining = iter(indices)
+    operands = [None if one is None else arrays[next(remaining)] for one in part.operands]
     check_result_memory(part.node, part.operator, part.types, wide=True)
     result = part.operator.reference(*operands)[part.index]
     if part.epilogue is not None and part.index == 0:
-        result = part.epilogue.evaluate(result, *(arrays[place] for place in read))
+        result = part.epilogue.evaluate(result, *(arrays[i] for i in remaining))
     return result.astype(np.float64) if result.dtype == np.float16 else result
 
 
 def _round_to(array: Array, dtype: DType) -> Array:
-    """A computed array as `dtype`, if that and it are of floats."""
+    """Return a computed array; float64 as `dtype` if that is of floats, else as float32."""
     result = np.asarray(array)
     if result.dtype != np.float64:
         return result
@@ -221,7 +226,7 @@ def _round_to(array: Array, dtype: DType) -> Array:
 
 
 def substitute_sizes(part: ConstantExpression, change: Substitution) -> ConstantExpression:
-    """A part for the sizes that `change` puts in, of the operands that it had."""
+    """Return `part` with sizes substituted by `change`, except in its operands."""
     if isinstance(part, Leaf):
         return change(part)
     operator, types = change(part.operator), change(part.types)

@@ -1,4 +1,4 @@
-"""Operators of one float32 result, whose kernels are written by hand, and those with a prologue."""
+"""Bases of operators with handwritten kernels: of one float32 result, and with a prologue."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class HandwrittenOperator(Operator):
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
         for name, one in operands.items():
-            able = FLOATS + (DType.int8,) * (name in self.int8_operands)
-            if one.dtype not in able:
-                texts = " or ".join(dtype.value for dtype in able)
+            dtypes = FLOATS + (DType.int8,) * (name in self.int8_operands)
+            if one.dtype not in dtypes:
+                texts = " or ".join(dtype.value for dtype in dtypes)
                 raise ShapeError(f"{self.name}: {name} must be {texts}, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
 
@@ -43,7 +43,7 @@ class HandwrittenOperator(Operator):
         return (self.compute(self.float_operands(arrays)),)
 
     def float_operands(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
-        """The operands' `arrays` by name, as floats."""
+        """Return the operands' `arrays` by name, as floats."""
         operands = {name: as_float(array) for name, array in self.named(arrays).items()}
         for name in self.int8_operands:
             if operands[name].dtype == np.int8:
@@ -55,11 +55,11 @@ class HandwrittenOperator(Operator):
 
     @abstractmethod
     def shape_of(self, shapes: Shapes) -> Shape:
-        """The result's shape. Raises ShapeError where the operands do not fit."""
+        """Return the result's shape. Raises ShapeError where the operands do not fit."""
 
     @abstractmethod
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        """The result by NumPy, in the dtype of `x` (float32 or float64)."""
+        """Compute the result by NumPy, in the dtype of `x` (float32 or float64)."""
 
     @abstractmethod
     def flops(self, shapes: Shapes) -> int:
@@ -67,7 +67,7 @@ class HandwrittenOperator(Operator):
 
     @abstractmethod
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+        """Return sizes by name, which uniforms, grids and restrictions of kernels use."""
 
     def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         if not self.samples:
@@ -93,9 +93,9 @@ class HandwrittenOperator(Operator):
 
 
 class ContractionWithPrologue(HandwrittenOperator):
-    """A contraction of `prologue`(x): its operands p1, p2, ... are the operator's last.
+    """A contraction of `prologue`(x); the prologue's operands p1, p2, ... are the operator's last.
 
-    Those are no parameters: they may be fixed, or computed in each run.
+    They are no parameters: they may be constants or computed in each run.
     """
 
     prologue: Prologue | None
@@ -120,31 +120,31 @@ class ContractionWithPrologue(HandwrittenOperator):
             self.prologue.check(self.name, shapes)
 
     def prepared(self, operands: Mapping[str, Array]) -> Array:
-        """Return x after the prologue, which is what is multiplied, in the dtype of x."""
+        """Return `prologue`(x), in the dtype of x."""
         x = operands["x"]
         if self.prologue is None:
             return x
         return self.prologue.evaluate(x, *(operands[name] for name in self.prologue_operands))
 
     def prologue_flops(self, shapes: Shapes) -> int:
-        """The operations of the prologue, done once for each number of x."""
+        """Return the operations of the prologue, applied once to each element of x."""
         return 0 if self.prologue is None else self.prologue.expr.flops * prod(shapes["x"])
 
     def with_x(self, shapes: Shapes, x: Shape) -> dict[str, Shape]:
-        """Return `shapes` with another x of as many images, and prologue's operands that fit it."""
+        """Return `shapes` with `x`, of as many images, and operands of the prologue that fit it."""
         if self.prologue is None:
             return {**shapes, "x": x}
         images = self.prologue.images(shapes)
         return {**shapes, "x": x, **self.prologue.shapes(x, images)}
 
     def by_image(self) -> tuple[str, ...]:
-        """The prologue's operands that have numbers for each image."""
+        """Return the names of the prologue's operands with elements for each image."""
         extents = {} if self.prologue is None else self.prologue.named_extents
         return tuple(name for name, extent in extents.items() if extent == "image")
 
     def layouts_of(self, by_image: str) -> dict[str, str]:
-        """Return the layouts of the prologue's operands; operands with numbers for each image lie
-        in `by_image`.
+        """Return the layouts of the prologue's operands: `by_image` for those with elements for
+        each image, row major for others.
         """
         return {n: by_image if n in self.by_image() else "R" for n in self.prologue_operands}
 

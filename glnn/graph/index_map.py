@@ -1,4 +1,4 @@
-"""Affine maps with bounds from the places of a result to those of an operand: how data moves."""
+"""Affine maps, with bounds, from the indices of a result to those of an operand."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from glnn.core.symint import at_most, divides, same
 from glnn.core.types import Shape
 
 Edge = Literal["none", "constant", "edge", "reflect", "wrap"]
-"""Handling of places outside of the operand: there are none; a constant; the nearest edge's number;
-the number mirrored at the edge; or the number from the other end.
+"""Handling of indices outside of the operand: there are none; they give a constant, the element at
+the nearest edge, the element mirrored at the edge, or the element from the other end.
 """
 EDGES: tuple[Edge, ...] = get_args(Edge)
 Strides = tuple[int, ...]
-"""Distance in memory between neighbours along each dimension, in numbers."""
+"""Distance in memory between neighbours along each dimension, in elements."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A walk along one dimension of the operand, for a dimension of the result or a factor of
-    one.
+    """A range of indices along one dimension of the operand, for a dimension of the result or a
+    factor of one.
     """
 
     size: int
-    """Number of places."""
+    """Number of indices."""
     axis: int | None = None
-    """The operand's dimension that it walks along; None where it meets the same again and again."""
+    """The operand's dimension; None for a dimension that repeats the same elements."""
     start: int = 0
-    """First place along the operand's dimension; negative where it is outside."""
+    """First index along the operand's dimension; negative where it is outside."""
     step: int = 1
-    """Distance along the operand's dimension between successive places."""
+    """Distance along the operand's dimension between successive indices."""
 
 
 @dataclass(frozen=True)
 class IndexMap:
-    """A map from each place of a result to a place of an operand, or to the outside."""
+    """A map from each index of a result to an index of an operand, or to the outside."""
 
     dims: tuple[tuple[Axis, ...], ...]
     """Factors of each dimension of the result, the outermost first."""
     edge: Edge = "none"
-    """Handling of places outside of the operand."""
+    """Handling of indices outside of the operand."""
 
     def walk(self, shape: Shape, reads: Strides, writes: Strides) -> Walk:
-        """The map in memory. shape, reads: of the operand. writes: the result's strides."""
+        """Return the map in memory.
+
+        shape, reads: the operand's shape and strides. writes: the result's strides.
+        """
         base = 0
         legs: list[Leg] = []
         for factors, write in zip(self.dims, writes, strict=True):
@@ -58,9 +61,9 @@ class IndexMap:
         return Walk.from_legs(legs, base, self.edge)
 
     def padded(self, axis: int, size: int, padded: int) -> IndexMap | None:
-        """The same with what pads the operand's and the result's dimension `axis`.
+        """Return the map for an operand and a result whose dimension `axis` has `padded` elements.
 
-        size: of that dimension, without. None where that one is not moved as a whole.
+        size: of that dimension without padding. None where it is not moved as a whole.
         """
         if len(self.dims) <= axis or self.dims[axis] != (Axis(size, axis),):
             return None
@@ -73,47 +76,46 @@ class Leg:
     """A loop of a walk through memory."""
 
     count: int
+    """Number of iterations."""
     read: int
-    """Distance between the operand's numbers of successive places."""
+    """Stride in the operand."""
     write: int
-    """Distance between the result's numbers of successive places."""
+    """Stride in the result."""
     first: int = 0
-    """First place along the operand's dimension, if the loop leaves that."""
+    """First index along the operand's dimension, for a bounded loop."""
     extent: int | None = None
-    """The size of that dimension; None where it does not leave it."""
+    """The size of that dimension, for a bounded loop; None for others."""
     look: int = 0
-    """Distance between the indices of successive places, where places are looked up."""
+    """Stride in the tensor of indices, for a gather."""
 
     @property
     def bounded(self) -> bool:
-        """True where the loop leaves the operand."""
+        """True where the loop leaves the operand, so that its indices are checked."""
         return self.extent is not None
 
 
 @dataclass(frozen=True)
 class Walk:
-    """A map in memory: nested loops, of as few as they can be, the innermost last."""
+    """A map in memory: the fewest nested loops, the innermost last."""
 
     legs: tuple[Leg, ...]
     base: int
-    """Offset of the operand's number for the first place; of the dimension's start for bounded
-    legs.
-    """
+    """Offset of the first element in the operand; along bounded legs, of the dimension's start."""
     target: int
-    """Offset of the first place in the result."""
+    """Offset of the first element in the result."""
     edge: Edge
-    """Handling of places outside: "none" where no leg is bounded."""
+    """Handling of indices outside; "none" where no leg is bounded."""
 
     @classmethod
     def from_legs(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
         """Return the walk of `legs`, the innermost last, with contiguous legs merged into one."""
-        kept = [leg for leg in legs if leg.bounded or not same(leg.count, 1)] or [Leg(1, 0, 1)]
-        edge = edge if any(leg.bounded for leg in kept) else "none"
-        return cls(tuple(_collapsed(kept, edge)), base, 0, edge)
+        loops = [leg for leg in legs if leg.bounded or not same(leg.count, 1)] or [Leg(1, 0, 1)]
+        edge = edge if any(leg.bounded for leg in loops) else "none"
+        return cls(tuple(_merged(loops, edge)), base, 0, edge)
 
     @property
     def places(self) -> int:
-        """Number of places of the result: the product of the legs' counts."""
+        """Number of elements of the result: the product of the legs' counts."""
         count = 1
         for leg in self.legs:
             count *= leg.count
@@ -121,7 +123,7 @@ class Walk:
 
     @property
     def quads(self) -> Walk | None:
-        """The same by four numbers at a time; None where these do not lie together."""
+        """The walk by four elements at a time; None where these are not contiguous."""
         *outer, inner = self.legs
         steps = [self.base, self.target, *(n for leg in outer for n in (leg.read, leg.write))]
         ends = [inner.count, inner.first, inner.extent or 0]
@@ -138,7 +140,9 @@ class Walk:
 
     @property
     def whole(self) -> Walk:
-        """The same with an innermost leg of neighbours in the result, as what is captured is."""
+        """The walk with an innermost leg of contiguous elements of the result, which transform
+        feedback captures in order.
+        """
         write = self.legs[-1].write
         if write == 1:
             return self
@@ -146,13 +150,12 @@ class Walk:
 
     @property
     def transposed(self) -> Walk | None:
-        """The same with the leg that reads neighbours last but one, the last one writing them.
-
-        None where there is no such leg, or a bounded one.
+        """The walk of a tiled transposition: the last leg but one reads contiguous elements, the
+        last one writes them. None where there are no such legs, or a leg is bounded.
         """
         *outer, inner = self.legs
-        beside = same(inner.read, 0) or same(inner.read, 1)
-        if not same(inner.write, 1) or beside or self.edge != "none":
+        reads_neighbours = same(inner.read, 0) or same(inner.read, 1)
+        if not same(inner.write, 1) or reads_neighbours or self.edge != "none":
             return None
         for i, leg in enumerate(outer):
             if same(leg.read, 1):
@@ -161,7 +164,7 @@ class Walk:
 
 
 def _leg(axis: Axis, shape: Shape, reads: Strides, write: int, edge: Edge) -> tuple[Leg, int]:
-    """The loop of `axis`, and how far behind the operand's first number it begins."""
+    """Return the loop of `axis`, and the offset in the operand at which it begins."""
     if axis.axis is None:
         return Leg(axis.size, 0, write), 0
     size, read = shape[axis.axis], reads[axis.axis]
@@ -175,24 +178,24 @@ def _leg(axis: Axis, shape: Shape, reads: Strides, write: int, edge: Edge) -> tu
     return Leg(axis.size, axis.step * read, write), axis.start * read
 
 
-def _collapsed(legs: Sequence[Leg], edge: Edge) -> Iterator[Leg]:
-    """The same loops, neighbours in one where that walks the same way."""
-    made: list[Leg] = []
+def _merged(legs: Sequence[Leg], edge: Edge) -> Iterator[Leg]:
+    """Return the loops, with neighbours merged into one loop where that is the same walk."""
+    result: list[Leg] = []  # the innermost first
     for leg in reversed(legs):
-        joined = _joined(leg, made[-1], edge) if made else None
-        if joined is None:
-            made.append(leg)
+        merged = _merge(leg, result[-1], edge) if result else None
+        if merged is None:
+            result.append(leg)
         else:
-            made[-1] = joined
-    return reversed(made)
+            result[-1] = merged
+    return reversed(result)
 
 
-def _joined(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
+def _merge(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
     """Merge both legs into one loop; None where that is another walk."""
     count = inner.count
-    steps = (outer.read, outer.write, outer.look)
-    whole = count * inner.read, count * inner.write, count * inner.look
-    if inner.bounded or not same(steps, whole):
+    strides = (outer.read, outer.write, outer.look)
+    spans = count * inner.read, count * inner.write, count * inner.look
+    if inner.bounded or not same(strides, spans):
         return None
     if not outer.bounded:
         return replace(inner, count=outer.count * count)

@@ -1,7 +1,8 @@
-"""Interval arithmetic: bounds of a value's numbers, and rules that carry them through functions.
+"""Interval arithmetic: bounds of a value's numbers, and rules for the bounds of functions.
 
-Of integers the ends are Python's, which never overflow; of floats they are floats, and NaN may be
-among the numbers always. Interval arithmetic as in Moore 1966, "Interval Analysis", chapter 3.
+The ends of intervals of integers are Python's ints, which never overflow. The ends of intervals of
+floats are floats, and NaN may always be among the numbers. Interval arithmetic as in Moore 1966,
+"Interval Analysis", chapter 3.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Rule = Callable[..., "Interval | None"]
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval: all numbers from `low` to `high`. Raises ShapeError where there is none."""
+    """All numbers from `low` to `high`. Raises ShapeError where `low` is above `high`."""
 
     low: Number
     high: Number
@@ -38,7 +39,7 @@ class Interval:
         """Return the interval of all numbers of `dtype`."""
         if dtype is DType.bool:
             return cls(0, 1)
-        if dtype.numpy.kind not in "iu":  # floats, and what only the host knows
+        if dtype.numpy.kind not in "iu":  # floats, and types of the host alone
             return cls(-inf, inf)
         limits = np.iinfo(dtype.numpy)
         return cls(int(limits.min), int(limits.max))
@@ -57,7 +58,7 @@ class Interval:
 
     @classmethod
     def of_number(cls, number: Number) -> Interval:
-        """Return the interval of `number` alone; a float as float32 or as float64 has it."""
+        """Return the interval of `number`; of a float, with the float32 that it is rounded to."""
         if not isinstance(number, float):
             return cls(int(number), int(number))
         with np.errstate(over="ignore"):
@@ -70,15 +71,13 @@ class Interval:
 
     def stored(self, dtype: DType) -> Interval:
         """Return the interval after a cast to `dtype`; integers out of its range wrap around."""
-        whole = Interval.of_type(dtype)
+        type_range = Interval.of_type(dtype)
         if dtype.kind == "float":
             return Interval(float(self.low), float(self.high))
-        return self if self.within(whole) else whole
+        return self if self.within(type_range) else type_range
 
     def times(self, least: int, most: int) -> Interval:
-        """Return the interval of sums of at least `least` and at most `most` numbers of this
-        one.
-        """
+        """Return the interval of sums of `least` to `most` numbers of this interval."""
         if not self.whole:
             return Interval(-inf, inf)
         return hull_of(*(end * count for end in (self.low, self.high) for count in (least, most)))
@@ -93,12 +92,12 @@ INT32 = Interval.of_type(DType.int32)
 
 
 def hull_of(*numbers: Number) -> Interval:
-    """The least one that has all of `numbers`."""
+    """Return the smallest interval that contains all of `numbers`."""
     return Interval(min(numbers), max(numbers))
 
 
 def hull(intervals: Sequence[Interval]) -> Interval:
-    """The least one that has all of these."""
+    """Return the smallest interval that contains all of `intervals`."""
     return hull_of(*(end for one in intervals for end in (one.low, one.high)))
 
 
@@ -125,7 +124,7 @@ def corners(function: Callable[..., Number]) -> Rule:
 
 def integers(rule: Rule) -> Rule:
     """Restrict `rule` to integers; floats are rounded, for which it does not hold."""
-    return lambda *given: rule(*given) if all(one.whole for one in given) else None
+    return lambda *args: rule(*args) if all(one.whole for one in args) else None
 
 
 def magnitude(x: Interval) -> Interval:
@@ -135,7 +134,7 @@ def magnitude(x: Interval) -> Interval:
 
 
 def sign(x: Number) -> int:
-    """Return the interval of signs: -1, 0 or 1."""
+    """Return the sign of x: -1, 0 or 1."""
     return (x > 0) - (x < 0)
 
 
@@ -168,7 +167,7 @@ def rest(a: Interval, b: Interval) -> Interval:
 
 
 def modulo(a: Interval, b: Interval) -> Interval:
-    """The same with the sign of b."""
+    """Return the interval of remainders of integer division rounded down, with the sign of b."""
     return Interval(min(b.low + 1, 0), max(b.high - 1, 0))
 
 
@@ -192,15 +191,15 @@ def right_shift(a: Interval, by: Interval) -> Interval:
 
 
 def cast(dtype: DType) -> Rule:
-    """Return the interval after a cast to `dtype`. Floats go towards 0 to the nearest integer that
-    there is, NaN to 0.
+    """Return the rule of a cast to `dtype`: to integers, floats are truncated and clamped, and NaN
+    becomes 0.
     """
-    whole = Interval.of_type(dtype)
+    type_range = Interval.of_type(dtype)
 
     def to_integer(x: Interval) -> Interval:
         if x.whole:
             return x
-        ends = (int(min(max(end, whole.low), whole.high)) for end in (x.low, x.high))
+        ends = (int(min(max(end, type_range.low), type_range.high)) for end in (x.low, x.high))
         return hull_of(*ends, 0)
 
     def to_float(x: Interval) -> Interval | None:

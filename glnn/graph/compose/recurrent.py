@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and RNN by steps, their cells and directions."""
+"""Recurrent layers: LSTM, GRU and RNN, unrolled into steps; their cells and directions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from glnn.graph.operators import (
 
 @dataclass(frozen=True)
 class Phase:
-    """The expressions that one launch of a step computes: see `RecurrentStep`."""
+    """What one launch of a step computes; a step has one or several phases. See `RecurrentStep`."""
 
     exprs: tuple[Expr, ...]
-    """The new states, each of a unit's sums, inputs and states."""
+    """The expressions of the new states, of a unit's sums, inputs and states."""
     gates: tuple[int, int]
-    """The first of the layer's gates that are summed, and the one behind the last."""
+    """The range of the layer's gates whose sums it computes: first, and one past the last."""
     summed: int = 0
     """Index of the state that is summed."""
 
@@ -54,41 +54,44 @@ def unroll_steps(
 ) -> list[Value]:
     """Return all states of a layer, packed: before the first step, and after each.
 
-    phases: of each step; the last one gives the states that the first one takes. x: the inputs of
-    the units, (d, t, b, i, h), for d directions, t steps and b samples. weight: (d, g, h, h).
-    states: (d, b, h) each, before the first step. units: how many of the h, a multiple of four,
-    there are.
+    phases: of each step; the states of the last phase are those of the first phase in the next
+    step. x: the inputs of the units, (d, t, b, i, h), for d directions, t steps and b samples.
+    weight: (d, g, h, h). states: (d, b, h) each, before the first step. units: number of units
+    without padding; h is padded to a multiple of four.
     """
     d, b, h = states[0].type.shape
-    apart = [add(Reshape((d, b, h // 4, 1, 4), True), state) for state in states]
-    packed = add(Concat(3), *apart) if len(apart) > 1 else apart[0]
-    parts = [_take_gates(add, weight, *phase.gates) for phase in phases]
+    quads = [add(Reshape((d, b, h // 4, 1, 4), True), state) for state in states]
+    packed = add(Concat(3), *quads) if len(quads) > 1 else quads[0]
+    weights = [_take_gates(add, weight, *phase.gates) for phase in phases]
     result = [packed]
     for step in range(x.type.shape[1]):
-        for phase, part in zip(phases, parts, strict=True):
+        for phase, gate_weights in zip(phases, weights, strict=True):
             op = RecurrentStep(phase.exprs, step, phase.summed, units)
-            packed = add(op, x, part, packed)
+            packed = add(op, x, gate_weights, packed)
         result.append(packed)
     return result
 
 
 def stack_states(add: AddNode, states: Sequence[Value], units: int, count: int) -> list[Value]:
-    """Return the first `count` states, each (t, d, b, units), unpacked from the packed states of
-    all t steps.
+    """Return the first `count` states, each (t, d, b, units), unpacked.
+
+    states: the packed states of each of t steps.
     """
-    apart = [add(Unsqueeze((0,)), state) for state in states]
-    together = add(Concat(0), *apart) if len(apart) > 1 else apart[0]
-    t, d, b, quads, _, four = together.type.shape
+    steps = [add(Unsqueeze((0,)), state) for state in states]
+    packed = add(Concat(0), *steps) if len(steps) > 1 else steps[0]
+    t, d, b, quads, _, four = packed.type.shape
     result = []
     for i in range(count):
-        one = add(Slice((i,), (i + 1,), (4,), (1,)), together)
-        one = add(Reshape((t, d, b, quads * four), True), one)
-        result.append(one if units == quads * four else add(Slice((0,), (units,), (3,), (1,)), one))
+        state = add(Slice((i,), (i + 1,), (4,), (1,)), packed)
+        state = add(Reshape((t, d, b, quads * four), True), state)
+        if units != quads * four:
+            state = add(Slice((0,), (units,), (3,), (1,)), state)
+        result.append(state)
     return result
 
 
 def pad_units(add: AddNode, x: Value, *axes: int) -> Value:
-    """Pad x with zeros at the end, where `axes` are no multiples of four."""
+    """Pad x with zeros at the end of `axes`, to multiples of four."""
     after = [0] * len(x.type.dims)
     for axis in axes:
         after[axis] = -x.type.shape[axis] % 4
@@ -96,15 +99,15 @@ def pad_units(add: AddNode, x: Value, *axes: int) -> Value:
 
 
 def _take_gates(add: AddNode, weight: Value, first: int, last: int) -> Value:
-    whole = (first, last) == (0, weight.type.shape[1])
-    return weight if whole else add(Slice((first,), (last,), (1,), (1,)), weight)
+    all_gates = (first, last) == (0, weight.type.shape[1])
+    return weight if all_gates else add(Slice((first,), (last,), (1,), (1,)), weight)
 
 
 Activation = Callable[[Expr], Expr]
 IOFC = (0, 1, 2, 3)
-"""Places of an LSTM's gates in ONNX: input, output, forget, cell."""
+"""Indices of an LSTM's gates in ONNX: input, output, forget, cell."""
 ZRH = (0, 1, 2)
-"""Places of a GRU's gates in ONNX: update, reset, hidden."""
+"""Indices of a GRU's gates in ONNX: update, reset, hidden."""
 
 
 def _clip(limit: float) -> Activation:
@@ -121,13 +124,13 @@ def lstm_cell(
     limit: float = 0.0,
     order: Sequence[int] = IOFC,
 ) -> tuple[Phase, ...]:
-    """Return the phase of an LSTM: four gates, four inputs; then states h, c and the peepholes of
-    the first three gates.
+    """Return the phase of an LSTM: of the sums of four gates, four inputs, the states h and c, and
+    the peepholes of the first three gates.
 
-    coupled: the forget gate is what the input gate leaves. limit: sums are clipped to it, where it
-    is above 0. order: where the gates i, o, f, c lie.
+    coupled: the forget gate is 1 less the input gate. limit: sums are clipped to it, where it is
+    above 0. order: the indices of the gates i, o, f, c.
     """
-    clip, before = _clip(limit), Arg(9)
+    clip, old_cell = _clip(limit), Arg(9)
 
     def gate(i: int, cell: Expr) -> Expr:
         total = call("add", Arg(order[i]), Arg(4 + order[i]))
@@ -135,9 +138,10 @@ def lstm_cell(
             total = call("add", total, call("mul", Arg(10 + i), cell))
         return clip(total)
 
-    forget_now = f(gate(0, before))
-    kept = call("sub", 1.0, forget_now) if coupled else f(gate(2, before))
-    cell = call("add", call("mul", kept, before), call("mul", forget_now, g(gate(3, before))))
+    input_gate = f(gate(0, old_cell))
+    forget_gate = call("sub", 1.0, input_gate) if coupled else f(gate(2, old_cell))
+    new = call("mul", input_gate, g(gate(3, old_cell)))
+    cell = call("add", call("mul", forget_gate, old_cell), new)
     hidden = call("mul", f(gate(1, cell)), h(cell))
     constant = tuple(Arg(10 + i) for i in range(3 if peeps else 0))
     return (Phase((hidden, cell, *constant), (0, 4)),)
@@ -146,8 +150,10 @@ def lstm_cell(
 def gru_cell(
     f: Activation, g: Activation, *, after: bool, biased: bool = False, limit: float = 0.0
 ) -> tuple[Phase, ...]:
-    """Gates z, r, h. after: the reset gate follows the product. biased: whose bias is the second
-    state then. limit: sums are clipped to it, where it is above 0.
+    """Return the phases of a GRU, whose gates are z, r, h.
+
+    after: the reset gate is applied after the product. biased: the product has a bias then, which
+    is the second state. limit: sums are clipped to it, where it is above 0.
     """
     if after:
         return gru_after_cell(f, g, biased=biased, limit=limit)
@@ -168,7 +174,7 @@ def gru_after_cell(
     limit: float = 0.0,
     order: Sequence[int] = ZRH,
 ) -> tuple[Phase, ...]:
-    """Return the phases of a GRU whose reset gate is applied after the product. order: the places
+    """Return the phase of a GRU whose reset gate is applied after the product. order: the indices
     of the gates z, r, h.
     """
     clip, (update, reset, hidden) = _clip(limit), order
@@ -188,7 +194,7 @@ def _blend(z: Expr, new: Expr, h: Expr) -> Expr:
     return call("add", call("mul", call("sub", 1.0, z), new), call("mul", z, h))
 
 
-MOST_STEPS = 4096  # a plan has a launch for each: to make one of more takes minutes
+MOST_STEPS = 4096  # a plan has a launch for each: to make a plan of more takes minutes
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ Results = tuple[Value, ...]
 
 
 def _take_direction(call: NodeAdder, value: Value, index: int) -> Value:
-    """Return `value` sliced to one place of its first dimension, which stays."""
+    """Return `value` sliced to one index of its first dimension, which stays."""
     if value.type.shape[0] == 1:
         return value
     return call(Slice((index,), (index + 1,), (0,), (1,)), value)
@@ -243,48 +249,48 @@ def run_directions(
     *,
     whole: bool = True,
 ) -> Results:
-    """The results of directions that compute the same.
+    """Return the results of directions of the same phases.
 
-    phases: what they make of a step. backwards: for each direction, whether it runs from the last
-    step to the first. count: how many of the states are results. whole: whether anybody wants what
-    there is after each step; else the first result is the second once more. Raises
-    UnsupportedOpError for fewer steps than one or more than `MOST_STEPS`.
+    backwards: for each direction, whether it runs from the last step to the first. count: the
+    number of states that are results. whole: whether the states after each step are needed; else
+    the first result is the last state too. Raises UnsupportedOpError for less than one step or more
+    than `MOST_STEPS`.
     """
     t, b, _ = operands.x.type.shape
     if not 1 <= t <= MOST_STEPS:
         raise UnsupportedOpError(f"{call.name}: {t} steps, there may be 1 to {MOST_STEPS}")
     units = operands.recurrent.type.shape[2]
-    places = None if operands.lengths is None else _reversed_indices(call, operands.lengths, t)
+    lengths = operands.lengths
+    indices = None if lengths is None else _reversed_indices(call, lengths, t)
     d, rows, _ = operands.recurrent.type.shape
-    inputs = [_input_products(call, operands, i, back, places) for i, back in enumerate(backwards)]
+    inputs = [_input_products(call, operands, i, back, indices) for i, back in enumerate(backwards)]
     x = call(Concat(0), *inputs) if d > 1 else inputs[0]
     weight = call.reshape(operands.recurrent, (d, rows // units, units, units))
-    before = [pad_units(call, state, 2) for state in operands.states]
-    states = unroll_steps(call, phases, x, pad_units(call, weight, 2, 3), before, units)
-    if operands.lengths is None:
+    initial = [pad_units(call, state, 2) for state in operands.states]
+    states = unroll_steps(call, phases, x, pad_units(call, weight, 2, 3), initial, units)
+    if lengths is None:
         last = stack_states(call, states[-1:], units, count)
-        ends = [call.reshape(one, (d, b, units)) for one in last]
+        last = [call.reshape(state, (d, b, units)) for state in last]
         if not whole:
-            return (ends[0], *ends)
+            return (last[0], *last)
         (y,) = stack_states(call, states[1:], units, 1)
     else:
-        together = stack_states(call, states, units, count)
-        ends = [_last_states(call, one, operands.lengths) for one in together]
-        y = call(Slice((1,), (t + 1,), (0,), (1,)), together[0])
-    each = [
-        _order_steps(call, _result_of_direction(call, y, i), back, places)
+        stacked = stack_states(call, states, units, count)
+        last = [_last_states(call, state, lengths) for state in stacked]
+        y = call(Slice((1,), (t + 1,), (0,), (1,)), stacked[0])
+    directions = [
+        _order_steps(call, _result_of_direction(call, y, i), back, indices)
         for i, back in enumerate(backwards)
     ]
-    y = call(Concat(1), *each) if d > 1 else each[0]
-    if operands.lengths is not None:
+    y = call(Concat(1), *directions) if d > 1 else directions[0]
+    if lengths is not None:
         step = call.constant(np.arange(t).reshape(t, 1, 1, 1), np.int32)
-        lengths = call.reshape(operands.lengths, (b, 1))
-        y = call.pointwise("where(a < b, c, 0.0)", step, lengths, y)
-    return (y, *ends)
+        y = call.pointwise("where(a < b, c, 0.0)", step, call.reshape(lengths, (b, 1)), y)
+    return (y, *last)
 
 
 def _input_products(
-    call: NodeAdder, operands: LayerOperands, d: int, back: bool, places: Value | None
+    call: NodeAdder, operands: LayerOperands, d: int, back: bool, indices: Value | None
 ) -> Value:
     """Return a direction's inputs times its weight plus its bias, (1, t, b, gates, units), in the
     order of its steps.
@@ -292,7 +298,7 @@ def _input_products(
     t, b, features = operands.x.type.shape
     rows, units = operands.weight.type.shape[1], operands.recurrent.type.shape[2]
     gates = rows // units
-    x = _order_steps(call, operands.x, back, places)
+    x = _order_steps(call, operands.x, back, indices)
     weight = call.reshape(_take_direction(call, operands.weight, d), (gates, units, features))
     weight = pad_units(call, weight, 1)
     wide = weight.type.shape[1]
@@ -322,7 +328,7 @@ def _result_of_direction(call: NodeAdder, y: Value, d: int) -> Value:
 
 
 def _reversed_indices(call: NodeAdder, lengths: Value, t: int) -> Value:
-    """Return the row of (t b) for each place when each sample's steps are reversed, int32."""
+    """Return the source of each row of (t b) where each sample's steps are reversed, int32."""
     (b,) = lengths.type.shape
     step = call.constant(np.arange(t)[:, None], np.int32)
     sample = call.constant(np.arange(b)[None], np.int32)
@@ -330,34 +336,37 @@ def _reversed_indices(call: NodeAdder, lengths: Value, t: int) -> Value:
     return call.reshape(index, (t * b,))
 
 
-def _order_steps(call: NodeAdder, x: Value, back: bool, places: Value | None) -> Value:
-    """Return x (t, ...) with its steps reversed where a direction runs `back`."""
+def _order_steps(call: NodeAdder, x: Value, back: bool, indices: Value | None) -> Value:
+    """Return x (t, ...) with its steps reversed where a direction runs `back`.
+
+    indices: see `_reversed_indices`; None where all samples have all steps.
+    """
     if not back:
         return x
-    if places is None:
+    if indices is None:
         return call(Flip((0,)), x)
-    rows = call.reshape(x, (places.type.shape[0], x.type.shape[-1]))
-    return call.reshape(call(Gather(0), rows, places), x.type.shape)
+    rows = call.reshape(x, (indices.type.shape[0], x.type.shape[-1]))
+    return call.reshape(call(Gather(0), rows, indices), x.type.shape)
 
 
 def _last_states(call: NodeAdder, states: Value, lengths: Value) -> Value:
     """Return the states after each sample's last step, (d, b, units), of `states` (t + 1, d, b,
     units).
     """
-    steps_, d, b, units = states.type.shape
-    rows = call.reshape(states, (steps_ * d * b, units))
-    place = call.constant(np.arange(d * b).reshape(d, b), np.int32)
-    ends = call(Gather(0), rows, call.pointwise("a * c + b", lengths, place, d * b))
-    # As ONNX Runtime has it, nothing comes of no steps.
-    return call.pointwise("where(a > 0, b, 0.0)", call.reshape(lengths, (b, 1)), ends)
+    count, d, b, units = states.type.shape
+    rows = call.reshape(states, (count * d * b, units))
+    column = call.constant(np.arange(d * b).reshape(d, b), np.int32)
+    last = call(Gather(0), rows, call.pointwise("a * c + b", lengths, column, d * b))
+    # ONNX Runtime gives zeros for a sample without steps.
+    return call.pointwise("where(a > 0, b, 0.0)", call.reshape(lengths, (b, 1)), last)
 
 
 GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Number of gates of a unit, by kind."""
 IFGO = (0, 3, 1, 2)
-"""Places of an LSTM's gates i, o, f, c in PyTorch's parameters."""
+"""Indices of an LSTM's gates i, o, f, c in PyTorch's parameters."""
 RZN = (1, 0, 2)
-"""Places of a GRU's gates z, r, h in PyTorch's parameters."""
+"""Indices of a GRU's gates z, r, h in PyTorch's parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,8 +393,8 @@ class RecurrentLayer(Composite):
     """True where the units are projected."""
 
     def __post_init__(self) -> None:
-        strange = self.projected and self.kind != "lstm"
-        if self.kind not in GATES or self.directions not in (1, 2) or strange:
+        cannot_project = self.projected and self.kind != "lstm"
+        if self.kind not in GATES or self.directions not in (1, 2) or cannot_project:
             raise ShapeError(f"recurrent_layer: no such attributes: {self}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -432,25 +441,25 @@ class RecurrentLayer(Composite):
         parts = {
             name: _stack(make, weights[i :: len(self.parts)]) for i, name in enumerate(self.parts)
         }
-        taken = self._operands(make, x, parts, states)
-        biased = len(taken.states) > self.states
+        layer = self._operands(make, x, parts, states)
+        biased = len(layer.states) > self.states
         backwards = (False, True)[: self.directions]
-        y, *ends = run_directions(make, taken, self._phases(biased), backwards, self.states)
+        y, *last = run_directions(make, layer, self._phases(biased), backwards, self.states)
         if self.projected:
-            ends[0] = matmul(make, ends[0], parts["weight_hr"], transposed=True)
-        return make.builder.graph([self._joined(make, y, parts.get("weight_hr")), *ends])
+            last[0] = matmul(make, last[0], parts["weight_hr"], transposed=True)
+        return make.builder.graph([self._join_directions(make, y, parts.get("weight_hr")), *last])
 
-    def _joined(self, make: NodeAdder, y: Value, down: Value | None) -> Value:
-        """Project y (t, d, b, u) by `down` and put directions behind one another: (t, b, d p)."""
+    def _join_directions(self, make: NodeAdder, y: Value, down: Value | None) -> Value:
+        """Project y (t, d, b, u) by `down` and concatenate the directions: (t, b, d p)."""
         t, d, b, u = y.type.shape
         if down is None:
             y = make(Transpose((0, 2, 1, 3)), y) if d > 1 else y
             return make.reshape(y, (t, b, d * u))
         (_, p, _), parts = down.type.shape, []
         for i in range(d):
-            one = make(Slice((i,), (i + 1,), (1,), (1,)), y) if d > 1 else y
+            states = make(Slice((i,), (i + 1,), (1,), (1,)), y) if d > 1 else y
             weight = make(Slice((i,), (i + 1,), (0,), (1,)), down) if d > 1 else down
-            rows = make(Matmul(), make.reshape(one, (t * b, u)), make.reshape(weight, (p, u)))
+            rows = make(Matmul(), make.reshape(states, (t * b, u)), make.reshape(weight, (p, u)))
             parts.append(make.reshape(rows, (t, b, p)))
         return make(Concat(2), *parts) if d > 1 else parts[0]
 
@@ -464,47 +473,47 @@ class RecurrentLayer(Composite):
     def _operands(
         self, make: NodeAdder, x: Value, parts: Mapping[str, Value], states: Sequence[Value]
     ) -> LayerOperands:
-        """Return the operands of all directions. A GRU's last bias stays with its product: it is
-        passed as a state that never changes.
+        """Return the operands of all directions. A GRU's last bias is added before the reset gate:
+        it is passed as a state that never changes.
         """
         weight, recurrent = parts["weight_ih"], parts["weight_hh"]
         (_, b, _), (d, rows, _) = x.type.shape, weight.type.shape
         units = rows // GATES[self.kind]
         bias, last = self._biases(make, parts, units)
-        states_before = list(states)
-        if not states_before:
+        initial = list(states)
+        if not initial:
             zero = make.constant(0, np.float32)
-            states_before = [make(Expand((d, b, units)), zero) for _ in range(self.states)]
-        taken = LayerOperands(x, weight, recurrent, bias, tuple(states_before))
+            initial = [make(Expand((d, b, units)), zero) for _ in range(self.states)]
+        operands = LayerOperands(x, weight, recurrent, bias, tuple(initial))
         if self.projected:
-            taken = _project(make, taken, parts["weight_hr"], has_states=bool(states))
+            operands = _project(make, operands, parts["weight_hr"], has_states=bool(states))
         if last is not None:
-            wide = make(Expand((d, b, units)), make.reshape(last, (d, 1, units)))
-            taken = replace(taken, states=(*taken.states, wide))
-        return taken
+            bias_state = make(Expand((d, b, units)), make.reshape(last, (d, 1, units)))
+            operands = replace(operands, states=(*operands.states, bias_state))
+        return operands
 
     def _biases(
         self, make: NodeAdder, parts: Mapping[str, Value], units: int
     ) -> tuple[Value | None, Value | None]:
-        """The bias of the inputs, (d, g u), and that of a GRU's last product, (d, u)."""
+        """Return the bias of the inputs, (d, g u), and that of a GRU's last product, (d, u)."""
         if not self.biased:
             return None, None
-        ours, theirs = parts["bias_ih"], parts["bias_hh"]
+        input_bias, hidden_bias = parts["bias_ih"], parts["bias_hh"]
         last = None
         if self.kind == "gru":
-            last = make(Slice((2 * units,), (3 * units,), (1,), (1,)), theirs)
-            theirs = make(Slice((0,), (2 * units,), (1,), (1,)), theirs)
-            theirs = make(Pad((0, 0), (0, units)), theirs)
-        return make.pointwise("a + b", ours, theirs), last
+            last = make(Slice((2 * units,), (3 * units,), (1,), (1,)), hidden_bias)
+            hidden_bias = make(Slice((0,), (2 * units,), (1,), (1,)), hidden_bias)
+            hidden_bias = make(Pad((0, 0), (0, units)), hidden_bias)
+        return make.pointwise("a + b", input_bias, hidden_bias), last
 
 
 def _project(
     make: NodeAdder, operands: LayerOperands, down: Value, *, has_states: bool
 ) -> LayerOperands:
-    """Return `operands` for units that are projected by `down` (d, p, u) before they are summed.
+    """Return `operands` for units that are projected by `down` (d, p, u) in each step.
 
-    What is summed are the units themselves, by the product of both weights, so that a step is one
-    launch; what the first h (d, b, p) leads to goes to the first step's inputs.
+    The recurrent weight is multiplied by `down`, so that a step sums over the unprojected units in
+    one launch. The products of the first h (d, b, p) are added to the first step's inputs.
 
     has_states: True where there are states before the first step.
     """
@@ -512,14 +521,14 @@ def _project(
     h, cell = operands.states
     zero = make(Expand((d, h.type.shape[1], units)), make.constant(0, np.float32))
     first = matmul(make, h, operands.recurrent, transposed=True) if has_states else None
-    summed = matmul(make, operands.recurrent, down)
-    return replace(operands, recurrent=summed, states=(zero, cell), first=first)
+    recurrent = matmul(make, operands.recurrent, down)
+    return replace(operands, recurrent=recurrent, states=(zero, cell), first=first)
 
 
 def _stack(make: NodeAdder, values: Sequence[Value]) -> Value:
     """Stack `values` of one shape, one for each direction, along a new first dimension."""
-    apart = [make.reshape(value, (1, *value.type.shape)) for value in values]
-    return make(Concat(0), *apart) if len(apart) > 1 else apart[0]
+    rows = [make.reshape(value, (1, *value.type.shape)) for value in values]
+    return make(Concat(0), *rows) if len(rows) > 1 else rows[0]
 
 
 def _sigmoid(x: Expr) -> Expr:

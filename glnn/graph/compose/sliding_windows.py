@@ -45,27 +45,27 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Window:
-    """Windows: a number of each for every spatial dimension."""
+    """The geometry of sliding windows: a number for each spatial dimension."""
 
     kernel: Sizes
     stride: Sizes
     dilation: Sizes
     before: Sizes
-    """Places added before the first."""
+    """Padding before the first element."""
     after: Sizes
-    """Places added behind the last."""
+    """Padding behind the last element."""
     ceil: bool = False
     """True where the last window may reach over the end."""
 
     @property
     def sides(self) -> Sizes:
-        """Padding before each dimension, then behind each."""
+        """The padding before each dimension, then behind each."""
         return (*self.before, *self.after)
 
     def outputs(self, sizes: Sizes, least: int = 1) -> Sizes:
         """Return the number of windows along each dimension.
 
-        least: 1, which makes an image too small for a window a ShapeError, or 0: it has none.
+        least: 1 raises ShapeError for an image that is too small for a window; 0 returns 0 there.
         """
         sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
         result = tuple(
@@ -79,9 +79,8 @@ class Window:
         return result
 
     def covered(self, sizes: Sizes) -> Sizes:
-        """Return the padding behind each dimension up to the end of its last window.
-
-        With it there are as many windows without `ceil` as there are with it.
+        """Return the padding behind each dimension up to the end of its last window: without `ceil`
+        and with this padding there are as many windows.
         """
         spans = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         rows = zip(self.outputs(sizes), self.stride, spans, sizes, self.before, strict=True)
@@ -91,7 +90,7 @@ class Window:
         )
 
     def part(self, start: int, stop: int) -> Window:
-        """The windows along some of the dimensions."""
+        """Return the windows along the dimensions from `start` to `stop`."""
         cut = slice(start, stop)
         before, after = self.before[cut], self.after[cut]
         return Window(
@@ -99,14 +98,14 @@ class Window:
         )
 
     def with_rows(self) -> Window:
-        """The same of one more dimension, of size 1, before the others."""
+        """Return the windows with another dimension, of size 1, before the others."""
         kernel, stride, dilation = (
             (1, *each) for each in (self.kernel, self.stride, self.dilation)
         )
         return Window(kernel, stride, dilation, (0, *self.before), (0, *self.after), self.ceil)
 
     def with_columns(self) -> Window:
-        """The same of one more dimension, of any size, behind the others."""
+        """Return the windows with another dimension, of any size, behind the others."""
         kernel, stride, dilation = (
             (*each, 1) for each in (self.kernel, self.stride, self.dilation)
         )
@@ -124,7 +123,9 @@ def conv(
     groups: int = 1,
     exact: bool = False,
 ) -> Value:
-    """The cross-correlation of x (n, c, ...) by weight (o, c / groups, ...): (n, o, ...), float32.
+    """Add the cross-correlation of x (n, c, ...) by weight (o, c / groups, ...).
+
+    Return (n, o, ...), float32.
 
     x has one to three dimensions behind the channels, `stride` and `dilation` a number for each,
     `padding` one for the beginning of each and then one for the end of each. Only n may be unknown.
@@ -161,8 +162,8 @@ def _conv_volumes(
     groups: int,
     exact: bool,
 ) -> Value:
-    """Add a 3-D convolution as one 2-D convolution: each slice of the result is an image, and the
-    slices of x that meet it, one for each slice of the kernel, are channels.
+    """Add a 3-D convolution as one 2-D convolution: each depth slice of the result is an image,
+    whose channels are the slices of x under the slices of the kernel.
     """
     _, share, kd, *_ = weight.type.shape
     c, size, _, _ = TensorType(x.type.dims[1:]).shape
@@ -174,8 +175,8 @@ def _conv_volumes(
         raise ShapeError(f"conv: x {x.type} and weight {weight.type} do not fit {groups} groups")
     if before or after:
         x = add(Pad((0, 0, before, 0, 0), (0, 0, after, 0, 0)), x)
-    met = np.add.outer(np.arange(depth) * stride[0], np.arange(kd) * dilation[0])
-    slices = add(Gather(2), x, constant(met.astype(np.int32)))  # (n, c, depth, kd, h, w)
+    indices = np.add.outer(np.arange(depth) * stride[0], np.arange(kd) * dilation[0])
+    slices = add(Gather(2), x, constant(indices.astype(np.int32)))  # (n, c, depth, kd, h, w)
     slices = add(Transpose((0, 3, 1, 4, 2, 5, 6)), add(Unflatten(1, (groups, share)), slices))
     n = slices.type.dims[0]
     images = merge_dims(add, merge_dims(add, slices, 2, 3), 0, 2)
@@ -196,7 +197,7 @@ def _sides(sizes: Sizes) -> tuple[int, int, int, int]:
     return top, left, bottom, right
 
 
-MOST_PHASED = 2  # dimensions: of three, a weight in phases and groups has too many
+MOST_PHASED = 2  # dimensions: with three, a weight in phases and groups has too many dimensions
 
 
 def conv_transpose(
@@ -214,10 +215,10 @@ def conv_transpose(
     """Add a transposed convolution, the gradient of a convolution by its input: (n, groups o, ...),
     float32.
 
-    x: (n, c, ...), of one to three dimensions more. weight: (c, o, ...). bias: (groups o,), what is
-    added to each channel. A dimension of x of `size` becomes (size - 1) stride - padding before -
-    padding behind + dilation (kernel - 1) + output_padding + 1. padding: what is cut off at the
-    beginning of each dimension, then at the end of each. Dumoulin and Visin 2016, A guide to
+    x: (n, c, ...), of one to three spatial dimensions. weight: (c, o, ...). bias: (groups o,), for
+    each channel. A dimension of x of `size` becomes (size - 1) stride - padding before - padding
+    behind + dilation (kernel - 1) + output_padding + 1. padding: cut off at the beginning of each
+    dimension, then at the end of each. Dumoulin and Visin 2016, A guide to
     convolution arithmetic, relationship 14; with strides, as many convolutions as there are phases
     of the result, in one: Shi et al. 2016, Is the deconvolution layer the same as a convolutional
     layer? Raises ShapeError where they do not fit.
@@ -225,8 +226,8 @@ def conv_transpose(
     dims, (c, _, *kernel) = x.type.dims, weight.type.shape
     count = len(kernel)
     if len(dims) != count + 2 or dims[1] != c or c % groups:
-        more = ", ".join(("d", "h", "w")[-count:])
-        raise ShapeError(f"x must have shape (n, {c}, {more}) for {groups} groups, got {dims}")
+        spatial = ", ".join(("d", "h", "w")[-count:])
+        raise ShapeError(f"x must have shape (n, {c}, {spatial}) for {groups} groups, got {dims}")
     weight = split_dim(add, weight, 0, groups, c // groups)
     reach = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
     ends = tuple(
@@ -239,12 +240,12 @@ def conv_transpose(
         )
         before = tuple(-side for side in padding[:count])
         after = tuple(size[i] * stride[i] + ends[i] - whole[i] for i in range(count))
-        # Zeros behind the phases get a bias, too.
-        within = None if any(side > 0 for side in after) else bias
-        y = _convolve_phases(add, x, weight, stride, groups, within)
+        # Zeros that are padded behind the phases get the bias, too: it is then added at the end.
+        early_bias = None if any(side > 0 for side in after) else bias
+        y = _convolve_phases(add, x, weight, stride, groups, early_bias)
         if any((*before, *after)):
             y = add(Pad((0, 0, *before), (0, 0, *after)), y)
-        return y if bias is within else _add_bias(add, y, bias)
+        return y if bias is early_bias else _add_bias(add, y, bias)
     before = tuple(reach[i] - padding[i] for i in range(count))
     y = _convolve_with_zeros(add, x, weight, stride, (before, ends), dilation, groups)
     return _add_bias(add, y, bias)
@@ -266,16 +267,19 @@ def _convolve_with_zeros(
     dilation: Sizes,
     groups: int,
 ) -> Value:
-    """The convolution of x with zeros between its places; sides: and before and behind them."""
+    """Add the convolution of x with zeros between its elements.
+
+    sides: the padding before and behind each dimension; negative ones crop.
+    """
     count = len(stride)
     behind = tuple(range(3, count + 3))
     flipped = merge_dims(add, add(Transpose((0, 2, 1, *behind)), add(Flip(behind), weight)), 0, 2)
     if max(stride) > 1:
         x = _insert_zeros(add, x, stride)
-    low, high = (tuple(min(side, 0) for side in each) for each in sides)
-    if any((*low, *high)):
-        x = add(Pad((0, 0, *low), (0, 0, *high)), x)
-    padding = tuple(max(side, 0) for each in sides for side in each)
+    crop_before, crop_after = (tuple(min(n, 0) for n in side) for side in sides)
+    if any((*crop_before, *crop_after)):
+        x = add(Pad((0, 0, *crop_before), (0, 0, *crop_after)), x)
+    padding = tuple(max(n, 0) for side in sides for n in side)
     ones = (1,) * count
     return conv(add, x, flipped, stride=ones, padding=padding, dilation=dilation, groups=groups)
 
@@ -283,35 +287,36 @@ def _convolve_with_zeros(
 def _convolve_phases(
     add: AddNode, x: Value, weight: Value, stride: Sizes, groups: int, bias: Value | None
 ) -> Value:
-    """The whole result, with zeros behind it, of a weight (groups, c / groups, o, ...).
+    """Add a transposed convolution without padding by a weight (groups, c / groups, o, ...); the
+    result is padded behind to whole strides.
 
-    bias: (groups o,), what is added to each channel, those zeros too. A place of the result meets
-    the taps that lie a whole number of strides from it: those of its phase. The phases are channels
-    of one convolution, and become places after it.
+    bias: (groups o,), added to each channel, that padding included. An element of the result is a
+    sum over the taps of its phase: those at a whole number of strides from it. The phases are
+    channels of one convolution, and are interleaved after it.
     """
     count = len(stride)
     kernel = weight.type.shape[3:]
     taps = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
-    more = tuple(t * s - k for t, s, k in zip(taps, stride, kernel, strict=True))
-    if any(more):
-        weight = add(Pad((0,) * (count + 3), (0, 0, 0, *more)), weight)
+    zeros = tuple(t * s - k for t, s, k in zip(taps, stride, kernel, strict=True))
+    if any(zeros):
+        weight = add(Pad((0,) * (count + 3), (0, 0, 0, *zeros)), weight)
     for i in reversed(range(count)):
         weight = split_dim(add, weight, 3 + i, taps[i], stride[i])
-    each, phases = tuple(range(3, 2 * count + 3, 2)), tuple(range(4, 2 * count + 4, 2))
-    # Phases come before channels, so that neighbours among channels stay neighbours.
-    weight = add(Transpose((0, *phases, 2, 1, *each)), add(Flip(each), weight))
+    tap_axes, phase_axes = tuple(range(3, 2 * count + 3, 2)), tuple(range(4, 2 * count + 4, 2))
+    # Phases come before channels, so that the channels of a phase stay contiguous.
+    weight = add(Transpose((0, *phase_axes, 2, 1, *tap_axes)), add(Flip(tap_axes), weight))
     out = weight.type.shape[1 + count]
     weight = merge_dims(add, weight, 0, 2 + count)
     sides = tuple(t - 1 for t in taps) * 2
     ones = (1,) * count
     y = conv(add, x, weight, stride=ones, padding=sides, dilation=ones, groups=groups)
-    if bias is not None:  # before places are moved, where the convolution adds it
+    if bias is not None:  # here it can be fused with the convolution
         each_phase = add(Reshape((groups, 1, out)), bias)
         y = _add_bias(
             add, y, merge_dims(add, add(Expand((groups, prod(stride), out)), each_phase), 0, 3)
         )
     y = split_dim(add, y, 1, groups, *stride, out)
-    order = [place for i in range(count) for place in (3 + count + i, 2 + i)]
+    order = [axis for i in range(count) for axis in (3 + count + i, 2 + i)]
     y = add(Transpose((0, 1, 2 + count, *order)), y)
     for axis in reversed(range(3, count + 3)):
         y = merge_dims(add, y, 2 * axis - 3, 2)
@@ -319,18 +324,18 @@ def _convolve_phases(
 
 
 def _insert_zeros(add: AddNode, x: Value, stride: Sizes) -> Value:
-    """Insert as many zeros behind each place of x as a step of the stride leaves out."""
+    """Insert stride - 1 zeros behind each element of x along each dimension."""
     count = len(stride)
-    behind = [size for step in stride for size in (0, step - 1)]
+    zeros = [size for step in stride for size in (0, step - 1)]
     x = add(Unsqueeze(tuple(range(3, 2 * count + 2, 2))), x)
-    x = add(Pad((0,) * (2 * count + 2), (0, 0, *behind)), x)
+    x = add(Pad((0,) * (2 * count + 2), (0, 0, *zeros)), x)
     for axis in reversed(range(2, count + 2)):
         x = merge_dims(add, x, 2 * axis - 2, 2)
     return x
 
 
 def unfold(add: AddNode, x: Value, windows: Window) -> Value:
-    """The numbers of each window: (n, c taps, windows), the taps of a channel one after the other.
+    """Add the patches under each window: (n, c taps, windows), the taps of a channel contiguous.
 
     x: (n, c, ...), of which only n may be unknown. Raises ShapeError where there is no window.
     """
@@ -344,22 +349,23 @@ def unfold(add: AddNode, x: Value, windows: Window) -> Value:
         x = add(
             Gather(2 + axis), x, constant(window_positions(windows, outs, axis).astype(np.int32))
         )
-    taps, places = range(2, 2 * count + 2, 2), range(3, 2 * count + 2, 2)
-    x = add(Transpose((0, 1, *taps, *places)), x)
+    tap_axes, window_axes = range(2, 2 * count + 2, 2), range(3, 2 * count + 2, 2)
+    x = add(Transpose((0, 1, *tap_axes, *window_axes)), x)
     return merge_dims(add, merge_dims(add, x, count + 2, count), 1, count + 1)
 
 
 def window_positions(windows: Window, outs: Sizes, axis: int) -> Array:
-    """Return the place of each tap of each window in the padded dimension, (taps, windows)."""
+    """Return the index of each tap of each window in the padded dimension, (taps, windows)."""
     taps = np.arange(windows.kernel[axis]) * windows.dilation[axis]
     return np.add.outer(taps, np.arange(outs[axis]) * windows.stride[axis])
 
 
 def fold(add: AddNode, x: Value, windows: Window, sizes: Sizes) -> Value:
-    """Add each number of x (n, c taps, windows) to the place of its window's tap.
+    """Add the sums of the elements of x (n, c taps, windows) at the position of their tap: the
+    inverse of `unfold` but for overlaps, which are summed.
 
-    The result is (n, c, *sizes), and all sizes of x are known. What falls into the padding is left
-    out. Raises ShapeError where x is not of such windows.
+    The result is (n, c, *sizes), without the padding; all sizes of x are known. Raises ShapeError
+    where x is not of such windows.
     """
     n, rows, count = x.type.shape
     taps, outs = prod(windows.kernel), windows.outputs(sizes)
@@ -370,15 +376,15 @@ def fold(add: AddNode, x: Value, windows: Window, sizes: Sizes) -> Value:
         )
     channels = rows // taps
     padded = tuple(a + n + b for a, n, b in zip(windows.before, sizes, windows.after, strict=True))
-    at = np.zeros((1, 1), np.int64)
+    offsets = np.zeros((1, 1), np.int64)
     for axis, size in enumerate(padded):
         positions = window_positions(windows, outs, axis)
-        at = (at[:, None, :, None] * size + positions[:, None]).reshape(
-            len(at) * len(positions), -1
+        offsets = (offsets[:, None, :, None] * size + positions[:, None]).reshape(
+            len(offsets) * len(positions), -1
         )
     updates = add(Transpose((2, 3, 0, 1)), add(Reshape((n, channels, taps, count), True), x))
     zeros = add(Expand((prod(padded), n, channels)), constant(np.zeros((), x.type.dtype.numpy)))
-    index = constant(at[..., None].astype(np.int32))
+    index = constant(offsets[..., None].astype(np.int32))
     result = add(Transpose((1, 2, 0)), add(ScatterND("add"), zeros, index, updates))
     result = add(Reshape((n, channels, *padded), True), result)
     if padded == sizes:
@@ -424,8 +430,8 @@ class FoldWindows(Composite):
 
 
 def pool(add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None = None) -> Value:
-    """The greatest number of each window, or the sum over `divisor`: one or two dimensions at a
-    time, since both are separable.
+    """Add the maximum of each window, or the sum divided by `divisor`, along one or two dimensions
+    at a time: both are separable.
 
     x: (n, c, ...), float32, of which only n may be unknown. mode: "max", or "average" with a
     divisor. Raises ShapeError where there is no window.
@@ -448,10 +454,13 @@ def pool(add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None
 def pool_images(
     add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None, counted: bool = True
 ) -> Value:
-    """The same of images, and without a divisor the mean: with the padding's zeros if `counted`."""
+    """Add a pool of images as `pool` does; an average without a divisor is the mean.
+
+    counted: True where the mean counts the padding.
+    """
     sides, ceil = windows.sides, windows.ceil
     if not _windows_fit(windows):
-        # More than Pool2d takes: what no sum and no maximum sees is put around x.
+        # Pool2d takes no such padding: x is padded with the neutral element.
         fill = 0.0 if mode == "average" else -np.inf
         after = windows.after
         if ceil:
@@ -472,9 +481,9 @@ def pool_images(
 
 
 def average_pool(add: AddNode, x: Value, windows: Window, *, counted: bool) -> Value:
-    """The mean of each window of x (n, c, ...), float32, of which only n may be unknown.
+    """Add the mean of each window of x (n, c, ...), float32, of which only n may be unknown.
 
-    counted: whether zeros of the padding count. Raises ShapeError where there is no window.
+    counted: whether the mean counts the padding. Raises ShapeError where there is no window.
     """
     sizes = TensorType(x.type.dims[2:]).shape
     if len(sizes) <= 2 and _windows_fit(windows) and set(windows.dilation) == {1}:
@@ -498,7 +507,7 @@ def _windows_fit(windows: Window) -> bool:
 
 @dataclass(frozen=True)
 class WindowCounts(ConstantTable):
-    """The number of elements that the mean of each window is over, float32."""
+    """The divisor of the mean of each window, float32: its number of elements."""
 
     name: ClassVar[str] = "window_counts"
     array_function: ClassVar[str] = "window_counts"
@@ -506,7 +515,7 @@ class WindowCounts(ConstantTable):
     extents: Sizes
     """Spatial sizes of the tensor, all but the first two."""
     counted: bool
-    """True where elements of the padding count, too."""
+    """True where elements of the padding count."""
 
     @property
     def display_name(self) -> str:
@@ -520,17 +529,16 @@ class WindowCounts(ConstantTable):
 
     @property
     def array_attributes(self) -> tuple[Any, ...]:
-        of = self.windows
-        outs = of.outputs(self.extents)
-        sides = of.before, of.after
-        return self.extents, outs, of.kernel, of.stride, of.dilation, *sides, self.counted
+        w = self.windows
+        outs, sides = w.outputs(self.extents), (w.before, w.after)
+        return self.extents, outs, w.kernel, w.stride, w.dilation, *sides, self.counted
 
 
 def adaptive_pool(add: AddNode, x: Value, mode: str, counts: tuple[int | None, ...]) -> Value:
-    """The greatest number, or the mean, of each of so many windows that share x among them.
+    """Add an adaptive pool: the maximum or the mean of `counts` windows that divide each dimension.
 
-    x: (n, c, ...) of one to three dimensions more, float32, of which only n may be unknown. mode:
-    "max" or "average". counts: for each of the dimensions, None for its own size. See `Pool2d`.
+    x: (n, c, ...) of one to three spatial dimensions, float32, of which only n may be unknown.
+    mode: "max" or "average". counts: None for a dimension's own size. See `Pool2d`.
     """
     if len(counts) == 2:
         return add(Pool2d(mode, None, output=counts), x)

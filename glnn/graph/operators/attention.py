@@ -17,7 +17,7 @@ from glnn.graph.handwritten_operator import HandwrittenOperator
 from glnn.graph.operator import Cost, Operands, Shapes, typed
 
 TOKENS_FIRST = (0, 2, 1)
-"""Order of a result's samples 0, heads 1 and queries 2 in which a token's heads lie together."""
+"""Order of a result's samples 0, heads 1 and queries 2 with contiguous heads of a token."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class StridedView:
     """Stride between the numbers of a token; of a mask, between keys."""
 
     def last(self, *sizes: int) -> int:
-        """The place of the last number, of so many samples, heads, tokens and numbers."""
+        """Return the offset of the last number of so many samples, heads, tokens and numbers."""
         steps = (self.sample, self.head, self.token, self.step)
         return self.start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
 
     def count(self, *sizes: int) -> int:
-        """Return how many numbers of the memory so many samples, heads, tokens and numbers are."""
+        """Return how many distinct elements so many samples, heads, tokens and numbers are."""
         steps = (self.sample, self.head, self.token, self.step)
         return prod(n for n, step in zip(sizes, steps, strict=True) if not same(step, 0))
 
@@ -58,11 +58,11 @@ class StridedView:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows that images are cut into, whose tokens attend to each other alone (Liu et al. 2021).
+    """Windows that divide an image; tokens attend to the tokens of their window (Liu et al. 2021).
 
-    Images are rows of tokens. Windows count along the rows first, their tokens too. The first
-    window begins at (`down`, `right`), and goes on at the other side behind an edge: images are
-    rolled by as much before they are cut.
+    Images are rows of tokens. Windows and their tokens are row major. The first window begins at
+    (`down`, `right`); windows wrap around at the edges, as of an image that is rolled back by so
+    much.
     """
 
     rows: int
@@ -96,7 +96,7 @@ class Windows:
         return self.height * self.width
 
     def places(self) -> Array:
-        """Return the place in the image of each token (tokens) of each window (count)."""
+        """Return the index in the image of each token of each window, (count, tokens)."""
         high, wide = self.rows * self.height, self.columns * self.width
         image = np.arange(high * wide).reshape(high, wide)
         image = np.roll(image, (-self.down, -self.right), (0, 1))
@@ -108,8 +108,8 @@ class Windows:
 class Attention(HandwrittenOperator):
     """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
 
-    q, k, v and mask: any shapes, float32, read by the strides of `views`, so that heads need not be
-    moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
+    q, k, v and mask: any shapes, float32, read by the strides of `views`, so that heads need no
+    transposition: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
     heads, keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and queries
     in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
     infinity or of nothing but minus infinity gives NaN altogether, or zeros. With `windows` a
@@ -178,7 +178,7 @@ class Attention(HandwrittenOperator):
 
     @property
     def spans(self) -> dict[str, tuple[StridedView, Shape]]:
-        """The view of each operand and its shape: (batch, heads, tokens, numbers)."""
+        """The view of each operand and the shape that it reads: (batch, heads, tokens, numbers)."""
         samples, heads, queries = self.counts
         keys = self.keys if self.windows is None else queries
         sizes = {
@@ -222,15 +222,16 @@ class Attention(HandwrittenOperator):
         keys, columns).
         """
         self.shape_of({name: array.shape for name, array in operands.items()})
-        seen = {n: view.apply(operands[n], *sizes) for n, (view, sizes) in self.spans.items()}
+        arrays = {n: view.apply(operands[n], *sizes) for n, (view, sizes) in self.spans.items()}
         if self.windows is not None:
             places = self.windows.places()
-            seen |= {name: _cut(seen[name], places) for name in "qkv"}
+            arrays |= {name: _cut(arrays[name], places) for name in "qkv"}
+        q, k, v = (arrays[name] for name in "qkv")
         with np.errstate(invalid="ignore", over="ignore"):
-            scores = (seen["q"] @ seen["k"].swapaxes(2, 3)) * seen["q"].dtype.type(self.scale)
-            if "mask" in seen:
-                scores = _with_mask(scores, seen["mask"])
-        return scores, seen["v"]
+            scores = (q @ k.swapaxes(2, 3)) * q.dtype.type(self.scale)
+            if "mask" in arrays:
+                scores = _with_mask(scores, arrays["mask"])
+        return scores, v
 
     def multiply_adds(self, shapes: Shapes) -> int:
         return self._scores * (self.width + self.columns)
@@ -262,20 +263,20 @@ class Attention(HandwrittenOperator):
         if len(self.views) == 4:
             result["mask_step"] = self.views[3].step
             result["masks"] = self.masks or self.batch
-        apart = self.columns
+        stride = self.columns
         for i in reversed(self.order):
-            result[("out_sample", "out_head", "out_token")[i]] = apart
-            apart *= self.counts[i]
+            result[("out_sample", "out_head", "out_token")[i]] = stride
+            stride *= self.counts[i]
         if self.windows is not None:
             result |= {f"window_{name}": size for name, size in vars(self.windows).items()}
         return result
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """wide: whether all of q, k, v and the result are whole vec4. tokens_first: whether the
-        result lies by sample, then query, then head, whatever the order of dimensions of 1.
+        """Return "wide", 1 where q, k, v and the result are whole vec4s, and "tokens_first", 1
+        where the result is in the order sample, query, head, except for dimensions of 1.
         """
-        places = [(w.start, w.sample, w.head, w.token) for w in self.views[:3]]
-        numbers = (self.width, self.columns, *(n for place in places for n in place))
+        strides = [(w.start, w.sample, w.head, w.token) for w in self.views[:3]]
+        numbers = (self.width, self.columns, *(n for view in strides for n in view))
         several = [i for i in self.order if not same(self.counts[i], 1)]
         tokens_first = several == sorted(several, key=TOKENS_FIRST.index)
         return {
@@ -299,12 +300,12 @@ class Attention(HandwrittenOperator):
 
 @dataclass(frozen=True)
 class PartialAttention(Attention):
-    """`Attention` to each of `parts` ranges of the keys, which AttentionSum joins.
+    """`Attention` to each of `parts` ranges of the keys; AttentionSum reduces these.
 
-    Result: (batch queries, heads parts (columns + 4)): of each part the sum of values by their
-    weights, exp(score - greatest), that greatest, the sum of the weights, a 1 and a 0. A part
-    without keys, or whose keys are all masked, has the least float for the greatest, and zeros; the
-    greatest of scores with infinity or NaN is infinity, and their sum is NaN.
+    Result: (batch queries, heads parts (columns + 4)). Each part has the sum of the values times
+    their weights exp(score - maximum), the maximum, the sum of the weights, a 1 and a 0. A part
+    without keys, or whose keys are all masked, has the least float for the maximum, and zeros; for
+    scores with infinity or NaN the maximum is infinity, and the sum NaN.
     """
 
     name: ClassVar[str] = "partial_attention"
@@ -335,15 +336,15 @@ class PartialAttention(Attention):
         result = np.zeros(shape, scores.dtype)
         least = scores.dtype.type(np.finfo(np.float32).min)
         for part in range(self.parts):
-            ours = slice(part * self.part_keys, (part + 1) * self.part_keys)
-            some = scores[..., ours]
+            keys = slice(part * self.part_keys, (part + 1) * self.part_keys)
+            part_scores = scores[..., keys]
             with np.errstate(invalid="ignore", over="ignore"):
-                most = some.max(-1, keepdims=True, initial=least)
+                most = part_scores.max(-1, keepdims=True, initial=least)
                 sound = most < np.inf  # neither infinite nor NaN
                 most = np.where(sound, most, np.inf)
-                exps = np.where(sound, np.exp(some - most), np.nan)
+                exps = np.where(sound, np.exp(part_scores - most), np.nan)
                 sums = np.concatenate(
-                    (exps @ values[:, :, ours], most, exps.sum(-1, keepdims=True)), -1
+                    (exps @ values[:, :, keys], most, exps.sum(-1, keepdims=True)), -1
                 )
             result[:, :, :, part, :-2] = sums.swapaxes(1, 2)
         result[..., -2] = 1
@@ -353,9 +354,10 @@ class PartialAttention(Attention):
         part = self.columns + 4
         head = self.parts * part
         token = self.heads * head
-        ours = {"out_part": part, "out_head": head, "out_token": token}
-        ours |= {"out_sample": self.queries * token, "parts": self.parts}
-        return {**super().sizes(shapes), **ours, "part_keys": self.part_keys}
+        strides = {"out_part": part, "out_head": head, "out_token": token}
+        strides |= {"out_sample": self.queries * token}
+        counts = {"parts": self.parts, "part_keys": self.part_keys}
+        return {**super().sizes(shapes), **strides, **counts}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {**super().defines(shapes), "PARTIAL": 1}
@@ -365,21 +367,21 @@ class PartialAttention(Attention):
 
 
 def _cut(images: Array, places: Array) -> Array:
-    """Return windows (samples, heads, tokens, numbers) of images of that shape.
+    """Return windows (samples, heads, tokens, numbers) of images (n, heads, tokens, numbers).
 
-    places: the place in its image of each token of each window.
+    places: the index in its image of each token of each window.
     """
-    some = images[:, :, places]  # (images, heads, windows, tokens, numbers)
-    return np.swapaxes(some, 1, 2).reshape(-1, *some.shape[1:2], *some.shape[3:])
+    windows = images[:, :, places]  # (images, heads, windows, tokens, numbers)
+    return np.swapaxes(windows, 1, 2).reshape(-1, *windows.shape[1:2], *windows.shape[3:])
 
 
 def _joined(windows: Array, places: Array) -> Array:
-    """Return images (samples, heads, tokens, numbers) of windows of that shape."""
+    """Return the images of windows: the inverse of `_cut`."""
     _, heads, tokens, numbers = windows.shape
     count = len(places)
-    some = windows.reshape(-1, count, heads, tokens, numbers).swapaxes(1, 2)
-    result = np.empty((len(some), heads, count * tokens, numbers), windows.dtype)
-    result[:, :, places] = some
+    by_image = windows.reshape(-1, count, heads, tokens, numbers).swapaxes(1, 2)
+    result = np.empty((len(by_image), heads, count * tokens, numbers), windows.dtype)
+    result[:, :, places] = by_image
     return result
 
 

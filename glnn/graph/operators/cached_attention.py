@@ -75,15 +75,15 @@ class CachedAttention(Cached):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         queries = self.tokens(operands)
         result = np.zeros(queries.shape, queries.dtype)
-        for token, place, first in self._seen(operands):
+        for token, place, first in self._visible_rows(operands):
             rows = range(first, place if self.has_own_keys else place + 1)
             scores, values = self._scores(operands, token, queries[token], rows, with_token=True)
             mean = softmax(scores) @ values
             result[token] = mean.reshape(self.heads, self.width)
         return result.reshape(len(queries), -1)
 
-    def _seen(self, operands: Mapping[str, Array]) -> Iterator[tuple[int, int, int]]:
-        """Yield each token that has a place, that place, and the first row that it sees."""
+    def _visible_rows(self, operands: Mapping[str, Array]) -> Iterator[tuple[int, int, int]]:
+        """Yield each token that has a row in the cache, that row, and the first row it reads."""
         for token, place in enumerate(operands["places"]):
             if 0 <= place < len(operands["cache"]):
                 first = place - place % self.context
@@ -97,9 +97,9 @@ class CachedAttention(Cached):
         rows: range,
         with_token: bool,
     ) -> tuple[Array, Array]:
-        """Return scores (kv_heads, group, n) and values (kv_heads, n, width) of some rows.
+        """Return the scores (kv_heads, group, n) and the values (kv_heads, n, width) of `rows`.
 
-        with_token: whether those of the token itself, if x has them, come behind.
+        with_token: True to append those of the token itself where x has its key and value.
         """
         cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
         keys, values = cache[rows.start : rows.stop].transpose(1, 2, 0, 3)
@@ -109,14 +109,14 @@ class CachedAttention(Cached):
             value = operands["x"][token, self.values_start : end].reshape(key.shape)
             keys = np.concatenate((keys, key[:, None]), axis=1)
             values = np.concatenate((values, value[:, None]), axis=1)
-        asked = queries.reshape(self.kv_heads, -1, self.width)
-        scores = (asked @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
+        grouped = queries.reshape(self.kv_heads, -1, self.width)
+        scores = (grouped @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
         return self.cap * np.tanh(scores / self.cap) if self.cap else scores, values
 
     def flops(self, shapes: Shapes) -> int:
-        # The length of sequences is not known: half of the most stands for it.
-        seen = (self.window or self.context) // 2 + 1
-        return shapes["x"][0] * self.heads * seen * (4 * self.width + 6)
+        # The length of sequences is not known: half of the greatest is assumed.
+        keys = (self.window or self.context) // 2 + 1
+        return shapes["x"][0] * self.heads * keys * (4 * self.width + 6)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {
@@ -154,12 +154,12 @@ class CachedAttention(Cached):
 
 @dataclass(frozen=True)
 class AttentionParts(CachedAttention):
-    """`CachedAttention` by `keys` of the tokens seen at a time, which AttentionSum joins.
+    """`CachedAttention` to each part of `keys` tokens; AttentionSum reduces the parts.
 
-    Result: (tokens, heads parts (width + 4)): of each part the sum of values by their weights,
-    exp(score - greatest), that greatest, the sum of the weights, 1 if the token has a place, and
-    a 0. A part without tokens has -3e38 for the greatest, and zeros. The first part has the token
-    itself where x has its key.
+    Result: (tokens, heads parts (width + 4)). Each part has the sum of the values times their
+    weights exp(score - maximum), the maximum, the sum of the weights, 1 if the token has a place,
+    and a 0. A part without tokens has -3e38 for the maximum, and zeros. The first part includes the
+    token itself where x has its key.
     """
 
     name: ClassVar[str] = "attention_parts"
@@ -183,7 +183,7 @@ class AttentionParts(CachedAttention):
         queries = self.tokens(operands)
         result = np.zeros((len(queries), self.heads, self.parts, self.width + 4), queries.dtype)
         result[..., self.width] = -3e38
-        for token, place, first in self._seen(operands):
+        for token, place, first in self._visible_rows(operands):
             result[token, ..., self.width + 2] = 1
             last = place if self.has_own_keys else place + 1
             for part, begin in enumerate(range(first, max(last, first + 1), self.keys)):
@@ -203,7 +203,7 @@ class AttentionParts(CachedAttention):
 
 @dataclass(frozen=True)
 class AttentionSum(HandwrittenOperator):
-    """Attention of the parts that AttentionParts or PartialAttention makes.
+    """Attention, reduced from the parts of AttentionParts or PartialAttention.
 
     Result: (tokens, heads width).
     """
@@ -236,10 +236,10 @@ class AttentionSum(HandwrittenOperator):
             factors = np.exp(greatest - greatest.max(-1, keepdims=True))
             total = (factors * x[..., self.width + 1]).sum(-1)
             result = (factors[..., None] * sums).sum(2)
-            there = x[..., 0, self.width + 2] != 0
+            valid = x[..., 0, self.width + 2] != 0
             if self.zeros:
-                there &= np.isfinite(total) & (total > 0)
-            result = np.where(there[..., None], result / np.where(there, total, 1)[..., None], 0)
+                valid &= np.isfinite(total) & (total > 0)
+            result = np.where(valid[..., None], result / np.where(valid, total, 1)[..., None], 0)
         return result.reshape(len(x), -1)
 
     def flops(self, shapes: Shapes) -> int:

@@ -24,8 +24,8 @@ from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
 
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
-BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
-LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
+BLOCK_BYTES = 1 << 20  # of the columns of a block: they fit a core's cache
+LEAST_COLUMNS = 512  # of a block: with fewer, to read the weights takes longer than the product
 
 
 def correlate(
@@ -37,10 +37,10 @@ def correlate(
     dilation: Pair,
     groups: int,
 ) -> Array:
-    """The convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw), (n, o, *out), in x's
-    dtype. out: windows down and across.
+    """Return the convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw), (n, o, *out), in
+    x's dtype. out: windows down and across.
 
-    A result of one pixel's windows lies as x does.
+    The result of a 1 x 1 convolution has the memory order of x.
     """
     n, c = x.shape[:2]
     geometry = stride, padding, dilation
@@ -50,8 +50,8 @@ def correlate(
         return correlate_columns(np.ascontiguousarray(x), weight, out, *geometry, groups)
     if depthwise.is_supported(x.shape, weight.shape, stride, dilation, groups):
         products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry)
-        if (found := products(x, weight)) is not None:
-            return found
+        if (result := products(x, weight)) is not None:
+            return result
     pointwise = is_pointwise(weight.shape, *geometry, groups)
     if pointwise and (matrix := channel_rows(x)) is not None:
         return multiply_rows(matrix, weight, (n, *out))
@@ -67,31 +67,33 @@ def correlate_columns(
     dilation: Pair,
     groups: int,
 ) -> Array:
-    """Compute `correlate` as a product of the weights and the columns under the windows.
+    """Compute `correlate` as a product of the weights and the columns under the windows (im2col).
 
-    Where the window is one pixel, columns are x itself; else those of some rows of the result, of
-    some groups or of some samples are copied at a time (im2col).
+    Where the window is one pixel, the columns are x itself; else they are copied block by block:
+    some rows of the result, groups or samples at a time.
     """
     n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
     share, group_results = c // groups, o // groups
     depth, one_pixel = share * prod(kernel), kernel == stride == (1, 1) and not any(padding)
     result = np.empty((n, o, *out), x.dtype)
     flat = weight.reshape(groups, group_results, depth)
-    placed = result.reshape(n, groups, group_results, prod(out))
+    by_group = result.reshape(n, groups, group_results, prod(out))
     if one_pixel:
-        np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=placed)
+        np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=by_group)
         return result
-    met = _met(x, out, kernel, stride, padding, dilation).reshape(n, groups, share, *kernel, *out)
-    samples, some, rows = _block((groups, *out), flat.shape[2], x.itemsize)
-    room = np.empty(samples * some * flat.shape[2] * rows * out[1], x.dtype)
-    starts = product(range(0, n, samples), range(0, groups, some), range(0, out[0], rows))
+    patches = _patches(x, out, kernel, stride, padding, dilation)
+    patches = patches.reshape(n, groups, share, *kernel, *out)
+    samples, step, rows = _block((groups, *out), flat.shape[2], x.itemsize)
+    scratch = np.empty(samples * step * flat.shape[2] * rows * out[1], x.dtype)
+    starts = product(range(0, n, samples), range(0, groups, step), range(0, out[0], rows))
     for i, g, y in starts:
-        part = met[i : i + samples, g : g + some, ..., y : y + rows, :]
-        columns = room[: part.size].reshape(part.shape)
-        np.copyto(columns, part)
-        columns = columns.reshape(*part.shape[:2], flat.shape[2], part.shape[-2] * out[1])
+        block = patches[i : i + samples, g : g + step, ..., y : y + rows, :]
+        columns = scratch[: block.size].reshape(block.shape)
+        np.copyto(columns, block)
+        columns = columns.reshape(*block.shape[:2], flat.shape[2], block.shape[-2] * out[1])
         pixels = slice(y * out[1], (y + rows) * out[1])
-        np.matmul(flat[g : g + some], columns, out=placed[i : i + samples, g : g + some, :, pixels])
+        target = by_group[i : i + samples, g : g + step, :, pixels]
+        np.matmul(flat[g : g + step], columns, out=target)
     return result
 
 
@@ -110,8 +112,8 @@ def multiply_rows(matrix: Array, weight: Array, size: Shape) -> Array:
 
 
 def multiply_pixels(x: Shape, weight: Shape) -> Reference:
-    """Return what multiplies the pixels of an image x (1, c, h, w) by weight (o, c, 1, 1), each by
-    all: no step of a network is more frequent.
+    """Return the function of a 1 x 1 convolution of an image x (1, c, h, w) by weight (o, c, 1, 1):
+    the most frequent step of networks.
     """
     (_, c, h, w), (o, *_) = x, weight
     pixels, result = h * w, (1, o, h, w)
@@ -121,7 +123,7 @@ def multiply_pixels(x: Shape, weight: Shape) -> Reference:
     def multiply(x: Array, weight: Array) -> tuple[Array, ...]:
         if many and (matrix := channel_rows(x)) is not None:
             return (multiply_rows(matrix, weight, (1, h, w)),)
-        x = np.ascontiguousarray(x)  # as `correlate` has it, to the last bit
+        x = np.ascontiguousarray(x)  # for the same bits as `correlate`
         return (np.matmul(weight.reshape(o, c), x.reshape(flat)).reshape(result),)
 
     return multiply
@@ -143,8 +145,8 @@ def multiply_with_bias(x: Array, weight: Array, bias: Array) -> Array:
 
 
 def channel_rows(x: Array) -> Array | None:
-    """Return images x (n, c, h, w) as a matrix (n h w, c) that is the same memory: None where their
-    channels are not innermost.
+    """Return a view of images x (n, c, h, w) as a matrix (n h w, c); None where their channels are
+    not innermost in memory.
     """
     if x.flags.c_contiguous:
         return None
@@ -165,9 +167,9 @@ def correlate_few(
     groups: int,
     dtype: np.dtype[Any],
 ) -> Callable[[Array, Array], Array] | None:
-    """Return what computes `correlate` of x and weight of these shapes, of few numbers.
+    """Return a function that computes `correlate` of few numbers, of x and weight of these shapes.
 
-    Where the numbers of the columns lie is found here. None where there are many of them.
+    The indices of the columns' elements are computed only once. None where the columns are large.
     """
     n, share, group_results, kernel = x[0], weight[1], weight[0] // groups, (weight[2], weight[3])
     depth, pixels = share * prod(kernel), prod(out)
@@ -175,12 +177,12 @@ def correlate_few(
         return None
     (o, *_), shape = weight, (n, groups, depth, pixels)
 
-    def columns(places: Array) -> Array:
-        return np.array(_met(places, out, kernel, stride, padding, dilation)).reshape(shape)
+    def columns(indices: Array) -> Array:
+        return np.array(_patches(indices, out, kernel, stride, padding, dilation)).reshape(shape)
 
-    # A tap that meets padding finds 0 there, as a place that is none of x.
-    places = np.arange(1, prod(x) + 1, dtype=np.int64).reshape(x)
-    gather = Gathering(x, columns(places) - 1, dtype)
+    # Counted from 1, as padding has 0: less 1 it is no index of x.
+    indices = np.arange(1, prod(x) + 1, dtype=np.int64).reshape(x)
+    gather = Gathering(x, columns(indices) - 1, dtype)
     if n == groups == 1:
         return lambda x, weight: np.matmul(
             weight.reshape(o, depth), gather(x).reshape(depth, pixels)
@@ -190,10 +192,10 @@ def correlate_few(
 
 
 def _block(sizes: tuple[int, int, int], depth: int, itemsize: int) -> tuple[int, int, int]:
-    """Samples, groups and rows of the result that a block is of: rows of one group, whole groups
-    of one sample, or whole samples.
+    """Return the numbers of samples, groups and rows of a block: rows of one group, whole groups of
+    one sample, or whole samples.
 
-    sizes: groups, rows and columns of the result. depth: numbers of a column.
+    sizes: groups, rows and columns of the result. depth: elements of a column.
     """
     groups, high, wide = sizes
     columns = max(BLOCK_BYTES // max(depth * itemsize, 1), 1)
@@ -201,17 +203,19 @@ def _block(sizes: tuple[int, int, int], depth: int, itemsize: int) -> tuple[int,
     rows = max(columns, LEAST_COLUMNS) // max(wide, 1)
     if rows < high:
         return 1, 1, max(rows, 1)
-    some = min(max(columns // plane, 1), max(groups, 1))
-    return (1, some, high) if some < groups else (max(columns // plane // some, 1), some, high)
+    count = min(max(columns // plane, 1), max(groups, 1))
+    return (1, count, high) if count < groups else (max(columns // plane // count, 1), count, high)
 
 
-def _met(x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> Array:
+def _patches(
+    x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair
+) -> Array:
     """Return the patches under each window, (n, c, *kernel, *out), zeros in the padding: a view."""
     (n, c, h, w), (top, left, bottom, right) = x.shape, padding
     shape = n, c, *kernel, *out
     if any(padding):
         high, wide = h + top + bottom, w + left + right
-        if high * wide > prod(kernel) * prod(out):  # far apart: most of it nobody looks at
+        if high * wide > prod(kernel) * prod(out):  # long strides: most of x is in no patch
             columns = np.zeros(shape, x.dtype)
             taps = windows.every_tap(x, out, kernel, stride, padding, dilation)
             for (ky, kx), (ys, xs), part in taps:
@@ -273,7 +277,7 @@ class Convolving(ContractionWithPrologue):
 
 
 SCALINGS = call("mul", Arg(0), Arg(1)), call("mul", Arg(1), Arg(0))
-"""Prologues that may as well be done to the weights."""
+"""Prologues that can be applied to the weights instead."""
 FEW_CHANNELS = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
 
@@ -292,9 +296,7 @@ class Conv2d(Convolving):
     int8_operands: ClassVar[tuple[str, ...]] = ("weight",)
     groups: int = 1
     exact: bool = False
-    """True where sums of whole numbers below 2^24 must be exact, which excludes Winograd
-    transforms.
-    """
+    """True where sums of integers below 2^24 must be exact, which excludes Winograd."""
     prologue: Prologue | None = None
     """Work on x before it is convolved: an operand by image has a number for each channel of
     each.
@@ -336,8 +338,8 @@ class Conv2d(Convolving):
             return self.reference
         if self.prologue is not None:
             plain = replace(self, prologue=None).specialize(types[:2])
-            types_before = [one.dtype.numpy for one in types if one is not None]
-            prepare = self.prologue.compiled([types_before[0], *types_before[2:]])
+            dtypes = [one.dtype.numpy for one in types if one is not None]
+            prepare = self.prologue.compiled([dtypes[0], *dtypes[2:]])
             if not (self.groups == 1 and self.prologue.expr in SCALINGS):
                 return lambda x, weight, *operands: plain(prepare(x, *operands), weight)
 
@@ -367,10 +369,10 @@ class Conv2d(Convolving):
             products = depthwise.DepthwiseProducts(x.shape, weight.shape, out, *geometry[:3])
 
             def multiply(x: Array, weight: Array) -> tuple[Array, ...]:
-                found = products(x, weight)
-                if found is None:
-                    found = correlate_columns(x, weight, out, *geometry)
-                return (found,)
+                result = products(x, weight)
+                if result is None:
+                    result = correlate_columns(x, weight, out, *geometry)
+                return (result,)
 
             return multiply
 
@@ -391,10 +393,10 @@ class Conv2d(Convolving):
             many = len(weight) * prod(x.shape[2:]) > FEW
             if many and x.flags.c_contiguous:
                 return (multiply_with_bias(x, weight, bias),)
-            first = plain(x, weight)[0]
+            convolved = plain(x, weight)[0]
             if many:
-                return (BIASED.evaluate(first, bias, in_place=True),)
-            return (first + bias.reshape(-1, 1, 1),)
+                return (BIASED.evaluate(convolved, bias, in_place=True),)
+            return (convolved + bias.reshape(-1, 1, 1),)
 
         return multiply
 
@@ -417,10 +419,11 @@ class Conv2d(Convolving):
         return n * oh * ow, o // self.groups
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """The kernel's size; the pixels that a window spans, down or across; the greatest powers of
-        two, up to 16, that divide a row and a plane of the result; whether pixels that follow one
-        another meet inputs that do, across rows too; whether whole numbers must be exact; a
-        group's channels, and whether they end within a quad.
+        """Return the kernel's size; "window", the greater extent of a dilated window; "row_unit"
+        and "plane_unit", the greatest powers of two up to 16 that divide a row and a plane of the
+        result; "follows", 1 where successive pixels of the result read successive pixels of x,
+        across rows too; "exact"; "share", the channels of a group, and "ragged", 1 where these end
+        within a quad.
         """
         *_, oh, ow = self.shape_of(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
@@ -455,10 +458,10 @@ class Conv2d(Convolving):
         n, _, h, w = shapes["x"]
         o, share, *kernel = shapes["weight"]
         least = -(-depth // prod(kernel))
-        made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
-        o_made = min(o, FEW_CHANNELS + o % 4) if few and self.groups == 1 else o
-        operands = self.with_x(shapes, (n, made * self.groups, h, w))
-        return {**operands, "weight": (o_made, made, *kernel)}
+        new_share = least + (share - least) % 4 if share > 1 else 1  # whole quads where they were
+        new_o = min(o, FEW_CHANNELS + o % 4) if few and self.groups == 1 else o
+        operands = self.with_x(shapes, (n, new_share * self.groups, h, w))
+        return {**operands, "weight": (new_o, new_share, *kernel)}
 
     def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
@@ -471,7 +474,7 @@ class SeparableConv2d(Convolving):
     """The pointwise convolution by `weight` of `prologue`(the depthwise one of x by `depthwise`).
 
     x: (n, c, h, w). depthwise: (c, 1, kh, kw). weight: (o, c, 1, 1). Result: (n, o, oh, ow). The
-    window is the depthwise convolution's. So MobileNets have it (Howard et al. 2017, section 3.1).
+    window is the depthwise convolution's. Howard et al. 2017, MobileNets, section 3.1.
     """
 
     name: ClassVar[str] = "separable_conv2d"
@@ -502,9 +505,9 @@ class SeparableConv2d(Convolving):
         out = self.shape_of({name: array.shape for name, array in operands.items()})[2:]
         size, one = (out[0], out[1]), (1, 1)
         window = self.stride, self.padding, self.dilation
-        between = correlate(x, depthwise, size, *window, groups=x.shape[1])
-        between = self.prepared({**operands, "x": between})
-        return correlate(np.ascontiguousarray(between), weight, size, one, (0, 0, 0, 0), one, 1)
+        y = correlate(x, depthwise, size, *window, groups=x.shape[1])
+        y = self.prepared({**operands, "x": y})
+        return correlate(np.ascontiguousarray(y), weight, size, one, (0, 0, 0, 0), one, 1)
 
     def multiply_adds(self, shapes: Shapes) -> int:
         n, o, oh, ow = self.shape_of(shapes)
@@ -539,12 +542,12 @@ class SeparableConv2d(Convolving):
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         (n, c, *size), (_, *window) = shapes["x"], shapes["depthwise"]
-        made = depth + (c - depth) % 4  # a whole quad or not, as before
-        operands = self.with_x(shapes, (n, made, *size))
+        channels = depth + (c - depth) % 4  # whole quads where they were
+        operands = self.with_x(shapes, (n, channels, *size))
         return {
             **operands,
-            "depthwise": (made, *window),
-            "weight": (shapes["weight"][0], made, 1, 1),
+            "depthwise": (channels, *window),
+            "weight": (shapes["weight"][0], channels, 1, 1),
         }
 
     def shrink(self, shapes: Shapes) -> Shapes:
@@ -553,14 +556,14 @@ class SeparableConv2d(Convolving):
         return self.with_x(shapes, (n, c, *fewer))
 
 
-SIDE = 2  # of the windows, which lie side by side
+SIDE = 2  # of the windows, which do not overlap
 
 
 @dataclass(frozen=True)
 class PooledConv2d(Conv2d):
-    """The maximum or average over windows of 2 x 2 of a convolution, `Conv2d`'s in all else.
+    """The maximum or average over 2 x 2 windows of a convolution; in all else as `Conv2d`.
 
-    An epilogue is done before: on each number of the convolution. Result: (n, o, oh // 2, ow // 2).
+    An epilogue is applied before the pool. Result: (n, o, oh // 2, ow // 2).
     """
 
     name: ClassVar[str] = "pooled_conv2d"
@@ -607,5 +610,5 @@ class PooledConv2d(Conv2d):
 
 
 def _attributes(convolution: Conv2d) -> dict[str, Any]:
-    """Return the attributes that a convolution has, whether pooled or not."""
+    """Return the attributes of `convolution` that a Conv2d has."""
     return {one.name: getattr(convolution, one.name) for one in fields(Conv2d)}

@@ -1,6 +1,6 @@
-"""Operators that move numbers and compute nothing: maps from places of the result to the operand's.
+"""Operators that only move numbers: maps from indices of the result to indices of the operand.
 
-Of any dtype, and exact. What the map is becomes uniforms of one kernel (`move`) for all of them.
+They take any dtype and are exact. One kernel (`move`) computes all; the map is in its uniforms.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MOST_RANK = 8
 
 
 class Move(Operator):
-    """A result of numbers of x, or of a value where there are none.
+    """An operator whose result has elements of x, or a constant outside of x.
 
-    x: any shape of at most 8 dimensions, any dtype, which is the result's. `map` says where each
-    place of the result finds its number.
+    x: any shape of at most 8 dimensions, any dtype, which is the result's. `map` gives the index in
+    x of each element of the result.
     """
 
     name: ClassVar[str] = "move"
@@ -54,20 +54,20 @@ class Move(Operator):
 
     @property
     def value(self) -> float | int | bool:
-        """Number outside of x, where `map` says "constant"."""
+        """The constant outside of x, where the edge of `map` is "constant"."""
         return 0
 
     @abstractmethod
     def map(self, shape: Shape) -> IndexMap:
-        """Return the map from places of the result to those of an x of `shape`."""
+        """Return the map from indices of the result to those of an x of `shape`."""
 
     @abstractmethod
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        """The result's dimensions."""
+        """Return the result's dimensions."""
 
     @abstractmethod
     def move(self, x: Array) -> Array:
-        """The result by NumPy."""
+        """Compute the result by NumPy."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
@@ -88,11 +88,11 @@ class Move(Operator):
         def move(x: Array) -> tuple[Array, ...]:
             return (np.asarray(self.move(x), order="C"),)
 
-        def looked_up(x: Array) -> Reference | None:
+        def gathering(x: Array) -> Reference | None:
             gather = Gathering.from_move(self.move, x.shape, x.dtype, self.value)
             return None if gather is None else lambda x: (gather(x),)
 
-        return for_shapes(move, looked_up)
+        return for_shapes(move, gathering)
 
     def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x"]
@@ -142,7 +142,7 @@ class Transpose(Move):
 
 @dataclass(frozen=True)
 class Expand(Move):
-    """x broadcast to `shape`, by NumPy's rule: its dimensions are the last ones, or 1."""
+    """x broadcast to `shape`, by NumPy's rule."""
 
     array_function: ClassVar[str] = "broadcast_to"
     shape: Shape
@@ -176,10 +176,10 @@ class Expand(Move):
 
 @dataclass(frozen=True)
 class Slice(Move):
-    """x from `starts` on to before `ends` in `steps`, along `axes`, as Python's slices.
+    """x from `starts` to before `ends` in `steps`, along `axes`, as Python's slices.
 
-    Negative starts and ends count from the end, those beyond the ends stop there; going backwards,
-    an end at or before -(size + 1) takes in the first.
+    Negative starts and ends count from the end, and are clamped to the dimension; with a negative
+    step, an end of -(size + 1) or less includes the first element.
     """
 
     array_function: ClassVar[str] = "cut"
@@ -201,9 +201,7 @@ class Slice(Move):
             raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
 
     def walks(self, shape: Shape) -> list[tuple[int, int, int]]:
-        """Return along each axis the first place, the number of places, and the step between
-        them.
-        """
+        """Return the first index, the number of indices, and the step along each axis."""
         result = [(0, size, 1) for size in shape]
         axes = normalize_axes("slice", self.axes, len(shape))
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
@@ -229,9 +227,9 @@ class Slice(Move):
 
 
 def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
-    """Return the first place and the end of Python's slice of a dimension of `size`.
+    """Return the first index and the end of Python's slice of a dimension of `size`.
 
-    As `slice.indices` does, which takes the numbers of SymInts.
+    As `slice.indices`, which would turn SymInts into numbers.
     """
     least, most = (0, size) if step > 0 else (-1, size - 1)
 
@@ -243,7 +241,7 @@ def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
 
 
 def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
-    """The first place, how many, and the step of Python's slice of a dimension of `size`."""
+    """Return the first index, the number, and the step of Python's slice of a dimension."""
     first, last = slice_bounds(size, start, end, step)
     count = -(-(last - first) // step) if step > 0 else -(-(first - last) // -step)
     return first, count if count > 0 else 0, step
@@ -284,8 +282,8 @@ def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) 
 
 
 def normalize_axes(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Return `axes` as numbers from 0 on. Raises ShapeError where one is not below `rank`, or is
-    there twice.
+    """Return `axes` counted from 0. Raises ShapeError where one is not of `rank` dimensions, or two
+    are the same.
     """
     result = tuple(axis + rank if axis < 0 else axis for axis in axes)
     if any(not 0 <= axis < rank for axis in result) or len(set(result)) < len(result):
@@ -295,17 +293,17 @@ def normalize_axes(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int
 
 @dataclass(frozen=True)
 class Pad(Move):
-    """Pad: x with more places around it, or cropped where a number is negative.
+    """Pad: x with elements around it, or cropped where a number is negative.
 
-    What a place gets that is outside: `fill`; or by x's own numbers, of which there must be some.
+    The padding is `fill`, or elements of x as `edge` says; x must not be empty then.
     """
 
     array_function: ClassVar[str] = "pad"
-    moves: ClassVar[bool] = False  # what it fills with is a number of its own
+    moves: ClassVar[bool] = False  # `fill` is no element of x
     before: tuple[int, ...]
-    """Places before the first, for each dimension."""
+    """Elements before the first, for each dimension."""
     after: tuple[int, ...]
-    """Places behind the last."""
+    """Elements behind the last."""
     edge: Edge = "constant"
     fill: float | int | bool = 0
 
@@ -369,7 +367,7 @@ class Tile(Move):
 
 @dataclass(frozen=True)
 class Roll(Move):
-    """x moved by `shifts` along `axes`; what leaves at one end comes in at the other."""
+    """x shifted by `shifts` along `axes`, cyclically."""
 
     array_function: ClassVar[str] = "roll"
     shifts: tuple[int, ...]
@@ -399,16 +397,16 @@ class Roll(Move):
 
 @dataclass(frozen=True)
 class Rearrange(Move):
-    """x of a shape that is known, its numbers where `axes` says: einops' rearrange, with slices.
+    """x of a known shape, rearranged as `axes` says: einops' rearrange, with slices.
 
-    So a transposition of the pieces that dimensions are cut into, and a slice of that, are one.
+    It splits dimensions into factors, transposes and slices these in one step.
     """
 
     shape: Shape
     """Shape of x."""
     axes: tuple[tuple[Axis, ...], ...]
-    """For each dimension of the result what it is a product of, the outermost first; of a dimension
-    of x each walks part of. What walks beyond the end of one place by place finds 0 there."""
+    """The factors of each dimension of the result, the outermost first; each is a range of a
+    dimension of x. A range of step 1 from 0 on may go beyond the end, where elements are 0."""
 
     def __post_init__(self) -> None:
         for axis in (axis for factors in self.axes for axis in factors):
@@ -422,7 +420,7 @@ class Rearrange(Move):
 
     @property
     def padded(self) -> bool:
-        """True where an axis walks beyond the end of a dimension."""
+        """True where a range goes beyond the end of a dimension."""
         return any(
             axis.axis is not None and axis.start == 0 and axis.size > self.shape[axis.axis]
             for factors in self.axes
@@ -444,17 +442,17 @@ class Rearrange(Move):
 
     def move(self, x: Array) -> Array:
         flat = [axis for factors in self.axes for axis in factors]
-        walked = [[one for one in flat if one.axis == axis] for axis in range(x.ndim)]
-        first = [sum(one.start for one in along) for along in walked]
+        by_axis = [[one for one in flat if one.axis == axis] for axis in range(x.ndim)]
+        first = [sum(one.start for one in ranges) for ranges in by_axis]
         last = [
-            start + sum(max(one.step, 0) * max(one.size - 1, 0) for one in along)
-            for start, along in zip(first, walked, strict=True)
+            start + sum(max(one.step, 0) * max(one.size - 1, 0) for one in ranges)
+            for start, ranges in zip(first, by_axis, strict=True)
         ]
-        beyond = [max(end + 1 - size, 0) for end, size in zip(last, self.shape, strict=True)]
-        if any(beyond):
-            x = np.pad(x, [(0, more) for more in beyond])
-        begun = x[tuple(slice(start, None) for start in first)]
+        padding = [max(end + 1 - size, 0) for end, size in zip(last, self.shape, strict=True)]
+        if any(padding):
+            x = np.pad(x, [(0, count) for count in padding])
+        begin = x[tuple(slice(start, None) for start in first)]
         strides = [0 if one.axis is None else one.step * x.strides[one.axis] for one in flat]
-        view = as_strided(begun, [one.size for one in flat], strides, writeable=False)
+        view = as_strided(begin, [one.size for one in flat], strides, writeable=False)
         sizes = [prod(one.size for one in factors) for factors in self.axes]
         return np.array(view, order="C").reshape(sizes)

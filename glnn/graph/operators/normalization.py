@@ -18,7 +18,7 @@ from glnn.graph.operator import Shapes, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.reductions import axes_of, check_axes
 
-LEAST_SQUARE = 1e-30  # the mean of squares from which none that counts is lost in float32
+LEAST_SQUARE = 1e-30  # the least mean of squares of which float32 loses no significant square
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Normalize(HandwrittenOperator):
         return x
 
     def _parameter_shape(self, x: Shape) -> Shape:
-        """The shape of weight and bias. Raises ShapeError where x does not fit."""
+        """Return the shape of weight and bias. Raises ShapeError where x does not fit."""
         if self.dims is not None:
             if self.dims > len(x):
                 raise ShapeError(f"normalize: x of shape {x} has no {self.dims} dimensions")
@@ -78,7 +78,7 @@ class Normalize(HandwrittenOperator):
         return (x[1],)
 
     def grouped_shape(self, x: Shape) -> Shape:
-        """The shape of `x` as (n, groups, numbers of a group), or as (rows, numbers of a row)."""
+        """Return `x` as the shape (n, groups, elements of a group) or (rows, elements of a row)."""
         if self.dims is not None:
             split = len(x) - self.dims
             return prod(x[:split]), prod(x[split:])
@@ -86,7 +86,7 @@ class Normalize(HandwrittenOperator):
         return x[0], groups, x[1] // max(groups, 1) * prod(x[2:])
 
     def spread(self, x: Shape) -> Shape:
-        """The shape in which weight and bias broadcast to x."""
+        """Return the shape in which weight and bias broadcast to x."""
         return x[-self.dims :] if self.dims is not None else (x[1], *(1,) * (len(x) - 2))
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
@@ -97,8 +97,8 @@ class Normalize(HandwrittenOperator):
         return self._compute_exact(operands)
 
     def _compute_float32(self, operands: Mapping[str, Array]) -> Array:
-        """Compute in float32, as exactly: distances from a mean have a mean of their own, and sums
-        are pairwise. In float64 where a square is too large or too small for float32.
+        """Compute in float32 as exactly as in float64: the mean is subtracted twice, against its
+        rounding, and sums are pairwise. In float64 where a mean of squares leaves float32's range.
         """
         x = operands["x"]
         *rows, extent = self.grouped_shape(x.shape)
@@ -110,30 +110,34 @@ class Normalize(HandwrittenOperator):
         scratch = np.empty((max(BLOCK_SIZE // extent, 1), extent), np.float32)
         with np.errstate(all="ignore"):
             for part in runs(count, extent):
-                made, met = result[part], numbers[part]
+                normalized, rows_x = result[part], numbers[part]
                 if self.centred:
-                    np.subtract(met, met.mean(axis=1, keepdims=True), out=made)
-                    met = np.subtract(made, made.mean(axis=1, keepdims=True), out=made)
-                squares = np.square(met, out=scratch[: len(met)])
+                    np.subtract(rows_x, rows_x.mean(axis=1, keepdims=True), out=normalized)
+                    mean = normalized.mean(axis=1, keepdims=True)
+                    rows_x = np.subtract(normalized, mean, out=normalized)
+                squares = np.square(rows_x, out=scratch[: len(rows_x)])
                 mean = squares.mean(axis=1, keepdims=True)
                 if not ((mean >= least) & (mean < np.inf)).all():
                     return self._compute_exact(operands)
-                np.multiply(met, 1 / np.sqrt(mean + np.float32(self.eps)), out=made)
+                np.multiply(rows_x, 1 / np.sqrt(mean + np.float32(self.eps)), out=normalized)
                 if self.dims is not None:
-                    self._scale_and_shift(made, operands, (1, extent), slice(None))
+                    self._scale_and_shift(normalized, operands, (1, extent), slice(None))
                     continue
-                which = np.arange(*part.indices(count)) % groups
-                made = made.reshape(len(made), channels, -1)
-                self._scale_and_shift(made, operands, (groups, channels, 1), which)
+                group_indices = np.arange(*part.indices(count)) % groups
+                normalized = normalized.reshape(len(normalized), channels, -1)
+                self._scale_and_shift(normalized, operands, (groups, channels, 1), group_indices)
         return result.reshape(x.shape)
 
     def _scale_and_shift(
-        self, made: Array, operands: Mapping[str, Array], shape: Shape, part: Any
+        self, rows: Array, operands: Mapping[str, Array], shape: Shape, part: Any
     ) -> None:
-        """Multiply by the weight and add the bias, in place: `part` of them, seen in `shape`."""
+        """Multiply `rows` by the weight and add the bias, in place.
+
+        shape: the shape of the weight and the bias. part: the indices of these for `rows`.
+        """
         for name, function in (("weight", np.multiply), ("bias", np.add)):
             if name in operands:
-                function(made, operands[name].reshape(shape)[part], out=made)
+                function(rows, operands[name].reshape(shape)[part], out=rows)
 
     def _compute_exact(self, operands: Mapping[str, Array]) -> Array:
         """Compute in float64."""
@@ -141,7 +145,7 @@ class Normalize(HandwrittenOperator):
         outer, *groups = self.grouped_shape(x.shape)
         inner = x.shape[-self.dims :] if self.dims is not None else x.shape[1:]
         spread, result = self.spread(x.shape), np.empty(x.shape, x.dtype)
-        grouped, made = x.reshape(outer, *groups), result.reshape(outer, *inner)
+        grouped, normalized = x.reshape(outer, *groups), result.reshape(outer, *inner)
         with np.errstate(all="ignore"):
             for part in runs(outer, prod(inner)):
                 rows = grouped[part].astype(np.float64)  # long sums of like numbers
@@ -153,7 +157,7 @@ class Normalize(HandwrittenOperator):
                     rows *= operands["weight"].reshape(spread)
                 if "bias" in operands:
                     rows += operands["bias"].reshape(spread)
-                made[part] = rows
+                normalized[part] = rows
         return result
 
     def flops(self, shapes: Shapes) -> int:
@@ -218,13 +222,12 @@ class _RowSizes:
 
 @dataclass(frozen=True)
 class NormalizeGradient(_RowSizes, HandwrittenOperator):
-    """The gradient of a normalisation of rows by these rows.
+    """The gradient of a normalisation of rows by its input.
 
-    x: (rows, n), what is normalised. dy: of its shape, the gradient by the result. weight: (n,),
-    what normalised rows are multiplied by; 1 without it. With g for dy times the weight, y for the
-    normalised rows: g less its mean and less y times the mean of g y, over the deviation; no mean
-    of g is taken away where the rows are not `centred`. Ioffe and Szegedy 2015, Batch
-    Normalization, section 3, of the rows' own statistics. An epilogue does the rest.
+    x: (rows, n), the input. dy: of its shape, the gradient by the result. weight: (n,), the factor
+    of normalised rows; 1 without it. With g = dy weight, and y for the normalised rows, the result
+    is (g - mean(g) - y mean(g y)) / deviation, without mean(g) where the rows are not `centred`.
+    Ioffe and Szegedy 2015, Batch Normalization, section 3, of the rows' own statistics.
     """
 
     name: ClassVar[str] = "normalize_gradient"
@@ -257,12 +260,12 @@ class NormalizeGradient(_RowSizes, HandwrittenOperator):
                     g *= operands["weight"]
                 if self.centred:
                     rows -= rows.mean(axis=1, keepdims=True)
-                over = 1 / np.sqrt(np.square(rows).mean(axis=1, keepdims=True) + self.eps)
-                rows *= over
+                scale = 1 / np.sqrt(np.square(rows).mean(axis=1, keepdims=True) + self.eps)
+                rows *= scale
                 rows *= (g * rows).mean(axis=1, keepdims=True)
                 if self.centred:
                     g -= g.mean(axis=1, keepdims=True)
-                result[part] = (g - rows) * over
+                result[part] = (g - rows) * scale
         return result
 
     def flops(self, shapes: Shapes) -> int:
@@ -270,8 +273,8 @@ class NormalizeGradient(_RowSizes, HandwrittenOperator):
 
     def shrink(self, shapes: Shapes) -> Shapes:
         rows, extent = shapes["x"]
-        made = shrink_size(rows), extent
-        return {name: one if name == "weight" else made for name, one in shapes.items()}
+        smaller = shrink_size(rows), extent
+        return {name: one if name == "weight" else smaller for name, one in shapes.items()}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"CENTRED": int(self.centred)}
@@ -309,20 +312,20 @@ class Softmax(HandwrittenOperator):
             return np.array(x)
         axis, result = self.axis % x.ndim, np.empty(x.shape, x.dtype)
         view = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
-        viewed, made = x.reshape(view), result.reshape(view)
-        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        x_view, result_view = x.reshape(view), result.reshape(view)
+        # inf - inf is NaN, as it should be; the exponential of a difference that overflows is 0.
         with np.errstate(invalid="ignore", over="ignore"):
             for part in runs(view[0], view[1] * view[2]):
-                met, below = viewed[part], made[part]
-                np.subtract(met, met.max(axis=1, keepdims=True), out=below)
-                exps = np.exp(below, out=None if self.log else below)
+                rows, out = x_view[part], result_view[part]
+                np.subtract(rows, rows.max(axis=1, keepdims=True), out=out)
+                exps = np.exp(out, out=None if self.log else out)
                 # NumPy adds up pairs of sums of neighbours, but other axes one number at a time.
                 dtype = x.dtype if view[2] == 1 else np.float64
                 total = exps.sum(axis=1, keepdims=True, dtype=dtype)
                 if self.log:
-                    np.subtract(below, np.log(total).astype(x.dtype), out=below)
+                    np.subtract(out, np.log(total).astype(x.dtype), out=out)
                 else:
-                    np.divide(exps, total.astype(x.dtype), out=below)
+                    np.divide(exps, total.astype(x.dtype), out=out)
         return result
 
     def flops(self, shapes: Shapes) -> int:
@@ -340,11 +343,11 @@ class Softmax(HandwrittenOperator):
         x = shapes["x"]
         (axis,) = axes_of("softmax", (self.axis,), len(x))
         extent, inner = x[axis], prod(x[axis + 1 :])
-        whole = prod(x[1:]) if len(x) > 1 else prod(x)  # numbers of a sample, which lie together
+        per_sample = prod(x[1:]) if len(x) > 1 else prod(x)
         return {
             "rows": prod(x[:axis]),
             "extent": extent,
-            "sample_rows": whole // max(extent, 1),
+            "sample_rows": per_sample // max(extent, 1),
         } | {"inner": inner}
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
@@ -357,11 +360,11 @@ class Softmax(HandwrittenOperator):
 
 @dataclass(frozen=True)
 class SoftmaxGradient(_RowSizes, HandwrittenOperator):
-    """The gradient by rows of their softmax: x times what dy is above the sum of dy x.
+    """The gradient of a softmax of rows by its input: x (dy - sum(dy x)).
 
-    x: (rows, n), the softmax; dy: of its shape, the gradient by it. What dy is 0 for adds nothing
-    to the sum, and where dy is the sum the gradient is 0, whatever x is: a row of NaN, as one that
-    is masked altogether, gives 0 where nothing depends on it. An epilogue does the rest.
+    x: (rows, n), the softmax. dy: of its shape, the gradient by it. Where dy is 0 nothing is added
+    to the sum, and where dy equals the sum the gradient is 0, even for an x of NaN: a row that is
+    masked entirely, which is NaN, has the gradient 0 where nothing depends on it.
     """
 
     name: ClassVar[str] = "softmax_gradient"

@@ -1,4 +1,4 @@
-"""Recurrent layers: a step, all steps of layers, and all steps in phases."""
+"""Recurrent layers: a step, all steps of one or several layers, and all steps in phases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glnn.graph.operator import Constants, Cost, Operator, Reference, Shapes, Ty
 
 MOST_GATES = 4
 FEW = 1 << 16
-"""Numbers of a step for which arrays are kept from run to run."""
+"""The most numbers of a step whose scratch arrays are reused from run to run."""
 
 
 class StateOperator(Operator):
@@ -79,10 +79,10 @@ class RecurrentOperator(StateOperator):
 
     @abstractmethod
     def shape_of(self, shapes: Shapes) -> Shape:
-        """The result's shape. Raises ShapeError where the operands do not fit."""
+        """Return the result's shape. Raises ShapeError where the operands do not fit."""
 
     def check_ranks(self, shapes: Shapes) -> tuple[Shape, Shape, Shape]:
-        """The shapes of x, weight and state. Raises ShapeError unless they have 5, 4 and 5
+        """Return the shapes of x, weight and state. Raises ShapeError unless they have 5, 4 and 5
         dimensions.
         """
         x, weight, state = (shapes[name] for name in self.operands)
@@ -95,7 +95,7 @@ class RecurrentOperator(StateOperator):
 
 
 class Units:
-    """Arrays of the units of a layer, which every step of it writes to again.
+    """Scratch arrays of the units of a layer, which each step overwrites.
 
     exprs: see `RecurrentStep`. sizes: d directions, b samples and h units. gates: how many sums,
     inputs and states a unit has. Used within `np.errstate`, by one thread at a time.
@@ -110,13 +110,13 @@ class Units:
     ) -> None:
         (d, b, h), (g, i, s), r = sizes, gates, len(exprs)
         self._sums = np.empty((d, b, g * h), dtype)
-        self._inputs, self._new = np.empty((i, d, b, h), dtype), np.empty((r, d, b, h), dtype)
-        self._states = np.empty((s, d, b, h), dtype)
-        self._given = self._states.reshape(s, d, b, h // 4, 4)
-        self._new_states = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
+        self._inputs, self._states = np.empty((i, d, b, h), dtype), np.empty((s, d, b, h), dtype)
+        self._new_states = np.empty((r, d, b, h), dtype)
+        self._states_in_quads = self._states.reshape(s, d, b, h // 4, 4)
+        self._packed_states = self._new_states.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
         self._weight_shape = d, g * h, h
         banks = self._sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), self._inputs, self._states
-        self._work = packed_program(exprs, gates, dtype).bind(banks, self._new)
+        self._calls = packed_program(exprs, gates, dtype).bind(banks, self._new_states)
 
     def run(
         self,
@@ -127,16 +127,16 @@ class Units:
         summed: int,
         units: int,
     ) -> None:
-        """Perform a step for each of `inputs` (i, d, b, h), written to `results`, each
+        """Compute a step for each of `inputs` (i, d, b, h), and write its states to `results`, each
         (d, b, h / 4, r, 4).
 
-        weight: (d, g, h, h). state: before the first step, (d, b, h / 4, s, 4). summed: the state
-        that is summed. units: how many of the h there are, 0 for all.
+        weight: (d, g, h, h). state: before the first step, (d, b, h / 4, s, 4). summed: the index
+        of the state that is summed. units: the number of units without padding; 0: no padding.
         """
         matrix = self.matrix(weight)
-        self.place(state)
-        for now, result in zip(inputs, results, strict=True):
-            self.step(now, matrix, summed, units)
+        self.set_states(state)
+        for step_inputs, result in zip(inputs, results, strict=True):
+            self.step(step_inputs, matrix, summed, units)
             self.copy_states(self)
             self.write(result)
 
@@ -145,38 +145,36 @@ class Units:
         matrix = weight.astype(self._sums.dtype, copy=False).reshape(self._weight_shape)
         return np.swapaxes(matrix, 1, 2)
 
-    def place(self, state: Array) -> None:
-        """Take the states before a step, (d, b, h / 4, s, 4)."""
-        np.copyto(self._given, state.transpose(3, 0, 1, 2, 4))
+    def set_states(self, state: Array) -> None:
+        """Copy the states before a step, (d, b, h / 4, s, 4)."""
+        np.copyto(self._states_in_quads, state.transpose(3, 0, 1, 2, 4))
 
     def step(self, inputs: Array, matrix: Array, summed: int, units: int) -> None:
-        """Make new states of the states that are here and of `inputs` (i, d, b, h)."""
+        """Compute the new states of the states and of `inputs` (i, d, b, h)."""
         np.matmul(self._states[summed], matrix, self._sums)
         np.copyto(self._inputs, inputs)
-        for call in self._work:
+        for call in self._calls:
             call()
-        if 0 < units < self._new.shape[-1]:
-            self._new[..., units:].fill(0)
+        if 0 < units < self._new_states.shape[-1]:
+            self._new_states[..., units:].fill(0)
 
     def copy_states(self, target: Units) -> None:
-        """Copy the new states to `target` as those that its next step begins with, as many as both
-        have.
-        """
-        count = min(len(self._new), len(target._states))
-        np.copyto(target._states[:count], self._new[:count])
+        """Copy the new states to the states of `target`, as many as both have."""
+        count = min(len(self._new_states), len(target._states))
+        np.copyto(target._states[:count], self._new_states[:count])
 
     def write(self, result: Array) -> None:
         """Write the new states to `result` (d, b, h / 4, r, 4)."""
-        np.copyto(result, self._new_states)
+        np.copyto(result, self._packed_states)
 
 
 @dataclass(frozen=True)
 class RecurrentStep(RecurrentOperator):
-    """The states of all units after a step, of those before it and of the step's inputs.
+    """The states of all units after a step, from those before it and the step's inputs.
 
-    x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
-    units, of which there are a multiple of four. weight: (d, g, h, h), the g <= 4 sums of a unit
-    over all units. state: (d, b, h / 4, s, 4), the s states of each unit, four units together.
+    x: (d, t, b, i, h), the i inputs of each of h units, a multiple of four, for d directions, t
+    steps and b samples. weight: (d, g, h, h), for the g <= 4 sums of a unit over all units.
+    state: (d, b, h / 4, s, 4), the s states of each unit, four units together.
     Result: (d, b, h / 4, r, 4). All are float32. Hochreiter and Schmidhuber 1997, Long Short-Term
     Memory; Cho et al. 2014, Learning Phrase Representations.
     """
@@ -211,8 +209,8 @@ class RecurrentStep(RecurrentOperator):
         return d, b, h // 4, len(self.exprs), 4
 
     def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
-        now = x[:, self.step].transpose(2, 0, 1, 3)
-        units.run((now,), weight, state, (result,), self.summed, self.units)
+        inputs = x[:, self.step].transpose(2, 0, 1, 3)
+        units.run((inputs,), weight, state, (result,), self.summed, self.units)
 
     def multiply_adds(self, shapes: Shapes) -> int:
         return shapes["x"][2] * prod(shapes["weight"])
@@ -244,26 +242,26 @@ class RecurrentStep(RecurrentOperator):
 MOST_STATES = 5
 """Most states of a unit that may change."""
 MOST_SUMS = 512
-"""Most sums that a workgroup that computes a layer by itself keeps in shared memory."""
+"""Most sums in shared memory of a workgroup that computes a layer alone."""
 MOST_UNITS = 256
-"""Most units whose states such a workgroup keeps."""
+"""Most units of such a workgroup."""
 MOST_WEIGHTS = 1 << 16
-"""Most weights that such a workgroup reads in every step, which caches are to hold."""
+"""Most weights that such a workgroup reads in every step: they should fit the caches."""
 
 
 @dataclass(frozen=True)
 class Recurrence(RecurrentOperator):
-    """The states of all units after each of t steps: many a `RecurrentStep`, one after the other.
+    """The states of all units after each of t steps: a `RecurrentStep` for each, in one operator.
 
-    x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
-    units, a multiple of four. weight: (d, g, h, h), the g <= 4 sums of a unit over all units.
+    x: (d, t, b, i, h), the i inputs of each of h units, a multiple of four, for d directions, t
+    steps and b samples. weight: (d, g, h, h), for the g <= 4 sums of a unit over all units.
     state: (d, b, h / 4, s, 4), the s states of each unit before the first step, four units
-    together; those behind the r that the expressions give never change.
+    together; the states after the first r, which have expressions, never change.
     Result: (t, d, b, h / 4, r, 4). All are float32.
 
-    Of l > 1 `layers` d is 1, and the inputs of an upper layer's units are their sums over the
-    units of the layer below, i = g of them. The weight is then (2 l - 1, g, h, h), each layer's
-    own, and those of each upper layer for the layer below. States are (l, b, h / 4, s, 4), and the
+    With l > 1 `layers` d is 1, and the i = g inputs of an upper layer's units are sums over the
+    units of the layer below. The weight is then (2 l - 1, g, h, h): of each layer for its own
+    units, then of each upper layer for the layer below. States are (l, b, h / 4, s, 4), and the
     result is (t, l, b, h / 4, r, 4). Hochreiter and Schmidhuber 1997, Long Short-Term Memory;
     Appleyard et al. 2016, Optimizing Performance of Recurrent Neural Networks on GPUs.
     """
@@ -309,9 +307,9 @@ class Recurrence(RecurrentOperator):
         for layer in range(self.layers):
             rows = slice(layer * d, (layer + 1) * d)
             if layer:
-                below = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
-                across = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
-                inputs = (below @ across.reshape(i * h, h).T).reshape(t, 1, b, i, h)
+                lower_states = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
+                lower_weight = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
+                inputs = (lower_states @ lower_weight.reshape(i * h, h).T).reshape(t, 1, b, i, h)
                 inputs = inputs.transpose(0, 3, 1, 2, 4)
             units.run(inputs, weight[rows], state[rows], result[:, rows], self.summed, self.units)
 
@@ -331,7 +329,7 @@ class Recurrence(RecurrentOperator):
         return shapes["x"][-1]
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """Weights small enough that rounding dies away from step to step."""
+        """Return weights so small that rounding errors decay from step to step."""
         return numbers / np.float32(shapes["x"][-1] ** 0.5) if name == "weight" else numbers
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
@@ -426,13 +424,13 @@ class PhasedRecurrence(StateOperator):
         result = np.empty((x.shape[1], *state.shape), x.dtype)
         first, second = units
         matrices = first.matrix(first_weight), second.matrix(second_weight)
-        first.place(state)
-        for now, made in zip(x.transpose(1, 3, 0, 2, 4), result, strict=True):
-            first.step(now, matrices[0], self.first.summed, self.first.units)
+        first.set_states(state)
+        for inputs, states in zip(x.transpose(1, 3, 0, 2, 4), result, strict=True):
+            first.step(inputs, matrices[0], self.first.summed, self.first.units)
             first.copy_states(second)
-            second.step(now, matrices[1], self.second.summed, self.second.units)
+            second.step(inputs, matrices[1], self.second.summed, self.second.units)
             second.copy_states(first)
-            second.write(made)
+            second.write(states)
         return result
 
     def multiply_adds(self, shapes: Shapes) -> int:

@@ -1,4 +1,4 @@
-"""The places of the greatest or least numbers of rows, in order."""
+"""The indices of the greatest or least numbers of rows, in order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from glnn.graph.operator import Constants, Cost, Intervals, Operands, Operator, 
 SELECTED = (64, 512)
 """The greatest k of the kernels that keep the first numbers of a row in shared memory."""
 PART = 4 * SELECTED[0]
-"""Numbers of a part of a row, at the least."""
+"""The fewest numbers of a part of a row."""
 ABSENT = np.int32(2**31 - 1)
-"""A place where a list has none."""
+"""The index that pads a list."""
 SHORT = 256
-"""Numbers of a row, up to which each is compared with all."""
+"""The most numbers of a row of which each is compared with all."""
 
 
 def top_indices(x: Array, k: int, largest: bool) -> NDArray[np.int64]:
-    """Return the places (..., k) of the `k` first numbers of x (..., n) along its last axis.
+    """Return the indices (..., k) of the `k` first numbers of x (..., n) along its last axis.
 
-    They are in order: from the greatest number on, or from the least; of equal ones the first comes
-    first. NaN is the greatest number.
+    The order is descending if `largest`, else ascending; of equal numbers the first comes first.
+    NaN is the greatest number.
     """
     n, dims = x.shape[-1], x.shape[:-1]
     keys = x.reshape(prod(dims), n)
@@ -45,10 +45,10 @@ def _top_of_rows(keys: Array, k: int, largest: bool) -> NDArray[np.int64]:
         return np.zeros((len(keys), k), np.int64)
     if k * 4 > n or (keys.dtype.kind == "f" and np.isnan(keys).any()):
         return _sorted_indices(keys, largest)[:, :k]
-    at = n - k if largest else k - 1
-    last = np.partition(keys, at, axis=1)[:, at : at + 1]
+    last_index = n - k if largest else k - 1
+    last = np.partition(keys, last_index, axis=1)[:, last_index : last_index + 1]
     chosen = keys > last if largest else keys < last
-    # Of those that are equal to the last one, the first are taken, as many as are missing.
+    # Of the numbers that equal the last one, the first are chosen, as many as are missing.
     equal = keys == last
     missing = k - np.count_nonzero(chosen, axis=1)
     if np.array_equal(np.count_nonzero(equal, axis=1), missing):
@@ -76,20 +76,20 @@ def _in_order(numbers: Array, largest: bool) -> Array:
     return ascending[..., ::-1] if largest else ascending
 
 
-def _top_places(x: Array, places: Array | None, some: slice, k: int, largest: bool) -> Array:
-    """Return the first of the numbers of x at `some` of `places`, or at `some` places."""
+def _top_places(x: Array, places: Array | None, span: slice, k: int, largest: bool) -> Array:
+    """Return the indices of the `k` first numbers of x in `span`, or in `span` of `places`."""
     if places is None:
-        numbers = x[..., some]
+        numbers = x[..., span]
         first = top_indices(numbers, min(k, numbers.shape[-1]), largest)
-        return np.asarray(first + (some.start or 0), np.int32)
-    places = places[..., some]
+        return np.asarray(first + (span.start or 0), np.int32)
+    places = places[..., span]
     numbers = np.take_along_axis(x, places, -1)
     first = top_indices(numbers, min(k, numbers.shape[-1]), largest)
     return np.take_along_axis(places, first, -1)
 
 
 def _with_types(operands: Operands) -> Operands:
-    """Return operands of which `places` are int32 where only their shape is said."""
+    """Return `operands` with the type int32 for `places` given by its shape alone."""
     places = operands.get("places")
     if places is None or isinstance(places, TensorType):
         return operands
@@ -97,7 +97,7 @@ def _with_types(operands: Operands) -> Operands:
 
 
 class _TopOperator(Operator):
-    """Base class of operators that put places of x along the last axis in the order of its numbers.
+    """Base class of operators that sort indices of x along the last axis by its numbers.
 
     x: (..., n), int or float. Numbers are in descending order, or ascending where `largest` is
     False; of equal ones the first comes first. NaN is the greatest number, -0 equals 0.
@@ -125,8 +125,8 @@ class _TopOperator(Operator):
         return x, places
 
     def cost(self, types: Types) -> Cost:
-        there = [one for one in types if one is not None]
-        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*there, *self.infer(types)))
+        operands = [one for one in types if one is not None]
+        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*operands, *self.infer(types)))
         return Cost(0, sum(moved))
 
     def results(self, operands: Operands) -> tuple[TensorType, ...]:
@@ -139,7 +139,7 @@ class _TopOperator(Operator):
         return tuple(shapes) if len(shapes["x"]) > 1 else ()
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """Return numbers of which many are equal, and places in order that are all there are."""
+        """Return numbers of which many are equal, and for `places` all indices in order."""
         if name == "x" and numbers.dtype.kind == "f":
             return np.asarray(np.round(numbers * 64) / 64, numbers.dtype)
         if name == "places":
@@ -149,11 +149,11 @@ class _TopOperator(Operator):
 
 @dataclass(frozen=True)
 class TopK(_TopOperator):
-    """The places of the `k` first numbers along the last axis in order, int32 (..., k).
+    """The indices of the `k` first numbers along the last axis in order, int32 (..., k).
 
-    places: (..., m) int32, the places of those that take part, no place twice; all where it is left
-    out. With `parts` the numbers are divided into as many runs of equal lengths, but for one number
-    at most, and the result is the first `k` of each, (..., parts * k).
+    places: (..., m) int32, the distinct indices of the candidates; all without it. With `parts` the
+    candidates are divided into so many runs, whose lengths differ by one at most, and the result
+    has the first `k` of each, (..., parts * k).
     """
 
     name: ClassVar[str] = "top_k"
@@ -209,14 +209,15 @@ class TopK(_TopOperator):
         }
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
-        """Return the least of SELECTED that `k` is within, and whether rows are whole, are SHORT,
-        and make two parts at least.
+        """Return "kept", the least of SELECTED that is at least `k`, "whole", 1 where all numbers
+        of a row are candidates, "short", 1 where rows are SHORT, and "divisible", 1 where they are
+        at least two parts.
         """
-        kept = next((most for most in SELECTED if self.k <= most), SELECTED[-1] + 1)
+        capacity = next((most for most in SELECTED if self.k <= most), SELECTED[-1] + 1)
         whole = self.parts == 1 and "places" not in shapes
         n = shapes["x"][-1]
         return {
-            "kept": kept,
+            "kept": capacity,
             "whole": int(whole),
             "short": int(whole and n <= SHORT),
             "divisible": int(whole and n >= 2 * PART),
@@ -228,12 +229,11 @@ class TopK(_TopOperator):
 
 @dataclass(frozen=True)
 class MergeTopK(_TopOperator):
-    """Neighbouring lists of `length` places, each in order, merged in pairs: the `k` first of each.
+    """Pairs of neighbouring sorted lists of `length` indices, merged: the `k` first of each pair.
 
-    places: (..., m) int32, lists one behind the other, all places of a list below those of the next
-    one; each place by itself where it is left out. Only in the last list places may be missing,
-    behind the others: ABSENT. Result: int32 (..., pairs * most), the lists that are merged, of
-    most = min(k, 2 length) places.
+    places: (..., m) int32, contiguous lists, all indices of a list below those of the next one; all
+    indices without it. Only the last list may be padded at its end, with ABSENT. Result: int32
+    (..., pairs * most), the merged lists of most = min(k, 2 length) indices.
     """
 
     name: ClassVar[str] = "merge_top_k"
@@ -246,12 +246,12 @@ class MergeTopK(_TopOperator):
         return (TensorType((*x.dims[:-1], self._size((places or x).shape[-1])), DType.int32),)
 
     def _size(self, m: int) -> int:
-        """Return how many places the result has along the last axis, of lists of m."""
+        """Return the size of the result along the last axis. m: that of the lists."""
         return -(-m // (2 * self.length)) * self.most
 
     @property
     def most(self) -> int:
-        """The places of a merged list."""
+        """The number of indices of a merged list."""
         return self.k if self.k < 2 * self.length else 2 * self.length
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -265,27 +265,27 @@ class MergeTopK(_TopOperator):
             places = np.broadcast_to(np.arange(n, dtype=np.int32), x.shape)
         merged = np.full((*dims, result.shape[-1] // max(self.most, 1), self.most), ABSENT)
         step = 2 * self.length
-        there = int((places < n).sum(-1).max(initial=0))  # the same in all rows
-        whole = there // step
-        pairs = places[..., : whole * step]
-        numbers = np.take_along_axis(x, pairs, -1).reshape(*dims, whole, step)
+        present = int((places < n).sum(-1).max(initial=0))  # the same in all rows
+        full = present // step
+        pairs = places[..., : full * step]
+        numbers = np.take_along_axis(x, pairs, -1).reshape(*dims, full, step)
         first = top_indices(numbers, self.most, self.largest)
-        merged[..., :whole, :] = np.take_along_axis(pairs.reshape(numbers.shape), first, -1)
-        if there > whole * step:
-            last = _top_places(x, places, slice(whole * step, there), self.most, self.largest)
-            merged[..., whole, : last.shape[-1]] = last
+        merged[..., :full, :] = np.take_along_axis(pairs.reshape(numbers.shape), first, -1)
+        if present > full * step:
+            last = _top_places(x, places, slice(full * step, present), self.most, self.largest)
+            merged[..., full, : last.shape[-1]] = last
         return (merged.reshape(result.shape),)
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """Return lists of numbers in order, one behind the other, and their places."""
+        """Return contiguous lists of sorted numbers, and for `places` all indices."""
         n = shapes["x"][-1]
         if name == "places":
             m = np.arange(numbers.shape[-1])
             return np.broadcast_to(np.where(m < n, m, ABSENT).astype(np.int32), numbers.shape)
         numbers = super().trial(name, numbers, shapes)
-        rest = n % self.length
-        lists = numbers[..., : n - rest].reshape(-1, self.length)
-        ordered = (_in_order(one, self.largest) for one in (lists, numbers[..., n - rest :]))
+        remainder = n % self.length
+        lists = numbers[..., : n - remainder].reshape(-1, self.length)
+        ordered = (_in_order(one, self.largest) for one in (lists, numbers[..., n - remainder :]))
         parts = (one.reshape(*numbers.shape[:-1], -1) for one in ordered)
         return np.concatenate(list(parts), -1)
 

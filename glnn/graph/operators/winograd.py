@@ -1,4 +1,4 @@
-"""The matrices of Winograd's convolution F(m x m, 3 x 3): y = A^T [(G g G^T) * (B^T d B)] A.
+"""Winograd's convolution F(m x m, 3 x 3): y = A^T [(G g G^T) * (B^T d B)] A.
 
 After Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks". F(4, 3) is taken at
 the points 0, +-sqrt(1/2), +-sqrt(2) and infinity: with sums over 256 channels that halves the error
@@ -24,7 +24,7 @@ from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
 
 TILES = (2, 4)
-FEW_CHANNELS = 8  # channels that tell whether a kernel is right
+FEW_CHANNELS = 8  # channels that suffice to examine a kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +60,16 @@ def winograd(tile: int) -> Winograd:
 
 
 def check_part(op: str, part: tuple[int, int] | None) -> None:
-    """Raise ShapeError unless `part` is a first tile and how many, or None for all of them."""
+    """Raise ShapeError unless `part` is a first tile and a number of tiles, or None for all."""
     if part is not None and (len(part) != 2 or part[0] < 0 or part[1] < 1):
         raise ShapeError(f"{op}: part must be (first tile, tiles) or None, got {part}")
 
 
 def part_range(op: str, part: tuple[int, int] | None, tiles: int) -> tuple[int, int]:
-    """The first of `tiles` tiles and how many are in `part`. Raises ShapeError beyond the last."""
+    """Return the first tile and the number of tiles of `part`, all `tiles` for None.
+
+    Raises ShapeError for tiles beyond the last.
+    """
     first, count = part or (0, tiles)
     if first + count > tiles:
         raise ShapeError(f"{op}: part {part} is beyond the {tiles} tiles")
@@ -94,9 +97,9 @@ def _matrices(tile: int, points: tuple[float, ...]) -> Winograd:
 class WinogradInput(HandwrittenOperator):
     """B^T d B of every patch d of x, for a 3 x 3 convolution of stride 1.
 
-    x: (n, c, h, w). Result: a stack of (tile + 2)^2 matrices of a row for each tile and a column
-    for each channel, (stack * tiles, c). padding: zeros at the top, left, bottom and right. part:
-    the first tile, of those of all images, and how many; None for all.
+    x: (n, c, h, w). Result: (stack * tiles, c), a stack of (tile + 2)^2 matrices with a row for
+    each tile and a column for each channel. padding: zeros at the top, left, bottom and right.
+    part: the first of the tiles of all images and the number of tiles; None for all.
     """
 
     name: ClassVar[str] = "winograd_input"
@@ -119,7 +122,7 @@ class WinogradInput(HandwrittenOperator):
         return -(-max(0, size - 2) // self.tile)
 
     def _part(self, shapes: Shapes) -> Pair:
-        """The first tile and how many."""
+        """Return the first tile and the number of tiles."""
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         return part_range(self.name, self.part, shapes["x"][0] * prod(self.tiles(shapes["x"])))
 
@@ -131,18 +134,18 @@ class WinogradInput(HandwrittenOperator):
         x = operands["x"]
         n, c, h, w = x.shape
         down, across = self.tiles(x.shape)
-        form = winograd(self.tile)
+        matrices = winograd(self.tile)
         padded = np.zeros((n, c, down * self.tile + 2, across * self.tile + 2), x.dtype)
         top, left = self.padding[:2]
         high, wide = min(h, padded.shape[2] - top), min(w, padded.shape[3] - left)
         padded[:, :, top : top + high, left : left + wide] = x[:, :, :high, :wide]
-        shape = (form.window, form.window)
+        shape = (matrices.window, matrices.window)
         patches = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=(2, 3))
         patches = patches[:, :, :: self.tile, :: self.tile].transpose(4, 5, 0, 2, 3, 1)
-        both = np.kron(form.data, form.data).astype(x.dtype)
-        stack = both @ patches.reshape(form.window**2, -1)
+        both = np.kron(matrices.data, matrices.data).astype(x.dtype)
+        stack = both @ patches.reshape(matrices.window**2, -1)
         first, count = self._part({"x": x.shape})
-        stack = stack.reshape(form.window**2, n * down * across, c)[:, first : first + count]
+        stack = stack.reshape(matrices.window**2, n * down * across, c)[:, first : first + count]
         return np.ascontiguousarray(stack).reshape(self.shape_of({"x": x.shape}))
 
     def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
@@ -152,8 +155,8 @@ class WinogradInput(HandwrittenOperator):
     def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.part is not None:
             return None
-        some = {**shapes, "x": (count, *shapes["x"][1:])}
-        return SampleSubset(self, some, {"x": 1, "out": winograd(self.tile).window ** 2})
+        subset = {**shapes, "x": (count, *shapes["x"][1:])}
+        return SampleSubset(self, subset, {"x": 1, "out": winograd(self.tile).window ** 2})
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         n, c, *size = shapes["x"]
@@ -189,13 +192,12 @@ class WinogradInput(HandwrittenOperator):
 
 @dataclass(frozen=True)
 class WinogradOutput(HandwrittenOperator):
-    """A^T m A for every tile m of the products, and the pool of that, if there is one.
+    """A^T m A of every tile m of the products, with an optional 2 x 2 pool behind the epilogue.
 
-    images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it. part: the
-    first tile, of those of all images, and how many; None for all. into: optional, (n, o, oh, ow),
-    what the result is where there are other tiles; zeros unless given. mode: of a pool over windows
-    of 2 x 2, behind an epilogue, "max" or "average". Result: (n, o, oh, ow), halves of these where
-    it is pooled.
+    images: the result's n, oh and ow. x: (stack * tiles, o), stacked as by WinogradInput. part: the
+    first of the tiles of all images and the number of tiles; None for all. into: optional, of the
+    result's shape, the elements of the other tiles; zeros without it. mode: of the pool, "max" or
+    "average". Result: (n, o, oh, ow), or (n, o, oh // 2, ow // 2) with a pool.
     """
 
     name: ClassVar[str] = "winograd_output"
@@ -221,7 +223,7 @@ class WinogradOutput(HandwrittenOperator):
 
     @property
     def _part(self) -> Pair:
-        """The first tile and how many."""
+        """The first tile and the number of tiles."""
         return part_range(self.name, self.part, self.images[0] * prod(self._tiles))
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -240,7 +242,7 @@ class WinogradOutput(HandwrittenOperator):
         return shape if self.mode is None else (*shape[:2], shape[2] // 2, shape[3] // 2)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        return self._compute_with(operands, lambda whole: whole)
+        return self._compute_with(operands, lambda images: images)
 
     def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
@@ -250,29 +252,30 @@ class WinogradOutput(HandwrittenOperator):
     def _compute_with(
         self, operands: Mapping[str, Array], finish: Callable[[Array], Array]
     ) -> Array:
-        """The result; `finish` is done on each image before it is pooled, if it is."""
+        """Compute the result; `finish` is applied to the images before the pool."""
         x = operands["x"]
         shape = self.shape_of({k: v.shape for k, v in operands.items()})
         (n, oh, ow), o = self.images, x.shape[1]
-        form, (down, across), (first, count) = winograd(self.tile), self._tiles, self._part
-        both = np.kron(form.result, form.result).astype(x.dtype)
-        whole = np.zeros((n, o, down * self.tile, across * self.tile), x.dtype)
+        matrices, (down, across), (first, count) = winograd(self.tile), self._tiles, self._part
+        both = np.kron(matrices.result, matrices.result).astype(x.dtype)
+        padded = np.zeros((n, o, down * self.tile, across * self.tile), x.dtype)
         if self.mode is None:
-            whole[:, :, :oh, :ow] = operands.get("into", 0)
+            padded[:, :, :oh, :ow] = operands.get("into", 0)
         tiled = (n, o, down, self.tile, across, self.tile)
-        tiles = whole.reshape(tiled).transpose(0, 2, 4, 1, 3, 5).reshape(-1, o, *(self.tile,) * 2)
-        made = both @ x.reshape(form.window**2, -1)
-        made = made.reshape(self.tile, self.tile, count, o)
-        tiles[first : first + count] = made.transpose(2, 3, 0, 1)
-        apart = tiles.reshape(n, down, across, o, *(self.tile,) * 2).transpose(0, 3, 1, 4, 2, 5)
-        result = finish(np.array(apart.reshape(whole.shape)[:, :, :oh, :ow]))
+        tiles = padded.reshape(tiled).transpose(0, 2, 4, 1, 3, 5).reshape(-1, o, *(self.tile,) * 2)
+        transformed = both @ x.reshape(matrices.window**2, -1)
+        transformed = transformed.reshape(self.tile, self.tile, count, o)
+        tiles[first : first + count] = transformed.transpose(2, 3, 0, 1)
+        images = tiles.reshape(n, down, across, o, *(self.tile,) * 2).transpose(0, 3, 1, 4, 2, 5)
+        result = finish(np.array(images.reshape(padded.shape)[:, :, :oh, :ow]))
         if self.mode is None:
             return result
         pooled = Pool2d(self.mode).compute({"x": result})
         tile_numbers = np.arange(n * down * across).reshape(n, 1, down, 1, across, 1) - first
-        there = np.broadcast_to((tile_numbers >= 0) & (tile_numbers < count), (n, 1, *tiled[2:]))
-        there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
-        return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
+        in_part = np.broadcast_to((tile_numbers >= 0) & (tile_numbers < count), (n, 1, *tiled[2:]))
+        in_part = in_part.reshape(n, 1, *padded.shape[2:])[:, :, ::2, ::2]
+        in_part = in_part[..., : shape[2], : shape[3]]
+        return np.where(in_part, pooled, operands.get("into", np.zeros(shape, x.dtype)))
 
     def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
         return self._with_images(shapes, -(-self._part[1] // max(prod(self._tiles), 1)))
@@ -280,24 +283,24 @@ class WinogradOutput(HandwrittenOperator):
     def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.part is not None:
             return None
-        op, some = self._with_images(shapes, count)
+        op, subset = self._with_images(shapes, count)
         stack = {"x": winograd(self.tile).window ** 2}
-        return SampleSubset(op, some, {**dict.fromkeys((*some, "out"), 1), **stack})
+        return SampleSubset(op, subset, {**dict.fromkeys((*subset, "out"), 1), **stack})
 
     def _with_images(self, shapes: Shapes, count: int) -> tuple[Operator, dict[str, Shape]]:
-        """The same of so many whole images."""
+        """Return the operator, and its operands' shapes, for all tiles of `count` images."""
         _, oh, ow = self.images
         rows = winograd(self.tile).window ** 2 * count * prod(self._tiles)
-        some: dict[str, Shape] = {"x": (rows, shapes["x"][1])}
+        subset: dict[str, Shape] = {"x": (rows, shapes["x"][1])}
         if "into" in shapes:
-            some["into"] = (count, *shapes["into"][1:])
-        return replace(self, images=(count, oh, ow), part=None), some
+            subset["into"] = (count, *shapes["into"][1:])
+        return replace(self, images=(count, oh, ow), part=None), subset
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         o = shapes["x"][1]
-        made = min(o, FEW_CHANNELS + o % 4) if few else o
+        channels = min(o, FEW_CHANNELS + o % 4) if few else o
         inputs = {name: shapes[name] for name in self.inputs if name in shapes}
-        return {**shapes, **{name: (n, made, *size) for name, (n, _, *size) in inputs.items()}}
+        return {**shapes, **{name: (n, channels, *size) for name, (n, _, *size) in inputs.items()}}
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile
