@@ -1,21 +1,21 @@
-"""Formats of quantized weights: how they lie in files and in device memory, and their numbers.
+"""Formats of quantized weights: their layouts in files and in device memory, and their values.
 
-A weight of (n, k) numbers is a sequence of units of 32, row after row, each row in whole blocks of
-one or several units; the last block of a row may be padded. `QuantizedFormat.pack` takes the blocks
-apart into sections, each of which has one part of all units:
+A weight of (n, k) elements is a sequence of units of 32, row by row, each row in whole blocks of
+one or several units; the last block of a row may be padded. `QuantizedFormat.pack` splits the
+blocks into sections, each with one field of all units:
 
     quants    2, 4 or 8 bits a weight, or whole floats
     high      the fifth bit, or the fifth and sixth
-    scales    what turns them into numbers
+    scales    scales, and minima where the format has these
     zeros     zero points, a byte each
 
-Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie
-as in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in
-its upper; of two bits byte j has weights 4 j to 4 j + 3, the first lowest.
+Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four-bit quants
+are in the order of GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and
+weight j + 16 in its upper. With two bits byte j has weights 4 j to 4 j + 3, the first lowest.
 
 `GGML_FORMATS` has GGML's names and byte layouts of blocks, as GGUF files have them.
-`INTEGER_FORMATS` are for integers that have a scale, and may have a zero point, for each block of
-16 to 256 weights, as ONNX has them: `IntegerBlocks` makes blocks of these.
+`INTEGER_FORMATS` are for ONNX's integers with a scale, and perhaps a zero point, for each block of
+16 to 256 weights: `IntegerBlocks` converts these to blocks.
 `shaders/common/quantized.glsl` unpacks all of them; a new format is a row here and a case there.
 """
 
@@ -45,14 +45,14 @@ Scaled = tuple[Array, Array, Array | float]
 """Values (units, 32), scales (units, 1 or 2), and minima (units, 1) or 0; float32."""
 HALF, FLOAT = np.dtype("<f2"), np.dtype("<f4")
 BFLOAT = np.dtype("<u2")
-"""The bits of a number of bfloat16, which NumPy has not."""
+"""The bits of a bfloat16, a type that NumPy does not have."""
 _BITS: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 _ORDINARY: dict[np.dtype[Any], tuple[int, int]] = {
     HALF: (0x8FFF, 0x3000),
     FLOAT: (0x80FFFFFF, 0x3E000000),
     BFLOAT: (0x80FF, 0x3E00),
 }
-"""Which bits of a float to keep, and which to set, so that its magnitude is from 2^-3 to 1."""
+"""A mask and bits to set, by which any float gets a magnitude from 2^-3 to 1."""
 
 
 class Blocks(Protocol):
@@ -68,7 +68,7 @@ class Blocks(Protocol):
 
 
 class JoinedBlocks:
-    """Blocks of several tensors, one behind the other; see `Blocks`."""
+    """The blocks of several tensors, concatenated; see `Blocks`."""
 
     def __init__(self, parts: Sequence[Blocks | Bytes]) -> None:
         self._parts = parts
@@ -77,12 +77,12 @@ class JoinedBlocks:
         return sum(map(len, self._parts))
 
     def _within(self, first: int, last: int) -> Iterator[Bytes]:
-        place = 0
+        offset = 0
         for part in self._parts:
-            begin, end = max(first - place, 0), min(last - place, len(part))
+            begin, end = max(first - offset, 0), min(last - offset, len(part))
             if begin < end:
                 yield part[begin:end]
-            place += len(part)
+            offset += len(part)
 
     def __getitem__(self, rows: slice, /) -> Bytes:
         """Return the bytes of some blocks, uncopied where they are of one tensor."""
@@ -92,11 +92,12 @@ class JoinedBlocks:
 
 
 class IntegerBlocks:
-    """Blocks of a format of `INTEGER_FORMATS`, made of a tensor of integers; see `Blocks`.
+    """A tensor of integers as blocks of a format of `INTEGER_FORMATS`; see `Blocks`.
 
-    values: (n, k) integers. offset: what makes them, and their zero points, begin at 0. shared: the
-    weights of a row that share a scale and a zero point. scales: (n, count) floats, for each such
-    part of a row. zeros: likewise, integers; None for a format without.
+    values: (n, k) integers. offset: added to them, and to their zero points, so that they are
+    unsigned. shared: number of weights of a row that share a scale and a zero point. scales:
+    (n, count) floats, one for each such part of a row. zeros: likewise, integers; None for a format
+    without zero points.
     """
 
     def __init__(
@@ -120,32 +121,32 @@ class IntegerBlocks:
         """Return the bytes of some blocks: (blocks, bytes of a block)."""
         first, last, _ = rows.indices(len(self))
         top, bottom = first // self._across, -(-last // self._across)
-        some, format = self._values[top:bottom], self._format
-        values = np.zeros((len(some), self._across * format.block), np.uint8)
-        values[:, : some.shape[1]] = self._from_zero(some)
+        integers, format = self._values[top:bottom], self._format
+        values = np.zeros((len(integers), self._across * format.block), np.uint8)
+        values[:, : integers.shape[1]] = self._unsigned(integers)
         quants, scales, *zeros = format.sections
         parts = [_pack_integers(values.reshape(-1, UNIT), quants)]
         parts.append(self._by_block(self._scales[top:bottom]).astype(scales.dtype.base))
         if zeros and self._zeros is not None:
-            parts.append(self._from_zero(self._by_block(self._zeros[top:bottom])))
-        joined = [_bytes_of(part.reshape(len(some) * self._across, -1)) for part in parts]
-        return np.concatenate(joined, 1)[first - top * self._across : last - top * self._across]
+            parts.append(self._unsigned(self._by_block(self._zeros[top:bottom])))
+        fields = [_bytes_of(part.reshape(len(integers) * self._across, -1)) for part in parts]
+        return np.concatenate(fields, 1)[first - top * self._across : last - top * self._across]
 
-    def _from_zero(self, integers: Array) -> Bytes:
+    def _unsigned(self, integers: Array) -> Bytes:
         return (integers.astype(np.int16) + self._offset).astype(np.uint8)
 
-    def _by_block(self, of_parts: Array) -> Array:
-        """Return numbers of parts of a row as numbers of the format's blocks, or their halves."""
+    def _by_block(self, parameters: Array) -> Array:
+        """Repeat `parameters` of parts of a row for the format's blocks, or halves of these."""
         (halves,) = self._format.sections[1].dtype.shape
-        places = np.arange(self._across * halves) * (self._format.block // halves) // self._shared
-        return of_parts[:, np.minimum(places, of_parts.shape[1] - 1)]
+        parts = np.arange(self._across * halves) * (self._format.block // halves) // self._shared
+        return parameters[:, np.minimum(parts, parameters.shape[1] - 1)]
 
 
 @dataclass(frozen=True)
 class Section:
-    """Part of all units of a packed weight.
+    """One field of all units of a packed weight.
 
-    dtype: of what each run of `units` units has.
+    dtype: of the field of a run of `units` units.
     """
 
     name: str
@@ -166,7 +167,7 @@ class Section:
         return result
 
     def randomize_floats(self, raw: Bytes) -> None:
-        """Have the floats in the section's random bytes be finite, of magnitudes from 2^-3 to 1."""
+        """Make the floats in the section's random bytes finite, of magnitudes from 2^-3 to 1."""
         table = self.view(raw)
         parts = [table[name] for name in self.dtype.names] if self.dtype.names else [table]
         for part in parts:
@@ -182,9 +183,9 @@ class QuantizedFormat:
 
     name: GGML's, in lower case, or int or uint, the bits, and the weights that share a scale. code:
     its number in GGUF files, INTEGER for none. block: weights of a block. block_bytes: bytes of
-    such a block. sections: what a packed weight has, in order. split: from bytes of blocks to bytes
-    of each section, (blocks, bytes). scaled: from each section's array to values, scales and
-    minima. macros: what shaders are told beside the code.
+    such a block. sections: of a packed weight, in order. split: converts bytes of blocks to bytes
+    of each section, (blocks, bytes). scaled: converts the sections' arrays to values, scales and
+    minima. macros: for shaders, beside the code.
     """
 
     name: str
@@ -211,12 +212,12 @@ class QuantizedFormat:
         return n * -(-k // (whole * UNIT)) * whole
 
     def first_quads(self, units: int) -> dict[str, int]:
-        """Return each section's place in groups of 16 bytes, by name, and the whole as "end"."""
-        firsts, place = {}, 0
+        """Return the offset of each section by name, and the size as "end", in 16 bytes."""
+        offsets, offset = {}, 0
         for section in self.sections:
-            firsts[section.name] = place
-            place += section.quads(units)
-        return {**firsts, "end": place}
+            offsets[section.name] = offset
+            offset += section.quads(units)
+        return {**offsets, "end": offset}
 
     def words(self, n: int, k: int) -> int:
         """Return the words of 32 bits of a packed weight of (n, k) numbers."""
@@ -247,8 +248,8 @@ class QuantizedFormat:
             return packed
         step = max(CHUNK // self.block, 1)
         for first in range(0, count, step):
-            some = np.asarray(blocks[first : first + step])
-            for section, part in zip(self.sections, self.split(some), strict=True):
+            chunk = np.asarray(blocks[first : first + step])
+            for section, part in zip(self.sections, self.split(chunk), strict=True):
                 begin = places[section.name] * QUAD + first * part.shape[1]
                 raw[begin : begin + part.size] = part.reshape(-1)
         return packed
@@ -260,11 +261,11 @@ class QuantizedFormat:
         step = max(CHUNK // max(k, 1), 1)
         for first in range(0, n, step):
             last = min(first + step, n)
-            some = np.asarray(blocks[first * k : last * k])
-            rows[first:last, : k * self.block_bytes] = some.reshape(last - first, -1)
+            chunk = np.asarray(blocks[first * k : last * k])
+            rows[first:last, : k * self.block_bytes] = chunk.reshape(last - first, -1)
 
     def tables(self, packed: Array, n: int, k: int) -> list[tuple[Section, Bytes]]:
-        """Return the bytes of each section of a packed weight of (n, k) numbers, (n, of a row)."""
+        """Return each section of a packed weight of (n, k) numbers and its bytes, (n, bytes)."""
         across = self.units(1, k)
         places = self.first_quads(n * across)
         raw = packed.view(np.uint8)
@@ -275,9 +276,7 @@ class QuantizedFormat:
         return tables
 
     def part(self, packed: Array, n: int, k: int, spans: Sequence[slice]) -> NDArray[np.int32]:
-        """Return spans of the rows of a packed weight of (n, k) numbers, one below the other, as a
-        packed weight.
-        """
+        """Return the concatenated `spans` of rows of a packed weight of (n, k) numbers, packed."""
         count = sum(len(range(n)[span]) for span in spans)
         result = np.zeros(self.words(count, k), np.int32)
         sources = self.tables(np.ascontiguousarray(packed), n, k)
@@ -302,7 +301,7 @@ class QuantizedFormat:
 
 
 def _split_at(*widths: int) -> Callable[[Bytes], Sequence[Bytes]]:
-    """Return a function that takes parts of so many bytes from a block, the last one first."""
+    """Return a function that splits blocks into parts of so many bytes, the last part first."""
 
     def split(blocks: Bytes) -> Sequence[Bytes]:
         parts = np.split(blocks, np.cumsum(widths[:-1]), axis=1)

@@ -20,11 +20,11 @@ MONITORED = ("loss", *MISSING)
 
 
 class TrainerView(Protocol):
-    """The trainer, as a callback sees it."""
+    """The part of the trainer that callbacks use."""
 
     @property
     def history(self) -> History:
-        """The epochs that are over."""
+        """The epochs that have ended."""
 
     @property
     def steps(self) -> int:
@@ -34,13 +34,13 @@ class TrainerView(Protocol):
         """Return copies of the parameters and running statistics, by name; waits for the device."""
 
     def assign(self, weights: Mapping[str, Array]) -> None:
-        """Go on with such parameters and running statistics."""
+        """Replace the parameters and running statistics."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint."""
 
     def stop(self) -> None:
-        """End `fit` once the step or the epoch that is under way is over."""
+        """End `fit` after the current step, or the current epoch."""
 
 
 class Callback:
@@ -67,13 +67,12 @@ class Callback:
 
 
 class EarlyStopping(Callback):
-    """Ends training once a number has not become better for `patience` epochs.
+    """Ends training once a metric has not improved for `patience` epochs.
 
-    monitor: of each epoch's row, `validation_loss`, `validation_accuracy`, `loss` or `accuracy`; a
-    loss is better when it is less. min_delta: what is better by no more than that is not better.
-    restore_best: whether the model has the weights of the best epoch in the end. A NaN is never
-    better. Raises GlnnError for arguments that are none of these; from `fit` where the epochs
-    have no such number.
+    monitor: the metric, `validation_loss`, `validation_accuracy`, `loss` or `accuracy`; a loss
+    improves when it falls. min_delta: smaller changes are no improvement; nor is a NaN.
+    restore_best: whether the model has the weights of the best epoch in the end. Raises GlnnError
+    for other arguments, and from `fit` where the epochs have no such metric.
     """
 
     def __init__(
@@ -92,15 +91,15 @@ class EarlyStopping(Callback):
         self.monitor, self.patience = monitor, patience
         self.min_delta, self.restore_best = float(min_delta), restore_best
         self._sign = -1 if monitor.endswith("accuracy") else 1
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._best, self._waited = inf, 0
         self._weights: dict[str, Array] = {}
 
     @property
     def best(self) -> float | None:
-        """The best number so far; None before the first epoch."""
+        """The best value so far; None before the first epoch."""
         return self._sign * self._best if isfinite(self._best) else None
 
     def on_begin(self, trainer: TrainerView) -> None:
@@ -125,15 +124,15 @@ class EarlyStopping(Callback):
             return
         if self._weights:
             trainer.assign(self._weights)
-        self._forget()  # another `fit` begins anew
+        self._reset()  # for another `fit`
 
     def state(self) -> dict[str, Array]:
         result = {"best": np.array(self._best), "waited": np.array(self._waited)}
         return result | {f"weights/{name}": array for name, array in self._weights.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        kept = arrays.get("best"), arrays.get("waited")
-        kinds = [one.dtype.kind for one in kept if one is not None and not one.shape]
+        scalars = arrays.get("best"), arrays.get("waited")
+        kinds = [one.dtype.kind for one in scalars if one is not None and not one.shape]
         if kinds != ["f", "i"]:
             raise ModelError("the checkpoint has nothing of EarlyStopping")
         self._best, self._waited = float(arrays["best"]), int(arrays["waited"])
@@ -142,11 +141,11 @@ class EarlyStopping(Callback):
 
 
 class Checkpoint(Callback):
-    """Writes a checkpoint to `path` again and again, and at the end.
+    """Writes a checkpoint to `path` at intervals, and at the end.
 
-    epochs, steps, seconds: from one to the next, whichever comes first; after each epoch where none
-    is given. What is at `path` is replaced in one step. Raises GlnnError for what is not positive
-    or no path; ModelError from `fit`, before the first step, where `path` cannot be written.
+    epochs, steps, seconds: the intervals, whichever comes first; each epoch where none is given.
+    The file is replaced atomically. Raises GlnnError for intervals that are not positive, or no
+    path; ModelError from `fit`, before the first step, where `path` cannot be written.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Samples to train with, and the files that hold them, also IDX files, the format of MNIST.
+"""Samples to train with, and their files: .npz, and IDX, the format of MNIST.
 
 Reference: http://yann.lecun.com/exdb/mnist, "FILE FORMATS".
 """
@@ -40,9 +40,9 @@ LISTED = 8  # names of a file or a folder in an error
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples, and their targets.
+    """Samples and their targets.
 
-    Raises ShapeError where there is none, or there are not as many of one as of the other.
+    Raises ShapeError where there are none, or the numbers of samples and targets differ.
     """
 
     x: Array
@@ -73,44 +73,44 @@ class Dataset:
         return len(self.x)
 
     def __getitem__(self, places: Array | slice) -> Dataset:
-        """Return the samples at those places."""
+        """Return the samples at these indices."""
         return Dataset(self.x[places], self.y[places], self.classes)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Split into all but about `fraction` of the samples, and these, both in an order by
-        `seed`.
+        """Return a training part and a held-out part of about `fraction` of the samples, both
+        shuffled by `seed`.
 
-        Raises GlnnError unless either has a sample.
+        Raises GlnnError where a part would be empty.
         """
-        number = isinstance(fraction, (int, float)) and 0 < fraction < 1
-        held = round(fraction * len(self)) if number else 0
-        if not 0 < held < len(self):
+        valid = isinstance(fraction, (int, float)) and 0 < fraction < 1
+        count = round(fraction * len(self)) if valid else 0
+        if not 0 < count < len(self):
             raise GlnnError(
                 f"fraction must leave a sample of {len(self)} on either side, got {shown(fraction)}"
             )
         order = permutation(seed, 0, len(self))
-        return self[order[held:]], self[order[:held]]
+        return self[order[count:]], self[order[:count]]
 
     def split_by_class(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Split as `split` does, but about `fraction` of each class.
+        """Split as `split` does, but hold out about `fraction` of each class.
 
-        A class of two samples or more has some on either side, one of a single sample is trained
-        with. Raises GlnnError unless either side has a sample.
+        A class of two samples or more has some in both parts; a single sample is trained with.
+        Raises GlnnError where no class has two samples.
         """
-        order, held = permutation(seed, 0, len(self)), np.zeros(len(self), bool)
+        order, held_out = permutation(seed, 0, len(self)), np.zeros(len(self), bool)
         for number in np.unique(self.y):
-            places = order[self.y[order] == number]
-            count = round(fraction * len(places))
-            held[places[: min(max(count, 1), len(places) - 1)]] = True
-        if not held.any():
+            indices = order[self.y[order] == number]
+            count = round(fraction * len(indices))
+            held_out[indices[: min(max(count, 1), len(indices) - 1)]] = True
+        if not held_out.any():
             raise GlnnError("no sample can be held out: each class has one")
-        return self[order[~held[order]]], self[order[held[order]]]
+        return self[order[~held_out[order]]], self[order[held_out[order]]]
 
     def fitting(self, info: TensorInfo) -> Dataset:
-        """Return the samples as the input `info` takes them.
+        """Return the samples converted for the input `info`.
 
-        Bytes are scaled to 0..1 for float32; a channel is added or samples are flattened where the
-        input is so. Raises ShapeError where `x` does not fit.
+        Bytes are scaled to 0..1 for float32; a channel is added, or samples are flattened, for an
+        input of such a shape. Raises ShapeError where `x` does not fit.
         """
         return Dataset(fit_samples(self.x, info, "x")[0], self.y, self.classes)
 
@@ -126,32 +126,33 @@ def _convert_targets(y: Array) -> Array:
 
 
 def read_dataset(path: str | os.PathLike[str]) -> tuple[Dataset, Dataset | None]:
-    """Read the training samples in `path`, and the test samples that it has, if any.
+    """Return the training samples in `path`, and the test samples or None.
 
-    path: an .npz file with two arrays, called x and y, images and labels, or as they please where
-    there are no others (what has one dimension is y); with x_train and y_train those of x_test and
-    y_test are held apart; `classes` may name the classes. Or a folder with MNIST's files,
-    train-images-idx3-ubyte and train-labels-idx1-ubyte, of which those that begin with t10k are
-    held apart; each may be packed, .gz. Raises ModelError, in one sentence, for every fault.
+    path: an .npz file with two arrays, called x and y, or images and labels, or anything where
+    there are no other arrays (the one of one dimension is y). With x_train and y_train, x_test and
+    y_test are the test samples. `classes` may name the classes. Or a folder with MNIST's files,
+    train-images-idx3-ubyte and train-labels-idx1-ubyte, where t10k in place of train are the test
+    samples; each may be packed, .gz. Raises ModelError, in one sentence, for every fault.
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path):
         raise ModelError(f"data are in a file or a folder, got {shown(path)}")
-    place = Path(path)
+    path = Path(path)
     try:
-        if os.path.isdir(place):
-            return _read_folder(place)
-        if place.suffix != ".npz":
+        if os.path.isdir(path):
+            return _read_folder(path)
+        if path.suffix != ".npz":
             raise ModelError(
                 "expected an .npz file, a folder of IDX files, or one with a folder of pictures "
                 "for each class"
             )
-        with open_npz(place) as archive:
+        with open_npz(path) as archive:
             return _read_npz(archive)
     except ShapeError as error:
-        raise ModelError(f"{place}: {error}") from None
+        raise ModelError(f"{path}: {error}") from None
     except ModelError as error:
-        said = str(error)
-        raise ModelError(said if said.startswith(str(place)) else f"{place}: {said}") from None
+        message = str(error)
+        named = message.startswith(str(path))
+        raise ModelError(message if named else f"{path}: {message}") from None
 
 
 def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
@@ -173,13 +174,13 @@ def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
 
 def _array_names(archive: Npz) -> tuple[str, str]:
     """Return the names of the arrays of samples and of targets."""
-    there = [name for name in archive.names if name != CLASSES]
+    arrays = [name for name in archive.names if name != CLASSES]
     for pair in PAIRS:
-        if {*pair} <= {*there}:
+        if {*pair} <= {*arrays}:
             return pair
-    flat = [name for name in there if len(archive.header(name).shape) == 1]
-    if len(there) == 2 and len(flat) == 1:
-        (samples,) = {*there} - {*flat}
+    flat = [name for name in arrays if len(archive.header(name).shape) == 1]
+    if len(arrays) == 2 and len(flat) == 1:
+        (samples,) = {*arrays} - {*flat}
         return samples, flat[0]
     raise ModelError(
         "expected the arrays x and y, or images and labels, or only one of samples and one of "
@@ -188,7 +189,7 @@ def _array_names(archive: Npz) -> tuple[str, str]:
 
 
 def _check_headers(archive: Npz, x: str, y: str) -> None:
-    """Raise ShapeError for arrays that are no samples, before they are read."""
+    """Raise ShapeError, before they are read, for arrays that are no samples and targets."""
     shapes = {name: archive.header(name).shape for name in (x, y)}
     if shapes[x][:1] != shapes[y][:1] or not shapes[x]:
         raise ShapeError(
@@ -201,28 +202,30 @@ def _check_headers(archive: Npz, x: str, y: str) -> None:
 
 
 def _read_folder(folder: Path) -> tuple[Dataset, Dataset | None]:
-    there = _files(folder)
+    files = _files(folder)
     parts: dict[str, Dataset] = {}
     for part in (TRAINING, TEST):
         wanted = {f"{part}-images-idx3-ubyte": 3, f"{part}-labels-idx1-ubyte": 1}
-        missing = [name for name in wanted if name not in there]
+        missing = [name for name in wanted if name not in files]
         if not missing:
-            x, y = (read_idx(there[name], rank) for name, rank in wanted.items())
+            x, y = (read_idx(files[name], rank) for name, rank in wanted.items())
             parts[part] = Dataset(x, y)
         elif part == TRAINING or len(missing) == 1:
-            has = _join_names(sorted(path.name for path in there.values()))
+            has = _join_names(sorted(path.name for path in files.values()))
             pictures = ", or a folder of pictures for each class" if len(missing) == 2 else ""
             raise ModelError(f"expected {missing[0]}, or {missing[0]}.gz{pictures}, it has {has}")
     return parts[TRAINING], parts.get(TEST)
 
 
 def _files(folder: Path) -> Mapping[str, Path]:
-    """List the files of a folder by MNIST's names without .gz; unpacked files take precedence."""
+    """Return the files of a folder by MNIST's names, without .gz; unpacked files come first."""
     try:
         names = sorted(os.listdir(folder), reverse=True)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}") from None
-    plain = (name.removesuffix(".gz").replace(".idx", "-idx") for name in names)  # as some have it
+    plain = (
+        name.removesuffix(".gz").replace(".idx", "-idx") for name in names
+    )  # some copies have dots
     return dict(zip(plain, (folder / name for name in names), strict=True))
 
 
@@ -238,7 +241,7 @@ BYTES = 0x08
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
     """Read the IDX file `path`, which has bytes in `rank` dimensions; .gz is inflated.
 
-    No more memory is taken than what the file says of itself, once its size allows that. Raises
+    The size in its header is checked against that of the file before memory is allocated. Raises
     ModelError, in one sentence, for every fault.
     """
     check_file(path)
@@ -258,20 +261,20 @@ def _read(path: Path, stream: IO[bytes], rank: int) -> NDArray[np.uint8]:
 
     Raises ValueError where it is too short or long.
     """
-    begin = stream.read(4 * (1 + rank))
-    magic = int.from_bytes(begin[:4], "big")
+    head = stream.read(4 * (1 + rank))
+    magic = int.from_bytes(head[:4], "big")
     expected = BYTES << 8 | rank
-    if len(begin) >= 4 and magic != expected:
+    if len(head) >= 4 and magic != expected:
         what = f"bytes in {rank} {'dimension' if rank == 1 else 'dimensions'}"
         raise ModelError(f"{path}: expected the magic number {expected} of {what}, got {magic}")
-    if len(begin) < 4 * (1 + rank):
-        raise ValueError(f"it ends after {len(begin)} bytes, in its header")
-    shape = struct.unpack(f">{rank}I", begin[4:])
+    if len(head) < 4 * (1 + rank):
+        raise ValueError(f"it ends after {len(head)} bytes, in its header")
+    shape = struct.unpack(f">{rank}I", head[4:])
     size = os.stat(path).st_size
-    header = ArrayHeader(shape, np.dtype(np.uint8), False, len(begin))
+    header = ArrayHeader(shape, np.dtype(np.uint8), False, len(head))
     if path.suffix == ".gz":
         check_inflated(path, size, header.nbytes)
-    elif size != len(begin) + header.nbytes:
+    elif size != len(head) + header.nbytes:
         fault = f"{shape} take {header.nbytes} bytes behind its header"
-        raise ValueError(f"{fault}, it has {size - len(begin)}")
+        raise ValueError(f"{fault}, it has {size - len(head)}")
     return read_array(header, b"", stream)

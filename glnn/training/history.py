@@ -14,7 +14,7 @@ from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError, ModelError, extra, fault, shown
 
 WHOLE = ("epoch", "step")
-"""Columns of whole numbers; the others are floats, some of which may be missing."""
+"""Columns of integers; the others are floats, those of MISSING or None."""
 MISSING = ("accuracy", "validation_loss", "validation_accuracy")
 FORMATS = {
     "epoch": "d",
@@ -78,7 +78,7 @@ class History:
         return [getattr(row, name) for row in self.rows]
 
     def __str__(self) -> str:
-        """Format a line for each epoch, without columns that have no number."""
+        """Format a line for each epoch, without columns that are empty."""
         table = self._table()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return "\n".join(
@@ -93,7 +93,7 @@ class History:
         return html.table(heads, rows, numbers=range(len(heads)))
 
     def _table(self) -> list[list[str]]:
-        """Return the heads of columns that have numbers, and the cells of each epoch."""
+        """Return the heads of the columns that are not empty, and the cells of each epoch."""
         named = [n for n in NAMES if n not in MISSING or any(v is not None for v in self.column(n))]
         heads = [name.replace("_", " ") for name in named]
         return [heads, *([_cell(name, getattr(row, name)) for name in named] for row in self.rows)]
@@ -121,10 +121,10 @@ class History:
             from matplotlib.figure import Figure
         except ImportError:
             raise GlnnError(f"a plot needs matplotlib: {extra('bench')}") from None
-        shown_ones = [("loss", "validation_loss"), ("accuracy", "validation_accuracy")]
-        shown_ones = [names for names in shown_ones if _has(self, names)]
-        figure = Figure(figsize=(5 * len(shown_ones), 3.5), layout="constrained")
-        for axes, names in zip(figure.subplots(1, len(shown_ones), squeeze=False)[0], shown_ones):
+        panels = [("loss", "validation_loss"), ("accuracy", "validation_accuracy")]
+        panels = [names for names in panels if _has(self, names)]
+        figure = Figure(figsize=(5 * len(panels), 3.5), layout="constrained")
+        for axes, names in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
             for name, label in zip(names, ("training", "validation")):
                 if _has(self, (name,)):
                     axes.plot(self.column("epoch"), self.column(name), marker=".", label=label)

@@ -1,7 +1,7 @@
 """Losses, with PyTorch's names, arguments and definitions.
 
-Each gives its gradient by the model's output itself, in as few launches as there are, and sums in
-float32 in an order that is always the same.
+Each computes its gradient by the model's output itself, in the fewest launches. Sums are in float32
+and always in the same order.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class LossOutput:
     gradient: Value
     """The gradient by the model's output, of its shape."""
     terms: Value | None = None
-    """The sum of its terms, where the batch's labels say what a mean divides it by."""
+    """The sum of the terms, where the divisor of the mean depends on the labels."""
     count: Value | None = None
-    """The divisor of `terms` for a mean: 0 of a batch whose labels are all ignored."""
+    """The divisor of `terms` for the mean: 0 for a batch whose labels are all ignored."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,22 @@ class Loss(ABC):
         return type(self).__name__
 
     def scores(self, model: Graph) -> Value:
-        """Return the value in a model's graph that the loss is computed of: its output."""
+        """Return the value in a model's graph from which the loss is computed: its output."""
         return model.outputs[0]
 
     def targets(self, output: TensorType) -> tuple[TensorType, ...]:
-        """Return the types of target that the loss takes for a model's output, the usual one first.
+        """Return the types of targets for a model's output, the usual one first.
 
-        Raises ShapeError where it takes no such output.
+        Raises ShapeError for an output that the loss does not take.
         """
         if output.dtype is not DType.float32:
             raise ShapeError(f"{self.name} is of a float32 output, got {output}")
         return (output,)
 
     def target(self, output: TensorType, dtype: DType | None = None) -> TensorType:
-        """Return the type of a target of `dtype`, int64 standing for int32; None: the usual one.
+        """Return the type of targets of `dtype`, of int32 for int64; for None the usual one.
 
-        Raises ShapeError where it takes none.
+        Raises ShapeError for a dtype that the loss does not take.
         """
         known = self.targets(output)
         wanted = DType.int32 if dtype is DType.int64 else dtype
@@ -100,11 +100,11 @@ class Loss(ABC):
 
     def _target_error(self, output: TensorType, got: object) -> ShapeError:
         """Return the error for a target of another type."""
-        takes = " or ".join(map(str, self.targets(output)))
-        return ShapeError(f"{self.name}: the target must be {takes}, got {got}")
+        expected = " or ".join(map(str, self.targets(output)))
+        return ShapeError(f"{self.name}: the target must be {expected}, got {got}")
 
     def suited(self, target: Array) -> Loss:
-        """Return the loss for such targets, without operations that these do not need."""
+        """Return the loss without operations that `target` does not need."""
         return self
 
     def counts(self, target: TensorType) -> bool:
@@ -112,13 +112,11 @@ class Loss(ABC):
         return False
 
     def divides_by_labels(self, target: TensorType) -> bool:
-        """Return whether the labels of targets of that type say what a mean divides by."""
+        """Return True where the divisor of the mean depends on the labels of such targets."""
         return False
 
     def samples(self, output: TensorType) -> int:
-        """Return the number of things that are classified in a batch, each with a label: samples,
-        or pixels.
-        """
+        """Return the number of labels of a batch: of samples, or of pixels."""
         return output.shape[0]
 
     @abstractmethod
@@ -139,16 +137,16 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class _Elementwise(Loss):
-    """A loss of each number of the output and the target by themselves."""
+    """A loss whose terms depend on one element of the output and of the target each."""
 
     def term(self) -> Expr:
-        """Return the term of one number: of the output's (Arg 0), the target's (Arg 1) and
-        `more`.
+        """Return the term of an element of the output (Arg 0), of the target (Arg 1) and of
+        `extra_operands`.
         """
         raise NotImplementedError
 
     def slope(self) -> Expr:
-        """Return the term's derivative by the output's number."""
+        """Return the term's derivative by the output."""
         raise NotImplementedError
 
     def extra_operands(self, output: TensorType) -> tuple[Value, ...]:
@@ -221,7 +219,7 @@ class BCEWithLogitsLoss(_Elementwise):
     weight: Numbers = None
     """The factor of each term, of a shape that broadcasts to the output's; None: 1."""
     pos_weight: Numbers = None
-    """The factor of the terms of y, as above."""
+    """The factor of the terms of y, of such a shape; None: 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,6 +234,7 @@ class BCEWithLogitsLoss(_Elementwise):
         return tuple(result)
 
     def _values(self, name: str) -> object:
+        """Return the attribute `name`, or 1 for None."""
         value = getattr(self, name)
         return (1.0,) if value is None else value
 
@@ -255,7 +254,7 @@ class KLDivLoss(_Elementwise):
     """
 
     log_target: bool = False
-    """Whether the target is in logarithms."""
+    """True where the target has logarithms of probabilities."""
 
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "batchmean")
 
@@ -303,18 +302,18 @@ X, TARGET, CLASS, WEIGHT = (Arg(i) for i in range(4))
 class CrossEntropyLoss(Loss):
     """-log softmax(x)[y] of scores x (n, c, ...) along axis 1.
 
-    Of a model that ends in Softmax or LogSoftmax along that axis, x is what this is of.
+    For a model that ends in Softmax or LogSoftmax along that axis, x is the input of that.
 
     Targets are classes, int32 or int64 of shape (n, ...), each from 0 to c - 1 or `ignore_index`;
-    or probabilities, float32 of the shape of x. A mean is by the sum of the weights of the classes
-    that there are; of probabilities, by n times all further sizes. Where no label counts, the mean
-    is NaN and the gradient 0, as PyTorch's are.
+    or probabilities, float32 of the shape of x. The divisor of a mean is the sum of the weights of
+    the labels' classes; for probabilities, n times all further sizes. Where all labels are ignored,
+    the mean is NaN and the gradient 0, as in PyTorch.
     """
 
     weight: tuple[float, ...] | None = None
     """A factor for each class; None: 1."""
     ignore_index: int | None = -100
-    """The class whose terms are left out, for targets of classes; None: there is none such."""
+    """The label whose terms are left out, for targets of classes; None: no label is."""
     label_smoothing: float = 0.0
     """The part of each target that is spread evenly over all classes, from 0 to 1."""
 
@@ -368,8 +367,8 @@ class CrossEntropyLoss(Loss):
         return target.dtype is DType.int32
 
     def divides_by_labels(self, target: TensorType) -> bool:
-        some = self.weight is not None or self.ignore_index is not None
-        return some and self.counts(target) and self.reduction == "mean"
+        depends = self.weight is not None or self.ignore_index is not None
+        return depends and self.counts(target) and self.reduction == "mean"
 
     def samples(self, output: TensorType) -> int:
         return prod(output.shape) // output.shape[1]
@@ -379,8 +378,8 @@ class CrossEntropyLoss(Loss):
             sharp = replace(self, label_smoothing=0.0)
             return add.total(sharp._share(output, target), *self._operands(add, output, target))
         if target.type.dtype is DType.int32 and self.ignore_index is not None:
-            there = call("not_equal", Arg(0), self.ignore_index)
-            return add.total(call("cast_float32", there), target)
+            counted = call("not_equal", Arg(0), self.ignore_index)
+            return add.total(call("cast_float32", counted), target)
         return float(self.samples(output.type))
 
     def express(
@@ -388,8 +387,8 @@ class CrossEntropyLoss(Loss):
     ) -> LossOutput:
         operands = self._operands(add, add(Softmax(1, log=True), output), target)
         share = self._share(output, target)
-        none = call("equal", share, 0.0)  # also of a logarithm of minus infinity
-        term = call("where", none, 0.0, call("neg", call("mul", share, X)))
+        is_zero = call("equal", share, 0.0)  # 0 times a logarithm of minus infinity is NaN
+        term = call("where", is_zero, 0.0, call("neg", call("mul", share, X)))
         if isinstance(divisor, Value):
             terms = add.total(term, *operands)
             value = add.pointwise("a / b", terms, divisor)
@@ -413,8 +412,8 @@ class CrossEntropyLoss(Loss):
     def _operands(
         self, add: OperatorWriter, first: Value, target: Value
     ) -> tuple[PointwiseOperand, ...]:
-        """Return the operands of `_share`: `first`, of the output's shape, target, class and
-        weight.
+        """Return the operands of `_share`: `first`, which has the output's shape, target, class
+        and weight.
         """
         dims = first.type.shape
         along = (1, dims[1], *(1,) * (len(dims) - 2))
