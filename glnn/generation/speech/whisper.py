@@ -186,7 +186,7 @@ def decoder(config: WhisperConfig, weights: WeightSource, beams: int) -> SpeechD
 def reordering(caches: Mapping[str, tuple[int, int]]) -> tuple[Graph, Mapping[str, str]]:
     """Return a graph that gathers the rows of `caches`, and the output that updates each.
 
-    Input: rows (n,) int32: row i of each cache becomes its row rows[i].
+    The input `rows`, (n,) int32, has for each row i of a cache the row that it becomes.
     """
     builder = Builder("order of texts")
     count = next(iter(caches.values()))[0]
