@@ -175,7 +175,7 @@ def test_what_fails_while_a_plan_is_kept_is_nobody_s_error(
         raise MemoryError("no room to say why not")
 
     random_model(4).save(tmp_path / "net.json")
-    monkeypatch.setattr("glnn.compiler.executor._why_not", failing)
+    monkeypatch.setattr("glnn.compiler.executor._why_not_saved", failing)
     options = {"backend": "compute", "device": keeping}
     for ask in (lambda s, f: s.run(None, f), lambda s, f: s.run_async(None, f).result(60)):
         session = Twice(old(tmp_path / "net.json"), options).session()
