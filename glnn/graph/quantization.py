@@ -144,7 +144,7 @@ class IntegerBlocks:
 
 @dataclass(frozen=True)
 class Section:
-    """One field of all units of a packed weight.
+    """A field of all units of a packed weight.
 
     dtype: of the field of a run of `units` units.
     """

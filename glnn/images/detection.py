@@ -242,7 +242,7 @@ def _interpolate(values: NDArray[Any], coordinates: NDArray[Any], axis: int) -> 
 
 @dataclass(frozen=True)
 class Detector:
-    """How to find objects in the outputs of a model."""
+    """The way to find objects in the outputs of a model."""
 
     export: UltralyticsExport
     """The model's metadata."""

@@ -411,7 +411,7 @@ class Cell(Stateful):
 
 
 class LSTMCell(Cell):
-    """One step of an LSTM: x and, optionally, (h_0, c_0) to (h_1, c_1).
+    """A step of an LSTM: x and, optionally, (h_0, c_0) to (h_1, c_1).
 
     See `Cell`; it has four gates, in the order i, f, g, o. device: None. dtype: None or float32.
     Hochreiter and Schmidhuber 1997, Long Short-Term Memory.
@@ -423,7 +423,7 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """One step of a GRU: x and, optionally, h_0 to h_1.
+    """A step of a GRU: x and, optionally, h_0 to h_1.
 
     See `Cell`; it has three gates, in the order r, z, n. device: None. dtype: None or float32. Cho
     et al. 2014, Learning Phrase Representations.
@@ -433,7 +433,7 @@ class GRUCell(Cell):
 
 
 class RNNCell(Cell):
-    """One step of an RNN: x and, optionally, h_0 to h_1.
+    """A step of an RNN: x and, optionally, h_0 to h_1.
 
     See `Cell`; it has one gate. nonlinearity: "tanh" or "relu". device: None. dtype: None or
     float32. Elman 1990, Finding Structure in Time.

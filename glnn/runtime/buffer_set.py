@@ -67,7 +67,7 @@ class StateMemory(Protocol):
 
 @dataclass(eq=False)
 class Resources:
-    """What all BufferSets of an executable share: device, programs, weights and inner memory."""
+    """Device, programs, weights and inner memory, shared by all BufferSets of an executable."""
 
     device: Device | None
     programs: Sequence[Program]

@@ -34,7 +34,7 @@ from glnn.graph.operators import (
 
 @dataclass(frozen=True)
 class Phase:
-    """What one launch of a step computes; a step has one or several phases. See `RecurrentStep`."""
+    """The work of one launch of a step; a step has one or several phases. See `RecurrentStep`."""
 
     exprs: tuple[Expr, ...]
     """The expressions of the new states, of a unit's sums, inputs and states."""
