@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glnn.backends import open_backend
 from glnn.compiler.partitioned_graph import find_hosted
+from glnn.core.types import unboxed
 from glnn.errors import GlnnError, ModelError
 from glnn.model.load import load, load_bytes
 from glnn.session import InferenceSession
-
-Array = NDArray[Any]
 
 
 class BackendRep:
@@ -45,7 +43,7 @@ class BackendRep:
                 raise ModelError(f"expected {len(names)} inputs, {names}, got {len(listed)}")
             feeds = dict(zip(names, listed, strict=True))
         feeds = {name: _array(value) for name, value in feeds.items()}
-        return tuple(map(_unwrap, self.session.run(None, feeds)))
+        return tuple(map(unboxed, self.session.run(None, feeds)))
 
 
 def prepare(model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
@@ -157,10 +155,3 @@ def is_compatible(model: Any, device: str = "CPU", **kwargs: Any) -> bool:
 def _array(value: Any) -> Any:
     """Convert a NumPy scalar to an array without dimensions, which a session takes."""
     return np.asarray(value) if isinstance(value, np.generic) else value
-
-
-def _unwrap(array: Array) -> Any:
-    """Return an output; the object itself for one that is no tensor."""
-    if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
-        return array.item()
-    return array

@@ -231,6 +231,13 @@ def boxed(value: object) -> Array:
     return box.reshape(())
 
 
+def unboxed(array: Array) -> Any:
+    """Return the object that `boxed` wrapped; `array` itself where it holds numbers or strings."""
+    if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
+        return array.item()
+    return array
+
+
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in device memory of numbers of `dtype`: int32 for integers and bools."""
     if dtype == np.float16:

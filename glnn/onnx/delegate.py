@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.core.cached_property import cached_property
 from glnn.core.process import out_of_memory
-from glnn.core.types import ANYTHING, Array, TensorType
+from glnn.core.types import ANYTHING, Array, TensorType, unboxed
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
@@ -103,7 +103,7 @@ class Delegate:
     def _run_package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Return the results by the package's reference."""
         pairs = zip(self.node.input, arrays, strict=False)
-        feeds = {name: _unboxed(array) for name, array in pairs if name and array is not None}
+        feeds = {name: unboxed(array) for name, array in pairs if name and array is not None}
         if not self.node.domain:
             names = [
                 self.node.input[i] for i in SCALARS.get(self.node.op_type, ()) if i < len(arrays)
@@ -322,10 +322,3 @@ def _first_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-def _unboxed(array: Array) -> Any:
-    """Unbox a sequence or an optional value, as the package's reference takes them."""
-    if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
-        return array.item()
-    return array

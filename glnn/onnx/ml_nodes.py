@@ -267,9 +267,9 @@ def transform_scores(scores: Array, transform: str) -> Array:
         return scores
     if transform == "LOGISTIC":
         return logistic(scores)
-    exponents = np.exp(scores - scores.max(1, keepdims=True))
     if transform == "SOFTMAX":
-        return np.asarray(exponents / exponents.sum(1, keepdims=True))
+        return softmax(scores)
+    exponents = np.exp(scores - scores.max(1, keepdims=True))
     zero = np.abs(scores) <= ZERO_SCORE
     total = np.where(zero, 0, exponents).sum(1, keepdims=True)
     numerators = np.where(zero, scores * np.exp(-scores.max(1, keepdims=True)), exponents)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.core.types import UNRANKED, Array, DType, TensorType, boxed
+from glnn.core.types import UNRANKED, Array, DType, TensorType, boxed, unboxed
 from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
@@ -48,9 +48,7 @@ class ObjectOperator(HostOperator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         try:
-            result = self.function(
-                *(None if array is None else _content(array) for array in arrays)
-            )
+            result = self.function(*(None if array is None else unboxed(array) for array in arrays))
         except ShapeError:
             raise
         except (TypeError, ValueError, IndexError) as error:  # for other operands
@@ -61,12 +59,6 @@ class ObjectOperator(HostOperator):
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
-
-
-def _content(array: Array) -> Any:
-    """Return the object that a boxed array holds, or the array itself."""
-    single = array.dtype == object and array.ndim == 0
-    return array.item() if single and not isinstance(array.item(), str) else array
 
 
 def _convert_tensors(holds: str, value: Any) -> Any:
