@@ -304,17 +304,17 @@ def regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
     return tuple(regrouped)
 
 
-def _dimension_groups(shape: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
+def _dimension_groups(whole: Shape, inner: Shape) -> Sequence[tuple[list[int], list[int]]]:
     """Return the axes of both shapes in the smallest groups of neighbours of equal products.
 
-    Axes of size 1 of `shape` may be in no group.
+    Axes of size 1 of `whole` may be in no group.
     """
     result: list[tuple[list[int], list[int]]] = []
     i = j = 0
-    while j < len(other):
+    while j < len(inner):
         first: list[int] = []
         second, j = [j], j + 1
-        while (n := prod(shape[k] for k in first)) != (m := prod(other[k] for k in second)):
+        while (n := prod(whole[k] for k in first)) != (m := prod(inner[k] for k in second)):
             if n < m:
                 first.append(i)
                 i += 1
