@@ -30,6 +30,11 @@ def _both(text: str, int_form: str | None = None) -> dict[str, str]:
 _NOTHING = "(floatBitsToUint(a) & 0x7f800000u) != 0x7f800000u ? 0.0 : uintBitsToFloat(0x7fc00000u)"
 
 
+# 0 or 1 of a bool. NVIDIA's compiler (580) takes some ints that int() makes of bools for 0 and -1:
+# min and max of four are wrong then (docs/driver-faults.md).
+_BIT = "a ? 1 : 0"
+
+
 def _onnx(
     name: str, formula: str | None = None, *, legacy_broadcast: bool = False, **attributes: float
 ) -> OnnxForm:
@@ -222,11 +227,11 @@ _LOGIC = (
     _cast("cast_float32", {"float": "a", "int": "float(a)", "bool": "float(a)"}),
     _cast("cast_float16", {"float": "to_half(a)", "int": "to_half(float(a))", "bool": "float(a)"},
           accuracy=_error(0)),
-    _cast("cast_int32", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),
-    _cast("cast_int8", {"float": "to_int8(a)", "int": "a", "bool": "int(a)"}, accuracy=_error(0)),
-    _cast("cast_uint8", {"float": "to_uint8(a)", "int": "a", "bool": "int(a)"}, accuracy=_error(0)),
+    _cast("cast_int32", {"float": "to_int(a)", "int": "a", "bool": _BIT}),
+    _cast("cast_int8", {"float": "to_int8(a)", "int": "a", "bool": _BIT}, accuracy=_error(0)),
+    _cast("cast_uint8", {"float": "to_uint8(a)", "int": "a", "bool": _BIT}, accuracy=_error(0)),
      # the host's
-    _cast("cast_int64", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}, accuracy=None),
+    _cast("cast_int64", {"float": "to_int(a)", "int": "a", "bool": _BIT}, accuracy=None),
      # the host's
     _cast("cast_float64", {"float": "a", "int": "float(a)", "bool": "float(a)"}, accuracy=None),
     _cast("cast_bool", {"float": "not_zero(a)", "int": "a != 0", "bool": "a"}, accuracy=_error(0)),

@@ -117,13 +117,15 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     parameters = dict(zip(names, dtypes, strict=True))
     lanes = [f"{name}({', '.join(f'{x}.{lane}' for x in names)})" for lane in "xyzw"]
     last = body.pop().removeprefix("return ").removesuffix(";")
+    # int() of a bool is no 0 or 1 to NVIDIA's compiler everywhere: docs/driver-faults.md.
+    value = f"{last} ? 1 : 0" if result is DType.bool else f"{STORED[result.kind]}({last})"
     return _template().substitute(
         includes="\n".join(includes(expr)),
         uniforms="\n".join(declarations(expr, prefix)),
         name=name,
         scalar=STORED[result.kind],
         scalars=", ".join(f"{STORED[d.kind]} {n}" for n, d in parameters.items()),
-        lines="\n    ".join([*body, f"return {STORED[result.kind]}({last});"]),
+        lines="\n    ".join([*body, f"return {value};"]),
         vector=VECTORS[result.kind],
         vectors=", ".join(f"{VECTORS[d.kind]} {n}" for n, d in parameters.items()),
         lanes=f"{', '.join(lanes[:2])},\n        {', '.join(lanes[2:])}",
