@@ -221,7 +221,8 @@ class Timestamps:
         self._mark = load(f"glQueryCounter{suffix}", None, c_uint, c_uint)
         self._result = load(f"glGetQueryObjectui64v{suffix}", None, c_uint, c_uint, c_void_p)
         self._delete = load(f"glDeleteQueries{suffix}", None, c_int, c_void_p)
-        self._now = load(f"glGetInteger64v{suffix}", None, c_uint, c_void_p)
+        # Not by the extension's name: glGetInteger64vEXT of NVIDIA's driver (580) writes nothing.
+        self._now = load("glGetInteger64v", None, c_uint, c_void_p)
         self._names = (c_uint * count)()
         load(f"glGenQueries{suffix}", None, c_int, c_void_p)(count, self._names)
 
