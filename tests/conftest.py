@@ -110,7 +110,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def poison(self: BufferBlock, *arguments: Any) -> None:
         start(self, *arguments)
-        self.copy.write(np.full(self.size, np.nan, np.float32))
+        self.device.write_buffer(self.copy, np.full(self.size, np.nan, np.float32))
 
     monkeypatch.setattr(BufferBlock, "__init__", poison)
 

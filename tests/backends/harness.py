@@ -146,12 +146,13 @@ def run_kernel(
         fixed = name in op.parameters and name not in layouts
         packed = layout.pack(array) if fixed else _with_poisoned_padding(layout, array)
         memory.view(packed.dtype)[: packed.size] = packed
-        stores[name].push(backend.device).write(memory)
+        _write(backend, stores[name], memory)
     made = spec.results[0]
     shape, layout = made.shape, taken["out"]
     out = _poisoned(backend, _buffer(backend, made, layout))
     if op.updates in stores:  # whose memory the result takes
-        out.push(backend.device).write(stores[op.updates].push(backend.device).read())
+        operand = stores[op.updates].push(backend.device).read()
+        _write(backend, out, np.frombuffer(operand, np.float32))
     launch = backend.prepare(choice, spec, stores, out)
     if "ANGLE" not in backend.device.capabilities.renderer:  # it reports what is never read, too
         unset = backend.unset_uniforms(launch)
@@ -217,10 +218,10 @@ def _run_stages(
     for name, tensor in schedule.tensors.items():
         copy = buffers.store(name).push(backend.device)
         copies[arena.block[tensor.memory]] = copy
-        copy.write(np.full(copy.size // 4, POISON, np.float32))
+        backend.device.write_buffer(copy, np.full(copy.size // 4, POISON, np.float32))
     for name in inputs:
         packed = _with_poisoned_padding(buffers.store(name).layout, operands[name])
-        buffers.store(name).push(backend.device).write(packed)
+        _write(backend, buffers.store(name), packed)
     buffers.launch()
     backend.device.check_always(f"{op.name} by {choice.name}")
     for block, copy in copies.items():
@@ -289,5 +290,10 @@ def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:
 
 def _poisoned(backend: GlBackend, buffer: Buffer) -> Buffer:
     backend.device.activate()
-    buffer.push(backend.device).write(np.full(buffer.size, POISON, np.float32))
+    _write(backend, buffer, np.full(buffer.size, POISON, np.float32))
     return buffer
+
+
+def _write(backend: GlBackend, buffer: Buffer, content: Array) -> None:
+    """Write to the device's copy, after the copy that fills large new buffers with zeros."""
+    backend.device.write_buffer(buffer.push(backend.device), content)

@@ -106,7 +106,7 @@ def _changed(monkeypatch, change: Callable[[np.ndarray], None], most: int | None
             numbers = np.empty(self.out.words, np.float32)
             copy.read_into(numbers, size=numbers.nbytes, offset=self.out.first)
             change(numbers)
-            copy.write(numbers, offset=self.out.first)
+            self.out._device.write_buffer(copy, numbers, self.out.first)
 
     monkeypatch.setattr(GlLaunch, "__call__", performed)
 

@@ -56,7 +56,7 @@ def _spoiled(monkeypatch, spoil: Spoil) -> None:
             numbers = np.empty(self.out.words, np.float32)
             copy.read_into(numbers, size=numbers.nbytes, offset=self.out.first)
             spoil(numbers)
-            copy.write(numbers, offset=self.out.first)
+            self.out._device.write_buffer(copy, numbers, self.out.first)
 
     monkeypatch.setattr(GlLaunch, "__call__", performed)
 

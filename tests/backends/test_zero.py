@@ -28,7 +28,7 @@ def test_the_padding_is_zero_too(opened, name, kernel, layout, shape) -> None:
     choice = backend.choose(spec, kernel)
     assert backend.layouts(choice, spec)["out"].name == layout
     out = Buffer(shape, parse(layout))
-    out.push(backend.device).write(np.full(out.size, np.nan, np.float32))
+    backend.device.write_buffer(out.push(backend.device), np.full(out.size, np.nan, np.float32))
     backend.prepare(choice, spec, {}, out)()
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
     assert memory.size == parse(layout).size(shape) and not memory.any()

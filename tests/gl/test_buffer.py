@@ -26,7 +26,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 def overwrite(buffer: Buffer, device: Device, flat: np.ndarray) -> None:
     """What a kernel does: write the device's copy."""
-    buffer.push(device).write(np.ascontiguousarray(flat, np.float32))
+    device.write_buffer(buffer.push(device), np.ascontiguousarray(flat, np.float32))
     buffer.mark_written()
 
 

@@ -96,7 +96,7 @@ def seen(device: Device, memory: BufferBlock) -> np.ndarray:
 def compute(device: Device, buffer: Buffer, memory: BufferBlock, words: np.ndarray) -> None:
     """What a kernel does: write the device's copy."""
     if words.size:
-        memory.copy.write(np.ascontiguousarray(words))
+        device.write_buffer(memory.copy, np.ascontiguousarray(words))
     device.barrier()
     buffer.mark_written()
 
