@@ -42,7 +42,7 @@ from glnn.gl import transfer
 from glnn.gl.buffer import Buffer, StagedBlock
 from glnn.profiling import profile
 
-LEAST = 5  # runs
+LEAST = 3  # runs
 PROFILED = 3  # runs of the profile
 REQUESTS = 4  # into which a batch is divided
 
@@ -52,7 +52,7 @@ def in_turn(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, 
     for share in (0.5, 1.0):
         times: dict[str, list[float]] = {name: [] for name in ways}
         begun, runs = perf_counter(), 0
-        while runs < LEAST or perf_counter() - begun < share * seconds:
+        while runs < share * LEAST or perf_counter() - begun < share * seconds:
             for name, way in ways.items():
                 before = perf_counter()
                 way()

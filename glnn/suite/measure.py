@@ -111,6 +111,12 @@ class SuiteParts:
     """The doctor looks at kernels of these alone; None for all."""
     prompt: int = PROMPT
     tokens: int = TOKENS
+    """Tokens behind the prompt; 0 for no language model."""
+
+    @property
+    def decoders(self) -> tuple[str, ...]:
+        """The backends that the language model is measured on."""
+        return NAMES if self.tokens else ()
 
 
 def measure_suite(
@@ -175,7 +181,7 @@ class _Suite:
         self._do(MACHINE, self._describe)
         for network in self._parts.networks:
             self._time(network)
-        for name in NAMES:
+        for name in self._parts.decoders:
             self._do(_decoding(name), partial(self._decode, name))
         self._do(SPEED, self._measure_speed)
         self._do(DOCTOR, self._examine)
@@ -185,7 +191,7 @@ class _Suite:
         yield MACHINE
         for network in self._parts.networks:
             yield from self._steps_of(network)
-        yield from map(_decoding, NAMES)
+        yield from map(_decoding, self._parts.decoders)
         yield from (SPEED, DOCTOR)
 
     def _steps_of(self, network: SuiteNetwork) -> list[str]:

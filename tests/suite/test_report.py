@@ -7,7 +7,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tests.cli.conftest import environment as environment
 SMALL = SuiteParts(
     (SuiteNetwork(lenet), SuiteNetwork(lenet, 3)), (64,), (4096,), ("softmax",), 8, 4
 )
-FEWER = SuiteParts((SuiteNetwork(lenet, 3),), (), (), ("softmax",), 4, 2)
+FEWER = SuiteParts((SuiteNetwork(lenet, 3),), (), (), ("softmax",), tokens=0)
 GONE = "/home/zaphod/models/secret.so: cannot open"
 
 
@@ -146,7 +146,7 @@ def test_what_there_is_no_time_for_is_said() -> None:
 
 def test_a_run_that_takes_too_long_ends_that_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "LONGEST", 0.0)
-    parts = SuiteParts((SuiteNetwork(gru),), (), (), ("softmax",), 4, 2)
+    parts = replace(FEWER, networks=(SuiteNetwork(gru),))
     with Device() as device:
         result = measure_suite(device, parts=parts)
     assert "a run takes 0 s" in result.left_out["gru on cpu"] and not result.networks["gru"]
