@@ -29,6 +29,8 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
 def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if kernel.architectures.fit(architecture(device)) == UNFIT:
         return f"the registers of {device.renderer} cannot hold it"
+    if reason := kernel.why_not_parameters():
+        return reason
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from glnn.core.cached_property import cached_property
@@ -21,6 +22,7 @@ from glnn.kernels.manifest import (
     PREDICTED,
     SUITS,
     Architectures,
+    Constraint,
     DeclarationError,
     EpilogueSupport,
     GridFactor,
@@ -37,6 +39,7 @@ from glnn.kernels.manifest import (
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
+NO_CHANGES: Mapping[str, int] = MappingProxyType({})
 MANY = "*"  # behind the name of an operand that an op has any number of
 OPERAND_ACCESS = {
     "compute": ("binding", "texture", "texels", "in_place"),
@@ -67,6 +70,7 @@ class Kernel:
     # workgroups, that read it, as factors of a grid dimension. None where it takes no prologue.
     prologue: tuple[GridFactor, ...] | None = None
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the default first
+    constraints: tuple[Constraint, ...] = ()  # conditions that the parameters meet together
     requires: Requirements = field(default_factory=Requirements)
     suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
@@ -94,7 +98,11 @@ class Kernel:
                 raise DeclarationError(why, "backend")
         values["backend"] = BACKENDS.get(path.suffix) or values.get("backend", "compute")
         op, declared = op or path.parent.name, json.dumps(text)
-        return cls(name, op, path=path, declaration=declaration, text=declared, **values)
+        kernel = cls(name, op, path=path, declaration=declaration, text=declared, **values)
+        with _error_source(declaration, name):
+            if reason := kernel.why_not_parameters():
+                raise DeclarationError(reason, "tune")
+        return kernel
 
     def __post_init__(self) -> None:
         with _error_source(self.declaration, self.name):
@@ -126,6 +134,8 @@ class Kernel:
                 )
         for factor in self.prologue or ():
             self._check_parameters("prologue", factor.covered.names)
+        for constraint in self.constraints:
+            self._check_parameters("constraints", constraint.names)
         with error_key("architectures"):
             for name, rows in self.architectures.rows.items():
                 for i, row in enumerate(rows):
@@ -133,6 +143,8 @@ class Kernel:
                     self._check_parameters(place, row.parameters)
                     with error_key(place):
                         self.launch.check({**self.defaults, **row.parameters})
+                        if reason := self.why_not_parameters(row.parameters):
+                            raise DeclarationError(reason)
         self._check_launch()
 
     def _check_access(self, operand: Operand, allowed: Iterable[str]) -> None:
@@ -233,6 +245,14 @@ class Kernel:
     def defaults(self) -> dict[str, int]:
         """Each parameter's default."""
         return {name: values[0] for name, values in self.tune.items()}
+
+    def why_not_parameters(self, changed: Mapping[str, int] = NO_CHANGES) -> str | None:
+        """Return why the defaults do not go together; None where they do.
+
+        changed: other values than the defaults, by parameter.
+        """
+        values = {**self.defaults, **changed}
+        return next(filter(None, (one.why_not(values) for one in self.constraints)), None)
 
     def bindings_of(self, operands: Iterable[str]) -> dict[str, int]:
         """Return the storage-buffer binding of each of `operands` and of `out`."""
