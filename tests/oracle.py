@@ -306,12 +306,16 @@ def concat(*arrays: Array) -> Array:
     return out
 
 
-def error(got: Array, expected: Array) -> float:
-    """Relative Frobenius error; NaN and infinities must be in the same places."""
+def error(got: Array, expected: Array, terms: Array | None = None) -> float:
+    """Relative Frobenius error; NaN and infinities must be in the same places.
+
+    terms: the sums of the magnitudes of what each result is a sum of, to which errors of rounded
+    terms are relative: results may nearly cancel.
+    """
     got, expected = got.astype(np.float64), expected.astype(np.float64)
     assert got.shape == expected.shape, f"{got.shape} instead of {expected.shape}"
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, expected))
-    norm = float(np.linalg.norm(expected[finite]))
+    norm = float(np.linalg.norm((expected if terms is None else terms)[finite]))
     distance = float(np.linalg.norm(got[finite] - expected[finite]))
     return distance / norm if norm else distance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -13,7 +14,7 @@ import pytest
 
 from glnn.backends.gl import GlBackend
 from glnn.errors import DeviceError
-from glnn.gl import Device, Program, confuses_values
+from glnn.gl import Capabilities, Device, Program, confuses_values
 from tests.backends.harness import BACKENDS
 
 Opened = Callable[[str], GlBackend]
@@ -89,6 +90,24 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 def backend(request: pytest.FixtureRequest, opened: Opened) -> GlBackend:
     """Each GL backend in turn."""
     return opened(request.param)
+
+
+@pytest.fixture
+def taken_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[GlBackend, str], GlBackend]:
+    """Makes a backend that chooses as on a device of that renderer, for tests of such choices.
+
+    It is on the device of another backend, and what is known of its driver still holds. Neither
+    multiprocessors nor subgroups are known, on whatever device the test runs.
+    """
+
+    def take(backend: GlBackend, renderer: str) -> GlBackend:
+        device, offers = backend.device, backend.device.capabilities
+        monkeypatch.setattr(Capabilities, "nvidia_driver", offers.nvidia_driver)
+        told = replace(offers, vendor="", renderer=renderer, multiprocessors=0, subgroup_size=0)
+        monkeypatch.setattr(device, "capabilities", told)
+        return BACKENDS[backend.name](device)  # which has chosen nothing yet
+
+    return take
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         {"WG_Y": 4, "TN": 8, "VN": 4},
         {"VN": 2, "SLICES": 2},
         {"WG_Y": 4, "VN": 2, "SLICES": 8},
-        {"WG_X": 16, "WG_Y": 2, "SLICES": 4},
+        {"WG_X": 16, "WG_Y": 2, "TN": 4, "SLICES": 4},
         {"WG_X": 16, "SLICES": 4},
         {"TM": 8, "SLICES": 4},
         {"TM": 8, "VN": 2, "PN": 2},
@@ -114,6 +114,7 @@ def test_blocks_of_any_size(opened, rng, values) -> None:
     backend = opened("compute")
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "flash")
     kernel = kernel.with_parameters(**values)
+    assert kernel.why_not_parameters() is None
     if (why := why_not_device(kernel, backend.device.capabilities)) is not None:
         pytest.skip(why)
     for sizes in SIZES:

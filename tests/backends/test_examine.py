@@ -35,6 +35,7 @@ from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
+from glnn.kernels.selector import why_not
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.validation.examination import Trial, examine_choices
 from tests.backends.harness import BACKENDS, taken
@@ -236,8 +237,8 @@ def test_what_is_always_wrong_is_not_used(examined, rng, monkeypatch) -> None:
 
 def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     op, operands, expected = gemm(rng)
-    shapes = {name: array.shape for name, array in operands.items()}
-    first = examined.choose(OpSpec.create(op, shapes, {}))
+    spec = OpSpec.create(op, {name: array.shape for name, array in operands.items()}, {})
+    first = examined.choose(spec)
     compile = examined.compile
 
     def wrong(source: Source) -> Program:
@@ -250,7 +251,9 @@ def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(examined, "compile", wrong)
     monkeypatch.setattr(examined.device, "programs", {})
     assert error(evaluate(op, operands, examined), expected) <= 1e-5
-    assert "are wrong" in str(examined.why_not(OpSpec.create(op, shapes, {}), first.name))
+    offers = examined.device.capabilities
+    assert "are wrong" in str(why_not(first, spec, offers, examined.verdicts))
+    assert examined.choose(spec).path != first.path
 
 
 @pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 from glnn.backends import Backend
 from glnn.compiler import Executor
+from glnn.compiler.memory_budget import Outline
 from glnn.compiler.plan import Plan
 from glnn.core.types import Array, TensorType
 from glnn.graph.builder import Builder, constant
@@ -138,13 +140,36 @@ def test_numpy_computes_the_same(block) -> None:
     assert oracle.error(got, expected) <= 1e-5
 
 
-def test_what_would_be_done_too_often_is_done_once(opened) -> None:
-    """Each number is read for 40 tiles of columns: then a launch of its own costs less."""
-
-    def wide(net: Net, x: Value) -> Value:
-        x = net(Pool2d("max", (3, 3), (1, 1)), last(net, x))
-        return net.conv(net.of("tanh(a * b)", x, net.fixed(37, 1, 1)), 640, 37)
-
-    graph, backend = graph_of(wide), opened("compute")
-    apart = planned(graph, backend, Pass.PROLOGUE)
-    assert len(planned(graph, backend).steps) == len(apart.steps)
+@pytest.mark.parametrize(
+    ("renderer", "images", "few", "many"),
+    [
+        ("NVIDIA H200", (4, 3, 60, 80), 64, 2560),
+        ("Adreno 540", IMAGES, 64, 640),
+        ("llvmpipe", IMAGES, 640, 640),
+    ],
+)
+def test_what_would_be_done_too_often_is_done_once(
+    opened, taken_for, renderer, images, few, many
+) -> None:
+    """Each number is read for each tile of columns: for many, a launch of its own costs less."""
+    backend = taken_for(opened("compute"), renderer)
+    launches = {}
+    for columns in (few, many):
+        net = Net()
+        x = net(
+            Pool2d("max", (3, 3), (1, 1)), last(net, net.builder.input("x", TensorType(images)))
+        )
+        x = net.conv(net.of("tanh(a * b)", x, net.fixed(37, 1, 1)), columns, 37)
+        graph = net.builder.graph([x])
+        launches[columns], apart = (
+            len(
+                backend.perform(
+                    partial(Outline.create, graph, backend, {"x": images}, without=w)
+                ).steps
+            )
+            for w in (frozenset[Pass](), frozenset({Pass.PROLOGUE}))
+        )
+        assert apart == 4
+    assert launches[many] == 4
+    if few < many and backend.device.capabilities.max_compute_shader_storage_blocks > 4:
+        assert launches[few] == 3

@@ -11,7 +11,7 @@ from glnn.backends.gl import GlBackend
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import LimitError
 from glnn.kernels import library
-from glnn.kernels.capability_check import fitted, why_not_device
+from glnn.kernels.capability_check import fitted_rows, why_not_device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import TOLERANCE, run_kernel, taken
@@ -70,21 +70,27 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
     ("path", "name"), TUNED, ids=[f"{path.parent.name}-{path.name}-{name}" for path, name in TUNED]
 )
 def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
-    """By one of a shader's kernels, in each turn another, unless GLNN_EXHAUSTIVE asks for all."""
+    """By one of a shader's kernels, in each turn another, unless GLNN_EXHAUSTIVE asks for all.
+
+    The other parameters are those of the first row, or declared, that the value goes with.
+    """
     kernels = TUNED[path, name]
     backend = opened(kernels[0].backend)
     offers = backend.device.capabilities
-    fit = {(k.op, k.name): start for k in kernels if (start := fitted(k, offers)) is not None}
-    if not fit:
+    if not any(fitted_rows(kernel, offers) for kernel in kernels):
         pytest.skip(str(why_not_device(kernels[0], offers)))
     ran = 0
     for turn, value in enumerate(sorted({v for k in kernels for v in k.tune[name]})):
         for place in range(len(kernels)):
             kernel = kernels[(turn + place) % len(kernels)]
-            if value not in kernel.tune[name] or (kernel.op, kernel.name) not in fit:
+            if value not in kernel.tune[name]:
                 continue
-            candidate = fit[kernel.op, kernel.name].with_parameters(**{name: value})
-            if why_not_device(candidate, offers) is None:
+            changed = (
+                row.with_parameters(**{name: value})
+                for row in (*fitted_rows(kernel, offers), kernel)
+            )
+            candidate = next((k for k in changed if why_not_device(k, offers) is None), None)
+            if candidate is not None:
                 ran += (here := computed(backend, rng, candidate, turn))
                 if here and not EXHAUSTIVE:
                     break

@@ -258,6 +258,7 @@ def test_shaders_see_the_last_of_several_writes(
 def test_a_write_waits_for_copies_of_its_buffer_where_it_would_come_first(
     device: Device, monkeypatch: pytest.MonkeyPatch, vendor: str, waits: int
 ) -> None:
+    reorders = device.capabilities.reorders_copies  # whatever vendor it is taken for
     told = replace(device.capabilities, vendor=vendor)
     monkeypatch.setattr(device, "capabilities", told)
     waited: list[bool] = []
@@ -280,7 +281,8 @@ def test_a_write_waits_for_copies_of_its_buffer_where_it_would_come_first(
     target.set(6 * numbers(2, 4))  # what was copied from it is not what comes later
     target.push(device)
     assert len(waited) == 2 * waits
-    np.testing.assert_array_equal(other.pull(), 5 * numbers(2, 4))
+    if waits or not reorders:  # else the write may come first
+        np.testing.assert_array_equal(other.pull(), 5 * numbers(2, 4))
 
 
 def test_what_is_known_of_a_buffers_copies_goes_with_it(

@@ -37,7 +37,7 @@ with Device():
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
-    """A folder with a torch, and a triton whose code must not be run."""
+    """A folder with a torch, and a triton whose code must not be run, found before any others."""
     (tmp_path / "triton" / "_C").mkdir(parents=True)
     (tmp_path / "torch.py").touch()
     (tmp_path / "triton" / "__init__.py").write_text("raise SystemExit('it was run')")
@@ -52,11 +52,11 @@ def stubs(tmp_path: Path) -> Path:
     [("import torch", "True\nTrue False\n"), ("", "False\nFalse False\n")],
 )
 def test_it_is_loaded_first(python: Run, stubs: Path, before: str, expected: str) -> None:
-    done = python(f"import sys; sys.path.append({str(stubs)!r}); {before}\n{OPENED}")
+    done = python(f"import sys; sys.path.insert(0, {str(stubs)!r}); {before}\n{OPENED}")
     assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
 
 
 def test_what_cannot_be_loaded_is_passed_over(python: Run, stubs: Path) -> None:
     (stubs / "triton" / "_C" / "libtriton.so").write_text("no library")
-    done = python(f"import sys; sys.path.append({str(stubs)!r}); import torch\n{OPENED}")
+    done = python(f"import sys; sys.path.insert(0, {str(stubs)!r}); import torch\n{OPENED}")
     assert (done.stdout, done.stderr) == ("False\nFalse False\n", "")

@@ -14,7 +14,7 @@
 #ifndef MEDIUMP
 #define MEDIUMP 0
 #endif
-// ROUND: 1, by packHalf2x16; 0, left to the driver, whose mediump may be FP16 here and FP32 there.
+// ROUND: 1, by integers; 0, left to the driver, whose mediump may be FP16 here and FP32 there.
 #ifndef ROUND
 #define ROUND 1
 #endif
@@ -33,14 +33,23 @@ uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // numbers, multiples of 4
 shared NUMBERS tile[WG_X * QUADS];
 
-// Four numbers as the arithmetic has them.
-NUMBERS rounded(NUMBERS v) {
 #if MEDIUMP && ROUND
-    return vec4(unpackHalf2x16(packHalf2x16(v.xy)), unpackHalf2x16(packHalf2x16(v.zw)));
-#else
-    return v;
-#endif
+// Four numbers rounded to FP16: to 11 bits, below 2^-14 to multiples of 2^-24, and from 65520 on to infinity.
+// NVIDIA's compiler takes unpackHalf2x16(packHalf2x16(v)) for v.
+NUMBERS rounded(vec4 v) {
+    uvec4 bits = floatBitsToUint(v), magnitude = bits & 0x7fffffffu;
+    vec4 normal = uintBitsToFloat((bits + 0xfffu + ((bits >> 13) & 1u)) & 0xffffe000u);
+    vec4 small = roundEven(v * 16777216.0) * 5.9604645e-8;
+    vec4 beyond = v * uintBitsToFloat(0x7f800000u);
+    vec4 finite = mix(normal, small, lessThan(magnitude, uvec4(0x38800000u)));
+    return mix(finite, beyond, greaterThanEqual(magnitude, uvec4(0x477ff000u)));
 }
+#else
+// Four numbers as the driver has them.
+NUMBERS rounded(NUMBERS v) {
+    return v;
+}
+#endif
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
