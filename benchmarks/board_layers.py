@@ -14,7 +14,6 @@ BOARD.steps and BOARD.lines; the table in Markdown tells of each layer, and wher
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ import rich_click as click
 from benchmarks.board_compilers import cell, spills, statistics
 from benchmarks.command import run
 from benchmarks.operator_cases import Convolution
+from benchmarks.record import json_lines
 from glnn import layers
 from glnn.core.types import Shape
 from glnn.errors import GlnnError
@@ -172,19 +172,14 @@ def models() -> Iterator[Model]:
         yield _one(name, make(), shape)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{")]
-
-
 def of_board(steps: Path) -> tuple[dict[str, str], list[bool]]:
     """A cell for each layer, and whether each shader spills. steps: the board's lines.
 
     A cell is of the step with the most to do, with a ReLU behind it where there are several.
     """
-    said = {Path(e["file"]).name: e for e in _lines(steps.with_suffix(".lines"))}
+    said = {Path(e["file"]).name: e for e in json_lines(steps.with_suffix(".lines"))}
     layers: dict[str, list[dict[str, Any]]] = {}
-    for step in _lines(steps):
+    for step in json_lines(steps):
         if step["source"] not in said:
             raise GlnnError(f"{steps.with_suffix('.lines')} has nothing of {step['source']}")
         layers.setdefault(step["model"].partition(WITH)[0], []).append(step)

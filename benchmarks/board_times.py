@@ -36,6 +36,7 @@ import rich_click as click
 from benchmarks.board_compilers import FOUR, statistics
 from benchmarks.board_plan import Work
 from benchmarks.command import run
+from benchmarks.record import json_lines
 from benchmarks.tables import table
 from glnn.cli.options import print_json
 from glnn.cli.screen import Screen, number
@@ -250,11 +251,6 @@ def ranking(times: Mapping[tuple[str, str], float], paths: Iterable[Path]) -> li
     return found
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{")]
-
-
 @click.command(help=__doc__)
 @click.argument("name", type=click.Choice(list(MACHINES)))
 @click.option("--steps", required=True, type=click.Path(exists=True, path_type=Path))
@@ -274,8 +270,8 @@ def main(
     machine = MACHINES[name]
     if bandwidth is not None:
         machine = replace(machine, memory=1e9 * bandwidth)
-    said = {e["file"]: e for e in _lines(lines) if e["target"] == machine.compiler and e["ok"]}
-    works = [Work(**one) for one in _lines(steps)]
+    said = {e["file"]: e for e in json_lines(lines) if e["target"] == machine.compiler and e["ok"]}
+    works = [Work(**one) for one in json_lines(steps)]
     if missing := {work.source for work in works} - set(said):
         raise GlnnError(f"--statistics: {lines} has nothing of {sorted(missing)[0]}")
     times = [(work, time_of(work, said[work.source], machine, work.taps)) for work in works]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -25,6 +27,12 @@ def machine(device: Device | None = None) -> dict[str, str]:
         "device": capabilities.renderer if capabilities else "none",
         "version": capabilities.version_text if capabilities else "none",
     }
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one a line; its other lines are left out."""
+    lines = path.read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def milliseconds(work: Callable[[], Any], repeat: int, warm_up: int = 10) -> dict[str, float]:

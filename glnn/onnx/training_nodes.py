@@ -112,12 +112,12 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
     ) -> list[Array]:
         count, remainder = divmod(len(arrays), states + 2)
         if remainder:
-            raise ShapeError(f"{name}: weights, slopes and states must be as many of each")
+            raise ShapeError(f"{name}: weights, gradients and states must be as many of each")
         result: list[Sequence[Array]] = []
         for i in range(count):
             operands = arrays[i::count]
             if len({one.shape for one in operands}) > 1:
-                raise ShapeError(f"{name}: a weight, its slope and its states differ in shape")
+                raise ShapeError(f"{name}: a weight, its gradient and its states differ in shape")
             x, gradient, *state = (one.astype(np.float64) for one in operands)
             updated = update(attributes, float(rate.item()), int(step.item()), x, gradient, state)
             result.append([one.astype(operands[0].dtype) for one in updated])
