@@ -24,7 +24,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test docs lint check check-site check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part check-install release release-arm64 \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-optimum check-models check-engines \
+    check-arm64 check-gpu check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-server check-generations check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-contrib check-types check-programs check-torch check-transformers check-optimum check-models check-engines \
     bench-generation clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -115,6 +115,11 @@ check-gl33: test-system $(VENV)/test.stamp
 ZINK := LIBGL_ALWAYS_SOFTWARE=1 MESA_LOADER_DRIVER_OVERRIDE=zink GALLIVM_PERF=nopt
 SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe GLNN_TRUST=0
 RENDERER := -c 'from glnn.gl import Device; print(Device().capabilities.renderer)'
+
+# Kernels, filters, gradients and the GL layer on this machine's GPU, by its own driver.
+check-gpu: $(VENV)/test.stamp
+	@$(BIN)/python $(RENDERER)
+	$(PYTEST) --dist worksteal -k 'not OpenGL' tests/backends tests/gradients tests/filters tests/gl
 
 check-zink: test-system $(VENV)/test.stamp
 	@.ci/need mesa-vulkan-drivers
