@@ -92,11 +92,11 @@ CONTEXTS := not OpenGL and not minimum and not cpu] and not [cpu and not on_the_
 OLDER := tests/backends tests/filters tests/models/test_layers.py tests/models/test_graphs.py \
     tests/models/test_control.py tests/models/test_transfers.py tests/models/test_states.py \
     tests/gradients tests/training/test_step.py tests/training/test_generator.py
-check-es31: SHARE := GLNN_SHARE=9
+check-es31: SHARE := GLNN_SHARE=12
 check-es31: test-system $(VENV)/test.stamp
 	$(QUICK) $(SHARE) MESA_GLES_VERSION_OVERRIDE=3.1 $(PYTEST) -k '$(CONTEXTS)' $(OLDER)
 
-check-es30: SHARE := GLNN_SHARE=6
+check-es30: SHARE := GLNN_SHARE=8
 check-es30: test-system $(VENV)/test.stamp
 	$(QUICK) $(SHARE) MESA_GLES_VERSION_OVERRIDE=3.0 $(PYTEST) -k '$(CONTEXTS)' $(OLDER)
 
@@ -105,7 +105,7 @@ check-contexts:
 	    OLDER='tests/backends tests/filters tests/models tests/onnx'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
-check-gl33: SHARE := GLNN_SHARE=7
+check-gl33: SHARE := GLNN_SHARE=9
 check-gl33: test-system $(VENV)/test.stamp
 	$(QUICK) $(SHARE) __EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a env $(PYTEST) -k '$(CONTEXTS)' $(OLDER)

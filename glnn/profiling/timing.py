@@ -31,16 +31,16 @@ class Timing:
 
 def warm_up(
     work: Callable[[], object],
-    seconds: float = FIRST_SECONDS,
+    seconds: float | None = None,
     finish: Callable[[], object] = lambda: None,
     hopeless: float = float("inf"),
 ) -> float:
     """Keep the device busy with `work`, and return the seconds of a run by the clock.
 
-    seconds: how long; by default until the runs of a new process are not slower any more. finish:
-    waits for `work`, where that does not wait itself. hopeless: seconds; work that takes longer is
-    run less often.
+    seconds: how long; by default FIRST_SECONDS. finish: waits for `work`, where that does not wait
+    itself. hopeless: seconds; work that takes longer is run less often.
     """
+    seconds = FIRST_SECONDS if seconds is None else seconds
     start, runs, chunk = perf_counter(), 0, 1
     while True:
         for _ in range(chunk):

@@ -34,17 +34,20 @@ CONFIG = Config(
 
 @dataclass(frozen=True)
 class RandomWeights:
-    """Weights of CONFIG in memory, by GGUF's names, the same in each process."""
+    """Weights in memory, by GGUF's names, the same in each process."""
+
+    config: Config = CONFIG
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape. Raises KeyError where there is none."""
-        width, kv = CONFIG.width, CONFIG.kv_heads * CONFIG.head_width
+        config = self.config
+        width, kv = config.width, config.kv_heads * config.head_width
         shapes: dict[str, tuple[int, ...]] = {
-            "token_embd": (CONFIG.vocabulary, width),
-            "attn_q": (CONFIG.heads * CONFIG.head_width, width),
+            "token_embd": (config.vocabulary, width),
+            "attn_q": (config.heads * config.head_width, width),
             "attn_k": (kv, width),
             "attn_v": (kv, width),
-            "attn_output": (width, CONFIG.heads * CONFIG.head_width),
+            "attn_output": (width, config.heads * config.head_width),
             "ffn_gate": (HIDDEN, width),
             "ffn_up": (HIDDEN, width),
             "ffn_down": (width, HIDDEN),
@@ -77,7 +80,7 @@ class RandomWeights:
     def nbytes(self) -> int:
         """Bytes of all matrices together."""
         layered = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-        numbers = CONFIG.layers * sum(self._count(f"{name}.weight") for name in layered)
+        numbers = self.config.layers * sum(self._count(f"{name}.weight") for name in layered)
         numbers += self._count("token_embd.weight")
         return numbers // FORMAT.block * FORMAT.block_bytes
 

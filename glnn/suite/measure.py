@@ -20,7 +20,7 @@ from glnn.doctor.examination import Examination, ExaminationScope, examine_devic
 from glnn.doctor.report import Machine, describe_machine
 from glnn.doctor.speed import SIDES, SIZES, Speed, measure_speed
 from glnn.errors import DeviceError, raised
-from glnn.generation.architectures import decoder
+from glnn.generation.architectures import Config, decoder
 from glnn.generation.engine import Engine
 from glnn.generation.memory import plan_memory
 from glnn.generation.speed import DecodingSpeed, measure_decoding
@@ -109,6 +109,7 @@ class SuiteParts:
     sizes: tuple[int, ...] = SIZES
     ops: tuple[str, ...] | None = None
     """The doctor looks at kernels of these alone; None for all."""
+    decoder: Config = CONFIG
     prompt: int = PROMPT
     tokens: int = TOKENS
     """Tokens behind the prompt; 0 for no language model."""
@@ -261,15 +262,16 @@ class _Suite:
 
     def _decode(self, name: str) -> None:
         """Measure the language model on one backend."""
-        parts, weights = self._parts, RandomWeights()
+        parts = self._parts
+        weights = RandomWeights(parts.decoder)
         backend = open_backend(name, None if name == "cpu" else self._device)
         context = parts.prompt + parts.tokens + 2
-        graph = decoder(CONFIG, weights, context, 1)
+        graph = decoder(parts.decoder, weights, context, 1)
         memory = plan_memory(graph, backend, context, 1)
         engine = Engine(graph, context, 1, name, backend.device, None, weights.nbytes)
         speed: DecodingSpeed = measure_decoding(
-            engine, CONFIG, memory, prompt_tokens=parts.prompt, tokens=parts.tokens, sequences=1,
-            repeat=3,
+            engine, parts.decoder, memory, prompt_tokens=parts.prompt, tokens=parts.tokens,
+            sequences=1, repeat=3,
         )  # fmt: skip
         self._result.decoding[name] = DecodingRate(
             speed.prompt_tokens_per_s,

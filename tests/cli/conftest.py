@@ -80,7 +80,8 @@ Digits = tuple[NDArray[Any], NDArray[Any]]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Glnn:
-    """Calls the command line in this process: `cli("run", "lenet")`."""
+    """Calls the command line in this process: `cli("run", "lenet")`. Timing does not warm up."""
+    monkeypatch.setattr("glnn.profiling.timing.FIRST_SECONDS", 0.0)
 
     def call(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["glnn", *map(str, arguments)])

@@ -20,8 +20,10 @@ from glnn.doctor.kernel_accuracy import KernelResult
 from glnn.errors import DeviceError
 from glnn.gl import Device
 from glnn.model import Model
+from glnn.profiling import timing
 from glnn.profiling.onnxruntime_peer import PEER
 from glnn.suite import measure
+from glnn.suite.decoder import CONFIG
 from glnn.suite.measure import RunTime, SuiteParts, SuiteResult, measure_suite
 from glnn.suite.networks import SuiteNetwork, gru, lenet
 from glnn.suite.report import FORMAT, doctor_faults, suite_report
@@ -29,8 +31,9 @@ from tests.cli.conftest import cli as cli
 from tests.cli.conftest import environment as environment
 
 SMALL = SuiteParts(
-    (SuiteNetwork(lenet), SuiteNetwork(lenet, 3)), (64,), (4096,), ("softmax",), 8, 4
-)
+    (SuiteNetwork(lenet), SuiteNetwork(lenet, 3)), (64,), (4096,), ("softmax",),
+    replace(CONFIG, layers=1, vocabulary=320), 8, 4,
+)  # fmt: skip
 FEWER = SuiteParts((SuiteNetwork(lenet, 3),), (), (), ("softmax",), tokens=0)
 GONE = "/home/zaphod/models/secret.so: cannot open"
 
@@ -45,6 +48,7 @@ def report() -> Iterator[dict[str, Any]]:
         patch.setenv("LOGNAME", "zaphod")
         patch.setattr(measure, "copy_bandwidth", broken_on("cpu", measure.copy_bandwidth))
         patch.setattr(measure, "ENOUGH", 0.0)
+        patch.setattr(timing, "FIRST_SECONDS", 0.0)
         with Device() as device:
             yield json.loads(json.dumps(suite_report(measure_suite(device, parts=SMALL), device)))
 
