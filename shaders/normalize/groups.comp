@@ -1,5 +1,5 @@
 #version 310 es
-// Normalisation of groups of channels of planar images, which are contiguous. The first KEPT quads of
+// Normalisation of groups of channels of planar images, which are contiguous. The first KEPT numbers of
 // each lane are loaded at once and stay in registers: for the mean, then for the sums of deviations
 // from it and of their squares, then for the results.
 #ifndef LANES
@@ -9,7 +9,7 @@
 #define RESULTS 1
 #endif
 #ifndef KEPT
-#define KEPT 8
+#define KEPT 32
 #endif
 #ifndef WIDE
 #define WIDE 1
@@ -65,15 +65,15 @@ void main() {
 #if HAS_WEIGHT || HAS_BIAS
         first_channel = row % row_groups * channels;
 #endif
-        int first = begin + lane, tail = first + KEPT * LANES;
-        vec4 kept[KEPT];
-        for (int j = 0; j < KEPT; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
+        int first = begin + lane, tail = first + PART;
+        vec4 kept[LOADS];
+        for (int j = 0; j < LOADS; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
         vec4 sum = vec4(0.0);
-        for (int j = 0; j < KEPT; ++j) sum += first + j * LANES < last ? kept[j] : vec4(0.0);
+        for (int j = 0; j < LOADS; ++j) sum += first + j * LANES < last ? kept[j] : vec4(0.0);
         for (int i = tail; i < last; i += LANES) sum += x[i];
         float mean = reduce_lanes(vec2(total(sum), 0.0), lane, 0).x * share;
         vec2 state = vec2(0.0);
-        for (int j = 0; j < KEPT; ++j) {
+        for (int j = 0; j < LOADS; ++j) {
             kept[j] -= mean;
             if (first + j * LANES < last) state += vec2(total(kept[j]), total(kept[j] * kept[j]));
         }
@@ -88,7 +88,7 @@ void main() {
         variance = is_nan(state.y) ? state.y : variance;
         // GLSL leaves the square root of numbers that are not finite open.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
-        for (int j = 0; j < KEPT; ++j)
+        for (int j = 0; j < LOADS; ++j)
             if (first + j * LANES < last) finish(first + j * LANES, kept[j] - correction, scale);
         for (int i = tail; i < last; i += LANES) finish(i, x[i] - mean - correction, scale);
     }

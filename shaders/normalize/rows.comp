@@ -1,9 +1,9 @@
 #version 310 es
 // Normalisation of contiguous rows. The first pass computes mean and variance: those of blocks, which
-// are merged (Chan, Golub and LeVeque 1979). The second computes the results. The first KEPT values of
-// a lane are loaded together and stay in registers for the second pass.
-#ifndef KEPT
-#define KEPT 0
+// are merged (Chan, Golub and LeVeque 1979). The second computes the results. With KEPT the first
+// pass begins with the last values of a row, so that the first ones are in registers for the second.
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
 #endif
 #ifndef CENTRED
 #define CENTRED 1
@@ -49,9 +49,23 @@ vec3 join(vec3 a, vec3 b) {
 #if CENTRED && KEPT
 #define JOINS_SEVERAL  // takes so many registers that Mali's compiler spills some
 #endif
+#if KEPT && SUBGROUP_SIZE
+#define JOINS_SUBGROUP
+#define IDENTITY vec3(0.0)
+vec3 reduce_subgroup(vec3 own) {
+    float count = subgroupAdd(own.x), mean = 0.0, squares = own.z;
+#if CENTRED
+    // Distances from one of the means, as sums of the means themselves would be rounded more.
+    float base = subgroupMax(own.x > 0.0 ? own.y : LEAST);
+    mean = base + subgroupAdd(own.x > 0.0 ? own.x * (own.y - base) : 0.0) / max(count, 1.0);
+    squares += own.x * (own.y - mean) * (own.y - mean);
+#endif
+    return vec3(count, mean, subgroupAdd(squares));
+}
+#endif
 #include "reduce/lanes.glsl"
 
-#if defined(JOINS_SEVERAL) && LANES > 1
+#if defined(JOINS_SEVERAL) && !SUBGROUPS && LANES > 1
 // Join `count` states with one division: `join` has one for each.
 vec3 joined(int first, const int count, int line) {
     float base = states[first * RESULTS + line].y, count_sum = 0.0, weighted = 0.0, squares = 0.0;
@@ -103,8 +117,10 @@ int channel(int row, int i) {
     return row % row_groups * channels + i / spatial;
 }
 #if WIDE
-#define PARAMETER_AT(p, row, i) vec4(p[channel(row, 4 * (i))], p[channel(row, 4 * (i) + 1)], \
-                                     p[channel(row, 4 * (i) + 2)], p[channel(row, 4 * (i) + 3)])
+// One for all four where channels are whole quads.
+#define PARAMETER_AT(p, row, i) (spatial % 4 == 0 ? vec4(p[channel(row, 4 * (i))]) : \
+    vec4(p[channel(row, 4 * (i))], p[channel(row, 4 * (i) + 1)], \
+         p[channel(row, 4 * (i) + 2)], p[channel(row, 4 * (i) + 3)]))
 #else
 #define PARAMETER_AT(p, row, i) p[channel(row, i)]
 #endif
@@ -125,14 +141,19 @@ void finish(int i, VALUE value, int row, float mean, float scale) {
 }
 
 #if KEPT
-// The state of the first `own` values, 1 or more.
-vec3 state_of(VALUE kept[KEPT], int own) {
+// Load the lane's values of a part, those beyond the row's end being its last.
+void load(int first, out VALUE kept[LOADS]) {
+    for (int j = 0; j < LOADS; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
+}
+
+// The state of the first `own` values of a part, 1 or more.
+vec3 state_of(VALUE kept[LOADS], int own) {
     float mean = 0.0, squares = 0.0;
 #if CENTRED
-    for (int j = 0; j < KEPT; ++j) mean += j < own ? total(kept[j]) : 0.0;
+    for (int j = 0; j < LOADS; ++j) mean += j < own ? total(kept[j]) : 0.0;
     mean /= float(own * STEP);
 #endif
-    for (int j = 0; j < KEPT; ++j) {
+    for (int j = 0; j < LOADS; ++j) {
         VALUE a = kept[j] - mean;
         squares += j < own ? total(a * a) : 0.0;
     }
@@ -145,25 +166,37 @@ void main() {
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         int row = group * RESULTS + line;
         locate_row(row);
-        int first = begin + lane, i = first + KEPT * LANES;
+        int first = begin + lane;
         vec3 row_state = vec3(0.0);
 #if KEPT
-        int own = min((last - first + LANES - 1) / LANES, KEPT);
-        VALUE kept[KEPT];
-        for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
-        if (own > 0) row_state = state_of(kept, own);
-#endif
+        VALUE kept[LOADS];
+        int parts = (max(last - begin, 0) + PART - 1) / PART;
+        for (int part = parts - 1; part >= 0; --part) {
+            int i = first + part * PART;
+            load(i, kept);
+            if (i >= last) continue;
+            vec3 state = state_of(kept, min((last - i + LANES - 1) / LANES, LOADS));
+            row_state = row_state.x > 0.0 ? join(row_state, state) : state;
+        }
+#else
+        int i = first;
         for (; i + 3 * LANES < last; i += 4 * LANES)
             row_state = accumulate(row_state, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) row_state = accumulate(row_state, x[i]);
+#endif
         row_state = reduce_lanes(row_state, lane, line);
         float variance = row_state.z / float(extent) + eps;
         // GLSL leaves the square root of numbers that are not finite open.
         float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
 #if KEPT
-        for (int j = 0; j < KEPT; ++j)
-            if (j < own) finish(first + j * LANES, kept[j], row, row_state.y, scale);
+        for (int part = 0; part < parts; ++part) {
+            int i = first + part * PART;
+            if (part > 0) load(i, kept);
+            for (int j = 0; j < LOADS; ++j)
+                if (i + j * LANES < last) finish(i + j * LANES, kept[j], row, row_state.y, scale);
+        }
+#else
+        for (i = first; i < last; i += LANES) finish(i, x[i], row, row_state.y, scale);
 #endif
-        for (i = first + KEPT * LANES; i < last; i += LANES) finish(i, x[i], row, row_state.y, scale);
     }
 }

@@ -1,7 +1,15 @@
 // The reduction of the states of a workgroup's lanes. The includer defines the type STATE and
 // `join(STATE, STATE)`, or JOINS_SEVERAL and `joined` after this file; LANES, the lanes of a result; and
-// RESULTS, the results of a workgroup.
+// RESULTS, the results of a workgroup. With JOINS_SUBGROUP it defines IDENTITY, a state of nothing, and
+// `reduce_subgroup(STATE)`, which returns the total of a subgroup to its lanes.
 #include "common/barrier.glsl"
+#define SUBGROUPS 0  // of the lanes of a result; 0 where the lanes are no whole subgroups
+#ifdef JOINS_SUBGROUP
+#if LANES == SUBGROUP_SIZE || RESULTS == 1 && LANES % SUBGROUP_SIZE == 0
+#undef SUBGROUPS
+#define SUBGROUPS (LANES / SUBGROUP_SIZE)
+#endif
+#endif
 #if LANES >= 1024
 #define FEW 32
 #elif LANES >= 256
@@ -11,7 +19,9 @@
 #else
 #define FEW 4
 #endif
-#if LANES > 1
+#if SUBGROUPS > 1
+shared STATE states[SUBGROUPS];
+#elif !SUBGROUPS && LANES > 1
 shared STATE states[LANES * RESULTS];
 
 // Joins the states of `count` lanes from `first` on.
@@ -29,6 +39,18 @@ STATE joined(int first, const int count, int line) {
 // Joins all lanes' states of result `line`, and returns the total to every lane. All lanes must call it.
 STATE reduce_lanes(STATE state, int lane, int line) {
 #if LANES == 1
+    return state;
+#elif SUBGROUPS
+    state = reduce_subgroup(state);
+#if SUBGROUPS > 1
+    workgroup_barrier();  // others may still read the previous states
+    if (subgroupElect()) states[gl_SubgroupID] = state;
+    workgroup_barrier();
+    int i = int(gl_SubgroupInvocationID);
+    state = IDENTITY;
+    if (i < SUBGROUPS) state = states[i];
+    state = reduce_subgroup(state);
+#endif
     return state;
 #else
     workgroup_barrier();  // others may still read the previous states

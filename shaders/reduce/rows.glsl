@@ -1,5 +1,6 @@
 // Rows that are contiguous in each sample: LANES invocations a row, RESULTS rows a workgroup. Four
-// neighbours are one vec4 where the extent of a row is a multiple of four (WIDE).
+// neighbours are one vec4 where the extent of a row is a multiple of four (WIDE). With KEPT, a multiple
+// of four, a lane loads so many numbers at once.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -16,6 +17,11 @@
 #define VALUE float
 #define STEP 1
 #endif
+#ifndef KEPT
+#define KEPT 0
+#endif
+#define LOADS (KEPT / STEP)   // of a lane at once
+#define PART (LOADS * LANES)  // of a row: what its lanes load at once
 #include "common/launch.glsl"
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
 uniform int rows, extent, sample_rows, x_row, out_row;

@@ -1,12 +1,9 @@
 #version 310 es
 // Softmax of rows that lie together: the maximum and the sum in one walk (Milakov and Gimelshein
-// 2018, algorithm 3), the results in another. The first KEPT numbers of a lane are loaded together,
-// and stay in registers for the second walk. A row's lanes that are a subgroup need no shared memory.
+// 2018, algorithm 3), the results in another. With KEPT the first walk begins with the last numbers of
+// a row, so that the first ones are in registers for the second.
 #ifndef LOG
 #define LOG 0
-#endif
-#ifndef KEPT
-#define KEPT 0
 #endif
 #ifndef SUBGROUP_SIZE
 #define SUBGROUP_SIZE 0
@@ -27,18 +24,18 @@ vec2 join(vec2 a, vec2 b) {
     float maximum = greater(a.x, b.x);
     return vec2(maximum, a.y * exp_minus(maximum - a.x) + b.y * exp_minus(maximum - b.x));
 }
-#if KEPT && SUBGROUP_SIZE == LANES
+#if KEPT && SUBGROUP_SIZE
+#define JOINS_SUBGROUP
+#define IDENTITY vec2(LEAST, 0.0)
 // A number that is not finite spoils the sum, as a maximum of lanes may pass over NaN.
-vec2 reduce_lanes(vec2 own, int lane, int line) {
+vec2 reduce_subgroup(vec2 own) {
     float maximum = subgroupMax(own.x);
     float sum = is_finite(own.x) ? own.y * exp_minus(maximum - own.x) : NAN;
     return vec2(maximum, subgroupAdd(sum));
 }
-#else
-#include "reduce/lanes.glsl"
 #endif
+#include "reduce/lanes.glsl"
 
-float greatest_of(float v) { return v; }
 float sum_of_exps(float maximum, float v) { return exp_minus(maximum - v); }
 float sum_of_exps(float maximum, vec4 v) {
     vec4 exps = exp_minus(vec4(maximum) - v);
@@ -56,6 +53,35 @@ vec4 finished(vec2 whole, vec4 v) {
     return vec4(finished(whole, v.x), finished(whole, v.y), finished(whole, v.z), finished(whole, v.w));
 }
 
+#if KEPT
+int magnitude(float v) { return floatBitsToInt(v) & 0x7fffffff; }
+int magnitude(vec4 v) {
+    return max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
+}
+float largest(float v) { return v; }
+float largest(vec4 v) { return max(max(v.x, v.y), max(v.z, v.w)); }
+
+// Load the lane's numbers of a part, those beyond the row's end being its last.
+void load(int first, out VALUE kept[LOADS]) {
+    for (int j = 0; j < LOADS; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
+}
+
+// The state with the first `own` of the numbers of a part, 1 or more. The others are the row's last.
+vec2 with(vec2 state, VALUE kept[LOADS], int own) {
+    float maximum = state.x, sum = 0.0;
+    int greatest_magnitude = 0;  // of NaN it is greater than of infinity; max may pass over NaN
+    for (int j = 0; j < LOADS; ++j) {
+        maximum = max(maximum, largest(kept[j]));
+        greatest_magnitude = max(greatest_magnitude, magnitude(kept[j]));
+    }
+    maximum = greatest_magnitude > 0x7f800000 ? NAN : greater(state.x, maximum);
+    for (int j = 0; j < LOADS; ++j)
+        if (j < own) sum += sum_of_exps(maximum, kept[j]);
+    return vec2(maximum, state.y * exp_minus(maximum - state.x) + sum);
+}
+#else
+float greatest_of(float v) { return v; }
+
 // The state with more of the row.
 vec2 with(vec2 state, VALUE a) {
     float maximum = greater(state.x, greatest_of(a));
@@ -67,15 +93,6 @@ vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
     float sum = (sum_of_exps(maximum, a) + sum_of_exps(maximum, b)) +
                 (sum_of_exps(maximum, c) + sum_of_exps(maximum, d));
     return vec2(maximum, state.y * exp_minus(maximum - state.x) + sum);
-}
-
-#if KEPT
-// The state of the first `own` of them, 1 or more.
-vec2 state_of(VALUE kept[KEPT], int own) {
-    float maximum = LEAST, sum = 0.0;
-    for (int j = 0; j < KEPT; ++j) maximum = j < own ? greater(maximum, greatest_of(kept[j])) : maximum;
-    for (int j = 0; j < KEPT; ++j) sum += j < own ? sum_of_exps(maximum, kept[j]) : 0.0;
-    return vec2(maximum, sum);
 }
 #endif
 
@@ -97,16 +114,21 @@ void main() {
     for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
         locate_row(group * RESULTS + line);
         vec2 whole = vec2(LEAST, 0.0);
-        int first = begin + lane, i = first + KEPT * LANES;
+        int first = begin + lane;
 #if KEPT
-        int own = min((last - first + LANES - 1) / LANES, KEPT);
-        VALUE kept[KEPT];
-        for (int j = 0; j < KEPT; ++j) kept[j] = x[max(min(first + j * LANES, last - 1), 0)];
-        if (own > 0) whole = state_of(kept, own);
-#endif
+        VALUE kept[LOADS];
+        int parts = (max(last - begin, 0) + PART - 1) / PART;
+        for (int part = parts - 1; part >= 0; --part) {
+            int i = first + part * PART;
+            load(i, kept);
+            if (i < last) whole = with(whole, kept, (last - i + LANES - 1) / LANES);
+        }
+#else
+        int i = first;
         for (; i + 3 * LANES < last; i += 4 * LANES)
             whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
         for (; i < last; i += LANES) whole = with(whole, x[i]);
+#endif
         whole = reduce_lanes(whole, lane, line);
         // Without a finite maximum all of the row is NaN, as differences of infinities are; the sum
         // is 0 where there was nothing but minus infinity.
@@ -118,9 +140,14 @@ void main() {
         whole = vec2(whole.x, sound ? 1.0 / sum : NAN);
 #endif
 #if KEPT
-        for (int j = 0; j < KEPT; ++j)
-            if (j < own) store(first + j * LANES, finished(whole, kept[j]));
+        for (int part = 0; part < parts; ++part) {
+            int i = first + part * PART;
+            if (part > 0) load(i, kept);
+            for (int j = 0; j < LOADS; ++j)
+                if (i + j * LANES < last) store(i + j * LANES, finished(whole, kept[j]));
+        }
+#else
+        for (i = first; i < last; i += LANES) store(i, finished(whole, x[i]));
 #endif
-        for (i = first + KEPT * LANES; i < last; i += LANES) store(i, finished(whole, x[i]));
     }
 }

@@ -14,6 +14,7 @@ from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Recurrence, Reduce
 from glnn.graph.operators.attention import Attention, StridedView, Windows
+from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, kernels_for, selector
 from glnn.kernels.architecture import architecture
@@ -623,6 +624,45 @@ def test_tall_columns_take_one_launch_where_they_are_enough(shape, name) -> None
     large = replace(DEVICE, max_shader_storage_block_size=1 << 31, **sizes)
     assert choose("compute", sums, replace(large, vendor="NVIDIA")).name == name
     assert choose("compute", sums, replace(large, vendor="ARM")).name != "columns_tall"
+
+
+WIDE_H200 = replace(
+    H200, max_compute_work_group_invocations=1024, max_compute_work_group_size=(1024, 1024, 64)
+)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "fast"),
+    [
+        # the kernel, lanes and the numbers that each keeps; what took at most 1.05 times the time
+        # of the fastest that was measured on an H200
+        (Softmax(), (16_000, 333), ("rows_middling", 32, 16)),
+        (Softmax(), (65_536, 1024), ("rows_long", 128, 8)),
+        (Softmax(), (1024, 4096), ("rows_long", 256, 16)),
+        (Softmax(), (4096, 4096), ("rows_long", 256, 16)),
+        (Softmax(), (8, 50_257), ("rows_long", 1024, 16)),
+        (Softmax(), (64, 50_257), ("rows_long", 1024, 16)),
+        (Softmax(), (512, 50_257), ("rows_long", 1024, 16)),
+        (Normalize(1), (4096, 384), ("rows_middling", 32, 16)),
+        (Normalize(1), (6304, 768), ("rows_middling", 32, 24)),
+        (Normalize(groups=0), (8, 64, 128, 128), ("rows_long", 512, 16)),
+        (Normalize(groups=0), (32, 64, 128, 128), ("groups", 512, 32)),
+        (Normalize(groups=32), (8, 320, 64, 64), ("rows_long", 512, 16)),
+        (Normalize(groups=32), (32, 320, 64, 64), ("rows_long", 512, 16)),
+    ],
+    ids=str,
+)
+def test_rows_are_shared_by_as_many_lanes_as_are_fast(op, shape, fast) -> None:
+    taken = choose("compute", OpSpec.create(op, {"x": shape}, {}), WIDE_H200)
+    assert (taken.name, taken.defaults["LANES"], taken.defaults["KEPT"]) == fast
+
+
+@pytest.mark.parametrize("extent", [333, 1024, 50_257])
+def test_boards_walk_long_rows_by_few_numbers_at_once(extent) -> None:
+    board = replace(WIDE_H200, vendor="ARM", renderer="Mali-G52")
+    for op in (Softmax(), Normalize(1)):
+        taken = choose("compute", OpSpec.create(op, {"x": (8, extent)}, {}), board)
+        assert taken.name == "rows"
 
 
 def attention(sizes, masked=False, windows=None) -> OpSpec:
