@@ -226,6 +226,9 @@ class Backend(ABC):
     def upload(self, store: Store) -> None:
         """Copy the array that `store` was set to from the host to the device."""
 
+    def wait_before_write(self) -> None:
+        """Wait until it is safe to write what commands of the run under way may still read."""
+
     def copy(self, source: Store, target: Store, row: int | None = None) -> None:
         """Copy `source` to `target`, or to its entry `row` along the first dimension.
 

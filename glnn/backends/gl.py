@@ -288,6 +288,10 @@ class GlBackend(Programs):
         if isinstance(store, Buffer):
             store.push(self.device)
 
+    def wait_before_write(self) -> None:
+        if self.device.capabilities.reorders_writes:
+            self.device.wait()
+
     def copy(self, source: Store, target: Store, row: int | None = None) -> None:
         if not (isinstance(source, Buffer) and isinstance(target, Buffer)):
             super().copy(source, target, row)  # int64 is with the host

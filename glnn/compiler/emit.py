@@ -114,7 +114,7 @@ def _loop(call: ControlCall, op: Loop) -> Launch:
         operands = [store() for store in call.operands]
         call.copy(operands, carried)
         call.copy(operands[op.carried :], inputs[op.carried :])
-        _put(condition, True)
+        _put(call.backend, condition, True)
         bounds = [call.numbers["trips"]().item()] if "trips" in call.numbers else []
         bounds += [s.shape[a] for s, a in zip(inputs[op.carried :], op.scanned, strict=False)]
         if "condition" in call.numbers and not call.numbers["condition"]().item():
@@ -125,7 +125,7 @@ def _loop(call: ControlCall, op: Loop) -> Launch:
         bound, count = begin(), 0
         while bound is None or count < bound:
             if op.counts:
-                _put(iteration, count)
+                _put(call.backend, iteration, count)
             call.copy(carried, inputs)
             body.run()
             call.copy((result() for result in body.results[1:]), carried)
@@ -138,8 +138,9 @@ def _loop(call: ControlCall, op: Loop) -> Launch:
     return launch
 
 
-def _put(store: Store, number: int | bool) -> None:
+def _put(backend: Backend, store: Store, number: int | bool) -> None:
     """Fill `store` with a number."""
+    backend.wait_before_write()
     store.put(np.full(store.shape, number, store.dtype.numpy))
 
 
@@ -243,7 +244,7 @@ class _Emitter:
     def emit(self, io: IOSpec) -> Emitted:
         """Return the executable."""
         sized = self._allocate_sized_weights()
-        blocks = self._blocks()
+        blocks = self._blocks(io)
         for i in range(len(blocks)):
             self.encoder.buffer(BlockPart(i, MIN_WORDS))
         launches = self._launches()
@@ -312,15 +313,21 @@ class _Emitter:
             return "a program's binary is not kept"
         return None
 
-    def _blocks(self) -> tuple[Block, ...]:
-        """Return the blocks of memory with their sizes, those of sized weights at the end."""
+    def _blocks(self, io: IOSpec) -> tuple[Block, ...]:
+        """Return the blocks of memory with their sizes, those of sized weights at the end.
+
+        io: the inputs and outputs. A body of a branch or loop declares none: the host writes its
+        inputs in the middle of a run, when the device may still read them, so that they are in
+        memory which GL alone writes, in the order of commands.
+        """
         if not self.on_device:
             return ()
         transfers = {} if self.outline is None else host_transfers(self.outline)
         blocks = []
         for i, words in enumerate(self.arena.words(self.schedule)):
             most = max(map(hint, words), default=MIN_WORDS)
-            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), transfers.get(i))
+            transfer = transfers.get(i) if io != NOTHING else None
+            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), transfer)
             sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
@@ -555,9 +562,9 @@ class ScheduledHostStep(EntryStep):
             arrays = {k: _pull(buffers_ref, v) for k, v in operands.items()}
             arrays |= {k: weight.read() for k, weight in fixed.items()}
             arrays = {k: array.reshape(spec.shapes[k]) for k, array in arrays.items()}
-            for store, type, result in zip(
-                outs, spec.results, spec.compute_all(arrays), strict=True
-            ):
+            results = spec.compute_all(arrays)
+            backend.wait_before_write()
+            for store, type, result in zip(outs, spec.results, results, strict=True):
                 array = np.ascontiguousarray(result, type.dtype.numpy)
                 if array.size != prod(type.shape):  # the operator inferred a wrong shape
                     raise ShapeError(f"{lowered.op} gave {array.shape} in place of {type}")

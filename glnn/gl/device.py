@@ -249,7 +249,7 @@ class Device:
         """The BlockPool (block_pool.py), created on first use."""
         self._garbage: list[Callable[[], object]] = []
         self._copy_segments: MutableMapping[moderngl.Buffer, int] = weakref.WeakKeyDictionary()
-        """The segment of the last copy to or from each buffer, where `reorders_copies`."""
+        """The segment of the last copy to or from each buffer, where `reorders_writes`."""
         self._last_copy_segment = 0
         """The segment of the last copy; 0 once all copies are known to be done."""
         self.timeline = Timeline(options.wait)
@@ -318,7 +318,7 @@ class Device:
         """Copy bytes from one buffer to another. Only inside `perform`."""
         copy = self.context.copy_buffer
         copy(target, source, nbytes, read_offset=read_offset, write_offset=write_offset)
-        if self.capabilities.reorders_copies:
+        if self.capabilities.reorders_writes:
             segment = self._last_copy_segment = self.timeline.current
             self._copy_segments[target] = self._copy_segments[source] = segment
 

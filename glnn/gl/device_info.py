@@ -172,12 +172,14 @@ class Capabilities:
         return self.nvidia_driver
 
     @property
-    def reorders_copies(self) -> bool:
-        """Return True where buffer copies are not ordered with earlier or later commands.
+    def reorders_writes(self) -> bool:
+        """Return True where writes and copies of buffers are not ordered with other commands.
 
         NVIDIA's driver (580) executes glBufferSubData before an earlier glCopyBufferSubData of the
         same buffer (in 19 or 20 of 20 tries on an H200, at any size, even after glFlush and a
         barrier), and now and then copies a buffer to a texture before an earlier shader wrote it.
+        What glBufferSubData writes while an earlier dispatch reads it is seen by that dispatch, or
+        by none but the next.
         """
         return self.nvidia_driver
 

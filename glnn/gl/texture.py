@@ -168,7 +168,7 @@ class DataTexture:
 
     def _copy(self, buffer: int, start: int, texels: int) -> None:
         """Copy the whole rows of each layer, and then the partial row."""
-        if self._device.capabilities.reorders_copies:  # a barrier does not order them
+        if self._device.capabilities.reorders_writes:  # a barrier does not order them
             self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)

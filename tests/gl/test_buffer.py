@@ -258,7 +258,7 @@ def test_shaders_see_the_last_of_several_writes(
 def test_a_write_waits_for_copies_of_its_buffer_where_it_would_come_first(
     device: Device, monkeypatch: pytest.MonkeyPatch, vendor: str, waits: int
 ) -> None:
-    reorders = device.capabilities.reorders_copies  # whatever vendor it is taken for
+    reorders = device.capabilities.reorders_writes  # whatever vendor it is taken for
     told = replace(device.capabilities, vendor=vendor)
     monkeypatch.setattr(device, "capabilities", told)
     waited: list[bool] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from glnn.compiler import Executor, Plan
 from glnn.compiler import run as compile_run
 from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
+from glnn.gl import Buffer, Device
+from glnn.gl.command_buffer import BoundCommands
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control_flow import Scan, branch, loop, number
 from glnn.graph.expression import Arg, call
@@ -115,6 +119,65 @@ def test_fibonacci(backend, rng, trips) -> None:
         np.testing.assert_array_equal(got[2], np.stack(rows) if rows else empty)
         raised_rows = [row + np.float32(i) for i, row in enumerate(rows)]
         np.testing.assert_array_equal(got[3], np.stack(raised_rows) if rows else empty)
+
+
+def counted(trips: int) -> Graph:
+    """x plus the number of each iteration."""
+    builder = Builder("counted")
+    x = builder.input("x", TensorType((3,)))
+    inside, (i, going, a) = body(builder, x)
+    place = put(inside, call("cast_float32", Arg(0)), i, name="place")
+    total = put(inside, ADD, a, place, name="total")
+    found = loop(builder, (inside, [going, total]), x, trips=number(trips), name="loop")
+    return builder.graph(found)
+
+
+@pytest.mark.parametrize("name", ["compute", "feedback"])
+def test_numbers_are_not_written_to_memory_that_the_device_may_still_read(
+    name, rng, monkeypatch
+) -> None:
+    """Iterations are not waited for: only GL puts a write behind commands that read."""
+    backend = open_backend(name)
+    monkeypatch.setattr(
+        Buffer, "_write_to_host_memory", lambda *arguments: pytest.fail("written by the host")
+    )
+    x = rng((3,))
+    (got,) = run(counted(7), backend, x=x).values()
+    np.testing.assert_allclose(got, x + 21, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["compute", "feedback"])
+def test_numbers_wait_for_the_device_where_the_driver_writes_them_too_early(
+    name, rng, monkeypatch
+) -> None:
+    with Device() as device:
+        told = replace(device.capabilities, vendor="NVIDIA Corporation")
+        monkeypatch.setattr(device, "capabilities", told)
+        plan = Plan(counted(5), open_backend(name, device=device), {"x": (3,)})
+        events: list[str] = []
+
+        def noted(owner: type, function: str, event: str) -> None:
+            original = getattr(owner, function)
+
+            def call(self: object, *arguments: object) -> object:
+                events.append(event)
+                return original(self, *arguments)
+
+            monkeypatch.setattr(owner, function, call)
+
+        noted(Device, "wait", "wait")
+        noted(Device, "write_buffer", "write")
+        noted(BoundCommands, "__call__", "launch")
+        x = rng((3,))
+        (got,) = plan.run({"x": x}).values()
+        np.testing.assert_allclose(got, x + 10, rtol=1e-6)
+        begun = events.index("launch", 1)
+        launches = [i for i, event in enumerate(events) if event == "launch"]
+        writes = [i for i in range(begun, len(events)) if events[i] == "write"]
+        assert len(launches) >= 5 and len(writes) >= 4
+        for write in writes:
+            since = max(i for i in launches if i < write)
+            assert "wait" in events[since:write]
 
 
 @pytest.mark.parametrize("trips", [3, 40, 90])
