@@ -116,10 +116,12 @@ ZINK := LIBGL_ALWAYS_SOFTWARE=1 MESA_LOADER_DRIVER_OVERRIDE=zink GALLIVM_PERF=no
 SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe GLNN_TRUST=0
 RENDERER := -c 'from glnn.gl import Device; print(Device().capabilities.renderer)'
 
-# Kernels, filters, gradients and the GL layer on this machine's GPU, by its own driver.
+# Kernels, filters, gradients, loops and the GL layer on this machine's GPU, by its own driver.
 check-gpu: $(VENV)/test.stamp
-	@$(BIN)/python $(RENDERER)
-	$(PYTEST) --dist worksteal -k 'not OpenGL' tests/backends tests/gradients tests/filters tests/gl
+	@$(BIN)/python $(RENDERER) | grep -v -e llvmpipe -e softpipe || { echo "No GPU here." >&2; exit 1; }
+	$(PYTEST) --dist worksteal -k 'not OpenGL' tests/backends tests/gradients tests/filters tests/gl \
+	    tests/models/test_control.py
+	$(CONFORMANCE) --backend compute
 
 check-zink: test-system $(VENV)/test.stamp
 	@.ci/need mesa-vulkan-drivers
@@ -136,7 +138,7 @@ check-softpipe: test-system $(VENV)/test.stamp
 	    tests/test_right_or_refused.py
 
 # ANGLE, which is stricter than the others; .ci/angle gets it. GLNN_SHARE: of the tests of kernels and
-# of cases of gradients one in nine, as those of older contexts; `make check-angle SHARE=` has all, and
+# of cases of gradients one in nine; `make check-angle SHARE=` has all, and
 # DOCTOR= the whole doctor. SwiftShader takes 40 s of CPU for the quick one.
 check-angle: SHARE := GLNN_SHARE=9
 check-angle: DOCTOR := --quick

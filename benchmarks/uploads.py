@@ -49,10 +49,10 @@ REQUESTS = 4  # into which a batch is divided
 
 def in_turn(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Return the median milliseconds of `ways`, which wait, called one after another."""
-    for share in (0.5, 1.0):
+    for least, most in ((1, seconds / 2), (LEAST, seconds)):  # to warm up, then to measure
         times: dict[str, list[float]] = {name: [] for name in ways}
         begun, runs = perf_counter(), 0
-        while runs < share * LEAST or perf_counter() - begun < share * seconds:
+        while runs < least or perf_counter() - begun < most:
             for name, way in ways.items():
                 before = perf_counter()
                 way()

@@ -109,13 +109,13 @@ class SuiteParts:
     sizes: tuple[int, ...] = SIZES
     ops: tuple[str, ...] | None = None
     """The doctor looks at kernels of these alone; None for all."""
-    decoder: Config = CONFIG
+    language_model: Config = CONFIG
     prompt: int = PROMPT
     tokens: int = TOKENS
-    """Tokens behind the prompt; 0 for no language model."""
+    """Tokens generated after the prompt; 0 to leave the language model out."""
 
     @property
-    def decoders(self) -> tuple[str, ...]:
+    def decoding_backends(self) -> tuple[str, ...]:
         """The backends that the language model is measured on."""
         return NAMES if self.tokens else ()
 
@@ -182,7 +182,7 @@ class _Suite:
         self._do(MACHINE, self._describe)
         for network in self._parts.networks:
             self._time(network)
-        for name in self._parts.decoders:
+        for name in self._parts.decoding_backends:
             self._do(_decoding(name), partial(self._decode, name))
         self._do(SPEED, self._measure_speed)
         self._do(DOCTOR, self._examine)
@@ -192,7 +192,7 @@ class _Suite:
         yield MACHINE
         for network in self._parts.networks:
             yield from self._steps_of(network)
-        yield from map(_decoding, self._parts.decoders)
+        yield from map(_decoding, self._parts.decoding_backends)
         yield from (SPEED, DOCTOR)
 
     def _steps_of(self, network: SuiteNetwork) -> list[str]:
@@ -263,14 +263,14 @@ class _Suite:
     def _decode(self, name: str) -> None:
         """Measure the language model on one backend."""
         parts = self._parts
-        weights = RandomWeights(parts.decoder)
+        weights = RandomWeights(parts.language_model)
         backend = open_backend(name, None if name == "cpu" else self._device)
         context = parts.prompt + parts.tokens + 2
-        graph = decoder(parts.decoder, weights, context, 1)
+        graph = decoder(parts.language_model, weights, context, 1)
         memory = plan_memory(graph, backend, context, 1)
         engine = Engine(graph, context, 1, name, backend.device, None, weights.nbytes)
         speed: DecodingSpeed = measure_decoding(
-            engine, parts.decoder, memory, prompt_tokens=parts.prompt, tokens=parts.tokens,
+            engine, parts.language_model, memory, prompt_tokens=parts.prompt, tokens=parts.tokens,
             sequences=1, repeat=3,
         )  # fmt: skip
         self._result.decoding[name] = DecodingRate(
